@@ -1,0 +1,66 @@
+# Needs Python (3.9 or newer) with pip, nothing else.
+#
+#   make demo                  see the tool at work, in ./.venv
+#   make demo-mindspore        the same with MindSpore, which has wheels for Python 3.10 to 3.12, in ./.venv-mindspore
+#   make demo-msadapter        and with torch's API over MindSpore (Python 3.9 to 3.11), in ./.venv-msadapter
+#   make test                  every environment of tox.ini
+#   make test ENV=core         one of them; TOX_PARALLEL=2 runs two at a time
+#   make lint | benchmark | clean
+
+PYTHON ?= python3
+ENV ?=
+TOX_PARALLEL ?=
+
+# torch is named first everywhere, so that pip takes this build and not whatever a plain `torch` resolves to.
+TORCH := torch==2.13.0
+TOX := .tox/bootstrap/bin/tox
+
+# The first Python on the path that has wheels of MindSpore.
+MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
+
+.PHONY: demo demo-mindspore demo-msadapter test lint benchmark clean
+
+demo: .venv/.installed
+	.venv/bin/python examples/demo.py
+
+demo-mindspore: .venv-mindspore/.installed
+	GLOG_v=3 .venv-mindspore/bin/python examples/demo_mindspore.py
+
+demo-msadapter: .venv-msadapter/.installed
+	GLOG_v=3 .venv-msadapter/bin/python examples/demo_msadapter.py
+
+test: .tox/bootstrap/.installed
+	$(TOX) $(if $(TOX_PARALLEL),run-parallel --parallel $(TOX_PARALLEL) --parallel-live,run) $(if $(ENV),-e $(ENV))
+
+lint: .tox/bootstrap/.installed
+	$(TOX) run -e lint
+
+benchmark: .tox/bootstrap/.installed
+	$(TOX) run -e benchmark
+
+clean:
+	rm -rf .venv .venv-mindspore .venv-msadapter .tox build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet $(TORCH)
+	.venv/bin/python -m pip install --quiet --editable '.[torch]'
+	touch $@
+
+# The versions that are tested; see tox.ini.
+.venv-mindspore/.installed: pyproject.toml
+	$(MINDSPORE_PYTHON) -m venv .venv-mindspore
+	.venv-mindspore/bin/python -m pip install --quiet mindspore==2.10.0 --editable '.[mindspore]'
+	touch $@
+
+.venv-msadapter/.installed: pyproject.toml
+	$(MINDSPORE_PYTHON) -m venv .venv-msadapter
+	.venv-msadapter/bin/python -m pip install --quiet --editable '.[msadapter]'
+	.venv-msadapter/bin/python -m pip install --quiet --no-deps mindnlp==0.5.1
+	touch $@
+
+.tox/bootstrap/.installed:
+	$(PYTHON) -m venv .tox/bootstrap
+	.tox/bootstrap/bin/python -m pip install --quiet 'tox>=4.20'
+	touch $@
