@@ -1,0 +1,104 @@
+"""Call stacks, taken as code objects and instruction offsets and turned into text once per distinct stack.
+
+No source is read while the user's program runs; `frame_text` reads it when a dump is written.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType, FrameType
+
+Frame = tuple[str, int, str]
+"""File, line, function."""
+
+_OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+MARK = "a frame of msprobe"
+"""Among the constants of code that the tool compiles itself; such frames are left out like the tool's own."""
+
+_LEFT_OUT: set[CodeType] = set()
+
+
+def leave_out(code: CodeType) -> None:
+    """Treat frames of `code` like the tool's own: a framework's function that does nothing but call hooks."""
+    _LEFT_OUT.add(code)
+
+
+class CallStacks:
+    """Gives every distinct stack a number.
+
+    The key of a stack is the identity of its code objects and the offsets in them: hashing code objects themselves
+    would hash their constants and bytecode each time.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._own: dict[int, bool] = {}
+        # Keeps every code object that was seen alive, so that an identity is never given to another one.
+        self._codes: list[CodeType] = []
+        self.frames: list[list[Frame]] = []
+        """The frames of every stack, by its number, innermost first."""
+
+    def current(self, skip: int) -> int:
+        """The number of the caller's stack without frames of the tool; the `skip` innermost are known to be such."""
+        frame = sys._getframe(skip)
+        own = self._own
+        key: list[int] = []
+        add = key.append
+        walk = frame
+        while walk is not None:
+            code = walk.f_code
+            identity = id(code)
+            ours = own.get(identity)
+            if ours is None:
+                ours = self._see(code)
+            if not ours:
+                add(identity)
+                add(walk.f_lasti)
+            walk = walk.f_back  # type: ignore[assignment]
+        found = tuple(key)
+        number = self._numbers.get(found)
+        if number is None:
+            number = self._number(found, frame)
+        return number
+
+    def caller(self, skip: int) -> FrameType | None:
+        """The innermost frame that is not the tool's; `skip` frames are known to be."""
+        frame: FrameType | None = sys._getframe(skip)
+        own = self._own
+        while frame is not None:
+            ours = own.get(id(frame.f_code))
+            if ours is None:
+                ours = self._see(frame.f_code)
+            if not ours:
+                return frame
+            frame = frame.f_back
+        return None
+
+    def _see(self, code: CodeType) -> bool:
+        self._codes.append(code)
+        name = code.co_filename
+        ours = name.startswith(_OWN_FILES) or MARK in code.co_consts or code in _LEFT_OUT
+        self._own[id(code)] = ours
+        return ours
+
+    def _number(self, key: tuple[int, ...], frame: object) -> int:
+        number = len(self._numbers)
+        self._numbers[key] = number
+        frames: list[Frame] = []
+        walk = frame
+        while walk is not None:
+            code: CodeType = walk.f_code  # type: ignore[attr-defined]
+            if not self._own[id(code)]:
+                frames.append((code.co_filename, walk.f_lineno or 0, code.co_name))  # type: ignore[attr-defined]
+            walk = walk.f_back  # type: ignore[attr-defined]
+        self.frames.append(frames)
+        return number
+
+
+def frame_text(frame: Frame) -> str:
+    """One line of stack.json, or an empty text when the source cannot be found."""
+    path, line, function = frame
+    source = linecache.getline(path, line).strip()
+    return f"File {path}, line {line}, in {function}, \n {source}" if source else ""

@@ -1,0 +1,37 @@
+"""The errors of this package.
+
+    MsprobeException            anything a user can put right; base of the rest
+    ├── ScopeException          ``scope`` names something the level cannot collect
+    ├── FileCheckException      a path is missing, is a link or has the wrong kind
+    │   └── ConfigSyntaxError   a configuration file is not valid JSON
+    ├── MissingDependency       an optional package is needed and not installed
+    └── DumpFormatError         a file of a dump cannot be read
+
+The names are those that scripts written for msProbe already catch.
+"""
+
+from __future__ import annotations
+
+
+class MsprobeException(Exception):
+    """A mistake the user can put right; the message says how."""
+
+
+class ScopeException(MsprobeException):
+    """``scope`` is not a pair of names that this level can collect."""
+
+
+class FileCheckException(MsprobeException):
+    """A path is missing, is a symbolic link, or is not what it should be."""
+
+
+class ConfigSyntaxError(FileCheckException, RuntimeError):
+    """A configuration file cannot be parsed."""
+
+
+class MissingDependency(MsprobeException, ImportError):
+    """An optional package is needed; the message names the extra to install."""
+
+
+class DumpFormatError(MsprobeException, ValueError):
+    """A journal or a file of a dump is truncated, corrupted or of another version."""

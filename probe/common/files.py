@@ -1,0 +1,68 @@
+"""Folders and files of a dump: 0750 and 0640, never through a symbolic link, never half-written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from probe.common.errors import FileCheckException
+
+FOLDER_MODE = 0o750
+FILE_MODE = 0o640
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+
+
+def make_folder(path: str) -> None:
+    """Create `path` and what is missing above it.
+
+    Raises:
+        FileCheckException: `path` is a symbolic link or a file, or cannot be created.
+    """
+    if os.path.islink(path):
+        raise FileCheckException(f"{path} is a symbolic link; give the folder it points to instead.")
+    missing = []
+    part = os.path.abspath(path)
+    while not os.path.isdir(part):
+        if os.path.lexists(part):
+            if os.path.isdir(part):
+                break  # another rank made it between the two questions
+            raise FileCheckException(f"{part} exists and is not a folder.")
+        missing.append(part)
+        part = os.path.dirname(part)
+    for part in reversed(missing):
+        try:
+            os.mkdir(part, FOLDER_MODE)
+        except FileExistsError:
+            # Another rank was faster.
+            if os.path.islink(part):
+                raise FileCheckException(f"{part} is a symbolic link.") from None
+        except OSError as error:
+            raise FileCheckException(f"cannot create folder {part}: {error.strerror}.") from error
+
+
+def open_for_writing(path: str, append: bool = False) -> BinaryIO:
+    """Open a file for writing; an existing one is emptied unless `append`.
+
+    Raises:
+        OSError: among others when `path` is a symbolic link.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | _NO_FOLLOW | (os.O_APPEND if append else os.O_TRUNC)
+    return os.fdopen(os.open(path, flags, FILE_MODE), "wb", buffering=0 if append else 1 << 20)
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[BinaryIO]:
+    """A stream whose content appears under `path` at once and whole, or not at all."""
+    aside = f"{path}.{os.getpid()}.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(aside)
+    try:
+        with open_for_writing(aside) as stream:
+            yield stream
+        os.replace(aside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise

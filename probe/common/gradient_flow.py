@@ -1,0 +1,448 @@
+"""The backward of modules and functions, seen without adding a node to the gradient graph.
+
+For frameworks whose gradient graph can be walked and whose nodes take hooks; the backend says how, as a `Graph`.
+
+The gradient of an output is seen by a pre-hook on the output's gradient node. The gradient of an input *through this
+call only* flows along the edges that lead from the nodes of the call to the input's node: after the forward they are
+found by walking back from the outputs, and a hook on each node that holds such an edge sees what flows there. Full
+backward hooks would put identity nodes around the module, which changes the order in which gradients are accumulated,
+and with it their last bits.
+
+The engine runs ready nodes by descending sequence number, and a node is made ready by nodes with higher numbers. So
+when a node runs whose number is below the one at which a call began, everything of that call which will run in this
+pass has run: that is when its backward is complete.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Optional
+
+from typing_extensions import Protocol, TypeAlias
+
+from probe.common.contract import Listener
+
+Edge: TypeAlias = tuple[Any, int]
+"""A gradient node and the number of its output (forward output, so gradient input) that a tensor is."""
+Place: TypeAlias = Optional[Edge]
+"""The edge of a tensor; ``None`` where a tensor takes no gradient and has a place in the record all the same."""
+
+FindPlaces: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], list[Place]]
+
+LEAF_NUMBER = 1 << 62
+"""Nodes of leaves have this number or a higher one, and say nothing about the order of the others."""
+
+
+class Graph(Protocol):
+    """A framework's gradient graph. Nodes are compared by identity."""
+
+    without_gradient_last: bool
+    """Whether backwards still open at the end of a pass that got no gradient of an input end last, outermost first."""
+
+    def recording(self) -> bool:
+        """Whether operations are being recorded for a gradient."""
+
+    def input_places(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
+        """The places of a call's inputs."""
+
+    def output_places(self, output: Any) -> list[Place]:
+        """The places of what it returned."""
+
+    def entry_number(self, inputs: list[Place]) -> int:
+        """A sequence number that no node of the call about to begin is below, and each earlier one is."""
+
+    def following(self, node: Any) -> Sequence[tuple[Any, int]]:
+        """The edges along which `node` sends gradients on, one for each of its forward inputs; ``None`` for no node."""
+
+    def number(self, node: Any) -> int:
+        """The node's sequence number."""
+
+    def notes(self, node: Any) -> dict[str, list[Any]]:
+        """What was noted at a node, kept for as long as it may still run."""
+
+    def hold(self, node: Any) -> None:
+        """Keep a leaf's node, and what is noted there, until `forget`."""
+
+    def forget(self) -> None:
+        """The step is over; no gradient of it will be reported."""
+
+    def on_arrival(self, node: Any, receive: Callable[[Sequence[Any]], None]) -> None:
+        """Call `receive` with the gradients of the node's outputs before it runs."""
+
+    def on_departure(self, node: Any, receive: Callable[[Sequence[Any], Sequence[Any]], None]) -> None:
+        """Call `receive` with the gradients of its inputs, and of its outputs, after it has run."""
+
+    def current_pass(self) -> int:
+        """The number of the backward pass under way on this thread, -1 outside of one."""
+
+    def current_number(self) -> int | None:
+        """The number of the node that runs now, where that is known."""
+
+    def at_end_of_pass(self, call: Callable[[], None]) -> None:
+        """Call once when the pass under way is over."""
+
+    def release(self, number: int) -> None:
+        """A pass is over that ran nodes with sequence numbers from `number` on; they will not run again."""
+
+    def add(self, one: Any, other: Any) -> Any:
+        """The sum of two gradients."""
+
+    def safely(self, about: Any, function: Callable[..., Any], *args: Any) -> Any:
+        """Call `function(*args)` unseen, and report a failure instead of raising it."""
+
+
+class ModuleWatch:
+    """The backward of one module call, as often as it happens."""
+
+    __slots__ = (
+        "backward", "call", "crossings", "crossings_left", "entered_at", "inputs", "outputs", "outputs_left",
+        "outputs_seen", "received", "shared", "sums", "task",
+    )  # fmt: skip
+    each_alone = False
+    """Whether a tensor given twice has the gradient of each place, where they can be told apart, and not the sum."""
+    ends_early = False
+    """Whether the backward is complete once all that can arrive has arrived, and not when the engine has passed it."""
+
+    def __init__(self, call: Any, entered_at: int, outputs: int, outputs_seen: int, inputs: int) -> None:
+        self.call = call
+        self.entered_at = entered_at
+        self.outputs = outputs
+        self.outputs_seen = outputs_seen
+        self.inputs = inputs
+        self.crossings = 0
+        self.shared: set[int] = set()
+        """Inputs that more than one edge leads to, whose gradient is a sum."""
+        self.backward: Any = None
+        self.outputs_left = outputs_seen
+        self.crossings_left = 0
+        self.received = False
+        self.sums: dict[int, Any] = {}
+        self.task = -1
+
+    def begin(self, listener: Listener) -> bool:
+        self.backward = listener.enter_backward(self.call, self.outputs, self.inputs)
+        return self.backward is not None
+
+    def gradient(self, listener: Listener, field: str, index: int, gradient: Any) -> None:
+        listener.backward_gradient(self.backward, field, index, gradient)
+
+    def end(self, listener: Listener) -> None:
+        listener.leave_backward(self.backward)
+
+    def nothing_left(self) -> bool:
+        """Whether nothing can arrive any more."""
+        if self.outputs_left > 0:
+            return False
+        # With no inputs the record stands before those of what is inside.
+        return self.inputs == 0 or (self.ends_early and self.crossings_left <= 0)
+
+
+class CallWatch(ModuleWatch):
+    """The backward of one call of a function: reported once, with all gradients."""
+
+    __slots__ = ()
+    each_alone = True
+    ends_early = True
+
+    def begin(self, listener: Listener) -> bool:
+        self.backward = {"input": [None] * self.outputs, "output": [None] * self.inputs}
+        return True
+
+    def gradient(self, listener: Listener, field: str, index: int, gradient: Any) -> None:
+        self.backward[field][index] = gradient
+
+    def end(self, listener: Listener) -> None:
+        listener.backward_api(self.call, self.backward["input"], self.backward["output"])
+
+
+Watch: TypeAlias = ModuleWatch
+_Arrivals = list[tuple[int, int, Sequence[int]]]
+_Crossed = list[tuple[int, Sequence[int]]]
+
+
+class GradientFlow:
+    """Tells a listener of the backward of calls."""
+
+    def __init__(self, listener: Listener, graph: Graph) -> None:
+        self._listener = listener
+        self._graph = graph
+        self._current_pass = graph.current_pass
+        self._open: dict[int, list[Watch]] = {}
+        """Backwards that have begun, by ascending `entered_at`, for each pass of the engine that is under way.
+
+        Passes can run side by side on several threads, and one inside another (reentrant checkpoints).
+        """
+        self._lowest: dict[int, int] = {}
+        """The lowest `entered_at` that was seen in each of these passes."""
+        self._deferred: list[Callable[[], None]] = []
+
+    # --- forward
+
+    def inputs(self, about: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, list[Place]]:
+        """Call before a call's forward: the sequence number it starts at, and the places of its inputs."""
+        return self.inputs_as(self._graph.input_places, about, args, kwargs)
+
+    def inputs_as(
+        self, find: FindPlaces, about: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[int, list[Place]]:
+        """`inputs` where something else decides which tensors have a place."""
+        graph = self._graph
+        try:
+            places = find(args, kwargs) if graph.recording() else []
+            return graph.entry_number(places), places
+        except Exception as error:
+            self._listener.failed(about, error)
+            return graph.entry_number([]), []
+
+    def watch(self, kind: type[Watch], call: Any, entered_at: int, inputs: list[Place], output: Any) -> None:
+        """Call after its forward: from now on its backward is reported."""
+        graph = self._graph
+        if not graph.recording():
+            return
+        try:
+            outputs = graph.output_places(output)
+            if any(outputs):
+                self._watch(kind, call, entered_at, inputs, outputs)
+        except Exception as error:
+            self._listener.failed(call, error)
+
+    def _watch(
+        self, kind: type[Watch], call: Any, entered_at: int, inputs: list[Place], outputs: list[Place]
+    ) -> None:
+        graph = self._graph
+        places: dict[Edge, list[int]] = {}
+        for index, place in enumerate(inputs):
+            if place is not None:
+                places.setdefault(place, []).append(index)
+        edges = [(index, edge) for index, edge in enumerate(outputs) if edge is not None]
+        crossings = _crossings(graph, edges, places, entered_at)
+        if kind.each_alone:
+            crossings = _told_apart(crossings)
+        watch = kind(call, entered_at, len(outputs), len(edges), len(inputs))
+        seen: set[int] = set()
+        returned = [places[edge] for _, edge in edges if edge in places]
+        for indices in [indices for _, _, indices in crossings] + returned:
+            watch.shared.update(seen.intersection(indices))
+            seen.update(indices)
+        for node, slots in _by_node(edges).items():
+            if graph.number(node) >= LEAF_NUMBER:
+                graph.hold(node)
+            arrivals: _Arrivals = [(slot, index, places.get((node, slot), ())) for index, slot in slots]
+            self._note(node, "arrivals", watch, arrivals)
+        for node, crossed in _crossings_by_node(crossings).items():
+            watch.crossings += 1
+            self._note(node, "crossings", watch, crossed)
+        watch.crossings_left = watch.crossings
+
+    def _note(self, node: Any, kind: str, watch: Watch, what: Any) -> None:
+        notes = self._graph.notes(node)
+        noted = notes.get(kind)
+        if noted is None:
+            noted = notes[kind] = []
+            number = self._graph.number(node)
+            if kind == "arrivals":
+                self._graph.on_arrival(node, functools.partial(self._on_arrival, noted, number))
+            else:
+                self._graph.on_departure(node, functools.partial(self._on_crossing, noted, number))
+        noted.append((watch, what))
+
+    # --- backward
+
+    def advance(self, number: int) -> None:
+        """A node with sequence number `number` runs: report the backwards that are complete by now."""
+        opened = self._open.get(self._current_pass())
+        while opened and opened[-1].entered_at > number:
+            self._complete(opened.pop())
+
+    def _advance_all_but(self, number: int, waiting: list[Watch]) -> None:
+        """`advance`, but leave open what is about to get another gradient from the node that runs."""
+        opened = self._open.get(self._current_pass(), [])
+        for watch in [watch for watch in reversed(opened) if watch.entered_at > number]:
+            if watch not in waiting:
+                opened.remove(watch)
+                self._complete(watch)
+
+    def in_collected_pass(self) -> bool:
+        """Whether the backward that runs now is, among others, that of a call that was collected."""
+        return self._current_pass() in self._open
+
+    def defer(self, report: Callable[[], None]) -> None:
+        """Call `report` right before the next module's backward is complete, or at the end of the pass."""
+        if self.in_collected_pass():
+            self._deferred.append(report)
+        else:
+            report()
+
+    def _report_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for report in deferred:
+            report()
+
+    def advance_to_current(self) -> None:
+        """The same for the node that runs now, if one does; called when forward code runs during a backward."""
+        if self._open and self._current_pass() != -1:
+            number = self._graph.current_number()
+            if number is not None:
+                self.advance(number)
+
+    def finish(self) -> None:
+        """Report whatever is still open; the pass was cut short or its end was not seen."""
+        for task in list(self._open):
+            self._pass_ended(task)
+
+    def forget(self) -> None:
+        """The step is over; no gradient of it will be reported."""
+        self._graph.forget()
+
+    def _on_arrival(self, noted: list[Any], number: int, gradients: Sequence[Any]) -> None:
+        self._graph.safely(None, self._arrived, noted, number, gradients)
+
+    def _arrived(self, noted: list[Any], number: int, gradients: Sequence[Any]) -> None:
+        # Several calls can return the same tensor. The outermost was noted last and is entered first; one that
+        # began after this node was made returns its input unchanged and ends before the next one begins.
+        waiting = [watch for watch, _ in noted]
+        while waiting:
+            self._advance_all_but(number, waiting)
+            watch, arrivals = noted[len(waiting) - 1]
+            waiting.pop()
+            if watch.backward is None and not self._begin(watch):
+                continue
+            for slot, index, inputs in arrivals:
+                gradient = gradients[slot] if slot < len(gradients) else None
+                watch.outputs_left -= 1
+                if gradient is not None:
+                    watch.gradient(self._listener, "input", index, gradient)
+                    for place in inputs:
+                        self._input_gradient(watch, place, gradient)
+            self._end_early(watch)
+        if number >= LEAF_NUMBER:
+            # A leaf is the same node in every pass, and later ones are not of these calls.
+            noted.clear()
+
+    def _on_crossing(self, noted: list[Any], number: int, flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
+        self._graph.safely(None, self._crossed, noted, number, flowing)
+
+    def _crossed(self, noted: list[Any], number: int, flowing: Sequence[Any]) -> None:
+        self.advance(number)
+        for watch, crossings in noted:
+            if watch.backward is None:
+                continue
+            for slot, indices in crossings:
+                gradient = flowing[slot] if slot < len(flowing) else None
+                if gradient is not None:
+                    for index in indices:
+                        self._input_gradient(watch, index, gradient)
+            watch.crossings_left -= 1
+            self._end_early(watch)
+
+    def _end_early(self, watch: Watch) -> None:
+        if watch.nothing_left():
+            self._open[watch.task].remove(watch)
+            self._complete(watch)
+
+    def _input_gradient(self, watch: Watch, index: int, gradient: Any) -> None:
+        watch.received = True
+        if index not in watch.shared:
+            watch.gradient(self._listener, "output", index, gradient)
+            return
+        before = watch.sums.get(index)
+        watch.sums[index] = gradient if before is None else self._graph.add(before, gradient)
+
+    def _begin(self, watch: Watch) -> bool:
+        if not watch.begin(self._listener):
+            return False
+        task = watch.task = self._current_pass()
+        opened = self._open.get(task)
+        if opened is None:
+            opened = self._open[task] = []
+            self._lowest[task] = watch.entered_at
+            self._graph.at_end_of_pass(functools.partial(self._graph.safely, None, self._pass_ended, task))
+        self._lowest[task] = min(self._lowest[task], watch.entered_at)
+        at = len(opened)
+        while at and opened[at - 1].entered_at > watch.entered_at:
+            at -= 1
+        opened.insert(at, watch)
+        return True
+
+    def _pass_ended(self, task: int) -> None:
+        left = self._open.pop(task, [])
+        last = [watch for watch in left if not watch.received] if self._graph.without_gradient_last else []
+        for watch in [watch for watch in reversed(left) if watch not in last] + last:
+            self._complete(watch)
+        self._report_deferred()
+        lowest = self._lowest.pop(task, None)
+        if lowest is not None:
+            self._graph.release(lowest)
+
+    def _complete(self, watch: Watch) -> None:
+        if self._deferred and not watch.ends_early:
+            self._report_deferred()
+        for index, gradient in watch.sums.items():
+            watch.gradient(self._listener, "output", index, gradient)
+        watch.end(self._listener)
+        watch.backward = None
+        watch.received = False
+        watch.sums = {}
+        watch.outputs_left = watch.outputs_seen
+        watch.crossings_left = watch.crossings
+
+
+_Crossing = tuple[Any, int, list[int]]
+"""A node inside, its slot, places of the input."""
+
+
+def _crossings(
+    graph: Graph, outputs: list[tuple[int, Edge]], inputs: dict[Edge, list[int]], entered_at: int
+) -> list[_Crossing]:
+    """The edges from inside the call to its inputs."""
+    found: list[_Crossing] = []
+    if not inputs:
+        return found
+    following_of, number_of = graph.following, graph.number
+    seen: set[Any] = set()
+    # An output that is an input is where the walk ends; its gradient, with all that flows there, is seen on arrival.
+    returned = {edge for _, edge in outputs if edge in inputs}
+    ahead: list[Any] = [edge[0] for _, edge in outputs if edge not in returned]
+    while ahead:
+        node = ahead.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for slot, (following, number) in enumerate(following_of(node)):
+            if following is None:
+                continue
+            places = inputs.get((following, number))
+            if places is not None:
+                if (following, number) not in returned:
+                    found.append((node, slot, places))
+            elif number_of(following) >= entered_at:
+                ahead.append(following)
+    return found
+
+
+def _told_apart(crossings: list[_Crossing]) -> list[_Crossing]:
+    """Where as many edges lead to an input as it has places, each edge is one place's, in their order."""
+    edges: dict[int, list[int]] = {}
+    for at, (_, _, places) in enumerate(crossings):
+        edges.setdefault(id(places), []).append(at)
+    for found in edges.values():
+        places = crossings[found[0]][2]
+        if 1 < len(places) == len(found):
+            for place, at in zip(places, found):
+                crossings[at] = (*crossings[at][:2], [place])
+    return crossings
+
+
+def _by_node(edges: list[tuple[int, Edge]]) -> dict[Any, list[tuple[int, int]]]:
+    nodes: dict[Any, list[tuple[int, int]]] = {}
+    for index, (node, slot) in edges:
+        nodes.setdefault(node, []).append((index, slot))
+    return nodes
+
+
+def _crossings_by_node(crossings: list[_Crossing]) -> dict[Any, _Crossed]:
+    nodes: dict[Any, _Crossed] = {}
+    for node, slot, indices in crossings:
+        nodes.setdefault(node, []).append((slot, indices))
+    return nodes

@@ -1,0 +1,92 @@
+"""Every name that appears in a dump is spelled and parsed here.
+
+    API        <Prefix>.<api>.<n>.forward | backward
+    module     <Root>.<path>.<Class>.forward.<n> | backward.<n>
+    gradient   <Root>.<path>.<Class>.parameters_grad.<n>
+    debug      <name>.<n>.debug  and  <name>_grad.<n>.debug
+
+`Root` is ``Module`` (torch-shaped frameworks) or ``Cell`` (MindSpore).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+FORWARD = "forward"
+BACKWARD = "backward"
+PARAMETERS_GRAD = "parameters_grad"
+MODULE_ROOTS = ("Module", "Cell")
+
+_API = re.compile(r"^(?P<prefix>[^.\s]+)\.(?P<api>[^\s]+)\.(?P<number>[0-9]{1,18})\.(?P<direction>forward|backward)\Z")
+_MODULE = re.compile(
+    r"^(?P<root>Module|Cell)\.(?P<path>[^\s]+)\.(?P<direction>forward|backward|parameters_grad)\.(?P<number>[0-9]{1,18})\Z"
+)
+_LONGEST_FILE_NAME = 255
+
+
+@dataclass(frozen=True)
+class ParsedName:
+    """A record name taken apart: `base` is everything that does not depend on the call."""
+
+    base: str
+    number: int
+    direction: str
+    is_module: bool
+
+
+def api_name(base: str, number: int, direction: str) -> str:
+    """`base` is ``Prefix.api``."""
+    return f"{base}.{number}.{direction}"
+
+
+def module_name(base: str, number: int, direction: str) -> str:
+    """`base` is ``Root.path.Class``; `direction` may also be ``parameters_grad``."""
+    return f"{base}.{direction}.{number}"
+
+
+def module_base(root: str, path: str, class_name: str) -> str:
+    return f"{root}.{path}.{class_name}"
+
+
+def debug_name(name: str, number: int) -> str:
+    return f"{name}.{number}.debug"
+
+
+def parse(name: str) -> ParsedName | None:
+    """Take a module's or API's record name apart; ``None`` when it is neither."""
+    match = _MODULE.match(name)
+    if match:
+        base = f"{match['root']}.{match['path']}"
+        return ParsedName(base, int(match["number"]), match["direction"], True)
+    match = _API.match(name)
+    if match and match["prefix"] not in MODULE_ROOTS:
+        return ParsedName(f"{match['prefix']}.{match['api']}", int(match["number"]), match["direction"], False)
+    return None
+
+
+def is_module(name: str) -> bool:
+    return name.startswith(("Module.", "Cell."))
+
+
+def file_name(stem: str, suffix: str) -> str:
+    """A file name for `stem` that stays inside its folder whatever a user's model is called.
+
+    Separators, NUL and control characters become ``%XX``, as does ``%`` itself, so that two stems never share a
+    file; what would exceed the usual limit of 255 bytes is refused with ``ValueError``.
+    """
+    if not _SAFE.match(stem):
+        stem = "".join(map(_safe, stem))
+    name = stem + suffix
+    if len(name.encode()) > _LONGEST_FILE_NAME:
+        raise ValueError(f"file name of {len(name.encode())} bytes is longer than {_LONGEST_FILE_NAME}")
+    return name
+
+
+_SAFE = re.compile(r"^[A-Za-z0-9_.\-]+\Z")
+
+
+def _safe(character: str) -> str:
+    if character.isprintable() and character not in "/\\%":
+        return character
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,205 @@
+"""The files of a dump, made from its journal: dump.json or debug.json, stack.json, construct.json.
+
+Each is written aside and renamed. Indented by one blank; NaN and the infinities as Python's json writes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, Callable
+
+from probe.common import files
+from probe.common.callstack import Frame, frame_text
+from probe.common.journal import FILE_NAME, Header, JournalReader
+
+_encode_text = json.encoder.encode_basestring_ascii
+_float = float.__repr__
+_TENSOR_KEYS = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "requires_grad")
+
+
+def skeleton(folder: str, header: Header) -> None:
+    """Write the files as they are before the first record."""
+    with files.open_for_writing(os.path.join(folder, header.file_name)) as stream:
+        _put_data(stream, header, ())
+    if header.level != "debug" and header.extra_info:
+        for name in ("stack.json", "construct.json"):
+            with files.open_for_writing(os.path.join(folder, name)) as stream:
+                stream.write(b"{}")
+
+
+def write(folder: str) -> Header:
+    """Make the files of `folder` from the journal in it.
+
+    Raises:
+        DumpFormatError: the journal cannot be read.
+        OSError: a file cannot be written.
+    """
+    with JournalReader(os.path.join(folder, FILE_NAME)) as journal:
+        header = _with_place(journal.header, folder)
+        _write_data(folder, header, journal.records())
+        if header.level != "debug" and header.extra_info:
+            _write_stacks(folder, journal)
+            _write_tree(folder, journal)
+    return header
+
+
+def _with_place(header: Header, folder: str) -> Header:
+    """`header` with the folder's present name: ``proc<PID>`` becomes ``rank<R>`` when the process gets a rank."""
+    if header.dump_data_dir is None:
+        return header
+    above, name = os.path.split(header.dump_data_dir)
+    now = os.path.basename(os.path.abspath(folder))
+    if not os.path.basename(above).startswith("proc") or not now.startswith("rank"):
+        return header
+    return dataclasses.replace(header, dump_data_dir=os.path.join(os.path.dirname(above), now, name))
+
+
+def _write_data(folder: str, header: Header, records: Iterable[tuple[str, Any]]) -> None:
+    with files.replacing(os.path.join(folder, header.file_name)) as stream:
+        _put_data(stream, header, records)
+
+
+def _put_data(stream: BinaryIO, header: Header, records: Iterable[tuple[str, Any]]) -> None:
+    lines = [f' "{key}": {json.dumps(getattr(header, key))}' for key in ("task", "level", "framework", "dump_data_dir")]
+    stream.write(("{\n" + ",\n".join(lines) + ',\n "data": ').encode())
+    write_json = JsonText()
+    _write_members(stream, ((name, write_json(fields, 2)) for name, fields in records), 2)
+    stream.write(b"\n}")
+
+
+def _write_tree(folder: str, journal: JournalReader) -> None:
+    # L1 has no modules to be inside of, and its tree is empty by contract.
+    calls = journal.calls() if journal.header.level in ("L0", "mix") else []
+    members: Iterator[tuple[str, str]] = ((name, json.dumps(node.parent)) for name, node in calls)
+    with files.replacing(os.path.join(folder, "construct.json")) as stream:
+        _write_members(stream, members, 1)
+
+
+def _write_stacks(folder: str, journal: JournalReader) -> None:
+    # Two instructions of one line have different stacks with the same text, and are one entry.
+    texts: dict[int, tuple[str, ...]] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    lines = _cached(frame_text)
+    for name, node in journal.calls():
+        if node.stack < 0:
+            continue
+        text = texts.get(node.stack)
+        if text is None:
+            frames = journal.stacks.get(node.stack, [])
+            text = texts[node.stack] = tuple(line for line in map(lines, frames) if line)
+        groups.setdefault(text, []).append(name)
+    write_json = JsonText()
+    members = ((str(i), write_json([names, list(text)], 1)) for i, (text, names) in enumerate(groups.items()))
+    with files.replacing(os.path.join(folder, "stack.json")) as stream:
+        _write_members(stream, members, 1)
+
+
+def _cached(function: Callable[[Frame], str]) -> Callable[[Frame], str]:
+    known: dict[Frame, str] = {}
+
+    def look_up(frame: Frame) -> str:
+        text = known.get(frame)
+        if text is None:
+            text = known[frame] = function(frame)
+        return text
+
+    return look_up
+
+
+def _write_members(stream: BinaryIO, members: Iterable[tuple[str, str]], indent: int) -> None:
+    """Write an object whose values are already text."""
+    margin = "\n" + " " * indent
+    separator = "{" + margin
+    for name, text in members:
+        stream.write(f"{separator}{_quote(name)}: {text}".encode())
+        separator = "," + margin
+    stream.write(b"{}" if separator[0] == "{" else ("\n" + " " * (indent - 1) + "}").encode())
+
+
+def _quote(text: Any) -> str:
+    """`text` as JSON; what a corrupted journal has in the place of a text becomes one."""
+    return _encode_text(text if type(text) is str else str(text))
+
+
+class JsonText:
+    """Writes values as ``json.dumps(value, indent=1)`` would at some depth. That encoder is not compiled.
+
+    Most of a dump are tensors that differ in their statistics alone, so what surrounds these is made once.
+    """
+
+    def __init__(self) -> None:
+        self._around: dict[tuple[Any, ...], str] = {}
+
+    def __call__(self, value: Any, indent: int) -> str:
+        kind = type(value)
+        if kind is dict:
+            if not value:
+                return "{}"
+            if len(value) >= 8 and tuple(value)[:8] == _TENSOR_KEYS and type(value["type"]) is str:
+                return self._tensor(value, indent)
+        elif kind is not list and kind is not tuple:
+            return _scalar(value)
+        elif not value:
+            return "[]"
+        # Loops, not comprehensions: one frame a level lets deep values fit into Python's limit.
+        inner = indent + 1
+        margin = "\n" + " " * inner
+        parts = []
+        if kind is dict:
+            for key, item in value.items():
+                parts.append(f"{margin}{_quote(key)}: {self(item, inner)}")
+            return "{" + ",".join(parts) + "\n" + " " * indent + "}"
+        for item in value:
+            parts.append(margin + self(item, inner))
+        return "[" + ",".join(parts) + "\n" + " " * indent + "]"
+
+    def _tensor(self, entry: dict[str, Any], indent: int) -> str:
+        type_name, dtype, shape, largest, smallest, mean, norm, requires_grad, *more = entry.values()
+        key = (type_name, dtype, tuple(shape), requires_grad, indent)
+        around = self._around.get(key)
+        if around is None:
+            around = self._around[key] = self._frame(type_name, dtype, shape, requires_grad, indent)
+        text = around % (_scalar(largest), _scalar(smallest), _scalar(mean), _scalar(norm))
+        if more:
+            margin = ",\n" + " " * (indent + 1)
+            for name, value in zip(list(entry)[8:], more):
+                text += f"{margin}{_quote(name)}: {self(value, indent + 1)}"
+        return text + "\n" + " " * indent + "}"
+
+    def _frame(self, type_name: str, dtype: str, shape: list[Any], requires_grad: bool, indent: int) -> str:
+        margin = ",\n" + " " * (indent + 1)
+        fixed = f'"type": {_quote(type_name)}{margin}"dtype": {_quote(dtype)}{margin}"shape": {self(shape, indent + 1)}'
+        statistics = margin.join(f'"{key}": %s' for key in ("Max", "Min", "Mean", "Norm"))
+        last = f'"requires_grad": {_scalar(requires_grad)}'
+        return "{" + margin[1:] + fixed.replace("%", "%%") + margin + statistics + margin + last
+
+
+def _scalar(value: Any) -> str:
+    kind = type(value)
+    if kind is float:
+        return _number(value)
+    if kind is str:
+        return _quote(value)
+    if value is None:
+        return "null"
+    if kind is bool:
+        return "true" if value else "false"
+    try:
+        return str(value)
+    except ValueError:
+        # An integer of more digits than Python converts; JSON has no hexadecimal.
+        return _quote(hex(value))
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return "NaN"
+    if value in (_INFINITY, -_INFINITY):
+        return "Infinity" if value > 0 else "-Infinity"
+    return _float(value)
+
+
+_INFINITY = float("inf")

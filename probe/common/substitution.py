@@ -1,0 +1,144 @@
+"""Ways to be called in place of a function, or to change an attribute, and to leave no trace afterwards.
+
+`CodeSwap` puts other code into a Python function object. The object stays the same one, so whoever imported it
+earlier, by whatever name, is seen as well, and ``F.relu is F.relu`` holds throughout. `Attributes` replaces what an
+owner holds under a name; it is for what has no code to swap: operators of a class and built-in functions. `Handles`
+is several of these as one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Sequence
+from types import CodeType, FunctionType
+from typing import Any, Callable
+
+from probe.common.callstack import MARK
+from probe.common.contract import Handle
+
+Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+_ABSENT = object()
+
+
+class CodeSwap:
+    """`function` calls `handler(args, kwargs)` while this is in place; `body` is a second function with its code."""
+
+    def __init__(self, function: FunctionType, handler: Handler) -> None:
+        self._function = function
+        self._handler = handler
+        self._original: CodeType | None = None
+        self._trampoline: CodeType | None = None
+        self._signature: Any = None
+        self.body: FunctionType = function
+
+    def install(self) -> None:
+        # The code is taken now, not earlier: someone may have put their own there since, and that is what must run.
+        code = self._function.__code__
+        if code is not self._original:
+            self._original = code
+            self.body = _body_of(self._function)
+            self._trampoline = _trampoline(code, self._handler)
+            self._signature = _signature(self._function)
+        assert self._trampoline is not None
+        self._function.__code__ = self._trampoline
+        self._function.__dict__.setdefault("__signature__", self._signature)
+
+    def restore(self) -> None:
+        # Someone else may have put their own code there meanwhile; that is theirs to undo.
+        if self._original is not None and self._function.__code__ is self._trampoline:
+            self._function.__code__ = self._original
+        if self._function.__dict__.get("__signature__") is self._signature:
+            del self._function.__dict__["__signature__"]
+
+
+def _signature(function: FunctionType) -> Any:
+    """What `inspect.signature` says of the function, to be shown while its code is another."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _body_of(function: FunctionType) -> FunctionType:
+    body = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    body.__kwdefaults__ = function.__kwdefaults__
+    functools.update_wrapper(body, function)
+    del body.__wrapped__  # type: ignore[attr-defined]  # it is the function, not around it
+    return body
+
+
+def _trampoline(original: CodeType, handler: Handler) -> CodeType:
+    """Code that forwards its arguments to `handler`, with as many free variables as `original` as Python demands.
+
+    The handler is a constant of the code: the function's globals are the user's and take no extra names.
+    """
+    body = "def trampoline(*args, **kwargs):\n return 'handler'(args, kwargs)\n"
+    free = original.co_freevars
+    if free:
+        values = "".join(f" {name} = None\n" for name in free)
+        uses = f"  ({', '.join(free)},)\n"
+        inner = f" def trampoline(*args, **kwargs):\n  return 'handler'(args, kwargs)\n{uses}"
+        body = f"def outer():\n{values}{inner} return trampoline\ntrampoline = outer()\n"
+    scope: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # a text constant is not callable, but it is replaced
+        exec(compile(body, original.co_filename, "exec"), scope)
+    code: CodeType = scope["trampoline"].__code__
+    constants = tuple(handler if constant == "handler" else constant for constant in code.co_consts)
+    # With name and place of the original: whoever asks for the function's source gets it.
+    return code.replace(
+        co_consts=(*constants, MARK), co_name=original.co_name, co_firstlineno=original.co_firstlineno
+    )
+
+
+class Attributes:
+    """Attributes that were replaced, and what was there before."""
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        # vars, not getattr: an inherited attribute must be inherited again afterwards.
+        before = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, value)
+        self._replaced.append((owner, name, before, value))
+
+    def remove(self) -> None:
+        replaced, self._replaced = self._replaced, []
+        for owner, name, before, value in reversed(replaced):
+            if vars(owner).get(name, _ABSENT) is not value:
+                continue  # replaced again by someone else meanwhile
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+
+class Handles:
+    """Several handles as one; the last one is removed first."""
+
+    def __init__(self, handles: Sequence[Handle]) -> None:
+        self._handles = list(handles)
+
+    def remove(self) -> None:
+        handles, self._handles = self._handles, []
+        for handle in reversed(handles):
+            handle.remove()
+
+
+def wrap_attribute(owner: Any, attribute: str, wrap: Callable[[Callable[..., Any]], Any]) -> Attributes:
+    """Replace a function that `owner` holds by what `wrap` makes of it."""
+    held = inspect.getattr_static(owner, attribute)
+    wrapper: Any
+    if isinstance(held, (staticmethod, classmethod)):
+        # It has to stay of its kind, or a call through an instance or a subclass would be bound another way.
+        wrapper = type(held)(wrap(held.__func__))
+    else:
+        wrapper = wrap(getattr(owner, attribute))
+    attributes = Attributes()
+    attributes.set(owner, attribute, wrapper)
+    return attributes
