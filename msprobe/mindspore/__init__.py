@@ -1,0 +1,17 @@
+"""Drop-in for scripts that import from ``msprobe.mindspore``, under MindSpore and under MSAdapter."""
+
+from probe.api.mindspore import PrecisionDebugger, module_dump, module_dump_end, random_save, seed_all
+from probe.api.mindspore import __getattr__ as __getattr__
+
+__all__ = [
+    "MsprobeInitStep",
+    "MsprobeStep",
+    "PrecisionDebugger",
+    "module_dump",
+    "module_dump_end",
+    "random_save",
+    "save",
+    "save_grad",
+    "seed_all",
+    "step",
+]

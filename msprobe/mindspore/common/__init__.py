@@ -1,0 +1,1 @@
+"""The folder that the documented import of the callbacks goes through."""

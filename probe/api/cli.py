@@ -1,0 +1,64 @@
+"""The ``msprobe`` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Protocol
+
+from probe._version import __version__
+from probe.api.commands.compare import Compare
+from probe.api.commands.merge_result import MergeResult
+from probe.api.commands.recover import Recover
+from probe.common.errors import MsprobeException
+
+SAME, DIFFERS, FAILED = 0, 1, 2
+"""Exit statuses: done or the same; the runs differ; wrong usage or input."""
+
+
+class Command(Protocol):
+    """One subcommand; its docstring is its help text."""
+
+    name: str
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do the work and return the exit status; raises MsprobeException for what the user can put right."""
+
+
+COMMANDS: list[Command] = [Compare(), MergeResult(), Recover()]
+
+_EPILOG = """example:
+  msprobe compare -tp ./run_a/step0 -gp ./run_b/step0 -o ./result
+  msprobe recover ./dump_path        make the files of a run that was killed
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status."""
+    parser = argparse.ArgumentParser(
+        prog="msprobe",
+        description="Precision debugger for deep-learning training.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"msprobe {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        text = command.__doc__ or ""
+        sub = commands.add_parser(command.name, help=text.split("\n")[0], description=text)
+        command.prepare_parser(sub)
+        sub.set_defaults(run=command.run)
+    args = parser.parse_args(arguments)
+    try:
+        status: int = args.run(args)
+    except (MsprobeException, OSError) as error:
+        print(f"msprobe {args.command}: {error}", file=sys.stderr)
+        return FAILED
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""``msprobe merge_result``."""
+
+from __future__ import annotations
+
+import argparse
+
+
+class MergeResult:
+    """Collect a metric of communication calls over all ranks, from the tables that compare wrote.
+
+    The file of -config holds `api:`, a list of names such as Distributed.all_reduce, and, if you like,
+    `compare_index:`, a list of columns.
+    """
+
+    name = "merge_result"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("-i", "--input_dir", metavar="DIR", required=True, help="holds compare_result_rank<N>_<time>.csv or .xlsx")
+        add("-o", "--output_dir", metavar="DIR", required=True, help="for the workbook")
+        add("-config", "--config-path", metavar="FILE", required=True, help="what to collect")
+
+    def run(self, args: argparse.Namespace) -> int:
+        from probe.compare.merging import load_choice, merge
+
+        print(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
+        return 0

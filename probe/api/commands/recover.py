@@ -1,0 +1,33 @@
+"""``msprobe recover``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from probe.common.recovery import recover
+
+
+class Recover:
+    """Make dump.json, stack.json and construct.json of runs that died, from the journals they left below DIR.
+
+    A journal is kept, so that nothing is lost if the files are not what you expected; --remove takes it away once its
+    files are written.
+    """
+
+    name = "recover"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("directory", metavar="DIR", help="a dump_path, or any folder in it")
+        parser.add_argument("--remove", action="store_true", help="remove each journal after its files are written")
+
+    def run(self, args: argparse.Namespace) -> int:
+        status = 0
+        for found in recover(args.directory, args.remove):
+            if found.problem is not None:
+                print(f"msprobe recover: {found.folder}: {found.problem}", file=sys.stderr)
+                status = 2
+                continue
+            torn = "" if found.torn_at is None else f"; the last record was cut off at byte {found.torn_at} and is lost"
+            print(f"{found.folder}: {found.records} records in {found.file_name}{torn}")
+        return status

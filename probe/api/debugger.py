@@ -1,0 +1,122 @@
+"""`PrecisionDebugger`: what a training script calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from probe.api.session import Session
+from probe.backends import loader
+from probe.common import log
+from probe.common.errors import MsprobeException
+
+
+class PrecisionDebugger:
+    """Collects what goes in and out of modules and APIs between `start` and `stop`.
+
+    There is one instance per process; a second constructor call returns it and ignores its arguments. Every method
+    can be called on the class as well, from files that do not hold the instance.
+
+    Args:
+        config_path: A configuration file, see docs/configuration.md; ``None`` for the defaults.
+        task: ``statistics``, ``tensor`` or ``structure``. This and the following win over the file.
+        dump_path: Folder for the results, created if missing.
+        level: ``L0`` (modules), ``L1`` (APIs), ``mix`` (both) or ``debug`` (only `save`).
+        step: Steps to collect: integers, or texts such as ``"4-6"``; empty for all.
+
+    Raises:
+        MsprobeException: a value is wrong; the message names it and what is allowed.
+
+    Example:
+        >>> debugger = PrecisionDebugger(dump_path="./dump", level="L0")
+        >>> debugger.start(model)
+        >>> model(batch).sum().backward()
+        >>> debugger.stop()
+        >>> debugger.step()
+    """
+
+    backend: ClassVar[str]
+    """The name by which the loader knows the framework that the user's import stands for."""
+    _instance: ClassVar[PrecisionDebugger | None] = None
+    _session: Session
+    _served_by: str
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> PrecisionDebugger:
+        return cls._instance if cls._instance is not None else super().__new__(cls)
+
+    def __init__(
+        self,
+        config_path: str | None = None,
+        task: str | None = None,
+        dump_path: str | None = None,
+        level: str | None = None,
+        step: Sequence[Any] | None = None,
+    ) -> None:
+        cls = type(self)
+        if cls._instance is not None:
+            log.info("A PrecisionDebugger exists already in this process; it is used, and these arguments are not.")
+            return
+        arguments = {"task": task, "dump_path": dump_path, "level": level, "step": step}
+        self._served_by = loader.detect(self.backend)
+        self._session = Session(loader.load(self._served_by), config_path, arguments)
+        cls._instance = self
+
+    @classmethod
+    def session(cls) -> Session:
+        """The work of the one instance.
+
+        Raises:
+            MsprobeException: there is no instance yet.
+        """
+        if cls._instance is None:
+            raise MsprobeException("No PrecisionDebugger exists yet; create one before calling its methods.")
+        return cls._instance._session
+
+    @classmethod
+    def start(
+        cls, model: Any = None, token_range: Sequence[int] | None = None, rank_id: int | None = None
+    ) -> None:
+        """Collect from here on, if the current step and rank are wanted.
+
+        Args:
+            model: The module, or a list or tuple of modules, to collect from; needed at levels L0 and mix.
+            token_range: ``[first, last]``: only these forward passes of `model`, counted from 0, both included.
+            rank_id: The rank to use in folder names; otherwise that of the default process group.
+        """
+        cls.session().start(model, token_range, rank_id)
+
+    @classmethod
+    def stop(cls) -> None:
+        """Collect no further calls and write the files. Gradients of collected calls are taken until `step`."""
+        cls.session().stop()
+
+    @classmethod
+    def step(cls) -> None:
+        """End the training step: later calls belong to the next one. Ends collection if `stop` was not called."""
+        cls.session().step()
+
+    @classmethod
+    def set_init_step(cls, step: int) -> None:
+        """Number the first step `step` instead of 0."""
+        cls.session().set_init_step(step)
+
+    @classmethod
+    def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
+        """Record one value at level debug.
+
+        Args:
+            variable: A tensor, int, float, str, bool, or dict, list, tuple of them.
+            name: Its name in debug.json.
+            save_backward: Also record the gradients of its tensors.
+        """
+        cls.session().save(variable, name, save_backward)
+
+    @classmethod
+    def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
+        """Record calls of ``module.api`` as ``<api_prefix>.<api>``, by default with the module's own name."""
+        cls.session().register_custom_api(module, api, api_prefix)
+
+    @classmethod
+    def restore_custom_api(cls, module: Any, api: str) -> None:
+        """Undo `register_custom_api`: ``module.api`` is the original object again."""
+        cls.session().restore_custom_api(module, api)

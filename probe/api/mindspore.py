@@ -1,0 +1,107 @@
+"""The names MindSpore and MSAdapter users import.
+
+Which of the two it is shows in the torch that is imported when a call needs to know it, see `probe.backends.loader`.
+What has to be a thing of MindSpore's own, a callback or a function that its compiler can read, is made when it is asked
+for, so that importing the other names does not import MindSpore.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from probe.api import debugger, randomness
+from probe.backends import loader
+from probe.common import log
+
+BACKEND = "mindspore"
+
+
+class PrecisionDebugger(debugger.PrecisionDebugger):
+    __doc__ = debugger.PrecisionDebugger.__doc__
+
+    backend = BACKEND
+    _models: ClassVar[tuple[list[weakref.ref[Any]], bool]] = [], False
+
+    @classmethod
+    def start(
+        cls, model: Any = None, token_range: Sequence[int] | None = None, rank_id: int | None = None
+    ) -> None:
+        """Collect from here on, if the current step and rank are wanted.
+
+        Args:
+            model: The cell or module, or a list or tuple of them, to collect from; needed at levels L0 and mix, and at
+                L1 for the primitives that its cells hold. Where it is left out, the one given last.
+            token_range: ``[first, last]``: only these forward passes of `model`, counted from 0, both included.
+            rank_id: The rank to use in folder names; otherwise that of MindSpore's communication.
+
+        Raises:
+            MsprobeException: there is no model where one is needed; or MindSpore is in graph mode.
+        """
+        session = cls.session()
+        if os.environ.get("MS_ROLE") == "MS_SCHED":
+            return  # msrun's scheduler runs the script as well, has no rank and trains nothing
+        loader.room(BACKEND, "graph_mode").check_pynative()
+        if cls._instance is not None and cls._instance._served_by != loader.detect(BACKEND):
+            log.warning(
+                "torch was imported after the PrecisionDebugger was made, so what is collected is MindSpore's and not "
+                "torch's; import torch first.",
+                once="torch-late",
+            )
+        if model is None:
+            if session.active:
+                return  # a callback that starts every step, after the model was given before the first
+            model = cls._model_given_last()
+        session.start(model, token_range, rank_id)
+        cls._remember(model)
+
+    @classmethod
+    def _remember(cls, model: Any) -> None:
+        # Weakly: what was collected once must not live on because of it.
+        several = isinstance(model, (list, tuple))
+        given = model if several else [] if model is None else [model]
+        cls._models = [weakref.ref(one) for one in given], several
+
+    @classmethod
+    def _model_given_last(cls) -> Any:
+        references, several = cls._models
+        models = [reference() for reference in references]
+        if not models or None in models:
+            return None
+        return models if several else models[0]
+
+
+def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_enhanced: bool = False) -> None:
+    """Make a run repeatable; see `probe.api.randomness.seed_all`."""
+    randomness.seed_all(loader.serve(BACKEND), seed, mode, rm_dropout, is_enhanced)
+
+
+def random_save(output_path: str = "./output") -> None:
+    """Write down every place that draws random numbers; see `probe.api.randomness.random_save`."""
+    randomness.random_save(loader.serve(BACKEND), output_path)
+
+
+def module_dump(module: Any, dump_name: str) -> None:
+    """Record `module` itself under ``dump_name``, and no APIs, until `module_dump_end`."""
+    PrecisionDebugger.session().module_dump(module, dump_name)
+
+
+def module_dump_end() -> None:
+    """Record APIs again."""
+    PrecisionDebugger.session().module_dump_end()
+
+
+_SINGLE_POINTS = ("save", "save_grad", "step")
+_CALLBACKS = ("MsprobeStep", "MsprobeInitStep")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SINGLE_POINTS:
+        return getattr(loader.room(BACKEND, "single_point_save"), name)
+    if name in _CALLBACKS:
+        callbacks = loader.room(BACKEND, "callbacks")
+        callbacks.MsprobeInitStep.debugger = PrecisionDebugger
+        return getattr(callbacks, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

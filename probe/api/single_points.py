@@ -1,0 +1,103 @@
+"""``save``: one value of the user's program, and its gradient when there is one, into debug.json."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable
+
+from probe.backends.protocol import FrameworkAdapter
+from probe.common import log, naming
+from probe.common.collector import Collector
+from probe.common.contract import Handle
+
+_SCALARS = (int, float, str, bool)
+
+
+class SinglePoints:
+    """Counts the saves of each name and watches for the gradients."""
+
+    def __init__(self, adapter: FrameworkAdapter, collector: Collector) -> None:
+        self._adapter = adapter
+        self._collector = collector
+        self._counts: dict[str, int] = {}
+
+    def reset(self) -> None:
+        """A new step begins."""
+        self._counts = {}
+
+    def allowed(self, variable: Any, name: Any) -> bool:
+        """Whether the value can be saved; if not, the user has been told."""
+        if not isinstance(name, str) or not name:
+            log.warning(f"save: name is {name!r}; allowed: a text. Nothing is saved.")
+            return False
+        try:
+            refused = self._refused(variable)
+        except RecursionError:
+            refused = "container that holds itself"
+        if refused is not None:
+            log.warning(
+                f'save: "{name}" is or holds a {refused}; allowed: tensor, int, float, str, bool, and dict, list, '
+                "tuple of them. Nothing is saved."
+            )
+        return refused is None
+
+    def _refused(self, value: Any) -> str | None:
+        """The type of the first part that cannot be saved."""
+        if self._adapter.is_tensor(value) or isinstance(value, _SCALARS):
+            return None
+        if not isinstance(value, (dict, list, tuple)):
+            return type(value).__name__
+        items = value.values() if isinstance(value, dict) else value
+        return next((refused for refused in map(self._refused, items) if refused is not None), None)
+
+    def save(self, variable: Any, name: str, save_backward: bool) -> list[Handle]:
+        """Record `variable`; the handles of the gradients that are waited for."""
+        collector = self._collector
+        number = self._counts.get(name, 0)
+        self._counts[name] = number + 1
+        full = naming.debug_name(name, number)
+        entry = collector.point(full, variable, collector.save_point, full)
+        collector.write_point(full, collector.next_order(), entry)
+        if not save_backward:
+            return []
+        return self._watch(variable, naming.debug_name(f"{name}_grad", number))
+
+    def _watch(self, variable: Any, full: str) -> list[Handle]:
+        """Give the gradients their place now, with nothing in it, and fill it as they arrive."""
+        collector = self._collector
+        order = collector.next_order()
+        holder: list[Any] = [None]
+        handles: list[Handle] = []
+
+        def visit(value: Any, put: Callable[[Any], None], path: str) -> Any:
+            if isinstance(value, dict):
+                named: dict[str, Any] = dict.fromkeys(map(str, value))
+                for key, item in value.items():
+                    named[str(key)] = visit(item, partial(named.__setitem__, str(key)), f"{path}.{key}")
+                return named
+            if isinstance(value, (list, tuple)) and not self._adapter.is_tensor(value):
+                listed: list[Any] = [None] * len(value)
+                for i, item in enumerate(value):
+                    listed[i] = visit(item, partial(listed.__setitem__, i), f"{path}.{i}")
+                return listed
+            if self._adapter.is_tensor(value):
+                handle = self._adapter.attach_gradient(value, self._receiver(holder, put, full, path, order))
+                if handle is not None:
+                    handles.append(handle)
+            return None
+
+        holder[0] = visit(variable, partial(holder.__setitem__, 0), full)
+        collector.write_point(full, order, holder[0])
+        return handles
+
+    def _receiver(
+        self, holder: list[Any], put: Callable[[Any], None], full: str, path: str, order: int
+    ) -> Callable[[Any], None]:
+        collector = self._collector
+
+        def receive(gradient: Any) -> None:
+            if collector.folder is not None:
+                put(collector.point(full, gradient, collector.save_point, path))
+                collector.write_point(full, order, holder[0])
+
+        return receive

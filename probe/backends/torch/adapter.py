@@ -1,0 +1,151 @@
+"""The PyTorch adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable
+
+import torch
+
+from probe.backends.protocol import FrameworkAdapter, ModuleHandles
+from probe.backends.torch import api_list, module_hooks, random_calls, randomness, tensors
+from probe.backends.torch.api_hooks import ApiHooks
+from probe.backends.torch.framework_values import FrameworkValues
+from probe.backends.torch.gradient_flow import TorchGraph
+from probe.backends.torch.module_hooks import ModuleHooks
+from probe.backends.torch.quiet import quietly
+from probe.backends.torch.regions import RegionHooks
+from probe.backends.torch.statistics import Statistics
+from probe.common.contract import ApiName, Entry, Handle, Listener, ModuleName, Summary
+from probe.common.gradient_flow import GradientFlow
+from probe.common.random_calls import RandomCall
+from probe.common.substitution import wrap_attribute
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What serves one listener."""
+
+    listener: Listener
+    flow: GradientFlow
+    apis: ApiHooks
+    modules: ModuleHooks
+    regions: RegionHooks
+
+
+class TorchAdapter:
+    """Implements `probe.backends.protocol.FrameworkAdapter` for PyTorch on CPU, CUDA and NPU."""
+
+    framework = "pytorch"
+    tensor_suffix = ".pt"
+    default_risk_level = "FOCUS"
+    several_outputs: tuple[type, ...] = (tuple, list)
+    module_root = module_hooks.ROOT
+
+    def __init__(self) -> None:
+        self._statistics = Statistics()
+        self._describer = tensors.TensorDescriber(self._statistics)
+        self._parts: _Parts | None = None
+        # Bound here so that the hot path finds them without a look-up through the class.
+        self.describe_tensor: Callable[[Any, Summary], Entry] = self._describer.describe
+        self.describe_value = FrameworkValues(torch).describe
+        self.pending = self._statistics.pending
+
+    # --- tensors and statistics
+
+    def is_tensor(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor)
+
+    def snapshot(self, tensor: Any) -> Any:
+        return quietly(tensors.snapshot, tensor)
+
+    def save_tensor(self, snapshot: Any, stream: BinaryIO) -> None:
+        quietly(torch.save, snapshot, stream)
+
+    def resolve(self) -> None:
+        quietly(self._statistics.resolve)
+
+    def risk_class(self, base: str) -> str:
+        return api_list.risk_class(base)
+
+    # --- hooks
+
+    def _for(self, listener: Listener) -> _Parts:
+        if self._parts is None or self._parts.listener is not listener:
+            flow = GradientFlow(listener, TorchGraph(listener))
+            apis = ApiHooks(listener, flow, api_list.watched())
+            self._parts = _Parts(listener, flow, apis, ModuleHooks(listener, flow), RegionHooks(listener))
+        return self._parts
+
+    def attach_apis(self, models: Any, listener: Listener) -> Handle:
+        apis = self._for(listener).apis
+        apis.install()
+        return apis
+
+    def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
+        name = ApiName(f"{prefix}.{attribute}", attribute)
+        wrapper = self._for(listener).apis.wrapper
+        return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
+
+    def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
+        return self._for(listener).modules.attach(models)
+
+    def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
+        return self._for(listener).modules.attach_one(module, name)
+
+    def attach_regions(self, listener: Listener) -> Handle:
+        regions = self._for(listener).regions
+        regions.install()
+        return regions
+
+    def attach_passes(self, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
+        return module_hooks.attach_passes(models, begin, end)
+
+    def attach_gradient(self, tensor: Any, receive: Callable[[Any], None]) -> Handle | None:
+        if not tensor.requires_grad:
+            return None
+
+        def receive_quietly(gradient: Any) -> None:
+            quietly(receive, gradient)
+
+        return module_hooks.attach_gradient(tensor, receive_quietly)
+
+    def finish_backward(self) -> None:
+        if self._parts is not None:
+            quietly(self._parts.flow.finish)
+
+    def end_step(self) -> None:
+        if self._parts is not None:
+            self._parts.flow.forget()
+            self._parts.apis.end_step()
+
+    def is_module(self, value: Any) -> bool:
+        return isinstance(value, torch.nn.Module)
+
+    def class_name(self, module: Any) -> str:
+        return type(module).__name__
+
+    # --- randomness
+
+    def seed_everything(self, seed: int, deterministic: bool) -> None:
+        randomness.seed_everything(seed, deterministic)
+
+    def remove_dropout(self) -> Handle:
+        return randomness.remove_dropout()
+
+    def fix_random_calls(self) -> Handle:
+        return randomness.fix_random_calls()
+
+    def random_calls(self) -> Sequence[RandomCall]:
+        return random_calls.random_calls()
+
+    # --- runtime
+
+    def rank(self) -> int | None:
+        return random_calls.rank()
+
+
+if TYPE_CHECKING:
+    # The loader finds the class by name, so this is where a missing method shows.
+    _fulfils: FrameworkAdapter = TorchAdapter()

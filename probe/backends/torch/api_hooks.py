@@ -1,0 +1,400 @@
+"""Seeing calls of torch functions.
+
+Three ways, because torch has three kinds of functions, and each way leaves the objects users hold as they are:
+
+* built-in functions and methods pass a `TorchFunctionMode`, also those bound earlier by ``from torch import relu``;
+* functions written in Python get other code while collecting (`substitution.CodeSwap`): the mode would see them too,
+  but with all defaults filled in, and the record must hold what the user passed;
+* operators of ``Tensor`` are replaced on the class, because the mode cannot tell ``x + 1``, ``1 + x`` and
+  ``x.add(1)`` apart; so are built-in functions which torch offers under two names.
+
+Outside a collected range none of these is in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from types import FunctionType
+from typing import Any, Callable
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from probe.backends.torch.gradient_flow import first_tensor
+from probe.backends.torch.quiet import compiling, safely
+from probe.common.api_list import Watched
+from probe.common.contract import ApiName, Listener
+from probe.common.gradient_flow import GradientFlow
+from probe.common.substitution import Attributes, CodeSwap
+from probe.common.works import Works
+
+_pop = torch._C._pop_torch_function_stack
+_push = torch._C._push_on_torch_function_stack
+_depth = torch._C._len_torch_function_stack
+_all_disabled = torch._C._is_torch_function_all_disabled
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_NONE: Mapping[str, Any] = {}
+
+
+class ApiHooks:
+    """Attached to a listener from construction until `remove`."""
+
+    def __init__(self, listener: Listener, flow: GradientFlow, families: Mapping[str, list[Watched]]) -> None:
+        self._listener = listener
+        self._flow = flow
+        self._names: dict[Any, ApiName] = {}
+        self._swaps: list[CodeSwap] = []
+        self._replacements: list[tuple[Any, str, Any]] = []
+        self._attributes = Attributes()
+        self._works = Works(listener, _kinds_of_work, safely)
+        self._mode = _Mode(self)
+        self._reentry = _Reentry(self._mode)
+        self._prepare(families)
+        self._attached = False
+
+    def _prepare(self, families: Mapping[str, list[Watched]]) -> None:
+        for family, functions in families.items():
+            for watched in functions:
+                self._prepare_one(family, watched)
+        vf = families.get("vf", [])
+        if vf:
+            self._prepare_vf({watched.attribute for watched in vf}, families.get("torch", []))
+
+    def _prepare_one(self, family: str, watched: Watched) -> None:
+        function, name = watched.function, watched.name
+        if family == "vf":
+            return
+        operator = family == "tensor" and name.api.startswith("__")
+        if operator or family == "npu":
+            self._replace(watched.owner, watched.attribute, self.wrapper(name, function))
+        elif isinstance(function, FunctionType):
+            self._swaps.append(self._swap(name, function))
+        elif function in self._names:
+            self._replace(watched.owner, watched.attribute, self.wrapper(name, function))
+        else:
+            self._names[function] = name
+
+    def _prepare_vf(self, always: set[str], torch_functions: list[Watched]) -> None:
+        """``torch._VF`` hands out torch's own built-ins, and torch.nn calls them there."""
+        watched = always | {watched.attribute for watched in torch_functions} | _RECURRENT
+        module: Any = torch._VF
+        self._replace(module, "vf", _VariableFunctions(self, module.vf, watched, always))
+
+    def _replace(self, owner: Any, attribute: str, wrapper: Any) -> None:
+        self._replacements.append((owner, attribute, wrapper))
+
+    # --- attaching
+
+    def install(self) -> None:
+        if self._attached:
+            return
+        self._attached = True
+        for swap in self._swaps:
+            swap.install()
+        for replacement in self._replacements:
+            self._attributes.set(*replacement)
+        question = torch.overrides.has_torch_function
+        self._attributes.set(torch.overrides, "has_torch_function", _without(self._mode, question))
+        self._works.install()
+        _insert_lowest(self._mode)
+
+    def remove(self) -> None:
+        """Put everything back; calls still running in other threads end without being seen."""
+        if not self._attached:
+            return
+        self._attached = False
+        _take_out(self._mode)
+        self._attributes.remove()
+        self._works.remove()
+        for swap in self._swaps:
+            swap.restore()
+
+    def end_step(self) -> None:
+        self._works.forget()
+
+    # --- calls
+
+    def observe(
+        self, name: ApiName, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Call `function` and report it."""
+        if compiling() or _all_disabled():
+            # Not the user's own call, or one where the user wants no interception.
+            return function(*args, **kwargs)
+        listener = self._listener
+        self._flow.advance_to_current()
+        call = safely(listener, name, listener.enter_api, name, args, kwargs)
+        if call is None:
+            return function(*args, **kwargs)
+        try:
+            output = function(*args, **kwargs)
+        except BaseException:
+            safely(listener, call, listener.fail_api, call)
+            raise
+        if output is NotImplemented:
+            # An operator that leaves the work to the other operand.
+            listener.cancel_api(call)
+            return output
+        if name.returns_arguments:
+            result = (*args, *kwargs.values())
+            if not self._works.hold(call, output, result):
+                safely(listener, call, listener.leave_api, call, result)
+            return output
+        wants_backward = safely(listener, call, listener.leave_api, call, output)
+        # A dropout of probability 0 has no backward by contract.
+        if wants_backward and torch.is_grad_enabled() and not _drops_nothing(name, args, kwargs):
+            safely(listener, call, self._watch_backward, call, output)
+        return output
+
+    def _watch_backward(self, call: Any, output: Any) -> None:
+        tensor = first_tensor(output)
+        if tensor is None or not tensor.requires_grad or tensor.grad_fn is None:
+            return
+        node = tensor.grad_fn
+        number = node._sequence_nr()
+        node.register_hook(functools.partial(self._on_backward, call, number))
+
+    def _on_backward(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+        safely(self._listener, call, self._backward, call, number, grad_output, grad_input)
+
+    def _backward(self, call: Any, number: int, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
+        self._flow.advance(number)
+        self._listener.backward_api(call, grad_output, grad_input)
+
+    def _swap(self, name: ApiName, function: FunctionType) -> CodeSwap:
+        observe, aside = self.observe, self._aside
+
+        def handle(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return observe(name, functools.partial(aside, swap.body), args, kwargs)
+
+        swap = CodeSwap(function, handle)
+        return swap
+
+    def _aside(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function whose inner calls are of no interest, without the mode in their way."""
+        depth = _depth()
+        if not depth:
+            return function(*args, **kwargs)
+        top = _pop()
+        if top is not self._mode:
+            # The user's mode is above ours and stays in charge; ours lets inner calls pass.
+            _push(top)
+            return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _push(top)
+
+    def wrapper(self, name: ApiName, function: Callable[..., Any]) -> Callable[..., Any]:
+        aside = functools.partial(self._aside, function)
+        observe = self.observe
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return observe(name, aside, args, kwargs)
+
+        return wrapper
+
+    def vf_wrapper(self, name: ApiName, function: Callable[..., Any], always: bool) -> Callable[..., Any]:
+        """Records what user code calls; of the calls of torch itself those that are in the list, which is `always`."""
+        aside = functools.partial(self._aside, function)
+        observe = self.observe
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            caller = sys._getframe(1).f_globals.get("__name__", "")
+            if always or not caller.startswith("torch."):
+                return observe(name, aside, args, kwargs)
+            return aside(*args, **kwargs)
+
+        return wrapper
+
+    def from_mode(
+        self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any] | None
+    ) -> Any:
+        """A call that passed the mode, which is out of the way until this returns."""
+        name = self._names.get(function)
+        if name is None:
+            name = self._aten_name(function)
+            if name is None:
+                return self._reentry.call(function, types, args, kwargs or _NONE)
+        return self.observe(name, function, args, kwargs or _NONE)
+
+    def _aten_name(self, function: Any) -> ApiName | None:
+        packet = function.overloadpacket if isinstance(function, torch._ops.OpOverload) else function
+        if not isinstance(packet, torch._ops.OpOverloadPacket):
+            return None
+        namespace, _, api = packet._qualified_op_name.partition("::")
+        if namespace != "aten":
+            return None
+        name = self._names[function] = ApiName(f"Aten.{api}", api)
+        return name
+
+
+_RECURRENT = frozenset(
+    ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+)
+
+
+def _kinds_of_work() -> list[type]:
+    if not torch.distributed.is_available():
+        return []
+    kinds: list[type] = []
+    ahead: list[type] = [torch._C._distributed_c10d.Work]
+    while ahead:
+        kind = ahead.pop()
+        kinds.append(kind)
+        ahead += kind.__subclasses__()
+    return kinds
+
+
+class _VariableFunctions:
+    """Stands for what ``torch._VF`` looks its functions up in."""
+
+    def __init__(self, hooks: ApiHooks, functions: Any, watched: set[str], always: set[str]) -> None:
+        self._hooks = hooks
+        self._functions = functions
+        self._watched = watched
+        self._always = always
+
+    def __getattr__(self, attribute: str) -> Any:
+        function = getattr(self._functions, attribute)
+        if attribute in self._watched:
+            name = ApiName(f"VF.{attribute}", attribute)
+            function = self._hooks.vf_wrapper(name, function, attribute in self._always)
+        # Found without this method next time.
+        setattr(self, attribute, function)
+        return function
+
+
+def _drops_nothing(name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if "dropout" not in name.api:
+        return False
+    probability = kwargs.get("p", args[1] if len(args) > 1 else None)
+    return isinstance(probability, (int, float)) and probability == 0
+
+
+class _Mode(TorchFunctionMode):
+    def __init__(self, hooks: ApiHooks) -> None:
+        super().__init__()
+        self._from_mode = hooks.from_mode
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if compiling():
+            return func(*args, **(kwargs or {}))
+        return self._from_mode(func, types, args, kwargs)
+
+
+class _Reentry:
+    """Runs functions that are not recorded themselves but call others that are.
+
+    A Python function of torch first asks whether a mode is active and hands itself over; called again it would do so
+    for ever, and called without the mode its inner calls would go unseen. So its body runs with a view of its
+    globals in which that question is answered with no.
+    """
+
+    def __init__(self, mode: TorchFunctionMode) -> None:
+        self._mode = mode
+        self._bodies: dict[Any, Callable[..., Any]] = {}
+        self._local = _Running()
+
+    def call(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if type(function) is not FunctionType or any(kind not in _PLAIN for kind in types):
+            return function(*args, **kwargs)
+        running = self._local.functions
+        if function in running:
+            return function(*args, **kwargs)
+        body = self._bodies.get(function)
+        if body is None:
+            body = self._bodies[function] = _without_question(function)
+        running.add(function)
+        _push(self._mode)
+        try:
+            return body(*args, **kwargs)
+        finally:
+            _take_out(self._mode)
+            running.discard(function)
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.functions: set[Any] = set()
+
+
+class _View(dict[str, Any]):
+    """A function's globals, as they are at each look-up, with some names answered differently."""
+
+    def __init__(self, under: dict[str, Any], over: dict[str, Any]) -> None:
+        super().__init__(over)
+        self._under = under
+
+    def __missing__(self, key: str) -> Any:
+        return self._under[key]
+
+
+def _no(*_: Any) -> bool:
+    return False
+
+
+def _without_question(function: FunctionType) -> Callable[..., Any]:
+    inner: Any = function
+    if function.__code__.co_name == "wrapped" and hasattr(function, "__wrapped__"):
+        inner = function.__wrapped__  # a decorator of torch asks the question for the function
+    if type(inner) is not FunctionType:
+        return function
+    questions = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    view = _View(inner.__globals__, dict.fromkeys(questions, _no))
+    body = FunctionType(inner.__code__, view, inner.__name__, inner.__defaults__, inner.__closure__)
+    body.__kwdefaults__ = inner.__kwdefaults__
+    return body
+
+
+def _without(mode: TorchFunctionMode, question: Callable[..., bool]) -> Callable[..., bool]:
+    """`question` as if our mode were not there.
+
+    Modules such as TransformerEncoder take a faster path, with other last bits, when no mode is active.
+    """
+
+    def ask(*args: Any) -> bool:
+        if not _depth():
+            return question(*args)
+        top = _pop()
+        try:
+            if top is mode:
+                return question(*args)
+        finally:
+            _push(top)
+        return question(*args)
+
+    return ask
+
+
+def _insert_lowest(mode: TorchFunctionMode) -> None:
+    """Below the user's modes: a user's ``with`` block that ends takes off whatever is on top."""
+    with _aside_modes():
+        _push(mode)
+
+
+def _take_out(mode: TorchFunctionMode) -> None:
+    above = []
+    while _depth():
+        top = _pop()
+        if top is mode:
+            break
+        above.append(top)
+    for other in reversed(above):
+        _push(other)
+
+
+@contextlib.contextmanager
+def _aside_modes() -> Iterator[None]:
+    above = [_pop() for _ in range(_depth())]
+    try:
+        yield
+    finally:
+        for other in reversed(above):
+            _push(other)

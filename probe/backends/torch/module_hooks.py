@@ -1,0 +1,262 @@
+"""Seeing the forward of modules, and through `GradientFlow` their backward."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any, Callable
+
+import torch
+
+from probe.backends.protocol import ModuleHandles
+from probe.backends.torch.quiet import compiling, safely
+from probe.common import log, naming
+from probe.common.contract import Handle, Listener, ModuleName
+from probe.common.gradient_flow import GradientFlow, ModuleWatch, Place
+from probe.common.substitution import Handles
+
+ROOT = "Module"
+_no_function_modes = torch._C.DisableTorchFunction
+
+
+class _Gradients(Handles):
+    """The parameters that are watched, each once however often its module is attached."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self._watched: set[tuple[str, str, int]] = set()
+
+    def watch(
+        self, name: ModuleName, parameter_name: str, parameter: torch.Tensor, receive: Callable[..., None]
+    ) -> None:
+        # By identity too: module_dump can give one name to several modules. The hook keeps the parameter alive.
+        key = (name.base, parameter_name, id(parameter))
+        if key not in self._watched:
+            self._watched.add(key)
+            if parameter.is_leaf:
+                self._handles.append(_attach_accumulated(parameter, functools.partial(receive, name, parameter_name)))
+
+    def remove(self) -> None:
+        super().remove()
+        self._watched.clear()
+
+
+class _Open:
+    """A module's forward that has begun."""
+
+    __slots__ = ("call", "edges", "entered_at", "error", "module")
+
+    def __init__(self, module: Any, call: Any, entered_at: int, edges: list[Place], error: Any) -> None:
+        self.module = module
+        self.call = call
+        self.entered_at = entered_at
+        self.edges = edges
+        self.error = error
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.open: list[_Open] = []
+
+
+def named(models: Any) -> Iterator[tuple[ModuleName, torch.nn.Module]]:
+    """Every module below the given ones with its name; the given ones themselves have none."""
+    several = isinstance(models, (list, tuple))
+    for index, model in enumerate(models if several else [models]):
+        for path, module in model.named_modules():
+            if path:
+                full = f"{index}.{path}" if several else path
+                yield ModuleName(naming.module_base(ROOT, full, type(module).__name__)), module
+
+
+def _nothing(*_: Any) -> None:
+    """What a hook becomes in a pickled module."""
+
+
+class _Hook:
+    """A hook on one module. Copies of the module, such as a moving average's, share it and are not the one."""
+
+    def __init__(self, report: Callable[..., None], name: ModuleName, module: Any) -> None:
+        self._report = report
+        self._name = name
+        self._module = weakref.ref(module)
+
+    def __deepcopy__(self, memo: Any) -> _Hook:
+        return self
+
+    def __reduce__(self) -> Any:
+        return _no_hook, ()
+
+    def _is_for(self, module: Any) -> bool:
+        # A replica of DataParallel does the work of the module it was made from.
+        return self._module() is module or getattr(module, "_is_replica", False)
+
+
+def _no_hook() -> Callable[..., None]:
+    return _nothing
+
+
+class _Before(_Hook):
+    def __call__(self, module: Any, args: Any, kwargs: Any) -> None:
+        if not compiling() and self._is_for(module):
+            self._report(self._name, module, args, kwargs)
+
+
+class _After(_Hook):
+    def __call__(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        if not compiling() and self._is_for(module):
+            self._report(self._name, module, args, kwargs, output)
+
+
+class _Pass(_Hook):
+    def __call__(self, module: Any, *_: Any) -> None:
+        if not compiling() and self._is_for(module):
+            self._report()
+
+
+class ModuleHooks:
+    """Reports the calls of modules to a listener until `remove`."""
+
+    def __init__(self, listener: Listener, flow: GradientFlow) -> None:
+        self._listener = listener
+        self._flow = flow
+        self._thread = _Thread()
+        self._gradients = _Gradients()
+        self._models: list[Any] = []
+
+    def attach(self, models: Any) -> ModuleHandles:
+        """Watch the modules below `models`, and from their first call on the gradients of their parameters."""
+        given = list(models) if isinstance(models, (list, tuple)) else [models]
+        same = len(given) == len(self._models) and all(model is seen() for model, seen in zip(given, self._models))
+        if not same:
+            # The names belong to the models given last.
+            self._gradients.remove()
+            self._models = [weakref.ref(model) for model in given]
+        modules = list(named(models))
+        if not modules:
+            log.warning("the model has no modules inside it, and the one given to start has itself no record.")
+        return self._attach(modules)
+
+    def attach_one(self, module: torch.nn.Module, name: ModuleName) -> ModuleHandles:
+        return self._attach([(name, module)])
+
+    def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
+        forward: list[Handle] = []
+        for name, module in modules:
+            forward += self._attach_forward(name, module)
+        return ModuleHandles(Handles(forward), self._gradients)
+
+    def _attach_forward(self, name: ModuleName, module: torch.nn.Module) -> list[Handle]:
+        if getattr(module, "_is_full_backward_hook", None) is False:
+            log.warning(
+                f"{name.base} has a hook of the deprecated register_backward_hook; its backward is not collected. "
+                "Use register_full_backward_hook.",
+                once=f"deprecated-backward-hook {name.base}",
+            )
+        if isinstance(module, torch.jit.ScriptModule):
+            slug = f"script-module {name.base}"
+            log.warning(f"{name.base} is a ScriptModule, whose calls cannot be seen.", once=slug)
+            return []
+        # Ours after the user's pre-hooks and before the user's hooks: what forward itself got and returned.
+        return [
+            module.register_forward_pre_hook(_Before(self.before, name, module), with_kwargs=True),
+            module.register_forward_hook(
+                _After(self.after, name, module), with_kwargs=True, always_call=True, prepend=True
+            ),
+        ]
+
+    def before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> None:
+        with _no_function_modes():
+            self._flow.advance_to_current()
+            call = safely(self._listener, name, self._listener.enter_module, name, args, kwargs)
+            if call is None:
+                return
+            # Only now: the parameters of a module that is not called, such as the output projection of torch's
+            # MultiheadAttention, have gradients which are not this module's doing.
+            self._watch_parameters(name, module)
+            entered_at, edges = self._flow.inputs(call, args, kwargs)
+            self._thread.open.append(_Open(module, call, entered_at, edges, sys.exc_info()[1]))
+
+    def _watch_parameters(self, name: ModuleName, module: Any) -> None:
+        for parameter_name, parameter in module._parameters.items():
+            if parameter is not None and parameter.requires_grad:
+                self._gradients.watch(name, parameter_name, parameter, self._on_parameter)
+
+    def after(self, name: ModuleName, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        opened = self._close(module)
+        if opened is None:
+            return
+        listener, call = self._listener, opened.call
+        error = sys.exc_info()[1]
+        parameters = {name: value for name, value in module._parameters.items() if value is not None}
+        if error is not None and error is not opened.error:
+            safely(listener, call, listener.fail_module, call, parameters)
+            return
+        with _no_function_modes():
+            wants_backward = safely(listener, call, listener.leave_module, call, output, parameters)
+            if wants_backward and getattr(module, "_is_full_backward_hook", None) is not False:
+                self._flow.watch(ModuleWatch, call, opened.entered_at, opened.edges, output)
+
+    def _close(self, module: Any) -> _Open | None:
+        """The innermost open call of `module`; what was opened inside it and not closed is forgotten."""
+        opened = self._thread.open
+        for index in range(len(opened) - 1, -1, -1):
+            if opened[index].module is module:
+                found = opened[index]
+                del opened[index:]
+                return found
+        return None
+
+    def _on_parameter(self, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
+        gradient = parameter.grad
+        if gradient is not None:
+            owed = self._flow.in_collected_pass()
+            safely(self._listener, name, self._listener.parameter_gradient, name, parameter_name, gradient, owed)
+
+
+def attach_gradient(tensor: torch.Tensor, receive: Callable[[Any], None]) -> Handle:
+    """Call `receive` with every gradient of `tensor`, which must require one."""
+    return _TensorHandle(tensor, "_backward_hooks", lambda: tensor.register_hook(receive))  # type: ignore[no-untyped-call]
+
+
+def _attach_accumulated(parameter: torch.Tensor, receive: Callable[[Any], None]) -> Handle:
+    """Call `receive` with `parameter` whenever a gradient has been accumulated into it."""
+    name = "_post_accumulate_grad_hooks"
+    register = parameter.register_post_accumulate_grad_hook
+    return _TensorHandle(parameter, name, lambda: register(receive))  # type: ignore[no-untyped-call]
+
+
+class _TensorHandle:
+    """A hook on a tensor; `attribute` is where the tensor keeps its hooks of this kind."""
+
+    def __init__(self, tensor: torch.Tensor, attribute: str, register: Callable[[], Any]) -> None:
+        self._tensor: torch.Tensor | None = tensor
+        self._attribute = attribute
+        self._had_hooks = getattr(tensor, attribute) is not None
+        self._handle = register()
+
+    def remove(self) -> None:
+        tensor, self._tensor = self._tensor, None
+        if tensor is None:
+            return
+        self._handle.remove()
+        # torch leaves an empty dictionary behind, and a tensor with one is pickled differently.
+        if not self._had_hooks and not getattr(tensor, self._attribute):
+            setattr(tensor, self._attribute, None)
+
+
+def attach_passes(model: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
+    """Call `begin` and `end` around every forward of `model` (the first one of several)."""
+    module = model[0] if isinstance(model, (list, tuple)) else model
+    name = ModuleName("the model")
+    return Handles(
+        [
+            module.register_forward_pre_hook(_Pass(lambda *_: begin(), name, module), prepend=True),
+            module.register_forward_hook(_Pass(lambda *_: end(), name, module), always_call=True),
+        ]
+    )
+
+

@@ -1,0 +1,57 @@
+"""Code outside modules that has a place of its own in the module tree: gradient clipping and the optimizer."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from probe.common.contract import Handle, Listener
+from probe.common.substitution import CodeSwap
+
+CLIP_GRAD = "clip_grad"
+OPTIMIZER = "optimizer"
+
+
+class RegionHooks:
+    """Reports both regions to a listener between `install` and `remove`.
+
+    Made once for a listener: what a `CodeSwap` puts into a code object is out of reach of the garbage collector.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        functions = (getattr(torch.nn.utils, name) for name in ("clip_grad_norm_", "clip_grad_value_"))
+        self._swaps = [self._swap(function) for function in functions if isinstance(function, FunctionType)]
+        self._handles: list[Handle] = []
+
+    def _swap(self, function: FunctionType) -> CodeSwap:
+        listener = self._listener
+
+        def clip(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            listener.enter_region(CLIP_GRAD)
+            try:
+                return swap.body(*args, **kwargs)
+            finally:
+                listener.leave_region(CLIP_GRAD)
+
+        swap = CodeSwap(function, clip)
+        return swap
+
+    def install(self) -> None:
+        for swap in self._swaps:
+            swap.install()
+        listener = self._listener
+        self._handles = [
+            register_optimizer_step_pre_hook(lambda *_: listener.enter_region(OPTIMIZER)),
+            register_optimizer_step_post_hook(lambda *_: listener.leave_region(OPTIMIZER)),
+        ]
+
+    def remove(self) -> None:
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
+        for swap in self._swaps:
+            swap.restore()
