@@ -1,0 +1,148 @@
+"""The MindSpore adapter, for dynamic graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable
+
+import numpy as np
+from mindspore import Tensor
+
+from probe.backends.mindspore import api_list, module_hooks, random_calls, randomness, tensors
+from probe.backends.mindspore.api_hooks import ApiHooks
+from probe.backends.mindspore.compilation import Compilation
+from probe.backends.mindspore.gradient_flow import Flow, flow_for
+from probe.backends.mindspore.module_hooks import CELLS, ModuleHooks, ModuleKind
+from probe.backends.mindspore.quiet import quietly
+from probe.backends.mindspore.statistics import Statistics
+from probe.backends.protocol import FrameworkAdapter, ModuleHandles
+from probe.common.api_list import Watched
+from probe.common.contract import ApiName, Entry, Handle, Listener, ModuleName, Summary
+from probe.common.random_calls import RandomCall
+from probe.common.substitution import Handles, wrap_attribute
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What serves one listener."""
+
+    listener: Listener
+    flow: Flow
+    apis: ApiHooks
+    modules: ModuleHooks
+
+
+class MindSporeAdapter:
+    """Implements `probe.backends.protocol.FrameworkAdapter` for MindSpore on CPU, GPU and Ascend."""
+
+    framework = "mindspore"
+    tensor_suffix = ".npy"
+    default_risk_level = "ALL"
+    several_outputs: tuple[type, ...] = (tuple,)
+    kind: ModuleKind = CELLS
+
+    def __init__(self) -> None:
+        self.module_root = self.kind.root
+        self._statistics = Statistics()
+        self._describer = tensors.TensorDescriber(self._statistics)
+        self._parts: Parts | None = None
+        # Bound here so that the hot path finds them without a look-up through the class.
+        self.describe_tensor: Callable[[Any, Summary], Entry] = self._describer.describe
+        self.describe_value: Callable[[Any, str | None], Entry | None] = tensors.describe_value
+        self.pending = self._statistics.pending
+
+    # --- tensors and statistics
+
+    def is_tensor(self, value: Any) -> bool:
+        return isinstance(value, Tensor)
+
+    def snapshot(self, tensor: Any) -> Any:
+        return quietly(tensors.snapshot, tensor)
+
+    def save_tensor(self, snapshot: Any, stream: BinaryIO) -> None:
+        np.save(stream, snapshot, allow_pickle=False)
+
+    def resolve(self) -> None:
+        quietly(self._statistics.resolve)
+
+    def risk_class(self, base: str) -> str:
+        return api_list.risk_class(base)
+
+    # --- hooks
+
+    def watched(self) -> dict[str, list[Watched]]:
+        """The functions to watch, by family."""
+        return api_list.watched()
+
+    def _for(self, listener: Listener) -> Parts:
+        if self._parts is None or self._parts.listener is not listener:
+            flow, compilation = flow_for(listener), Compilation()
+            apis = ApiHooks(listener, flow, compilation, self.watched())
+            self._parts = Parts(listener, flow, apis, ModuleHooks(listener, flow, compilation, self.kind))
+        return self._parts
+
+    def attach_apis(self, models: Any, listener: Listener) -> Handle:
+        apis = self._for(listener).apis
+        apis.install(models, self.kind)
+        return apis
+
+    def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
+        name = ApiName(f"{prefix}.{attribute}", attribute)
+        wrapper = self._for(listener).apis.wrapper
+        return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
+
+    def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
+        return self._for(listener).modules.attach(models)
+
+    def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
+        return self._for(listener).modules.attach_one(module, name)
+
+    def attach_regions(self, listener: Listener) -> Handle:
+        # Clipping and the optimizer have no place of their own in the module tree of MindSpore.
+        return Handles([])
+
+    def attach_passes(self, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
+        return module_hooks.attach_passes(self.kind, models, begin, end)
+
+    def attach_gradient(self, tensor: Any, receive: Callable[[Any], None]) -> Handle | None:
+        return module_hooks.attach_gradient(tensor, receive)
+
+    def finish_backward(self) -> None:
+        if self._parts is not None:
+            quietly(self._parts.flow.finish)
+
+    def end_step(self) -> None:
+        if self._parts is not None:
+            self._parts.flow.forget()
+            self._parts.apis.end_step()
+
+    def is_module(self, value: Any) -> bool:
+        return isinstance(value, self.kind.base)
+
+    def class_name(self, module: Any) -> str:
+        return type(module).__name__
+
+    # --- randomness
+
+    def seed_everything(self, seed: int, deterministic: bool) -> None:
+        randomness.seed_everything(seed, deterministic)
+
+    def remove_dropout(self) -> Handle:
+        return randomness.remove_dropout()
+
+    def fix_random_calls(self) -> Handle:
+        return randomness.fix_random_calls()
+
+    def random_calls(self) -> Sequence[RandomCall]:
+        return random_calls.random_calls()
+
+    # --- runtime
+
+    def rank(self) -> int | None:
+        return random_calls.rank()
+
+
+if TYPE_CHECKING:
+    # The loader finds the class by name, so this is where a missing method shows.
+    _fulfils: FrameworkAdapter = MindSporeAdapter()

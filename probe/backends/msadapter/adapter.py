@@ -1,0 +1,52 @@
+"""The MSAdapter adapter: torch's names and modules over MindSpore's tensors and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from probe.backends.mindspore.adapter import MindSporeAdapter
+from probe.backends.msadapter import api_list, random_calls, randomness
+from probe.backends.msadapter.module_hooks import MODULES
+from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.protocol import FrameworkAdapter
+from probe.backends.torch.framework_values import FrameworkValues
+from probe.common.api_list import Watched
+from probe.common.contract import Handle
+from probe.common.random_calls import RandomCall
+
+
+class MSAdapterAdapter(MindSporeAdapter):
+    """Implements `probe.backends.protocol.FrameworkAdapter` for the torch API on MindSpore (mindtorch)."""
+
+    framework = "mindtorch"
+    kind = MODULES
+
+    def __init__(self) -> None:
+        super().__init__()
+        of_torch, of_mindspore = FrameworkValues(torch_module()).describe, self.describe_value
+        # A dtype is MindSpore's own, also under torch's name.
+        self.describe_value = lambda value, key: of_mindspore(value, key) or of_torch(value, key)
+
+    def risk_class(self, base: str) -> str:
+        return api_list.risk_class(base)
+
+    def watched(self) -> dict[str, list[Watched]]:
+        return api_list.watched()
+
+    def seed_everything(self, seed: int, deterministic: bool) -> None:
+        randomness.seed_everything(seed, deterministic)
+
+    def remove_dropout(self) -> Handle:
+        return randomness.remove_dropout()
+
+    def fix_random_calls(self) -> Handle:
+        return randomness.fix_random_calls()
+
+    def random_calls(self) -> Sequence[RandomCall]:
+        return random_calls.random_calls()
+
+
+if TYPE_CHECKING:
+    # The loader finds the class by name, so this is where a missing method shows.
+    _fulfils: FrameworkAdapter = MSAdapterAdapter()

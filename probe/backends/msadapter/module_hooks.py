@@ -1,0 +1,45 @@
+"""What a module is when torch is MindSpore underneath: shaped like torch's, watched like a cell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probe.backends.mindspore.module_hooks import After, Before, ModuleKind
+from probe.backends.msadapter.torch_modules import torch_module
+from probe.common.callstack import leave_out
+from probe.common.contract import Handle
+from probe.common.substitution import Handles
+
+_Module = torch_module("nn").Module
+
+# By contract a module's stack begins where the module is called, so that it is the same as an API's on that line.
+for _calling in (_Module._call_impl, _Module._wrapped_call_impl):
+    leave_out(_calling.__code__)
+
+
+class _AfterErrors:
+    """Lets a forward hook run after an error too: mindtorch heeds that and does not offer it."""
+
+    def __init__(self, module: Any, key: int) -> None:
+        self._kept: dict[int, bool] = getattr(module, "_forward_hooks_always_called", {})
+        self._key = key
+        self._kept[key] = True
+
+    def remove(self) -> None:
+        self._kept.pop(self._key, None)
+
+
+def attach_to_module(module: Any, before: Before, after: After) -> Handle:
+    """Ours after the user's pre-hooks and before the user's hooks: what the forward itself got and returned."""
+    first = module.register_forward_pre_hook(before, with_kwargs=True)
+    last = module.register_forward_hook(after, with_kwargs=True, prepend=True)
+    return Handles([first, last, _AfterErrors(module, next(iter(module._forward_hooks)))])
+
+
+MODULES = ModuleKind(
+    root="Module",
+    base=_Module,
+    inside=lambda module: module.named_modules(),
+    parameters=lambda module: module._parameters,
+    attach=attach_to_module,
+)

@@ -1,0 +1,27 @@
+"""What draws random numbers when torch is MindSpore underneath: functions of both shapes."""
+
+from __future__ import annotations
+
+from probe.backends.mindspore import random_calls as mindspore_random_calls
+from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.torch.random_names import FUNCTIONS, TENSOR_METHODS
+from probe.common.random_calls import RandomCall, existing_calls
+
+# init_process_group of torch.distributed initializes MindSpore's communication.
+rank = mindspore_random_calls.rank
+
+
+def torch_random_calls() -> list[RandomCall]:
+    """The functions of torch and the methods of Tensor, which the two sides share, that draw random numbers."""
+    torch = torch_module()
+    return [
+        *existing_calls("torch_random", torch, FUNCTIONS),
+        *existing_calls("tensor_random", torch.Tensor, TENSOR_METHODS),
+    ]
+
+
+def random_calls() -> list[RandomCall]:
+    """Those of torch, and those of MindSpore that have no torch name."""
+    calls = torch_random_calls()
+    known = {(call.owner, call.name) for call in calls}
+    return calls + [call for call in mindspore_random_calls.random_calls() if (call.owner, call.name) not in known]
