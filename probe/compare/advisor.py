@@ -1,0 +1,207 @@
+"""The verdict on each row: what its record's inputs and outputs, taken together, give reason to suspect.
+
+The rules and their order are those of the reference tool; docs/compare.md has them as a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from probe.common.naming import parse
+from probe.compare.dtypes import is_device, plain_name
+from probe.compare.records import OUTPUT, Item
+from probe.compare.result import ERROR, PASS, WARNING, Mode, Row
+from probe.compare.statistics_metrics import fraction
+
+NONFINITE = "error: There is nan/inf/-inf in the maximum or minimum value of NPU."
+NONFINITE_OTHERWISE = "error: The nan/inf/-inf in the maximum or minimum value of NPU and Bench are not the same."
+NORM = "error: The NormRelativeErr of output is greater than 0.5."
+THOUSANDTH = "error: The input/parameters of One Thousandth Err Ratio > 0.9 while the output < 0.6."
+REQUIRES_GRAD = "error: The Required_Grad of NPU and Bench are inconsistent"
+SCALAR = "error: The scalar parameters of NPU and Bench are inconsistent."
+DTYPE = "error: The dtype of NPU and Bench are inconsistent."
+SHAPE = "error: The shape of NPU and Bench are inconsistent."
+TENFOLD = "warning: The norm relative error of output is 10 times that of input."
+COSINE = "warning: The input/parameters of Cosine > 0.9, and input/parameters - output > 0.1"
+CHECKSUM = "error: The CRC-32 value of NPU differs from that of the bench."
+CHECKSUM_MISSING = "warning: The parameter of NPU does not match the bench."
+
+# What these return is not computed, or not yet.
+_IGNORED = frozenset(
+    (
+        "empty", "empty_like", "numpy", "to", "__setitem__", "empty_with_format", "new_empty_strided", "new_empty",
+        "empty_strided",
+    )
+)  # fmt: skip
+# Their outputs do not follow from the inputs of this process alone.
+_ONLY_OUTPUTS = frozenset(("_reduce_scatter_base", "_all_gather_base", "all_to_all_single", "batch_isend_irecv"))
+# Fused projections, whose type may differ from that of the parts they are held against.
+_FUSED = ("qkv", "gate_up")
+
+_COSINE, _THOUSANDTH = 0, 4
+_NORM = 7
+
+
+@dataclass(frozen=True)
+class Advisor:
+    """Judges the rows of one record at a time."""
+
+    mode: Mode
+    across_frameworks: bool = False
+    compat: bool = False
+
+    def judge(self, rows: list[Row]) -> None:
+        """Set verdict and messages of `rows`, which are those of one record."""
+        name = api_of(rows[0].record)
+        found: list[list[str]] = [[] for _ in rows]
+        if name not in _IGNORED:
+            if self.mode is Mode.CHECKSUM:
+                for row, messages in zip(rows, found):
+                    self._checksum(row, messages)
+            else:
+                self._rules(rows, found, name in _ONLY_OUTPUTS)
+        for row, messages in zip(rows, found):
+            if not self.compat:
+                messages.extend(note for note in row.notes if note not in messages)
+            row.messages = tuple(messages)
+            row.verdict = worst(messages)
+
+    def _rules(self, rows: list[Row], found: list[list[str]], only_outputs: bool) -> None:
+        outputs = [i for i, row in enumerate(rows) if self._is_output(row)]
+        for i in outputs if only_outputs else range(len(rows)):
+            self._nonfinite(rows[i], found[i])
+        if not only_outputs:
+            inputs = [row for row in rows if not self._is_output(row)]
+            self._accuracy(inputs, [rows[i] for i in outputs], [found[i] for i in outputs])
+            for row, messages in zip(rows, found):
+                self._agreement(row, messages)
+            self._accuracy_warnings(inputs, [rows[i] for i in outputs], [found[i] for i in outputs])
+
+    def _is_output(self, row: Row) -> bool:
+        assert row.target is not None
+        # The text alone is no proof: a module may be called "output".
+        return ".output." in row.target.name if self.compat else row.target.state == OUTPUT
+
+    def _nonfinite(self, row: Row, messages: list[str]) -> None:
+        assert row.target is not None
+        n = (row.target.max, row.target.min)
+        if not any(map(_is_nonfinite, n)):
+            return
+        b = () if row.golden is None else (row.golden.max, row.golden.min)
+        if not any(map(_is_nonfinite, b)):
+            messages.append(NONFINITE)
+        elif not self.compat and any(_is_nonfinite(x) and str(x) != str(y) for x, y in zip(n, b)):
+            messages.append(NONFINITE_OTHERWISE)
+
+    def _accuracy(self, inputs: list[Row], outputs: list[Row], found: list[list[str]]) -> None:
+        if not outputs:
+            return
+        if self.mode is Mode.STATISTICS:
+            if largest(inputs, _norm_error) < 0.1:
+                for row, messages in zip(outputs, found):
+                    error = _norm_error(row)
+                    if row.metrics[_NORM] == "inf" or (error is not None and error > 0.5):
+                        messages.append(NORM)
+        else:
+            limit = 0.1 if self.compat else 0.6
+            if smallest(inputs, _thousandth) > 0.9 and smallest(outputs, _thousandth) < limit:
+                found[0].append(THOUSANDTH)
+
+    def _agreement(self, row: Row, messages: list[str]) -> None:
+        n, b = row.target, row.golden
+        if n is None or b is None:
+            return
+        # What a dump does not say is no difference; MindSpore says nothing where the tensor has no gradient.
+        said = self.compat or None not in (n.requires_grad, b.requires_grad)
+        if said and n.requires_grad != b.requires_grad:
+            messages.append(REQUIRES_GRAD)
+        if not self._is_output(row) and _is_scalar(n) and _is_scalar(b) and self._scalars_differ(n, b):
+            messages.append(SCALAR)
+        if self._dtypes_differ(n, b) and not any(part in b.name for part in _FUSED):
+            messages.append(DTYPE)
+        if n.shape != b.shape:
+            messages.append(SHAPE)
+
+    def _scalars_differ(self, n: Item, b: Item) -> bool:
+        if str(n.max) == str(b.max):
+            return False
+        if self.compat:
+            return True
+        if is_device(n.value) and is_device(b.value):
+            return False
+        same_type = isinstance(n.value, str) and isinstance(b.value, str) and self.across_frameworks
+        return not (same_type and plain_name(n.value) == plain_name(b.value))
+
+    def _dtypes_differ(self, n: Item, b: Item) -> bool:
+        if n.dtype == b.dtype:
+            return False
+        if self.compat or not self.across_frameworks or n.dtype is None or b.dtype is None:
+            return True
+        return plain_name(n.dtype) != plain_name(b.dtype)
+
+    def _accuracy_warnings(self, inputs: list[Row], outputs: list[Row], found: list[list[str]]) -> None:
+        if not outputs:
+            return
+        if self.mode is Mode.STATISTICS:
+            before, after = largest(inputs, _norm_error), largest(outputs, _norm_error)
+            if after > 0.1 if before == 0 else after / before > 10:
+                found[0].append(TENFOLD)
+        else:
+            before, after = smallest(inputs, _cosine), smallest(outputs, _cosine)
+            if before > 0.9 and before - after > 0.1:
+                found[0].append(COSINE)
+
+    def _checksum(self, row: Row, messages: list[str]) -> None:
+        n, b = row.metrics
+        if n != b:
+            messages.append(CHECKSUM_MISSING if "N/A" in (n, b) else CHECKSUM)
+
+
+def api_of(record: str) -> str:
+    """The API's own name in the name of a record: ``relu`` of ``Functional.relu.0.forward``; else an empty text."""
+    parsed = parse(record)
+    return "" if parsed is None or parsed.is_module else parsed.base.rpartition(".")[2]
+
+
+def worst(messages: Iterable[str]) -> str:
+    """The verdict that `messages` make together."""
+    kinds = {message.partition(":")[0] for message in messages}
+    return ERROR if ERROR in kinds else WARNING if WARNING in kinds else PASS
+
+
+Measure = Callable[[Row], "float | None"]
+
+
+def largest(rows: list[Row], measure: Measure) -> float:
+    """The largest of what can be measured, 0 when nothing can."""
+    return max((value for row in rows if (value := measure(row)) is not None), default=0.0)
+
+
+def smallest(rows: list[Row], measure: Measure) -> float:
+    """The smallest of what can be measured, 1 when nothing can."""
+    return min((value for row in rows if (value := measure(row)) is not None), default=1.0)
+
+
+def _norm_error(row: Row) -> float | None:
+    return fraction(row.metrics[_NORM])
+
+
+def _cosine(row: Row) -> float | None:
+    value = row.metrics[_COSINE]
+    return None if isinstance(value, str) else value
+
+
+def _thousandth(row: Row) -> float | None:
+    value = row.metrics[_THOUSANDTH]
+    return None if isinstance(value, str) else value
+
+
+def _is_nonfinite(value: Any) -> bool:
+    return type(value) is float and not math.isfinite(value)
+
+
+def _is_scalar(item: Item) -> bool:
+    return item.dtype is not None and "class" in item.dtype and item.shape == "[]"

@@ -1,0 +1,242 @@
+"""One dump against another: match, measure, judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.naming import is_module
+from probe.compare import layer_mapping, statistics_metrics
+from probe.compare.advisor import Advisor
+from probe.compare.checksum_metrics import checksum
+from probe.compare.dtypes import may_meet
+from probe.compare.fuzzy import by_kind
+from probe.compare.mapping_files import ApiEntry, api_names, load_api_entries, load_names
+from probe.compare.matching import Call, Pair, by_name, calls
+from probe.compare.name_mapping import NameMapping, entries_in_use, same_paths
+from probe.compare.options import BUILT_IN, Options
+from probe.compare.reading import Dump
+from probe.compare.records import Item
+from probe.compare.result import UNSUPPORTED, ComparisonResult, Mode, Row
+
+if TYPE_CHECKING:
+    from probe.compare.post_processing import PostProcessing
+
+# What may be held against what: MindSpore runs against the PyTorch run they were ported from, never the other way.
+_GOLDEN_OF = {
+    "pytorch": ("pytorch",),
+    "mindspore": ("mindspore", "pytorch"),
+    "mindtorch": ("mindspore", "pytorch"),
+}
+
+NO_MATCH = "warning: No bench data matched."
+NO_TARGET = "warning: No NPU data matched."
+
+
+class Comparison:
+    """Compares two dumps with each other.
+
+    Raises:
+        MsprobeException: these two cannot be compared, and why.
+    """
+
+    def __init__(self, target: Dump, golden: Dump, options: Options | None = None) -> None:
+        self.target, self.golden = target, golden
+        self.options = options or Options()
+        _check_frameworks(target, golden)
+        self.across_frameworks = target.framework != golden.framework
+        self.debug = target.level == "debug"
+        self.derived: dict[str, str] | None = None
+        self._post_processing: PostProcessing | None = None
+        if self.options.post_processing is not None:
+            from probe.compare.post_processing import load_post_processing
+
+            self._post_processing = load_post_processing(self.options.post_processing)
+        if self.debug != (golden.level == "debug"):
+            raise MsprobeException(
+                f"{target.path} has level {target.level!r} and {golden.path} level {golden.level!r}: "
+                "saved values (debug.json) are compared with saved values only."
+            )
+
+    def run(self, values: bool = True) -> ComparisonResult:
+        """Match, measure and judge everything; without `values` real data is compared by its statistics."""
+        renumber = not self.debug and not self.options.fuzzy
+        # The reference tool forgets the target's side where names are mapped (D3).
+        as_mapped = renumber and not (self.options.compat and self.options.maps_names)
+        target, golden = calls(self.target, as_mapped), calls(self.golden, renumber)
+        mode = self._mode(target, golden, values)
+        rows = [self._row(pair, mode) for pair in self._pairs(target, golden)]
+        # What only the golden side has stands at the end and belongs to no record of the target.
+        advisor = Advisor(mode, self.across_frameworks, self.options.compat)
+        for _, group in groupby((row for row in rows if row.target is not None), key=attrgetter("record")):
+            advisor.judge(list(group))
+        stacks, golden_stacks = self.target.stacks, self.golden.stacks
+        return ComparisonResult(
+            self.target.path, self.golden.path, mode, self.debug, rows, stacks, golden_stacks, self.derived
+        )
+
+    def _pairs(self, target: list[Call], golden: list[Call]) -> Iterator[Pair]:
+        compat = self.options.compat
+        # With mapped items the reference tool does not ask for their types.
+        any_type = not compat or self.options.maps_items
+        for pair in self._matched(target, golden):
+            n, b = pair.target, pair.golden
+            if n is None:
+                if not compat:
+                    yield pair
+            elif b is not None and not any_type and not may_meet(n.dtype, b.dtype, self.across_frameworks):
+                yield Pair(n, None, pair.record, None)
+            else:
+                yield pair
+
+    def _matched(self, target: list[Call], golden: list[Call]) -> Iterator[Pair]:
+        if self.options.fuzzy:
+            return by_kind(target, golden)
+        return by_name(target, golden, self._mapping(target, golden))
+
+    def _mapping(self, target: list[Call], golden: list[Call]) -> NameMapping:
+        options = self.options
+        if self.across_frameworks and not options.maps_names and not options.compat:
+            # Without a word from the user the frameworks' own names meet as far as they are known.
+            modules = same_paths(*(filter(is_module, _bases(side)) for side in (target, golden)))
+            return NameMapping(_renamed_apis(golden), modules=modules, parameters=True)
+        apis: dict[str, str] | None = None
+        entries: dict[str, ApiEntry] = {}
+        if options.api_mapping is not None:
+            if self.target.framework == "pytorch":
+                raise MsprobeException(f"{self.target.path}: an API mapping (-am) is for runs of MindSpore.")
+            apis = _renamed_apis(golden)
+            if options.api_mapping != BUILT_IN:
+                found = load_api_entries(options.api_mapping)
+                entries = entries_in_use(found, _bases(target), _bases(golden))
+        cells: dict[str, str] | None = None
+        if options.cell_mapping is not None:
+            cells = {} if options.cell_mapping == BUILT_IN else load_names(options.cell_mapping)
+        items = self._items(target, golden)
+        return NameMapping(apis, entries, cells, items=items, parameters=self.across_frameworks and not options.compat)
+
+    def _items(self, target: list[Call], golden: list[Call]) -> dict[str, str] | None:
+        options = self.options
+        if options.data_mapping is not None:
+            return load_names(options.data_mapping)
+        if options.layer_mapping is None:
+            return None
+        rules = {} if options.layer_mapping == BUILT_IN else layer_mapping.load_rules(options.layer_mapping)
+        trees = self.target.tree, self.golden.tree
+        rename = self.across_frameworks and not options.compat
+        self.derived = layer_mapping.map_items(target, golden, trees, rules, rename)
+        return self.derived
+
+    def _row(self, pair: Pair, mode: Mode) -> Row:
+        row = Row(pair.record, pair.target, pair.golden, pair.golden_record, notes=pair.notes)
+        n, b = pair.target, pair.golden
+        if mode is Mode.CHECKSUM:
+            row.metrics = (checksum(n), checksum(b))
+        elif n is None or b is None:
+            row.metrics = statistics_metrics.UNMATCHED if mode is Mode.STATISTICS else UNSUPPORTED
+        elif mode is Mode.STATISTICS:
+            row.metrics = statistics_metrics.compare_items(n, b)
+        else:
+            self._measure_values(row)
+        row.requires_grad_consistent = self._requires_grad_consistent(n, b)
+        if n is None:
+            row.notes += (NO_TARGET,)
+            row.messages, row.verdict = row.notes, "warning"
+        elif b is None and (mode is not Mode.CHECKSUM or row.metrics[0] == "N/A"):
+            # A missing checksum has a message of its own.
+            row.notes += (NO_MATCH,)
+        return row
+
+    def _requires_grad_consistent(self, n: Item | None, b: Item | None) -> bool:
+        of_target = None if n is None else n.requires_grad
+        of_golden = None if b is None else b.requires_grad
+        if n is not None and b is not None and self.across_frameworks and not self.options.compat:
+            # A MindSpore dump says it only where the tensor has it.
+            return of_target is None or of_golden is None or of_target == of_golden
+        return of_target == of_golden
+
+    def _measure_values(self, row: Row) -> None:
+        # numpy takes longer to import than most statistics take to compare.
+        from probe.compare.value_metrics import compare_values
+
+        assert row.target is not None and row.golden is not None
+        row.metrics = UNSUPPORTED
+        has_file = [dump.tensor_path(item) is not None for dump, item in self._sides(row)]
+        if not all(has_file):
+            for there, (_, item), who in zip(has_file, self._sides(row), ("NPU", "Bench")):
+                if not there and item.is_tensor:
+                    row.notes += (f"warning: {who} does not have data file.",)
+            return
+        values = []
+        for dump, item in self._sides(row):
+            try:
+                values.append(dump.tensor(item))
+            except FileCheckException as error:
+                row.notes += (f"error: Dump file not found or read failed: {error}",)
+                return
+        if self._post_processing is not None:
+            values = [
+                value if value is None else self._post_processing.apply(value, name, item.data_name or "")
+                for value, name, (_, item) in zip(values, ("target", "golden"), self._sides(row))
+            ]
+        target, golden = values
+        assert target is not None and golden is not None
+        measured = compare_values(target, golden, self.options.compat)
+        row.metrics = measured.metrics
+        if measured.note:
+            row.notes += (measured.note,)
+
+    def _sides(self, row: Row) -> tuple[tuple[Dump, Item], tuple[Dump, Item]]:
+        assert row.target is not None and row.golden is not None
+        return (self.target, row.target), (self.golden, row.golden)
+
+    def _mode(self, target: list[Call], golden: list[Call], values: bool) -> Mode:
+        tasks = self.target.task, self.golden.task
+        if tasks[0] != tasks[1]:
+            raise MsprobeException(
+                f'{self.target.path}: "task" is {tasks[0]!r} and in {self.golden.path} it is {tasks[1]!r}; '
+                "collect both with the same task."
+            )
+        if tasks[0] == "tensor":
+            return Mode.TENSOR if values else Mode.STATISTICS
+        if tasks[0] != "statistics":
+            raise MsprobeException(
+                f'{self.target.path}: "task" is {tasks[0]!r}; what can be compared is "statistics" and "tensor".'
+            )
+        with_checksums = [_any_checksum(side) for side in (target, golden)]
+        if with_checksums[0] != with_checksums[1]:
+            has, lacks = (self.target, self.golden) if with_checksums[0] else (self.golden, self.target)
+            raise MsprobeException(
+                f"{has.path} holds checksums and {lacks.path} does not; collect both with the same summary_mode."
+            )
+        return Mode.CHECKSUM if with_checksums[0] else Mode.STATISTICS
+
+
+def _bases(side: Iterable[Call]) -> set[str]:
+    return {parsed.base for call in side if (parsed := call.record.parsed) is not None}
+
+
+def _renamed_apis(golden: list[Call]) -> dict[str, str]:
+    """The table of names, without those that the golden side has too: torch.tanh is also called F.tanh."""
+    there = _bases(golden)
+    return {mine: theirs for mine, theirs in api_names().items() if mine not in there}
+
+
+def _any_checksum(side: Iterable[Call]) -> bool:
+    return any(item.md5 is not None for call in side for item in call.items)
+
+
+def _check_frameworks(target: Dump, golden: Dump) -> None:
+    allowed = _GOLDEN_OF.get(target.framework)
+    if allowed is None:
+        raise MsprobeException(
+            f'{target.path}: "framework" is {target.framework!r}; known: {", ".join(map(repr, _GOLDEN_OF))}.'
+        )
+    if golden.framework not in allowed:
+        raise MsprobeException(
+            f"a {target.framework} dump ({target.path}) is compared with one of {' or '.join(allowed)}, "
+            f"not of {golden.framework} ({golden.path}); exchange -tp and -gp if that is what you mean."
+        )

@@ -1,0 +1,164 @@
+"""One metric of communication calls over all ranks: a workbook with a sheet per metric and a column per rank.
+
+Reads the tables that `compare` wrote for the ranks of a step, CSV or workbooks.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from probe.common import files, log
+from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
+from probe.compare import tables
+from probe.compare.mapping_files import Loader
+
+_TABLE = re.compile(r"compare_result_rank(\d+)_\d{14}\.(csv|xlsx)\Z")
+_NO_NUMBER = ("N/A", "unsupported", "Nan")
+_MODES = {tables.DIFFERENCES[0]: tables.DIFFERENCES, tables.VALUES[0]: tables.VALUES}
+_LONGEST_SHEET_NAME = 31
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is collected.
+
+    Args:
+        apis: beginnings of record names, at the borders of their parts.
+        metrics: columns; ``None`` for all of the mode.
+    """
+
+    apis: tuple[str, ...]
+    metrics: tuple[str, ...] | None = None
+
+
+def load_choice(path: str) -> Choice:
+    """Read the file of ``-config``.
+
+    Raises:
+        MsprobeException: it cannot be read, or ``api`` is missing.
+    """
+    try:
+        with open(path, encoding="utf-8") as stream:
+            content = yaml.load(stream, Loader=Loader)  # a safe loader
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise FileCheckException(f"{path}: cannot be read: {' '.join(str(error).split())}.") from None
+    apis = content.get("api") if isinstance(content, dict) else None
+    if not _names(apis) or not apis:
+        raise MsprobeException(f'{path}: "api" is {apis!r}; expected a list of names such as Distributed.all_reduce.')
+    metrics = content.get("compare_index")
+    if metrics is not None and not _names(metrics):
+        raise MsprobeException(f'{path}: "compare_index" is {metrics!r}; expected a list of columns.')
+    return Choice(tuple(apis), tuple(metrics) if metrics else None)
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def merge(folder: str, output: str, choice: Choice) -> str:
+    """Collect the tables in `folder`; returns the workbook written to `output`.
+
+    Raises:
+        MsprobeException: there are fewer than two tables, or one cannot be merged.
+        MissingDependency: openpyxl is not installed.
+    """
+    ranks = _find(folder)
+    cells: dict[int, dict[str, dict[str, str]]] = {}
+    metrics: tuple[str, ...] = ()
+    for rank, path in ranks.items():
+        columns, rows = _read(path)
+        found = next((names for first, names in _MODES.items() if first in columns), None)
+        if found is None:
+            raise MsprobeException(f"{path}: a table of checksums has no metrics to merge.")
+        metrics = choice.metrics or (*found, "Requires_grad Consistent")
+        unknown = [name for name in metrics if name not in columns]
+        if unknown:
+            raise MsprobeException(f'{path}: "compare_index" names {unknown[0]!r}, which is no column of this table.')
+        cells[rank] = {row["NPU Name"]: row for row in rows if _chosen(row["NPU Name"], choice.apis)}
+    if not any(cells.values()):
+        raise MsprobeException(f"{folder}: no table has a row of {', '.join(choice.apis)}.")
+    files.make_folder(output)
+    path = os.path.join(output, f"multi_ranks_compare_merge_{time.strftime('%Y%m%d%H%M%S')}.xlsx")
+    _write(path, metrics, cells)
+    return path
+
+
+def _find(folder: str) -> dict[int, str]:
+    if not os.path.isdir(folder):
+        raise FileCheckException(f"{folder} is not a folder.")
+    found: dict[int, str] = {}
+    for name in sorted(os.listdir(folder)):
+        match = _TABLE.match(name)
+        if match:
+            # Names end in the time, so that the last one is the newest.
+            found[int(match[1])] = os.path.join(folder, name)
+        elif name.startswith("compare_result_rank_"):
+            log.warning(f"{name} is left out: its rank is not known.")
+        elif name.endswith(".xlsx"):
+            raise MsprobeException(f"{os.path.join(folder, name)}: not a table of one rank; move it elsewhere.")
+    if len(found) < 2:
+        raise MsprobeException(f"{folder} holds tables of {len(found)} ranks; two at least are needed.")
+    return dict(sorted(found.items()))
+
+
+def _read(path: str) -> tuple[list[str], list[dict[str, str]]]:
+    if path.endswith(".csv"):
+        csv.field_size_limit(sys.maxsize)  # stacks are longer than the 128 KiB allowed by default
+        with open(path, encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            return list(reader.fieldnames or ()), list(reader)
+    book = _openpyxl().load_workbook(path, read_only=True)
+    try:
+        columns: list[str] = []
+        rows = []
+        for sheet in book.worksheets:
+            head, *body = ([str(cell) for cell in row] for row in sheet.iter_rows(values_only=True))
+            columns = head
+            rows += [dict(zip(head, row)) for row in body]
+    finally:
+        book.close()
+    return columns, rows
+
+
+def _chosen(name: str, apis: tuple[str, ...]) -> bool:
+    return any(name == api or name.startswith(f"{api}.") for api in apis)
+
+
+def _openpyxl() -> Any:
+    try:
+        import openpyxl
+    except ImportError:
+        raise MissingDependency("openpyxl is needed for workbooks: pip install 'msprobe[compare]'.") from None
+    return openpyxl
+
+
+def _write(path: str, metrics: tuple[str, ...], cells: dict[int, dict[str, dict[str, str]]]) -> None:
+    book = _openpyxl().Workbook(write_only=True)
+    names = dict.fromkeys(name for rows in cells.values() for name in rows)
+    for metric in metrics:
+        sheet = book.create_sheet(metric[:_LONGEST_SHEET_NAME])
+        sheet.append(["NPU Name", *(f"rank{rank}" for rank in cells)])
+        for name in names:
+            sheet.append([name, *(_cell(rows.get(name), metric) for rows in cells.values())])
+    with files.replacing(path) as stream:
+        book.save(stream)
+
+
+def _cell(row: dict[str, str] | None, metric: str) -> Any:
+    if row is None:
+        return None
+    text = row[metric]
+    if text in _NO_NUMBER:
+        return f"NPU:{row['NPU max']}  Bench:{row['Bench max']}"
+    try:
+        return float(text)
+    except ValueError:
+        return text
