@@ -1,0 +1,122 @@
+"""The command line: help, version, and what the exit statuses mean. No framework is needed for any of it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import probe
+from probe.api import cli
+from probe.common.journal import FILE_NAME, REPLACE, Header, JournalWriter
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1]), "COLUMNS": "120"}
+    call = [sys.executable, "-m", "probe.api.cli", *arguments]
+    return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def journal(folder: Path, names: list[str]) -> Path:
+    folder.mkdir(parents=True)
+    writer = JournalWriter(str(folder / FILE_NAME), Header("statistics", "L1", "pytorch", None))
+    for n, name in enumerate(names):
+        writer.record(name, n, -1, None, n, REPLACE, {"output": [None]})
+    writer.close()
+    return folder / FILE_NAME
+
+
+def names(folder: Path) -> list[str]:
+    return list(json.loads((folder / "dump.json").read_text())["data"])
+
+
+def test_help_names_the_commands_and_an_example() -> None:
+    done = command("--help")
+    assert done.returncode == 0 and done.stderr == ""
+    for part in ("usage: msprobe", "recover", "Make dump.json", "msprobe recover ./dump_path"):
+        assert part in done.stdout
+    done = command("recover", "--help")
+    assert done.returncode == 0 and "DIR" in done.stdout and "--remove" in done.stdout
+    assert "A journal is kept, so that nothing is lost" in " ".join(done.stdout.split())
+
+
+def test_version_is_that_of_the_package() -> None:
+    done = command("--version")
+    assert (done.returncode, done.stdout.strip()) == (0, f"msprobe {probe.__version__}")
+
+
+def test_the_installed_command_is_this_one() -> None:
+    try:
+        found = importlib.metadata.distribution("msprobe").entry_points
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("the package is not installed")
+    (entry,) = [entry for entry in found if entry.group == "console_scripts"]
+    assert entry.name == "msprobe" and entry.load() is cli.main
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["recover"], ["recover", "a", "b"], ["--no-such-option"]])
+def test_wrong_usage_is_status_2_and_says_how_to_use_it(arguments: list[str]) -> None:
+    done = command(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("usage: msprobe") and "Traceback" not in done.stderr
+    if arguments == ["dance"]:
+        assert "'dance'" in done.stderr and "recover" in done.stderr
+
+
+def test_recover_makes_files_and_says_what_it_made(tmp_path: Path) -> None:
+    for rank in range(2):
+        journal(tmp_path / "step0" / f"rank{rank}", ["Torch.relu.0.forward", "Torch.relu.1.forward"][: rank + 1])
+    done = command("recover", str(tmp_path))
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.splitlines() == [
+        f"{tmp_path / 'step0' / 'rank0'}: 1 records in dump.json",
+        f"{tmp_path / 'step0' / 'rank1'}: 2 records in dump.json",
+    ]
+    assert names(tmp_path / "step0" / "rank1") == ["Torch.relu.0.forward", "Torch.relu.1.forward"]
+    assert (tmp_path / "step0" / "rank0" / FILE_NAME).exists()
+
+
+def test_recover_says_where_a_journal_was_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = journal(tmp_path / "rank0", ["a.0.forward"])
+    whole = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"\x09\0\0\0")
+    assert cli.main(["recover", str(tmp_path)]) == cli.SAME == 0
+    assert capsys.readouterr().out == (
+        f"{tmp_path / 'rank0'}: 1 records in dump.json; the last record was cut off at byte {whole} and is lost\n"
+    )
+
+
+def test_recover_can_remove_the_journals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = journal(tmp_path / "rank0", ["a.0.forward"])
+    assert cli.main(["recover", "--remove", str(tmp_path)]) == 0
+    assert not path.exists() and names(tmp_path / "rank0") == ["a.0.forward"]
+    assert cli.main(["recover", str(tmp_path)]) == cli.FAILED == 2
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("content", [b"", b"MSPROBEJ", b"MSPROB", b"{}", b"MSPROBEJ" + b"\xff" * 50])
+def test_one_broken_journal_keeps_no_other_from_being_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    for rank in (0, 2):
+        journal(tmp_path / f"rank{rank}", ["a.0.forward"])
+    broken = journal(tmp_path / "rank1", [])
+    broken.write_bytes(content)
+    assert cli.main(["recover", "--remove", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert said.out.count("1 records") == 2 and said.err.count("\n") == 1 and str(broken) in said.err
+    assert names(tmp_path / "rank0") == names(tmp_path / "rank2") == ["a.0.forward"]
+    assert broken.read_bytes() == content, "what cannot be read is not removed"
+
+
+def test_files_that_cannot_be_written_are_one_line_and_no_traceback(tmp_path: Path) -> None:
+    path = journal(tmp_path / "rank0", ["a.0.forward"])
+    (path.parent / "dump.json").mkdir()
+    done = command("recover", "--remove", str(tmp_path))
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "dump.json" in done.stderr and path.exists()

@@ -1,0 +1,251 @@
+"""``save``, ``save_grad`` and ``step``: one tensor, or its gradient, into a file of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+# Errors only; MindSpore reads it when it is imported.
+os.environ.setdefault("GLOG_v", "3")
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, nn, ops
+
+from msprobe.mindspore import save, save_grad, step
+from probe.common.errors import MsprobeException
+
+VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.fixture(autouse=True)
+def new_step(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    step()
+    # MindSpore writes a report of a compilation that failed into the current directory.
+    monkeypatch.chdir(tmp_path_factory.mktemp("reports"))
+
+
+@pytest.fixture
+def graph_mode() -> Iterator[None]:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def saved(folder: Path) -> dict[str, Any]:
+    """The arrays of the only step that has files, by file name."""
+    (place,) = folder.glob("step*/rank*")
+    assert place.name == "rank0"
+    return {path.name: np.load(path) for path in sorted(place.iterdir())}
+
+
+def steps(folder: Path) -> list[int]:
+    return sorted(int(path.name[len("step") :]) for path in folder.glob("step*"))
+
+
+def test_a_tensor_is_a_file_named_after_its_type_and_number(tmp_path: Path) -> None:
+    for factor in (1, 2):
+        save(str(tmp_path), "x", Tensor(VALUES) * factor)
+    save(str(tmp_path), "other", Tensor(VALUES))
+    files = saved(tmp_path)
+    assert list(files) == ["other_float32_0.npy", "x_float32_0.npy", "x_float32_1.npy"]
+    np.testing.assert_array_equal(files["x_float32_1.npy"], VALUES * 2)
+    assert files["x_float32_0.npy"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name", "stored"),
+    [
+        (ms.bfloat16, "bfloat16", np.float32),
+        (ms.float16, "float16", np.float16),
+        (ms.int64, "int64", np.int64),
+        (ms.bool_, "bool", np.bool_),
+        (ms.complex64, "complex64", np.complex64),
+    ],
+)
+def test_types_that_numpy_has_are_kept_and_bfloat16_is_stored_as_float32(
+    dtype: Any, name: str, stored: Any, tmp_path: Path
+) -> None:
+    save(str(tmp_path), "x", Tensor([0, 1, 1], dtype))
+    files = saved(tmp_path)
+    assert list(files) == [f"x_{name}_0.npy"]
+    np.testing.assert_array_equal(files[f"x_{name}_0.npy"], np.array([0, 1, 1], stored))
+    assert files[f"x_{name}_0.npy"].dtype == stored
+
+
+def test_a_number_and_an_empty_tensor_are_saved(tmp_path: Path) -> None:
+    save(str(tmp_path), "number", Tensor(1.5))
+    save(str(tmp_path), "empty", Tensor(np.zeros((0, 2), np.float32)))
+    assert {name: array.shape for name, array in saved(tmp_path).items()} == {
+        "number_float32_0.npy": (),
+        "empty_float32_0.npy": (0, 2),
+    }
+
+
+def test_containers_are_opened_and_what_is_no_tensor_is_named(tmp_path: Path, capsys: Any) -> None:
+    x = Tensor(VALUES)
+    save(str(tmp_path), "all", {"a": [x, (x,)], 1: x, "note": "text"})
+    assert list(saved(tmp_path)) == ["all.1_float32_0.npy", "all.a.0_float32_0.npy", "all.a.1.0_float32_0.npy"]
+    assert 'save: "all.note" is of type str and is not saved; only tensors are.' in capsys.readouterr().out
+
+
+def test_a_file_holds_the_values_of_the_call_and_not_later_ones(tmp_path: Path) -> None:
+    x = Tensor(VALUES)
+    save(str(tmp_path), "x", x)
+    x[0, 0] = 100
+    assert x.asnumpy()[0, 0] == 100
+    np.testing.assert_array_equal(saved(tmp_path)["x_float32_0.npy"], VALUES)
+
+
+def test_step_begins_the_next_folder_and_numbers_start_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        save(str(tmp_path), "x", Tensor(VALUES))
+        step()
+    first, second = steps(tmp_path)
+    assert second == first + 1
+    assert [path.name for path in sorted(tmp_path.rglob("*.npy"))] == ["x_float32_0.npy"] * 2
+
+
+def test_save_grad_returns_its_tensor_and_saves_the_gradient(tmp_path: Path) -> None:
+    def forward(x: Any) -> Any:
+        y = x * 2.0
+        given = save_grad(str(tmp_path), "y", y)
+        assert given is y
+        return (given * given).sum()
+
+    assert list(tmp_path.iterdir()) == []
+    gradient = ms.grad(forward)(Tensor(VALUES))
+    np.testing.assert_array_equal(gradient.asnumpy(), 8 * VALUES)
+    files = saved(tmp_path)
+    assert list(files) == ["y_grad_float32_0.npy"]
+    np.testing.assert_array_equal(files["y_grad_float32_0.npy"], 4 * VALUES)
+
+
+def test_the_gradient_of_a_parameter_is_saved_once_per_call(tmp_path: Path) -> None:
+    weight = ms.Parameter(Tensor(VALUES), name="weight")
+
+    def forward(x: Any) -> Any:
+        return (save_grad(str(tmp_path), "w", weight) * x).sum()
+
+    for factor in (1.0, 2.0, 3.0):
+        ms.grad(forward, None, [weight])(Tensor(VALUES) * factor)
+    files = saved(tmp_path)
+    assert list(files) == [f"w_grad_float32_{number}.npy" for number in range(3)]
+    np.testing.assert_array_equal(files["w_grad_float32_2.npy"], 3 * VALUES)
+
+
+def test_without_a_gradient_save_grad_saves_nothing(tmp_path: Path) -> None:
+    x = Tensor(VALUES)
+    assert save_grad(str(tmp_path), "x", x) is x
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_loss_and_gradients_are_those_of_the_network_without_the_calls(tmp_path: Path) -> None:
+    def network(watched: bool) -> Callable[[Any], Any]:
+        def forward(x: Any) -> Any:
+            y = ops.tanh(x)
+            if watched:
+                save(str(tmp_path), "y", y)
+                y = save_grad(str(tmp_path), "y", y)
+            return (y * y + ops.exp(y) * x).sum()
+
+        return forward
+
+    x = Tensor(np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4))
+    (loss, gradient), (plain_loss, plain_gradient) = (ms.value_and_grad(network(flag))(x) for flag in (True, False))
+    assert loss.asnumpy().tobytes() == plain_loss.asnumpy().tobytes()
+    assert gradient.asnumpy().tobytes() == plain_gradient.asnumpy().tobytes()
+    assert len(saved(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: save(1, "x", x), "save: save_dir is 1; allowed: a text."),
+        (lambda x: save("dump", "", x), "save: name is ''; allowed: a text."),
+        (
+            lambda x: save("dump", "x", 3),
+            "save: data is of type int; allowed: a tensor, or a list, tuple or dict of tensors.",
+        ),
+        (lambda x: save_grad("dump", None, x), "save_grad: name is None; allowed: a text."),
+        (lambda x: save_grad("dump", "x", [x]), "save_grad: data is of type list; allowed: a tensor."),
+    ],
+)
+def test_a_wrong_argument_is_refused_by_its_name(call: Any, message: str) -> None:
+    with pytest.raises(MsprobeException) as caught:
+        call(Tensor(VALUES))
+    assert str(caught.value) == message
+
+
+def test_a_folder_that_cannot_be_written_costs_the_file_and_not_the_training(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "file").write_text("in the way")
+    save(str(tmp_path / "file"), "x", Tensor(VALUES))
+    assert "is not a folder" in capsys.readouterr().out
+
+
+def test_a_name_cannot_leave_the_folder(tmp_path: Path) -> None:
+    save(str(tmp_path / "dump"), "../../../x", Tensor(VALUES))
+    assert [path.parent.name for path in tmp_path.rglob("*.npy")] == ["rank0"]
+    assert len(saved(tmp_path / "dump")) == 1
+
+
+# --- in a compiled graph, which on this device cannot save
+
+
+REFUSED = "was called in a graph that is being compiled for CPU, where only Ascend can save tensors"
+
+
+def compiled(folder: str, capture: str) -> list[Callable[[Any], Any]]:
+    @ms.jit(capture_mode=capture)
+    def saving(x: Any) -> Any:
+        y = x * 2
+        save(folder, "y", y)
+        return y
+
+    @ms.jit(capture_mode=capture)
+    def saving_gradient(x: Any) -> Any:
+        y = save_grad(folder, "y", x * 2)
+        return y.sum()
+
+    return [saving, ms.grad(saving_gradient)]
+
+
+@pytest.mark.parametrize(("place", "name"), [(0, "save"), (1, "save_grad")])
+def test_a_compiled_function_is_refused_with_one_sentence(place: int, name: str, tmp_path: Path) -> None:
+    with pytest.raises(MsprobeException, match=f"^{name} {REFUSED}"):
+        compiled(str(tmp_path), "ast")[place](Tensor(VALUES))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_function_compiled_from_its_bytecode_saves_since_python_executes_the_call(tmp_path: Path) -> None:
+    for function in compiled(str(tmp_path), "bytecode"):
+        function(Tensor(VALUES))
+    files = saved(tmp_path)
+    assert list(files) == ["y_float32_0.npy", "y_grad_float32_0.npy"]
+    np.testing.assert_array_equal(files["y_float32_0.npy"], VALUES * 2)
+    np.testing.assert_array_equal(files["y_grad_float32_0.npy"], np.ones_like(VALUES))
+
+
+class Net(nn.Cell):
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def construct(self, x: Any) -> Any:
+        y = x * 2
+        save(self.folder, "y", y)
+        return y.sum()
+
+
+def test_a_network_in_graph_mode_is_refused_with_one_sentence(graph_mode: None, tmp_path: Path) -> None:
+    with pytest.raises(MsprobeException, match=f"^save {REFUSED}"):
+        Net(str(tmp_path))(Tensor(VALUES))
+
+
+def test_calls_outside_the_network_work_in_graph_mode_too(graph_mode: None, tmp_path: Path) -> None:
+    save(str(tmp_path), "x", Tensor(VALUES))
+    step()
+    assert list(saved(tmp_path)) == ["x_float32_0.npy"]

@@ -1,0 +1,57 @@
+"""What the tool keeps alive: nothing that grows with the number of passes."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, nn
+
+LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+
+
+def objects() -> int:
+    gc.collect()
+    return len(gc.get_objects())
+
+
+def training(model: Any) -> Any:
+    step = ms.value_and_grad(lambda x: model(x).sum(), 0, list(model.trainable_params()))
+    x = Tensor(np.ones((2, 3), np.float32))
+    return lambda: step(x)
+
+
+@LEVELS
+def test_memory_does_not_grow_with_the_number_of_steps(runs: Any, level: str) -> None:
+    model = nn.SequentialCell(nn.Dense(3, 3), nn.ReLU())
+    debugger, train = runs.new(level=level), training(model)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            debugger.start(model)
+            train()
+            debugger.stop()
+            debugger.step()
+
+    steps(5)
+    before = objects()
+    steps(200)
+    assert objects() - before < 200
+
+
+@LEVELS
+def test_memory_does_not_grow_with_the_number_of_passes_in_a_step(runs: Any, level: str) -> None:
+    model = nn.SequentialCell(nn.Dense(3, 3), nn.ReLU())
+    debugger, train = runs.new(level=level), training(model)
+    debugger.start(model)
+    for _ in range(5):
+        train()
+    before = objects()
+    for _ in range(200):
+        train()
+    grown = objects() - before
+    debugger.stop()
+    assert grown < 200

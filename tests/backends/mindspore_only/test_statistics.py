@@ -1,0 +1,58 @@
+"""Statistics that are computed on the device, which are operations of MindSpore like the user's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dumped
+import mindspore as ms
+import numpy as np
+import pytest
+from mindspore import Tensor, mint, nn
+
+KEYS = ("Max", "Min", "Mean", "Norm")
+
+
+class Net(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Dense(4, 3, weight_init="ones", bias_init="zeros")
+        self.relu = nn.ReLU()
+
+    def construct(self, x: Any) -> Any:
+        return mint.nn.functional.relu(mint.abs(self.relu(self.dense(x))) + 1).sum()
+
+
+def numbers(value: Any) -> list[Any]:
+    """The statistics of every tensor below `value`, and nothing else of it."""
+    if isinstance(value, dict) and "Max" in value:
+        return [value[key] for key in KEYS]
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [number for item in below for number in numbers(item)]
+
+
+def collect(runs: Any, backend: Any, level: str, path: Any) -> tuple[Any, int]:
+    """What was collected, and how many statistics were still being computed when the pass was over."""
+    net, x = Net(), Tensor(np.linspace(-2, 1, 8, dtype=np.float32).reshape(2, 4))
+    debugger = runs.new(level=level, dump_path=path)
+    debugger.start(net)
+    ms.value_and_grad(net, 0, list(net.trainable_params()))(x)
+    waiting = backend.adapter.pending()
+    debugger.stop()
+    debugger.step()
+    return dumped.read(path), waiting
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_the_device_gives_what_the_host_gives_and_records_nothing_of_its_own(
+    runs: Any, backend: Any, level: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_host, waiting = collect(runs, backend, level, tmp_path / "host")
+    assert waiting == 0
+    monkeypatch.setattr(backend.adapter._statistics, "_on_host", False)
+    on_device, waiting = collect(runs, backend, level, tmp_path / "device")
+    assert waiting > 5
+    assert on_device.names == on_host.names and on_device.tree == on_host.tree
+    expected = numbers(on_host.data)
+    assert len(expected) > 20
+    assert numbers(on_device.data) == pytest.approx(expected, rel=1e-5, abs=1e-5)

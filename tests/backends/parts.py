@@ -1,0 +1,61 @@
+"""What every ``backend_<name>.py`` is made of: the plain data it gives to the tests, and scripts in new processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+
+
+class Outcome(NamedTuple):
+    """What a forward and backward pass gave, as numpy arrays."""
+
+    output: Any
+    inputs: list[Any]
+    """Gradients of the inputs, ``None`` for those that take none."""
+    parameters: dict[str, Any]
+
+
+class Api(NamedTuple):
+    """A function under its neutral name: what it is called in a dump, and where a user finds it."""
+
+    base: str
+    owner: Any
+    attribute: str
+    operator: Callable[..., Any] | None = None
+    """The function of module `operator` with which a user calls a method such as ``__add__``."""
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """What a program that says ``owner.attribute`` gets at this moment, which may differ while collecting."""
+        return self.operator or getattr(self.owner, self.attribute)
+
+
+def api_objects(apis: dict[str, Api]) -> dict[str, Any]:
+    """The functions as users can reach them, and whether they are the owner's own; to be compared by identity."""
+    found = {name: getattr(api.owner, api.attribute) for name, api in apis.items()}
+    own = {f"{name}, not inherited": api.attribute in vars(api.owner) for name, api in apis.items()}
+    return {**found, **own}
+
+
+def run_script(
+    head: str, source: str, *arguments: str, cwd: Path, code: int = 0, environment: dict[str, str] | None = None
+) -> str:
+    """Run `head` and `source` in a new process that must end with `code`; what it wrote to the terminal."""
+    path = cwd / "script.py"
+    path.write_text(head + source, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(path), *arguments],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1", **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr

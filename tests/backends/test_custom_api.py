@@ -1,0 +1,161 @@
+"""Functions of the user's own choice."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import batch
+
+from probe.common.errors import MsprobeException
+
+
+def twice(x: Any, factor: int = 2) -> Any:
+    return x * factor
+
+
+class Kernels:
+    @staticmethod
+    def twice(x: Any) -> Any:
+        return x * 2
+
+    def method(self, x: Any) -> Any:
+        return x * 3
+
+
+@pytest.mark.parametrize("prefix", [None, "Mine"])
+def test_a_registered_function_is_recorded_under_its_prefix(runs: Any, backend: Any, prefix: str | None) -> None:
+    owner = SimpleNamespace(twice=twice)
+    debugger = runs.new()
+    debugger.register_custom_api(owner, "twice", *([prefix] if prefix else []))
+    debugger.start()
+    backend.run(lambda x: owner.twice(x, factor=2), batch(backend, requires_grad=True))
+    debugger.stop()
+    dump = runs.read()
+    base = f"{prefix or 'Custom'}.twice"
+    assert dump.names == [f"{base}.0.forward", f"{base}.0.backward"], "and what it calls is not"
+    record = dump.data[f"{base}.0.forward"]
+    assert record["input_kwargs"] == {"factor": {"type": "int", "value": 2}}
+    assert record["output"][0]["Max"] == 4.0
+    assert dump.data[f"{base}.0.backward"]["output"][0]["Max"] == 2.0
+
+
+def test_the_default_prefix_is_the_name_of_the_owner(runs: Any, backend: Any) -> None:
+    debugger = runs.new()
+    debugger.register_custom_api(Kernels, "twice")
+    debugger.start()
+    Kernels.twice(batch(backend))
+    debugger.stop()
+    debugger.restore_custom_api(Kernels, "twice")
+    assert runs.read().names == ["Kernels.twice.0.forward"]
+
+
+def test_restoring_puts_the_original_object_back(runs: Any, backend: Any) -> None:
+    original = vars(Kernels)["twice"]
+    debugger = runs.new()
+    debugger.register_custom_api(Kernels, "twice")
+    assert vars(Kernels)["twice"] is not original
+    debugger.restore_custom_api(Kernels, "twice")
+    assert vars(Kernels)["twice"] is original
+    debugger.start()
+    Kernels.twice(batch(backend))
+    debugger.stop()
+    assert [name for name in runs.read().names if "twice" in name] == []
+
+
+def test_a_static_method_can_be_called_on_an_instance_while_registered(runs: Any, backend: Any) -> None:
+    debugger = runs.new()
+    debugger.register_custom_api(Kernels, "twice")
+    try:
+        assert np.array_equal(backend.numpy(Kernels().twice(batch(backend))), backend.numpy(batch(backend)) * 2)
+    finally:
+        debugger.restore_custom_api(Kernels, "twice")
+
+
+def test_a_method_is_recorded_with_its_instance_as_first_argument(runs: Any, backend: Any) -> None:
+    debugger = runs.new()
+    debugger.register_custom_api(Kernels, "method")
+    debugger.start()
+    result = Kernels().method(batch(backend))
+    debugger.stop()
+    debugger.restore_custom_api(Kernels, "method")
+    assert np.array_equal(backend.numpy(result), backend.numpy(batch(backend)) * 3)
+    arguments = runs.read().data["Kernels.method.0.forward"]["input_args"]
+    assert arguments[0] is None and arguments[1]["Max"] == 2.0
+
+
+def test_an_exception_of_a_registered_function_reaches_the_caller(runs: Any) -> None:
+    def bad() -> None:
+        raise KeyError("mine")
+
+    owner = SimpleNamespace(bad=bad)
+    debugger = runs.new()
+    debugger.register_custom_api(owner, "bad", "User")
+    debugger.start()
+    with pytest.raises(KeyError, match="mine"):
+        owner.bad()
+    debugger.stop()
+    assert "User.bad.0.forward" in runs.read().names
+
+
+def test_outside_start_and_stop_a_registered_function_is_not_recorded(runs: Any, backend: Any) -> None:
+    owner = SimpleNamespace(twice=twice)
+    debugger = runs.new()
+    debugger.register_custom_api(owner, "twice", "User")
+    owner.twice(batch(backend))
+    debugger.start()
+    debugger.stop()
+    owner.twice(batch(backend))
+    assert runs.read().names == []
+
+
+@pytest.mark.parametrize(
+    ("api", "prefix"), [("absent", None), (None, None), (5, None), ("value", None), ("twice", ""), ("twice", 5)]
+)
+def test_wrong_arguments_are_refused(runs: Any, api: Any, prefix: Any) -> None:
+    owner = SimpleNamespace(twice=twice, value=3)
+    debugger = runs.new()
+    with pytest.raises(MsprobeException, match="register_custom_api: "):
+        debugger.register_custom_api(owner, api, prefix)
+    assert owner.twice is twice
+
+
+def test_restoring_what_was_not_registered_is_refused(runs: Any) -> None:
+    with pytest.raises(MsprobeException, match="was not registered"):
+        runs.new().restore_custom_api(SimpleNamespace(twice=twice), "twice")
+
+
+def test_registering_twice_warns_and_records_once(runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    owner = SimpleNamespace(twice=twice)
+    debugger = runs.new()
+    debugger.register_custom_api(owner, "twice", "User")
+    debugger.register_custom_api(owner, "twice", "User")
+    assert "registered already" in capsys.readouterr().out
+    debugger.start()
+    owner.twice(batch(backend))
+    debugger.stop()
+    debugger.restore_custom_api(owner, "twice")
+    assert runs.read().names == ["User.twice.0.forward"] and owner.twice is twice
+
+
+class Base:
+    @classmethod
+    def named(cls, x: Any) -> Any:
+        return cls.__name__
+
+
+class Derived(Base):
+    pass
+
+
+def test_a_class_method_keeps_its_class_while_registered(runs: Any, backend: Any) -> None:
+    debugger = runs.new()
+    debugger.register_custom_api(Base, "named")
+    try:
+        x = batch(backend)
+        assert [Base.named(x), Base().named(x), Derived.named(x)] == ["Base", "Base", "Derived"]
+    finally:
+        debugger.restore_custom_api(Base, "named")
+    assert type(vars(Base)["named"]) is classmethod

@@ -1,0 +1,171 @@
+"""`save`: single values of the user's choice, at level debug."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dumped
+import numpy as np
+import pytest
+from programs import batch
+
+ONES = np.ones((2, 2), np.float32)
+
+
+def test_a_value_is_recorded_under_its_name(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="debug")
+    debugger.save(backend.tensor(ONES * 3), "weights")
+    debugger.stop()
+    debugger.step()
+    head = dumped.read_debug(runs.path)
+    assert (head["level"], head["framework"]) == ("debug", backend.framework)
+    assert list(head["data"]) == ["weights.0.debug", "weights_grad.0.debug"]
+    assert head["data"]["weights.0.debug"]["Norm"] == 6.0
+    assert head["data"]["weights_grad.0.debug"] is None
+
+
+def test_stop_writes_what_was_saved(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="debug")
+    debugger.save(3, "a", save_backward=False)
+    debugger.stop()
+    assert dumped.read_debug(runs.path)["data"] == {"a.0.debug": {"type": "int", "value": 3}}
+    debugger.save(4, "a", save_backward=False)
+    debugger.stop()
+    assert list(dumped.read_debug(runs.path)["data"]) == ["a.0.debug", "a.1.debug"]
+
+
+def test_scalars_and_containers_keep_their_form(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="debug")
+    debugger.save({"a": [1, (2.5, "text")], "t": backend.tensor(ONES), "b": True}, "mixed", save_backward=False)
+    debugger.step()
+    data = dumped.read_debug(runs.path)["data"]
+    assert list(data) == ["mixed.0.debug"]
+    mixed = data["mixed.0.debug"]
+    assert mixed["a"] == [
+        {"type": "int", "value": 1},
+        [{"type": "float", "value": 2.5}, {"type": "str", "value": "text"}],
+    ]
+    assert mixed["b"] == {"type": "bool", "value": True}
+    assert (mixed["t"]["Max"], mixed["t"]["Norm"]) == (1.0, 2.0)
+
+
+def test_gradients_arrive_in_the_same_nesting(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="debug")
+    x, y = backend.tensor(ONES * 2, requires_grad=True), backend.tensor(ONES)
+
+    def forward(value: Any) -> Any:
+        product = value * 3
+        debugger.save({"x": [value, 5], "y": y, "p": (product,)}, "inner")
+        return product * 4
+
+    outcome = backend.run(forward, x)
+    debugger.step()
+    data = dumped.read_debug(runs.path)["data"]
+    gradient = data["inner_grad.0.debug"]
+    assert set(gradient) == {"x", "y", "p"}
+    assert gradient["y"] is None and gradient["x"][1] is None
+    assert (gradient["x"][0]["Max"], gradient["x"][0]["Min"]) == (12.0, 12.0)
+    assert gradient["p"][0]["Max"] == 4.0 and gradient["p"][0]["requires_grad"] is False
+    assert np.array_equal(outcome.inputs[0], ONES * 12)
+
+
+def test_save_backward_false_records_no_gradient(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="debug")
+
+    def forward(x: Any) -> Any:
+        debugger.save(x, "quiet", save_backward=False)
+        debugger.save(x, "loud", save_backward=True)
+        return x * 2
+
+    backend.run(forward, backend.tensor(ONES, requires_grad=True))
+    debugger.step()
+    data = dumped.read_debug(runs.path)["data"]
+    assert list(data) == ["quiet.0.debug", "loud.0.debug", "loud_grad.0.debug"]
+    assert data["loud_grad.0.debug"]["Max"] == 2.0
+
+
+def test_each_name_counts_and_step_sets_back(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="debug")
+    for step in range(2):
+        for name in ("a", "b", "a"):
+            debugger.save(step, name, save_backward=False)
+        debugger.step()
+    for step in range(2):
+        data = dumped.read_debug(runs.path, step)["data"]
+        assert list(data) == ["a.0.debug", "b.0.debug", "a.1.debug"]
+        assert data["a.1.debug"] == {"type": "int", "value": step}
+
+
+def test_steps_that_are_not_wanted_record_nothing(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="debug", step=[1])
+    for _ in range(3):
+        debugger.save(7, "a")
+        debugger.step()
+    assert dumped.folders(runs.path) == ["step1/procN"]
+
+
+@pytest.mark.parametrize("value", [None, 1 + 2j, b"x", {1}, [None], {"a": object()}, np.ones(2)])
+def test_other_values_are_refused_with_a_warning(
+    runs: Any, backend: Any, value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    debugger = runs.new(level="debug")
+    debugger.save(value, "odd")
+    debugger.step()
+    out = capsys.readouterr().out
+    assert "WARNING" in out and "odd" in out and "allowed: tensor, int, float, str, bool" in out
+    assert not list(runs.path.glob("step0/*/debug.json"))
+
+
+def test_the_tensor_task_writes_files(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="debug", task="tensor")
+
+    def forward(x: Any) -> Any:
+        debugger.save([x, {"k": x * 2}], "v")
+        return x * 5
+
+    backend.run(forward, backend.tensor(ONES, requires_grad=True))
+    debugger.step()
+    (folder,) = runs.path.glob("step0/*/dump_tensor_data")
+    found = {path.name: backend.load_tensor_file(path).tolist() for path in folder.iterdir()}
+    suffix = backend.suffix
+    assert found == {
+        f"v.0.debug.0{suffix}": ONES.tolist(),
+        f"v.0.debug.1.k{suffix}": (ONES * 2).tolist(),
+        f"v_grad.0.debug.0{suffix}": (ONES * 5).tolist(),
+    }
+
+
+def test_save_works_on_the_class_and_at_no_other_level(
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    debugger = runs.new(level="L1")
+    type(debugger).save(batch(backend), "x")
+    debugger.stop()
+    debugger.step()
+    assert not runs.path.exists() or not list(runs.path.iterdir())
+
+
+def test_start_at_level_debug_attaches_nothing(runs: Any, backend: Any) -> None:
+    before = backend.api_objects()
+    debugger = runs.new(level="debug")
+    debugger.start()
+    assert all(backend.api_objects()[name] is before[name] for name in before)
+    backend.apis["abs"].call(batch(backend))
+    debugger.save(3, "only", save_backward=False)
+    debugger.stop()
+    debugger.step()
+    assert list(dumped.read_debug(runs.path)["data"]) == ["only.0.debug"]
+
+
+def test_saving_changes_no_gradient(runs: Any, backend: Any) -> None:
+    def forward(x: Any, save: bool) -> Any:
+        y = x * 3
+        if save:
+            debugger.save(y, "y")
+        return (y * y) + y
+
+    values = np.random.default_rng(4).normal(size=(5, 5)).astype(np.float32)
+    without = backend.run(lambda x: forward(x, False), backend.tensor(values, requires_grad=True))
+    debugger = runs.new(level="debug", task="tensor")
+    given = backend.run(lambda x: forward(x, True), backend.tensor(values, requires_grad=True))
+    assert np.array_equal(without.output, given.output) and np.array_equal(without.inputs[0], given.inputs[0])

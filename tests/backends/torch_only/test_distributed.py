@@ -1,0 +1,196 @@
+"""Two processes that talk through gloo; one run serves every test."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from typing import Any
+
+import dumped
+import pytest
+
+SCRIPT = """
+import sys, torch, torch.distributed as dist
+from torch import nn
+from msprobe.pytorch import PrecisionDebugger
+rank, port, dump, early = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4] == "early"
+debugger = PrecisionDebugger(dump_path=dump, level="mix", task="tensor")
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(2, 2))
+def init():
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+if not early:
+    init()
+debugger.start(model)
+torch.abs(torch.full((2,), float(rank)))
+debugger.stop()
+if early:
+    init()
+debugger.start(model)
+x = torch.full((2,), rank + 1.0)
+dist.all_reduce(x)
+work = dist.all_reduce(x, op=dist.ReduceOp.MAX, async_op=True)
+work.wait()
+parts = [torch.zeros(2), torch.zeros(2)]
+dist.all_gather(parts, x)
+if rank == 0:
+    request = dist.isend(torch.full((3,), 5.0), dst=1)
+else:
+    received = torch.zeros(3)
+    request = dist.irecv(received, src=0)
+request.wait()
+dist.broadcast(x, src=0)
+dist.reduce_scatter(torch.zeros(2), [torch.ones(2), torch.ones(2)])
+dist.barrier()
+forgotten = torch.full((2,), rank + 1.0)
+left = dist.all_reduce(forgotten, async_op=True)
+debugger.stop()
+left.wait()
+ddp = nn.parallel.DistributedDataParallel(model)
+debugger.step()
+debugger.start(ddp)
+loss = ddp(torch.full((1, 2), rank + 1.0)).sum()
+loss.backward()
+debugger.stop()
+debugger.step()
+if rank == 0:
+    print("result", x.tolist(), [p.tolist() for p in parts], model[0].weight.grad.tolist())
+else:
+    assert received.tolist() == [5.0] * 3
+assert "Work" in type(left).__name__
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def run(folder: Path, when: str) -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    script = folder / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(rank), port, str(folder / "dump"), when],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=folder,
+        )
+        for rank in (0, 1)
+    ]  # fmt: skip
+    try:
+        outputs = [process.communicate(timeout=90)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    # Two gloo processes of torch 2.13 abort at exit now and then, without any tool at work too.
+    assert "result" in outputs[0] and "Traceback" not in "".join(outputs), "\n".join(outputs)
+    return outputs[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gloo")
+    (path / "output.txt").write_text(run(path, "early"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def ranks(folder: Path) -> Any:
+    return [dumped.read(folder / "dump", 0, f"rank{rank}") for rank in (0, 1)]
+
+
+def value(dump: Any, entry: Any) -> list[Any]:
+    import torch
+
+    return torch.load(dump.folder / "dump_tensor_data" / entry["data_name"]).tolist()
+
+
+def test_results_are_those_of_the_mathematics(folder: Path) -> None:
+    assert "result [3.0, 3.0] [[3.0, 3.0], [3.0, 3.0]] [[1.5, 1.5], [1.5, 1.5]]" in (folder / "output.txt").read_text()
+
+
+def test_a_folder_without_rank_is_renamed_when_the_group_appears(folder: Path, ranks: Any) -> None:
+    assert dumped.folders(folder / "dump") == ["step0/rank0", "step0/rank1", "step1/rank0", "step1/rank1"]
+    for rank, dump in enumerate(ranks):
+        entry = dump.data["Torch.abs.0.forward"]["output"][0]
+        assert entry["Max"] == rank and value(dump, entry) == [rank] * 2
+
+
+def test_names_and_order_of_collective_calls(ranks: Any) -> None:
+    common = [
+        "Torch.abs.0", "Distributed.all_reduce.0", "Distributed.all_reduce.1", "Distributed.all_gather.0",
+    ]  # fmt: skip
+    rest = ["Distributed.broadcast.0", "Distributed.reduce_scatter.0", "Distributed.all_reduce.2"]
+    for dump, middle in zip(ranks, ("Distributed.isend.0", "Distributed.irecv.0")):
+        assert dump.names == [f"{name}.forward" for name in (*common, middle, *rest)]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_output_is_the_arguments_after_the_call(ranks: Any, rank: int) -> None:
+    dump = ranks[rank]
+    record = dump.data["Distributed.all_reduce.0.forward"]
+    assert value(dump, record["input_args"][0]) == [rank + 1.0] * 2
+    assert value(dump, record["output"][0]) == [3.0, 3.0]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_asynchronous_call_is_read_when_it_was_waited_for(ranks: Any, rank: int) -> None:
+    record = ranks[rank].data["Distributed.all_reduce.1.forward"]
+    assert record["input_kwargs"]["op"] == {"type": "torch.distributed.ReduceOp", "value": "RedOpType.MAX"}
+    assert record["input_kwargs"]["async_op"] == {"type": "bool", "value": True}
+    tensor, op, flag = record["output"]
+    assert value(ranks[rank], tensor) == [3.0, 3.0]
+    assert op == record["input_kwargs"]["op"] and flag == record["input_kwargs"]["async_op"]
+
+
+def test_arguments_that_only_the_call_fills_are_null_inputs(ranks: Any) -> None:
+    for dump in ranks:
+        record = dump.data["Distributed.all_gather.0.forward"]
+        assert record["input_args"][0] is None and value(dump, record["input_args"][1]) == [3.0, 3.0]
+        assert [value(dump, entry) for entry in record["output"][0]] == [[3.0, 3.0], [3.0, 3.0]]
+        record = dump.data["Distributed.reduce_scatter.0.forward"]
+        assert record["input_args"][0] is None and value(dump, record["output"][0]) == [2.0, 2.0]
+
+
+def test_isend_and_irecv_are_completed_by_wait(ranks: Any) -> None:
+    sent, received = (ranks[rank].data[f"Distributed.{name}.0.forward"] for rank, name in ((0, "isend"), (1, "irecv")))
+    assert value(ranks[0], sent["input_args"][0]) == [5.0] * 3
+    assert sent["input_kwargs"] == {"dst": {"type": "int", "value": 1}}
+    assert received["input_args"] == [None]
+    assert value(ranks[1], received["output"][0]) == [5.0] * 3
+
+
+def test_a_call_that_was_not_waited_for_before_stop_is_completed_in_wait(ranks: Any) -> None:
+    for rank, dump in enumerate(ranks):
+        record = dump.data["Distributed.all_reduce.2.forward"]
+        assert value(dump, record["input_args"][0]) == [rank + 1.0] * 2
+        assert "output" not in record or value(dump, record["output"][0]) == [3.0, 3.0], "nothing half-way"
+
+
+def test_a_ddp_model_has_names_that_begin_with_module(folder: Path) -> None:
+    for rank in (0, 1):
+        dump = dumped.read(folder / "dump", 1, f"rank{rank}")
+        assert "Module.module.0.Linear.forward.0" in dump.names
+        assert "Module.module.0.Linear.backward.0" in dump.names
+        weight, bias = (dump.data["Module.module.0.Linear.parameters_grad.0"][name][0] for name in ("weight", "bias"))
+        assert weight["shape"] == [2, 2] and bias["shape"] == [2]
+
+
+def test_a_process_group_is_described_by_its_ranks(backend: Any) -> None:
+    import torch.distributed as dist
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
+    try:
+        entry = backend.adapter.describe_value(dist.group.WORLD, None)
+        assert backend.adapter.rank() == 0
+    finally:
+        dist.destroy_process_group()
+    assert entry == {"type": "torch.ProcessGroup", "group_ranks": [0], "group_id": f"{zlib.crc32(b'[0]'):08x}"}
+    assert backend.adapter.rank() is None

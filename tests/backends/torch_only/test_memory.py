@@ -1,0 +1,158 @@
+"""What the tool keeps alive: nothing of the user's beyond its time."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+
+
+class Kept:
+    """Stands for what a graph has saved for its backward."""
+
+
+class Keeping(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        context.kept = Kept()
+        return x * 1
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return gradient
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: list[Any] = []
+
+    def forward(self, x: Any) -> Any:
+        y = Keeping.apply(x)
+        self.alive.append(weakref.ref(y.grad_fn.kept))
+        return y
+
+
+@pytest.fixture(autouse=True)
+def _without_gc() -> Iterator[None]:
+    """Memory of a graph must be free at once: a device runs out of it before the collector runs."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@LEVELS
+@pytest.mark.parametrize("task", ["statistics", "tensor", "structure"])
+@pytest.mark.parametrize("backward", [True, False], ids=["after backward", "without backward"])
+def test_a_graph_is_free_as_soon_as_the_user_drops_it(runs: Any, level: str, task: str, backward: bool) -> None:
+    layer = Layer()
+    model = nn.Sequential(nn.Linear(2, 2), layer, nn.ReLU())
+    debugger = runs.new(level=level, task=task)
+    debugger.start(model)
+    for _ in range(2):
+        loss = model(torch.ones(1, 2, requires_grad=True)).sum()
+        if backward:
+            loss.backward()
+        assert layer.alive[-1]() is not None
+        del loss
+        assert layer.alive[-1]() is None
+    debugger.stop()
+
+
+@LEVELS
+def test_outputs_and_inputs_are_free_as_soon_as_the_user_drops_them(runs: Any, level: str) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    debugger = runs.new(level=level)
+    debugger.start(model)
+    x = torch.ones(1, 2)
+    y = model(x)
+    y.sum().backward()
+    alive = [weakref.ref(x), weakref.ref(y)]
+    del x, y
+    assert [ref() for ref in alive] == [None, None]
+    debugger.stop()
+
+
+@LEVELS
+def test_a_model_is_free_when_the_step_is_over(runs: Any, level: str) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    debugger = runs.new(level=level)
+    debugger.start(model)
+    model(torch.ones(1, 2)).sum().backward()
+    debugger.stop()
+    debugger.step()
+    alive = [weakref.ref(model), weakref.ref(model[0].weight)]
+    del model
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None]
+
+
+@LEVELS
+@pytest.mark.parametrize("when", ["between start and stop", "after stop", "after step"])
+def test_a_model_can_be_copied_and_saved_at_any_time(runs: Any, backend: Any, level: str, when: str) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    debugger = runs.new(level=level)
+    debugger.start(model)
+    model(torch.ones(1, 2)).sum().backward()
+    if when != "between start and stop":
+        debugger.stop()
+    if when == "after step":
+        debugger.step()
+    copied = copy.deepcopy(model)
+    stream = io.BytesIO()
+    torch.save(model, stream)
+    torch.save([model.state_dict(), list(model.parameters())], io.BytesIO())
+    stream.seek(0)
+    loaded = torch.load(stream, weights_only=False)
+    for other in (copied, loaded):
+        assert torch.equal(other(torch.ones(1, 2)), model(torch.ones(1, 2)))
+        other(torch.ones(1, 2)).sum().backward()
+    debugger.stop()
+    debugger.step()
+    forward = [name for name in runs.read().forward if name.startswith("Module.0")]
+    # The copies are not the model that was given to start.
+    count = 0 if level == "L1" else 3 if when == "between start and stop" else 1
+    assert forward == [f"Module.0.Linear.forward.{n}" for n in range(count)]
+    assert backend.traces_left(model) == []
+
+
+@LEVELS
+def test_a_copy_made_while_collecting_is_not_seen_in_later_steps(runs: Any, level: str) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    debugger = runs.new(level=level)
+    debugger.start(model)
+    copied = copy.deepcopy(model)
+    debugger.stop()
+    debugger.step()
+    debugger.start(model)
+    copied(torch.ones(1, 2)).sum().backward()
+    debugger.stop()
+    assert [name for name in runs.read(1).names if "Module" in name] == []
+
+
+def test_memory_does_not_grow_with_the_number_of_calls(runs: Any) -> None:
+    debugger, x = runs.new(), torch.ones(2)
+
+    def objects() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    debugger.start()
+    for _ in range(50):
+        torch.abs(x)
+    before = objects()
+    for _ in range(2000):
+        torch.abs(x)
+    grown = objects() - before
+    debugger.stop()
+    assert grown < 200

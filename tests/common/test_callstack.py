@@ -1,0 +1,139 @@
+"""Stacks: one number per distinct stack, no frame of the tool, no source read before the files are written."""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import importlib.util
+import linecache
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+import probe
+from probe.common import callstack
+from probe.common.callstack import CallStacks, frame_text
+
+OWN_FOLDER = Path(probe.__file__).parent
+
+
+def here(stacks: CallStacks) -> int:
+    return stacks.current(1)
+
+
+def number_of(stacks: CallStacks) -> int:
+    return here(stacks)
+
+
+def test_one_place_has_one_number_and_another_place_another() -> None:
+    stacks = CallStacks()
+    in_a_loop = [number_of(stacks) for _ in range(3)]
+    elsewhere = number_of(stacks)
+    assert len(set(in_a_loop)) == 1 and elsewhere not in in_a_loop
+    # Two calls in one line are two stacks; only their text is the same.
+    left, right = number_of(stacks), number_of(stacks)
+    assert left != right and stacks.frames[left] == stacks.frames[right]
+
+
+def test_the_way_there_counts_not_only_the_last_call() -> None:
+    stacks = CallStacks()
+
+    def deep(n: int) -> int:
+        return deep(n - 1) if n else number_of(stacks)
+
+    one, two, again = deep(1), deep(2), deep(1)
+    assert len({one, two, again}) == 3  # three lines or columns of this test
+    assert len(stacks.frames[two]) == len(stacks.frames[one]) + 1
+    assert len({deep(n) for n in (3, 3)}) == 1
+
+
+def test_frames_are_those_of_the_interpreter_innermost_first() -> None:
+    stacks = CallStacks()
+    number, expected = stacks.current(1), traceback.extract_stack()
+    assert stacks.frames[number] == [(frame.filename, frame.lineno, frame.name) for frame in reversed(expected)]
+
+
+def test_frames_of_the_tool_are_left_out_wherever_they_are(tmp_path: Path) -> None:
+    stacks = CallStacks()
+    # Code that claims to be a file of the package stands for a wrapper of the tool.
+    source = "def wrapper(function, *args):\n    return function(*args)\n"
+    space: dict[str, Any] = {}
+    exec(compile(source, str(OWN_FOLDER / "backends" / "x.py"), "exec"), space)
+    marked: dict[str, Any] = {}
+    exec(compile(f"def wrapper(function, *args):\n    {callstack.MARK!r}\n    x = {callstack.MARK!r}\n"
+                 "    return function(*args)\n", "<other>", "exec"), marked)  # fmt: skip
+
+    def user(function: Callable[..., int], *args: Any) -> int:
+        return function(*args)
+
+    plain = user(user, number_of, stacks)
+    wrapped = space["wrapper"](user, marked["wrapper"], user, number_of, stacks)
+    names = [[name for _, _, name in stacks.frames[n]] for n in (plain, wrapped)]
+    own_test = "test_frames_of_the_tool_are_left_out_wherever_they_are"
+    assert names[0][:5] == names[1][:5] == ["here", "number_of", "user", "user", own_test]
+    assert not any(path.startswith(f"{OWN_FOLDER}/") for path, _, _ in stacks.frames[wrapped])
+
+
+def test_a_folder_with_a_longer_name_is_not_the_tool() -> None:
+    stacks = CallStacks()
+    space: dict[str, Any] = {}
+    exec(compile("def f(g, *a):\n    return g(*a)\n", f"{OWN_FOLDER}_of_a_user/x.py", "exec"), space)
+    number = space["f"](number_of, stacks)
+    assert (f"{OWN_FOLDER}_of_a_user/x.py", 2, "f") in stacks.frames[number]
+
+
+def test_the_caller_is_the_innermost_frame_of_the_user() -> None:
+    stacks = CallStacks()
+    space: dict[str, Any] = {}
+    exec(compile("def f(g, *a):\n    return g(*a)\n", str(OWN_FOLDER / "x.py"), "exec"), space)
+    frame = space["f"](space["f"], stacks.caller, 1)
+    assert frame is sys._getframe()
+
+
+def test_stacks_of_code_that_is_gone_are_never_given_to_other_code() -> None:
+    stacks = CallStacks()
+    numbers = []
+    for n in range(50):
+        space: dict[str, Any] = {}
+        exec(compile("def f(g, *a):\n    return g(*a)\n", f"<made {n}>", "exec"), space)
+        numbers.append(space["f"](number_of, stacks))
+        del space
+        gc.collect()
+    assert len(set(numbers)) == 50
+    for n, number in enumerate(numbers):
+        assert (f"<made {n}>", 2, "f") in stacks.frames[number]
+
+
+def test_source_is_read_when_the_text_is_asked_for_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("def train(number_of, stacks):\n      return number_of(stacks)   # é\n", encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("train", path)
+    assert spec is not None and spec.loader is not None
+    train = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(train)
+    linecache.clearcache()
+    stacks = CallStacks()
+
+    def no_reading(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError(f"{args} is read while the program runs")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "open", no_reading)
+        patch.setattr(linecache, "getline", no_reading)
+        patch.setattr(linecache, "getlines", no_reading)
+        number = train.train(number_of, stacks)
+    frame = next(frame for frame in stacks.frames[number] if frame[2] == "train")
+    assert frame == (str(path), 2, "train")
+    assert frame_text(frame) == f"File {path}, line 2, in train, \n return number_of(stacks)   # é"
+
+
+def test_a_frame_without_source_has_no_text(tmp_path: Path) -> None:
+    (tmp_path / "short.py").write_text("one = 1\n\n")
+    assert frame_text((str(tmp_path / "short.py"), 1, "f")).endswith(", in f, \n one = 1")
+    for path, line in [("<string>", 1), ("short.py", 99), ("short.py", 0), ("missing.py", 1)]:
+        assert frame_text((str(tmp_path / path), line, "f")) == ""

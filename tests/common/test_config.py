@@ -1,0 +1,745 @@
+"""The configuration as a specification: what is accepted, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import time
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from probe.common import log
+from probe.common.config import _WITHOUT_EFFECT, UNAVAILABLE_LEVELS, UNAVAILABLE_TASKS, Config, load_config
+from probe.common.config_values import Place, parse_numbers
+from probe.common.errors import ConfigSyntaxError, FileCheckException, MsprobeException, ScopeException
+
+GOOD = {"task": "statistics", "dump_path": "./dump", "level": "L1", "step": [], "rank": [], "statistics": {}}
+MODULES = ["Module.a.B.forward.0", "Module.c.D.forward.0"]
+APIS = ["Functional.relu.0.forward", "Functional.relu.1.backward"]
+NUMBERS = 'whole numbers from 0 to 1000000, also as text: "3", or "4-6" for 4, 5 and 6'
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(log, "_given", set())
+    monkeypatch.delenv("MSPROBE_LOG_LEVEL", raising=False)
+
+
+def write(content, name="config.json"):
+    with open(name, "w", encoding="utf-8") as stream:
+        json.dump(content, stream)
+    return name
+
+
+def load(changes=(), **arguments):
+    """A good configuration with `changes`; the value ``...`` removes a key."""
+    content = {key: value for key, value in {**GOOD, **dict(changes)}.items() if value is not ...}
+    return load_config(write(content), **arguments)
+
+
+def exactly(text):
+    return f"^{re.escape(text)}$"
+
+
+# -- defaults and arguments
+
+
+def test_without_a_file_the_shipped_defaults_hold():
+    config = load_config(None)
+    assert config == Config()
+    assert (config.task, config.level, config.risk_level) == ("statistics", "L1", None)
+    assert (config.step, config.rank, config.dump_path) == ((), (), "./dump_path")
+
+
+def test_a_file_with_only_a_dump_path_gives_the_defaults():
+    assert load_config(write({"dump_path": "d"})) == Config(dump_path="d")
+
+
+def test_arguments_win_over_the_file():
+    config = load({"step": [0], "level": "mix"}, task="tensor", dump_path="other", level="L0", step=["2-3"])
+    assert (config.task, config.dump_path, config.level, config.step) == ("tensor", "other", "L0", (2, 3))
+
+
+def test_an_argument_hides_a_wrong_value_of_the_file():
+    assert load({"level": "L9"}, level="L0").level == "L0"
+
+
+def test_an_empty_step_argument_means_all_steps():
+    assert load({"step": [3]}, step=[]).step == ()
+
+
+def test_the_task_argument_chooses_the_section():
+    sections = {"statistics": {"list": ["relu"]}, "tensor": {"list": ["conv"]}}
+    assert load(sections, task="tensor").names == ("conv",)
+
+
+def test_a_missing_section_is_an_empty_one():
+    assert load({"statistics": ...}) == load()
+
+
+@pytest.mark.parametrize("key", ["task", "level", "step", "rank", "dump_enable", "risk_level", "statistics"])
+def test_null_is_the_same_as_absent(key):
+    assert load({key: None}) == load({key: ...})
+
+
+def test_sections_of_other_tasks_are_not_looked_at(capsys):
+    assert load({"tensor": {"list": 3}, "run_ut": "x"}) == load()
+    assert capsys.readouterr().out == ""
+
+
+def test_the_configuration_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        load_config(None).level = "L0"
+
+
+def test_equal_files_give_equal_configurations():
+    assert load({"statistics": {"data_mode": ["input"]}}) == load({"statistics": {"data_mode": ["input"]}})
+
+
+# -- accepted values
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"dump_enable": ...}, "dump_enable", None),
+        ({"dump_enable": False}, "dump_enable", False),
+        ({"dump_enable": True}, "dump_enable", True),
+        ({"extra_info": False}, "extra_info", False),
+        ({"precision": "high"}, "precision", "high"),
+        ({"risk_level": "CORE"}, "risk_level", "CORE"),
+        ({"level": "debug"}, "level", "debug"),
+        ({"rank": [0, "4-6"]}, "rank", (0, 4, 5, 6)),
+        ({"step": [11, "12-13"]}, "step", (11, 12, 13)),
+        ({"async_dump": True}, "async_dump", True),
+        ({"async_dump": True, "statistics": {"summary_mode": "xor"}}, "summary_mode", "xor"),
+        ({"task": "tensor", "async_dump": True, "tensor": {"list": ["relu"]}}, "names", ("relu",)),
+        ({"task": "tensor", "async_dump": True, "level": "debug", "tensor": {}}, "async_dump", True),
+        ({"statistics": {"list": ["relu", "conv"]}}, "names", ("relu", "conv")),
+        ({"statistics": {"tensor_list": ["fc2"]}}, "tensor_list", ("fc2",)),
+        ({"statistics": {"scope": []}}, "scope", ()),
+        ({"statistics": {"scope": APIS}}, "scope", tuple(APIS)),
+        ({"level": "L0", "statistics": {"scope": MODULES}}, "scope", tuple(MODULES)),
+        ({"level": "mix", "statistics": {"scope": [MODULES[0], APIS[1]]}}, "scope", (MODULES[0], APIS[1])),
+        ({"statistics": {"data_mode": []}}, "data_mode", frozenset()),
+        ({"statistics": {"data_mode": ["all"]}}, "data_mode", frozenset()),
+        ({"statistics": {"data_mode": ["forward", "input"]}}, "data_mode", frozenset({"forward", "input"})),
+        ({"statistics": {"summary_mode": "md5"}}, "summary_mode", "md5"),
+        ({"task": "tensor", "tensor": {"summary_mode": "md5", "diff_nums": -1}}, "diff_nums", -1),
+        ({"task": "tensor", "tensor": {"summary_mode": "md5", "bench_path": "."}}, "bench_path", "."),
+        ({"task": "tensor", "tensor": {"file_format": "bin"}}, "file_format", "bin"),
+        ({"task": "tensor", "tensor": {}}, "file_format", "npy"),
+    ],
+)
+def test_accepts(changes, field, value):
+    assert getattr(load(changes), field) == value
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Functional.relu.0.forward",
+        "Tensor.__mul__.12.backward",
+        "Torch.cat.0.forward",
+        "Distributed.all_reduce.0.forward",
+        "VF.lstm.0.forward",
+        "Aten.relu.0.forward",
+        "NPU.npu_fusion_attention.0.forward",
+        "Mint.add.0.forward",
+        "MintFunctional.relu.0.forward",
+        "Primitive.MatMul.0.forward",
+        "Jit.construct.0.forward",
+        "MyOps.twice.3.backward",
+    ],
+)
+def test_a_scope_may_name_an_api_of_any_prefix(name):
+    assert load({"statistics": {"scope": [name, name]}}).scope == (name, name)
+
+
+@pytest.mark.parametrize("name", ["Module.0.fc.Linear.forward.0", "Cell.block.Block.backward.3"])
+def test_a_scope_may_name_a_module_of_any_framework(name):
+    assert load({"level": "L0", "statistics": {"scope": [name, name]}}).scope == (name, name)
+
+
+# -- task structure
+
+
+@pytest.mark.parametrize(("level", "effective"), [("L0", "L0"), ("mix", "mix"), ("L1", "mix")])
+def test_structure_needs_the_modules(level, effective):
+    assert load({"task": "structure", "level": level}).level == effective
+
+
+def test_structure_at_l1_warns_once(capsys):
+    load({"task": "structure"})
+    load({"task": "structure"})
+    assert capsys.readouterr().out.count('Task "structure" needs level "L0" or "mix"; "L1" becomes "mix".') == 1
+
+
+def test_structure_at_l1_takes_a_scope_of_modules():
+    assert load({"task": "structure", "structure": {"scope": MODULES}}).scope == tuple(MODULES)
+
+
+# -- steps and ranks
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers"),
+    [
+        ([], ()),
+        ([3, 1, 3], (1, 3)),
+        (["3"], (3,)),
+        (["4-6"], (4, 5, 6)),
+        (["4-4"], (4,)),
+        ([" 4 - 6 "], (4, 5, 6)),
+        ([0, 1_000_000], (0, 1_000_000)),
+        (["5-7", 6, "1-5", 9], (1, 2, 3, 4, 5, 6, 7, 9)),
+        (["1-9", "2-3"], tuple(range(1, 10))),
+        ((1, 2), (1, 2)),
+        (range(3), (0, 1, 2)),
+    ],
+)
+def test_numbers_are_sorted_and_unique(values, numbers):
+    assert parse_numbers(values, Place("here", "step")) == numbers
+
+
+def test_repeated_huge_ranges_cost_as_much_as_one():
+    begin = time.process_time()
+    assert len(parse_numbers(["0-1000000"] * 10_000, Place("here", "step"))) == 1_000_001
+    assert time.process_time() - begin < 5  # expanding each would take minutes
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20))))
+def test_ranges_give_the_union_of_what_they_contain(spans):
+    expected = {number for first, more in spans for number in range(first, first + more + 1)}
+    texts = [f"{first}-{first + more}" for first, more in spans]
+    assert parse_numbers(texts, Place("here", "step")) == tuple(sorted(expected))
+
+
+@pytest.mark.parametrize("key", ["step", "rank"])
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (-1, "-1"),
+        (1.5, "1.5"),
+        (3.0, "3.0"),
+        (True, "true"),
+        (None, "null"),
+        (10**7, "10000000"),
+        (1_000_001, "1000001"),
+        (10**90, "a very large number"),
+        (float("nan"), "NaN"),
+        ("a-b", '"a-b"'),
+        ("1-2-3", '"1-2-3"'),
+        ("-3", '"-3"'),
+        ("", '""'),
+        ("٣", '"٣"'),
+        ("0-1000001", '"0-1000001"'),
+        ("9" * 30, f'"{"9" * 30}"'),
+        ([1], "a list of 1"),
+        ({}, "an object"),
+    ],
+)
+def test_refuses_an_element_that_is_no_step_or_rank(key, value, shown):
+    with pytest.raises(MsprobeException, match=exactly(f'config.json: "{key}[1]" is {shown}; allowed: {NUMBERS}.')):
+        load({key: [0, value]})
+
+
+# -- wrong values, each with its message
+
+WRONG = {
+    "task_unknown": ({"task": "statistic"}, '"task" is "statistic"; allowed: "statistics", "tensor", "structure".'),
+    "task_case": ({"task": "Tensor"}, '"task" is "Tensor"; allowed: "statistics", "tensor", "structure".'),
+    "task_number": ({"task": 1}, '"task" is 1; allowed: "statistics", "tensor", "structure".'),
+    "task_list": ({"task": ["tensor"]}, '"task" is a list of 1; allowed: "statistics", "tensor", "structure".'),
+    "task_long": (
+        {"task": "x" * 200},
+        f'"task" is "{"x" * 80}..."; allowed: "statistics", "tensor", "structure".',
+    ),
+    "level_unknown": ({"level": "L3"}, '"level" is "L3"; allowed: "L0", "L1", "mix", "debug".'),
+    "level_case": ({"level": "l1"}, '"level" is "l1"; allowed: "L0", "L1", "mix", "debug".'),
+    "level_empty": ({"level": ""}, '"level" is ""; allowed: "L0", "L1", "mix", "debug".'),
+    "level_object": ({"level": {}}, '"level" is an object; allowed: "L0", "L1", "mix", "debug".'),
+    "dump_path_number": ({"dump_path": 3}, '"dump_path" is 3; allowed: the path of a folder as text.'),
+    "dump_path_empty": ({"dump_path": ""}, '"dump_path" is ""; allowed: the path of a folder as text.'),
+    "dump_path_nul": ({"dump_path": "a\0b"}, '"dump_path" is "a\\u0000b"; allowed: the path of a folder as text.'),
+    "dump_path_surrogate": (
+        {"dump_path": "\ud800"},
+        '"dump_path" is "\\\\ud800"; allowed: the path of a folder as text.',
+    ),
+    "dump_path_absent": (
+        {"dump_path": ...},
+        '"dump_path" is missing; name the folder for the dump there or in PrecisionDebugger(dump_path=).',
+    ),
+    "rank_not_list": ({"rank": 0}, f'"rank" is 0; allowed: a list of {NUMBERS}.'),
+    "rank_text": ({"rank": "0-3"}, f'"rank" is "0-3"; allowed: a list of {NUMBERS}.'),
+    "rank_reversed": ({"rank": ["6-4"]}, '"rank[0]" is "6-4", which runs backwards; write "4-6".'),
+    "step_not_list": ({"step": 1}, f'"step" is 1; allowed: a list of {NUMBERS}.'),
+    "step_false": ({"step": False}, f'"step" is false; allowed: a list of {NUMBERS}.'),
+    "step_reversed": ({"step": [1, "3-1"]}, '"step[1]" is "3-1", which runs backwards; write "1-3".'),
+    "async_text": ({"async_dump": "yes"}, '"async_dump" is "yes"; allowed: true, false.'),
+    "async_number": ({"async_dump": 0}, '"async_dump" is 0; allowed: true, false.'),
+    "async_tensor_without_list": (
+        {"task": "tensor", "tensor": {}, "async_dump": True},
+        '"async_dump" is true and "tensor.list" is empty; list the records to save, as all tensors of a step would '
+        "have to stay in memory.",
+    ),
+    "async_md5": (
+        {"async_dump": True, "statistics": {"summary_mode": "md5"}},
+        '"async_dump" is true and "statistics.summary_mode" is "md5", which do not go together; change one of them.',
+    ),
+    "async_md5_tensor": (
+        {"task": "tensor", "async_dump": True, "tensor": {"summary_mode": "md5", "list": ["a"]}},
+        '"async_dump" is true and "tensor.summary_mode" is "md5", which do not go together; change one of them.',
+    ),
+    "dump_enable_text": ({"dump_enable": "true"}, '"dump_enable" is "true"; allowed: true, false.'),
+    "extra_info_number": ({"extra_info": 1}, '"extra_info" is 1; allowed: true, false.'),
+    "precision_unknown": ({"precision": "middle"}, '"precision" is "middle"; allowed: "low", "high".'),
+    "risk_level_unknown": ({"risk_level": "HIGH"}, '"risk_level" is "HIGH"; allowed: "ALL", "FOCUS", "CORE".'),
+    "risk_level_case": ({"risk_level": "core"}, '"risk_level" is "core"; allowed: "ALL", "FOCUS", "CORE".'),
+    "section_list": (
+        {"statistics": []},
+        '"statistics" is a list of 0; allowed: an object with the settings of this task.',
+    ),
+    "section_text": ({"statistics": "x"}, '"statistics" is "x"; allowed: an object with the settings of this task.'),
+    "list_not_list": ({"statistics": {"list": "relu"}}, '"statistics.list" is "relu"; allowed: a list of texts.'),
+    "list_numbers": ({"statistics": {"list": [1]}}, '"statistics.list[0]" is 1; allowed: a text that is not empty.'),
+    "list_empty_text": (
+        {"statistics": {"list": ["a", ""]}},
+        '"statistics.list[1]" is ""; allowed: a text that is not empty.',
+    ),
+    "tensor_list_not_list": (
+        {"statistics": {"tensor_list": "relu"}},
+        '"statistics.tensor_list" is "relu"; allowed: a list of texts.',
+    ),
+    "data_mode_unknown": (
+        {"statistics": {"data_mode": ["sideways"]}},
+        '"statistics.data_mode[0]" is "sideways"; allowed: "forward", "backward", "input", "output", "all".',
+    ),
+    "data_mode_number": (
+        {"statistics": {"data_mode": ["input", 1]}},
+        '"statistics.data_mode[1]" is 1; allowed: "forward", "backward", "input", "output", "all".',
+    ),
+    "data_mode_all_and_more": (
+        {"statistics": {"data_mode": ["all", "input"]}},
+        '"statistics.data_mode" combines "all" with other words; give "all" alone.',
+    ),
+    "data_mode_not_list": (
+        {"statistics": {"data_mode": "all"}},
+        '"statistics.data_mode" is "all"; allowed: a list of "forward", "backward", "input", "output", "all".',
+    ),
+    "summary_mode_unknown": (
+        {"statistics": {"summary_mode": "crc"}},
+        '"statistics.summary_mode" is "crc"; allowed: "statistics", "md5", "xor".',
+    ),
+    "summary_mode_list": (
+        {"statistics": {"summary_mode": ["md5"]}},
+        '"statistics.summary_mode" is a list of 1; allowed: "statistics", "md5", "xor".',
+    ),
+    "file_format_unknown": (
+        {"task": "tensor", "tensor": {"file_format": "pt"}},
+        '"tensor.file_format" is "pt"; allowed: "npy", "bin".',
+    ),
+    "bench_path_absent_folder": (
+        {"task": "tensor", "tensor": {"summary_mode": "md5", "bench_path": "nowhere"}},
+        '"tensor.bench_path" is "nowhere"; allowed: the path of an existing folder.',
+    ),
+    "bench_path_file": (
+        {"task": "tensor", "tensor": {"summary_mode": "md5", "bench_path": "config.json"}},
+        '"tensor.bench_path" is "config.json"; allowed: the path of an existing folder.',
+    ),
+    "bench_path_number": (
+        {"task": "tensor", "tensor": {"summary_mode": "md5", "bench_path": 1}},
+        '"tensor.bench_path" is 1; allowed: the path of a folder as text.',
+    ),
+    "bench_path_without_md5": (
+        {"task": "tensor", "tensor": {"bench_path": "."}},
+        '"tensor.bench_path" needs "tensor.summary_mode" to be "md5"; it is "statistics".',
+    ),
+    "structure_debug": (
+        {"task": "structure", "level": "debug"},
+        '"level" is "debug", but task "structure" collects no values; use "L0" or "mix".',
+    ),
+}
+for _value, _shown in ((0, "0"), (-2, "-2"), (1.0, "1.0"), (True, "true"), ("1", '"1"')):
+    WRONG[f"diff_nums_{_value}"] = (
+        {"task": "tensor", "tensor": {"diff_nums": _value}},
+        f'"tensor.diff_nums" is {_shown}; allowed: whole numbers from 1, or -1 for no limit.',
+    )
+
+EXAMPLES = '"Module.fc.Linear.forward.0" or "Functional.relu.0.backward"'
+WRONG_SCOPE = {
+    "one": (
+        {"statistics": {"scope": APIS[:1]}},
+        '"statistics.scope" has length 1; name the first and the last record, or none.',
+    ),
+    "three": (
+        {"statistics": {"scope": [*APIS, APIS[0]]}},
+        '"statistics.scope" has length 3; name the first and the last record, or none.',
+    ),
+    "module_at_l1": (
+        {"statistics": {"scope": MODULES}},
+        '"statistics.scope[0]" is "Module.a.B.forward.0", a module, but level "L1" collects APIs; name an API or use '
+        'level "L0" or "mix".',
+    ),
+    "cell_at_l1": (
+        {"statistics": {"scope": [APIS[0], "Cell.a.B.forward.0"]}},
+        '"statistics.scope[1]" is "Cell.a.B.forward.0", a module, but level "L1" collects APIs; name an API or use '
+        'level "L0" or "mix".',
+    ),
+    "api_at_l0": (
+        {"level": "L0", "statistics": {"scope": APIS}},
+        '"statistics.scope[0]" is "Functional.relu.0.forward", an API, but level "L0" collects modules; name a module '
+        'or use level "L1" or "mix".',
+    ),
+    "api_at_structure_l0": (
+        {"level": "L0", "task": "structure", "structure": {"scope": APIS}},
+        '"structure.scope[0]" is "Functional.relu.0.forward", an API, but level "L0" collects modules; name a module '
+        'or use level "L1" or "mix".',
+    ),
+}
+for _name in (
+    "relu",
+    "",
+    "Functional.relu",
+    "Functional.relu.0",
+    "Functional.relu.forward.0.",
+    "Functional.relu.x.forward",
+    "Functional.relu.0.forward.input",
+    "Functional.relu.0.forward ",
+    "relu.0.forward",
+    "Module.a.forward.0",
+    "Module.fc.Linear.0.forward",
+    "Module.fc.Linear.parameters_grad.0",
+    "x.0.debug",
+):
+    WRONG_SCOPE[f"name_{_name}"] = (
+        {"level": "mix", "statistics": {"scope": [APIS[0], _name]}},
+        f'"statistics.scope[1]" is {json.dumps(_name)}; allowed: complete names as in dump.json, such as {EXAMPLES}.',
+    )
+WRONG_SCOPE["name_number"] = (
+    {"statistics": {"scope": [3, APIS[0]]}},
+    f'"statistics.scope[0]" is 3; allowed: complete names as in dump.json, such as {EXAMPLES}.',
+)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_refuses_a_wrong_value_with_one_clear_message(name):
+    changes, message = WRONG[name]
+    with pytest.raises(MsprobeException, match=exactly(f"config.json: {message}")) as caught:
+        load(changes)
+    assert caught.type is MsprobeException
+
+
+@pytest.mark.parametrize("name", WRONG_SCOPE)
+def test_refuses_a_scope_that_cannot_be_collected(name):
+    changes, message = WRONG_SCOPE[name]
+    with pytest.raises(ScopeException, match=exactly(f"config.json: {message}")):
+        load(changes)
+
+
+def test_a_scope_that_is_no_list_is_an_ordinary_mistake():
+    message = '"statistics.scope" is "all"; allowed: a list of two names of records, or an empty one.'
+    with pytest.raises(MsprobeException, match=exactly(f"config.json: {message}")) as caught:
+        load({"statistics": {"scope": "all"}})
+    assert caught.type is MsprobeException
+
+
+@pytest.mark.parametrize("digits", [100, 5_000])
+def test_a_scope_number_of_any_length_is_no_crash(digits):
+    name = f"Functional.relu.{'9' * digits}.forward"
+    try:
+        assert load({"statistics": {"scope": [name, name]}}).scope == (name, name)
+    except ScopeException as error:
+        assert len(str(error)) < 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"task": "x"}, 'task=...): "task" is "x"; allowed: "statistics", "tensor", "structure".'),
+        ({"level": "x"}, 'level=...): "level" is "x"; allowed: "L0", "L1", "mix", "debug".'),
+        ({"level": b"L1"}, 'level=...): "level" is of type bytes; allowed: "L0", "L1", "mix", "debug".'),
+        ({"level": 10**5000}, 'level=...): "level" is a very large number; allowed: "L0", "L1", "mix", "debug".'),
+        ({"dump_path": 3}, 'dump_path=...): "dump_path" is 3; allowed: the path of a folder as text.'),
+        ({"step": 3}, f'step=...): "step" is 3; allowed: a list of {NUMBERS}.'),
+        ({"step": (1, True)}, f'step=...): "step[1]" is true; allowed: {NUMBERS}.'),
+        ({"step": ["3-1"]}, 'step=...): "step[0]" is "3-1", which runs backwards; write "1-3".'),
+        (
+            {"task": "structure", "level": "debug"},
+            'level=...): "level" is "debug", but task "structure" collects no values; use "L0" or "mix".',
+        ),
+    ],
+)
+@pytest.mark.parametrize("with_file", [True, False])
+def test_refuses_a_wrong_argument_by_its_name(arguments, message, with_file):
+    path = write(GOOD) if with_file else None
+    with pytest.raises(MsprobeException, match=exactly(f"PrecisionDebugger({message}")):
+        load_config(path, **arguments)
+
+
+# -- known, but not here
+
+
+@pytest.mark.parametrize("task", UNAVAILABLE_TASKS)
+def test_says_that_a_task_of_msprobe_is_not_available(task):
+    message = rf'^config\.json: "task" is "{task}", which .*is not available in this version; use "statistics", '
+    with pytest.raises(MsprobeException, match=message):
+        load({"task": task})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"level": "L2"},
+            '"level" is "L2", which needs an Ascend device and is not available in this version; '
+            'use "L0", "L1", "mix", "debug".',
+        ),
+        (
+            {"task": "overflow_check"},
+            '"task" is "overflow_check", which needs an Ascend device and is not available in this version; '
+            'use "statistics", "tensor", "structure".',
+        ),
+        (
+            {"task": "free_benchmark"},
+            '"task" is "free_benchmark", which is not available in this version; '
+            'use "statistics", "tensor", "structure".',
+        ),
+    ],
+)
+def test_says_what_an_unavailable_value_would_need(arguments, message):
+    with pytest.raises(MsprobeException, match=exactly(f"config.json: {message}")):
+        load(arguments)
+    name = next(iter(arguments))
+    with pytest.raises(MsprobeException, match=exactly(f"PrecisionDebugger({name}=...): {message}")):
+        load_config(None, **arguments)
+
+
+def test_says_that_what_selects_kernels_of_a_compiled_graph_is_not_available():
+    graphs = (
+        "which is for graphs that MindSpore compiles; that needs an Ascend device and is not available in this version"
+    )
+    section = {"list": ["relu", "name-regex(Default/.+)"]}
+    message = f'"statistics.list[1]" is "name-regex(Default/.+)", {graphs}. Give parts of record names.'
+    with pytest.raises(MsprobeException, match=exactly(f"config.json: {message}")):
+        load({"statistics": section})
+    message = f'"statistics.summary_mode" is a list of 2, {graphs}. Use "statistics", "md5", "xor".'
+    with pytest.raises(MsprobeException, match=exactly(f"config.json: {message}")):
+        load({"statistics": {"summary_mode": ["max", "min"]}})
+
+
+# -- keys that change nothing
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"colour": "red"}, '"colour" is not a known key and is ignored.'),
+        ({"levle": "L0"}, '"levle" is not a known key and is ignored; did you mean "level"?'),
+        ({"statistics": {"taste": 1}}, '"statistics.taste" is not a known key and is ignored.'),
+        (
+            {"statistics": {"data_modes": 1}},
+            '"statistics.data_modes" is not a known key and is ignored; did you mean "data_mode"?',
+        ),
+        ({"statistics": {"bench_path": 3}}, '"statistics.bench_path" has no effect with task "statistics".'),
+        ({"task": "tensor", "tensor": {"tensor_list": 3}}, '"tensor.tensor_list" has no effect with task "tensor".'),
+        (
+            {"task": "structure", "structure": {"summary_mode": 3}},
+            '"structure.summary_mode" has no effect with task "structure".',
+        ),
+        ({"list": ["relu"]}, '"list" has no effect at the top; put it into the section of the task.'),
+        (
+            {"statistics": {"precision": "high"}},
+            '"statistics.precision" has no effect in a section; put it at the top.',
+        ),
+        ({"acl_config": "x"}, '"acl_config" has no effect in this version.'),
+        (
+            {"task": "tensor", "tensor": {"backward_input": []}},
+            '"tensor.backward_input" has no effect in this version.',
+        ),
+    ],
+)
+def test_warns_of_a_key_without_effect(changes, warning, capsys):
+    load(changes)
+    load(changes)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "becomes" not in line]
+    assert len(lines) == 1
+    assert lines[0].endswith(f"[WARNING] config.json: {warning}")
+
+
+def test_many_unknown_keys_do_not_flood_the_log(capsys):
+    load({f"q{number}z": 1 for number in range(1000)})
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 11
+    assert lines[-1].endswith("config.json: 990 more keys are not known and are ignored.")
+
+
+# -- the file itself
+
+
+def test_the_path_must_be_text():
+    message = 'PrecisionDebugger(config_path=...): "config_path" is 3; allowed: the path of a .json file as text.'
+    with pytest.raises(MsprobeException, match=exactly(message)):
+        load_config(3)
+
+
+@pytest.mark.parametrize("name", ["config.txt", "config", "", "config.JSON", "config.json.bak"])
+def test_the_name_must_end_in_json(name):
+    message = f"{name}: the name of a configuration file must end in .json."
+    with pytest.raises(FileCheckException, match=exactly(message)):
+        load_config(name)
+
+
+def test_the_file_must_exist():
+    with pytest.raises(FileCheckException, match=exactly("absent.json: there is no such configuration file.")):
+        load_config("absent.json")
+
+
+def test_the_file_must_not_be_a_link():
+    os.symlink(write(GOOD), "link.json")
+    message = "link.json: the configuration file is a symbolic link; give the file it points to."
+    with pytest.raises(FileCheckException, match=exactly(message)):
+        load_config("link.json")
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_the_file_must_be_a_regular_one(make):
+    make("odd.json")
+    with pytest.raises(FileCheckException, match=exactly("odd.json: the configuration file is not a regular file.")):
+        load_config("odd.json")
+
+
+@pytest.mark.parametrize("name", ["a\0.json", "\ud800.json", "x" * 300 + ".json", "config.json/x.json"])
+def test_an_impossible_path_is_no_crash(name):
+    write(GOOD)
+    with pytest.raises(FileCheckException, match="configuration file"):
+        load_config(name)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "line 1, column 1 is not valid JSON"),
+        (b"{", "line 1, column 2 is not valid JSON"),
+        (b'{\n "task": tensor\n}', "line 2, column 10 is not valid JSON"),
+        (b"{} {}", "line 1, column 4 is not valid JSON"),
+        (b"{'task': 1}", "line 1, column 2 is not valid JSON"),
+        (b"\n  [1]", "line 2, column 3 does not begin an object"),
+        (b"3", "line 1, column 1 does not begin an object"),
+        (b"null", "line 1, column 1 does not begin an object"),
+        (b'{\n"a": "\xff"}', "line 2, column 7 is not UTF-8 text"),
+        (b"[" * 100_000, "lists and objects are nested too deeply"),
+        (b'{"a":' * 100_000, "lists and objects are nested too deeply"),
+        (b'{"step": [' + b"9" * 5000 + b"]}", "a number of 5000 digits is too long to be a setting"),
+        (b" " * (10 * 1024 * 1024 + 1), "the configuration file is larger than 10 MiB"),
+    ],
+)
+def test_says_where_the_text_is_no_json_object(data, message):
+    with open("config.json", "wb") as stream:
+        stream.write(data)
+    with pytest.raises(ConfigSyntaxError, match=f"^config.json: {re.escape(message)}.*\\.$") as caught:
+        load_config("config.json")
+    assert isinstance(caught.value, RuntimeError)  # what scripts written for msProbe catch
+    assert isinstance(caught.value, FileCheckException)
+
+
+def test_a_byte_order_mark_is_accepted():
+    with open("config.json", "wb") as stream:
+        stream.write(b'\xef\xbb\xbf{"dump_path": "d"}')
+    assert load_config("config.json").dump_path == "d"
+
+
+def test_a_repeated_key_counts_last_and_is_named(capsys):
+    with open("config.json", "w") as stream:
+        stream.write('{"dump_path": "d", "level": "L0", "level": "mix"}')
+    assert load_config("config.json").level == "mix"
+    assert '[WARNING] config.json: "level" is given more than once; the last value counts.' in capsys.readouterr().out
+
+
+# -- whatever the file holds
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)
+VALUES = st.recursive(
+    SCALARS | st.sampled_from(["tensor", "structure", "L0", "mix", "md5", "all", "4-6", "3-1", *MODULES, *APIS]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+SECTION_KEYS = ("scope", "list", "tensor_list", "data_mode", "summary_mode", "file_format", "bench_path", "diff_nums")
+SECTIONS = st.dictionaries(st.sampled_from(SECTION_KEYS), VALUES)
+NEARLY = st.fixed_dictionaries(
+    {},
+    optional={
+        "task": st.sampled_from(["statistics", "tensor", "structure"]) | VALUES,
+        "dump_path": st.just("d") | VALUES,
+        "level": st.sampled_from(["L0", "L1", "mix", "debug"]) | VALUES,
+        "statistics": SECTIONS | VALUES,
+        "tensor": SECTIONS | VALUES,
+        "structure": SECTIONS | VALUES,
+        **dict.fromkeys(("step", "rank", "async_dump", "dump_enable", "extra_info", "precision", "colour"), VALUES),
+    },
+)
+ANY_FILE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+
+
+def config_or_our_error(data):
+    with open("config.json", "wb") as stream:
+        stream.write(data)
+    try:
+        assert isinstance(load_config("config.json"), Config)
+    except MsprobeException as error:
+        assert str(error)
+        assert len(str(error)) < 1000
+
+
+@ANY_FILE
+@given(NEARLY | VALUES)
+@example({"dump_path": "d", "step": [float("inf")], "rank": [float("nan")]})
+@example({"dump_path": "d", "task": "tensor", "tensor": {"diff_nums": float("-inf")}})
+def test_any_json_gives_a_configuration_or_our_error(content):
+    config_or_our_error(json.dumps(content).encode())
+
+
+@ANY_FILE
+@given(st.binary(max_size=60))
+@example(b'{"dump_path": "d", "step": [1e999, -1e999]}')
+@example(b'{"dump_path": "\\ud800", "\\ud800": 1}')
+def test_any_bytes_give_a_configuration_or_our_error(data):
+    config_or_our_error(data)
+
+
+@ANY_FILE
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_a_half_written_file_gives_a_configuration_or_our_error(begin, length):
+    data = json.dumps({**GOOD, "statistics": {"scope": APIS, "list": ["relu"], "data_mode": ["all"]}}).encode()
+    config_or_our_error(data[begin : begin + length])
+
+
+@pytest.mark.parametrize("depth", range(100, 1200, 50))
+def test_values_of_any_depth_are_described(depth):
+    config_or_our_error(b'{"dump_path": "d", "level": ' + b"[" * depth + b"]" * depth + b"}")
+
+
+# -- the documentation
+
+
+def documentation():
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    with open(os.path.join(folder, "docs", "configuration.md"), encoding="utf-8") as stream:
+        return stream.read()
+
+
+def test_the_documented_example_is_accepted_without_a_warning(capsys):
+    example_text = re.search(r"```json\n(.*?)```", documentation(), re.DOTALL)[1]
+    assert load_config(write(json.loads(example_text))).step == (0, 10, 11, 12)
+    assert capsys.readouterr().out == ""
+
+
+def test_every_key_and_unavailable_value_is_documented():
+    fields = {field.name for field in dataclasses.fields(Config)} - {"names"} | {"list"}
+    words = set(re.findall(r"`([^`\n]+)`", documentation()))
+    assert fields | set(UNAVAILABLE_TASKS) | set(UNAVAILABLE_LEVELS) | set(_WITHOUT_EFFECT) <= words

@@ -1,0 +1,144 @@
+"""The summary, its JSON, and the exit statuses of ``msprobe compare``; ``msprobe merge_result``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from probe.api import cli
+from probe.compare import terminal
+from probe.compare.comparing import Comparison
+from probe.compare.reading import read
+from probe.compare.summary import summarise
+
+CASES = Path(__file__).parent / "cases"
+STEP = CASES / "multi_rank"
+
+
+def compare(case: str, out: Path, *more: str) -> int:
+    folder = CASES / case
+    return cli.main(["compare", "-tp", str(folder / "target"), "-gp", str(folder / "golden"), "-o", str(out), *more])
+
+
+def ranks(out: Path, *more: str) -> int:
+    arguments = ["compare", "-tp", str(STEP / "target" / "step0"), "-gp", str(STEP / "golden" / "step0")]
+    return cli.main([*arguments, "-o", str(out), *more])
+
+
+def test_the_first_lines_say_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare("perturbed_weights_stat", tmp_path) == 0
+    said = capsys.readouterr().out.splitlines()
+    (table,) = tmp_path.iterdir()
+    with table.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    first = next(row for row in rows if row["Result"] == "error")
+    assert said[0].startswith(f"{len(rows)} rows by statistics: ") and " error" in said[0]
+    assert first["NPU Name"].startswith(said[1].removeprefix("  first: "))
+    assert said[2].strip() == json.loads(first["Err_message"])[0].removeprefix("error: ")
+    assert len(said) <= 10 and f"  table: {table}" in said
+
+
+def test_what_has_no_match_is_counted_on_both_sides() -> None:
+    case = CASES / "missing_apis_stat"
+    result = Comparison(read(case / "target"), read(case / "golden")).run()
+    summary = summarise(result)
+    assert summary.target_only == sum(row.golden is None for row in result.rows) > 0
+    target, golden = read(case / "golden"), read(case / "target")
+    assert summarise(Comparison(target, golden).run()).golden_only == summary.target_only
+    assert "without match" in "\n".join(text for text, _ in terminal.lines(summary))
+
+
+@pytest.mark.parametrize(
+    ("case", "level", "status"),
+    [
+        ("identical_stat", "warning", 0),
+        ("perturbed_weights_stat", "never", 0),
+        ("perturbed_weights_stat", "error", 1),
+        ("multi_rank", "warning", 1),
+    ],
+)
+def test_the_exit_status_can_say_that_runs_differ(tmp_path: Path, case: str, level: str, status: int) -> None:
+    if case == "multi_rank":
+        assert ranks(tmp_path, "--fail-on", level) == status
+    else:
+        assert compare(case, tmp_path, "--fail-on", level) == status
+
+
+def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ranks(tmp_path, "--json") == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["label"], second["label"], first["mode"]) == ("rank0", "rank1", "statistics")
+    assert sum(second["counts"].values()) == second["rows"]
+    assert second["suspects"][0]["stack"][0].startswith("File ")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_colours_and_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    case = CASES / "perturbed_weights_stat"
+    summary = summarise(Comparison(read(case / "target"), read(case / "golden")).run())
+    coloured, plain = Terminal(), io.StringIO()
+    terminal.show(summary, 0.5, coloured)
+    terminal.show(summary, 0.5, plain)
+    assert "\x1b[" in coloured.getvalue() and "\x1b[" not in plain.getvalue()
+    assert plain.getvalue().splitlines()[1] in coloured.getvalue()
+
+
+@pytest.mark.parametrize("more", [(), ("--xlsx",)])
+def test_communication_is_collected_over_ranks(tmp_path: Path, more: tuple[str, ...]) -> None:  # D11
+    openpyxl = pytest.importorskip("openpyxl")
+    assert ranks(tmp_path / "tables", *more) == 0
+    config = tmp_path / "config.yaml"
+    config.write_text("api: [Distributed.all_reduce, Distributed.send]\ncompare_index: [Max diff, NormRelativeErr]")
+    arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path / "out"), "-config", str(config)]
+    assert cli.main(arguments) == 0
+    (path,) = (tmp_path / "out").glob("multi_ranks_compare_merge_*.xlsx")
+    book = openpyxl.load_workbook(path)
+    assert book.sheetnames == ["Max diff", "NormRelativeErr"]
+    rows = {row[0]: row[1:] for row in book["Max diff"].iter_rows(values_only=True)}
+    assert rows["NPU Name"] == ("rank0", "rank1")
+    assert rows["Distributed.all_reduce.0.forward.output.0"] == pytest.approx((0.17459356784820557,) * 2)
+    assert rows["Distributed.send.0.forward.input.0"][1] is None
+    errors = {row[0]: row[1] for row in book["NormRelativeErr"].iter_rows(values_only=True)}
+    assert errors["Distributed.all_reduce.0.forward.output.0"].endswith("%")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("api: []", '"api" is []'),
+        ("compare_index: [a]", '"api" is None'),
+        ("api: [Distributed.all_reduce]\ncompare_index: [Maximum]", "'Maximum', which is no column"),
+        ("api: [Distributed.nothing]", "no table has a row"),
+        ("api: [", "cannot be read"),
+    ],
+)
+def test_a_wrong_choice_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: str, said: str
+) -> None:
+    ranks(tmp_path / "tables")
+    (tmp_path / "config.yaml").write_text(config)
+    paths = [str(tmp_path / name) for name in ("tables", "out", "config.yaml")]
+    capsys.readouterr()
+    assert cli.main(["merge_result", "-i", paths[0], "-o", paths[1], "-config", paths[2]]) == cli.FAILED
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_tables_of_one_rank_are_not_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ranks(tmp_path / "tables")
+    next((tmp_path / "tables").glob("*rank1*")).unlink()
+    (tmp_path / "config.yaml").write_text("api: [Distributed]")
+    arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path)]
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == cli.FAILED
+    assert "tables of 1 ranks" in capsys.readouterr().err
