@@ -6,6 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -479,19 +480,31 @@ def test_what_a_call_writes_into_a_parameter_stays_written(runs: Any, level: str
     assert gradient.asnumpy().tolist() == [4.0, 16.0, 36.0]
 
 
+LATE_ERROR = """
+import mindspore as ms
+import pytest
+from mindspore import Tensor, nn, ops
+
+class Failing(nn.Cell):
+    def construct(self, x):
+        y = x * 2
+        y.fill_(1.0)  # has no kernel on the CPU
+        return y * y
+
+model = nn.SequentialCell(Failing(), nn.ReLU())
+debugger = PrecisionDebugger(dump_path="dump", level=LEVEL)
+debugger.start(model)
+with pytest.raises(RuntimeError, match="InplaceFillScalar"):
+    ms.value_and_grad(lambda x: ops.sum(model(x)), 0)(Tensor([1.0, 2.0]))[0].asnumpy()
+debugger.stop()
+"""
+
+
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
-def test_an_error_that_is_reported_late_reaches_the_program(runs: Any, level: str) -> None:
-    """MindSpore computes in the background and raises where a result is looked at first, which may be in a record."""
+def test_an_error_that_is_reported_late_reaches_the_program(backend: Any, tmp_path: Path, level: str) -> None:
+    """MindSpore computes in the background and raises where a result is looked at first, which may be in a record.
 
-    class Failing(nn.Cell):
-        def construct(self, x: Any) -> Any:
-            y = x * 2
-            y.fill_(1.0)  # has no kernel on the CPU
-            return y * y
-
-    model = nn.SequentialCell(Failing(), nn.ReLU())
-    debugger = runs.new(level=level)
-    debugger.start(model)
-    with pytest.raises(RuntimeError, match="InplaceFillScalar"):
-        ms.value_and_grad(lambda x: ops.sum(model(x)), 0)(ms.Tensor([1.0, 2.0]))[0].asnumpy()
-    debugger.stop()
+    In a process of its own: after an exception MindSpore goes on recording gradients, for as long as the process lives.
+    """
+    backend.run_script(LATE_ERROR.replace("LEVEL", repr(level)), cwd=tmp_path)
+    assert (tmp_path / "dump" / "step0").is_dir()
