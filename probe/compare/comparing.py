@@ -12,6 +12,7 @@ from probe.common.naming import is_module
 from probe.compare import layer_mapping, statistics_metrics
 from probe.compare.advisor import Advisor
 from probe.compare.checksum_metrics import checksum
+from probe.compare.divergence import unexplained
 from probe.compare.dtypes import may_meet
 from probe.compare.fuzzy import by_kind
 from probe.compare.mapping_files import ApiEntry, api_names, load_api_entries, load_names
@@ -20,7 +21,7 @@ from probe.compare.name_mapping import NameMapping, entries_in_use, same_paths
 from probe.compare.options import BUILT_IN, Options
 from probe.compare.reading import Dump
 from probe.compare.records import Item
-from probe.compare.result import UNSUPPORTED, ComparisonResult, Mode, Row
+from probe.compare.result import UNSUPPORTED, ComparisonResult, Divergence, Mode, Row
 
 if TYPE_CHECKING:
     from probe.compare.post_processing import PostProcessing
@@ -74,9 +75,23 @@ class Comparison:
         for _, group in groupby((row for row in rows if row.target is not None), key=attrgetter("record")):
             advisor.judge(list(group))
         stacks, golden_stacks = self.target.stacks, self.golden.stacks
-        return ComparisonResult(
+        result = ComparisonResult(
             self.target.path, self.golden.path, mode, self.debug, rows, stacks, golden_stacks, self.derived
         )
+        if not self.debug:
+            result.divergence = self._divergence(result, [call.record.name for call in golden])
+        return result
+
+    def _divergence(self, result: ComparisonResult, golden_order: list[str]) -> Divergence | None:
+        options = self.options
+        same_names = not (self.across_frameworks or options.fuzzy or options.maps_names)
+        trees = self.target.tree, self.golden.tree
+        found = unexplained(result.rows, result.mode, self.target.level or "", golden_order, trees, same_names)
+        if not found:
+            return None
+        first = found[0]
+        stacks, golden_stacks = result.stacks or {}, result.golden_stacks or {}
+        return Divergence(first, stacks.get(first.record, []), golden_stacks.get(first.golden_record, []), found[1:])
 
     def _pairs(self, target: list[Call], golden: list[Call]) -> Iterator[Pair]:
         compat = self.options.compat

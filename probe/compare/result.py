@@ -43,6 +43,43 @@ class Row(msgspec.Struct, gc=False):
     requires_grad_consistent: bool = True
 
 
+@dataclass(frozen=True)
+class Unexplained:
+    """A call that differs by more than its inputs explain."""
+
+    record: str
+    """The target's record; empty where only the golden side made the call."""
+    golden_record: str
+    """Empty where only the target made it."""
+    module: str
+    """The record of the innermost module around the call, or of the call if it is one; empty without a call tree."""
+    reason: str
+    """What differs, in words."""
+    item: str = ""
+    """The input or output that shows it; empty where the call itself is missing on one side."""
+    found: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The relative difference; ``None`` where it is no matter of numbers."""
+    allowed: Optional[float] = None  # noqa: UP045
+    """The relative difference that is explained."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Where two runs part."""
+
+    first: Unexplained
+    stack: list[str]
+    """Where the target made the call, innermost line first."""
+    golden_stack: list[str]
+    suspects: list[Unexplained]
+    """The next calls of which the same holds, in order of execution."""
+
+    @property
+    def record(self) -> str:
+        """The record of the first call, on whichever side it is."""
+        return self.first.record or self.first.golden_record
+
+
 @dataclass
 class ComparisonResult:
     """Two dumps compared: rows in the order of the target, then what only the golden side has."""
@@ -63,6 +100,8 @@ class ComparisonResult:
     """``rank0`` or ``proc123`` where there is more than one pair."""
     step: str = ""
     """``step0`` where there are several."""
+    divergence: Divergence | None = None
+    """The first call that its inputs do not explain."""
     tables: list[str] = field(default_factory=list)
     """The files that were written."""
 

@@ -1,0 +1,297 @@
+"""Which call is the first whose outputs differ by more than its inputs and its type explain.
+
+The calls are walked in the order in which they ended. `probe.compare.tolerance` has the rule for one of them; what is
+kept on the way is how far apart things were so far, so that an input which carries that is not held against the call
+that gets it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+
+from probe.common.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, parse
+from probe.compare.dtypes import is_device, plain_name
+from probe.compare.records import INPUT, PARAMETERS, Item
+from probe.compare.result import Mode, Row, Unexplained
+from probe.compare.steps import Step, Trees, steps
+from probe.compare.tolerance import (
+    CONFIDENCE,
+    GRADIENT,
+    SAFETY,
+    Terms,
+    coarsest,
+    condition,
+    distance,
+    explained,
+    extent,
+    is_same,
+    unit_roundoff,
+)
+
+SUSPECTS = 5
+"""How many calls after the first are named."""
+
+# What these return is not computed from what goes in.
+_NOT_COMPUTED = frozenset(
+    ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format")
+)
+
+
+def unexplained(
+    rows: Sequence[Row], mode: Mode, level: str, golden_order: Sequence[str], trees: Trees, same_names: bool
+) -> list[Unexplained]:
+    """The first calls of two runs that nothing explains, in order of execution; the first and at most `SUSPECTS` more.
+
+    Args:
+        rows: the rows of a comparison.
+        mode: what they were compared by.
+        level: ``L0``, ``L1`` or ``mix``.
+        golden_order: the records of the golden side in their order.
+        trees: the call trees of target and golden side.
+        same_names: whether both sides call the same things the same.
+    """
+    calls = steps(rows, golden_order, trees, same_names)
+    walk = _Walk(calls, mode, level, trees, same_names)
+    found: dict[tuple[str, str], Unexplained] = {}
+    for step in calls:
+        suspect = walk.judge(step)
+        if suspect is not None:
+            found.setdefault((suspect.record, suspect.golden_record), suspect)
+            if len(found) > SUSPECTS:
+                break
+    return list(found.values())
+
+
+class _Walk:
+    """What is known after the calls so far."""
+
+    def __init__(self, calls: Sequence[Step], mode: Mode, level: str, trees: Trees, same_names: bool) -> None:
+        self._calls = calls
+        self._mode = mode
+        self._modules_only = level == "L0"
+        self._trees = trees[0] or {}, trees[1] or {}
+        self._same_names = same_names
+        self._carried = 0.0
+        """The largest distance of an output so far, with what its call made of it taken out."""
+        self._inside: dict[str | None, float] = {}
+        """By module: the largest distance of an output of a call inside it."""
+        self._missing: Step | None = None
+        """A call that one side did not make, right before this one."""
+
+    @cached_property
+    def _by_record(self) -> dict[str | None, Step]:
+        return {step.record: step for step in self._calls}
+
+    @cached_property
+    def _usual_types(self) -> tuple[str, str]:
+        """Those of most tensors: a run in half precision differs from one in full by intention, and from the start."""
+        pairs = Counter(
+            (plain_name(row.target.dtype or ""), plain_name(row.golden.dtype or ""))
+            for step in self._calls
+            for row in step.rows
+            if row.target is not None and row.golden is not None
+        )
+        return next((pair for pair, _ in pairs.most_common() if all(map(unit_roundoff, pair))), ("", ""))
+
+    def judge(self, step: Step) -> Unexplained | None:
+        """The finding on the next call, if there is one."""
+        if step.record is None or step.golden_record is None:
+            # Another release may make other calls for the same thing; the values after it show whether it matters.
+            self._missing = self._missing or step
+            return None
+        suspect = None
+        if not all(self._says_the_same(row) for row in step.rows):
+            suspect = self._judge(step)
+            if suspect is not None and self._missing is not None and self._is_due_to(self._missing, step, suspect):
+                suspect = self._made_on_one_side(self._missing)
+        self._missing = None
+        return suspect
+
+    def _judge(self, step: Step) -> Unexplained | None:
+        terms = Terms()
+        suspect: Unexplained | None = None
+        for row in step.rows:
+            if _is_input(row):
+                found = self._weigh_input(step, row, terms)
+                suspect = suspect or found
+        api = self._add_what_forward_kept(step, terms)
+        if api in _NOT_COMPUTED:
+            return suspect
+        for row in step.rows:
+            if not _is_input(row):
+                found = self._judge_output(step, row, api, terms)
+                suspect = suspect or found
+        return suspect
+
+    def _weigh_input(self, step: Step, row: Row, terms: Terms) -> Unexplained | None:
+        reason = self._difference_in_kind(row)
+        apart = math.inf if reason else self._distance(row)
+        if row.golden is not None:
+            (terms.add if row.golden.state == INPUT else terms.add_operand)(row.golden, apart)
+        return self._suspect(step, row, reason) if reason else self._out_of_nowhere(step, row, apart)
+
+    def _judge_output(self, step: Step, row: Row, api: str, terms: Terms) -> Unexplained | None:
+        n, b = row.target, row.golden
+        reason = self._difference_in_kind(row)
+        if reason or n is None or b is None:
+            return self._suspect(step, row, reason) if reason else None
+        apart = self._distance(row)
+        factor = condition(api, terms, b)
+        error = max(terms.error, self._carried, self._inside.get(step.record, 0.0))
+        allowed = explained(error, factor, terms.longest, max(terms.roundoff, coarsest((n, b))))
+        parent = self._trees[0].get(step.record or "")
+        self._inside[parent] = max(self._inside.get(parent, 0.0), apart)
+        self._carried = max(self._carried, apart / factor)
+        if apart <= allowed:
+            return None
+        what = f"{_short(row)} differs by {_size(apart)} of its size"
+        reason = f"{what}; its inputs, which differ by {_size(terms.error)}, and rounding explain {_size(allowed)}"
+        return self._suspect(step, row, reason, apart, allowed)
+
+    def _add_what_forward_kept(self, step: Step, terms: Terms) -> str:
+        """Count in what a backward, or the gradient of a parameter, is computed from besides its own inputs.
+
+        Returns:
+            What `condition` calls the function.
+        """
+        parsed = parse(step.record or "")
+        if parsed is None or parsed.direction == FORWARD:
+            return "" if parsed is None or parsed.is_module else parsed.base.rpartition(".")[2]
+        record, direction = step.record or "", f".{parsed.direction}"
+        if parsed.direction == PARAMETERS_GRAD:
+            for row in self._inputs_of(record.replace(direction, f".{BACKWARD}")):
+                if row.golden is not None:
+                    terms.add(row.golden, self._distance(row))
+        for row in self._inputs_of(record.replace(direction, f".{FORWARD}")):
+            if row.golden is not None:
+                terms.add_operand(row.golden, self._distance(row))
+        return GRADIENT
+
+    def _inputs_of(self, record: str) -> list[Row]:
+        step = self._by_record.get(record)
+        return [] if step is None else [row for row in step.rows if _is_input(row)]
+
+    # --- one item
+
+    def _says_the_same(self, row: Row) -> bool:
+        n, b = row.target, row.golden
+        return (
+            n is not None and b is not None and is_same(n, b) and n.dtype == b.dtype and n.shape == b.shape
+            and not self._measured(row)
+        )  # fmt: skip
+
+    def _measured(self, row: Row) -> float | None:
+        """The norm of the difference relative to that of the golden tensor, where their values were compared."""
+        if self._mode is not Mode.TENSOR or row.golden is None or not row.metrics:
+            return None
+        apart, norm = row.metrics[1], row.golden.norm
+        if type(apart) is not float or type(norm) is not float or not math.isfinite(norm):
+            return None
+        return apart / norm if norm else (math.inf if apart else 0.0)
+
+    def _distance(self, row: Row) -> float:
+        if row.target is None or row.golden is None:
+            return 0.0
+        return distance(row.target, row.golden, self._measured(row))
+
+    def _difference_in_kind(self, row: Row) -> str:
+        """A difference that is no matter of numbers, in words; empty where there is none."""
+        n, b = row.target, row.golden
+        here, there = (item is not None and item.dtype is not None for item in (n, b))
+        if here != there:
+            side = "target" if here else "golden run"
+            return f"{_short(row)} is there only in the {side}" if self._same_names else ""
+        if n is None or b is None or n.dtype is None or b.dtype is None:
+            return ""
+        if n.value is not None or b.value is not None:
+            return self._difference_of_plain(row, n, b)
+        types = plain_name(n.dtype), plain_name(b.dtype)
+        if types[0] != types[1] and types != self._usual_types:
+            return f"{_short(row)} is {types[0]} and in the golden run {types[1]}"
+        if n.shape != b.shape and self._same_names:
+            return f"{_short(row)} has shape {n.shape} and in the golden run {b.shape}"
+        return ""
+
+    def _difference_of_plain(self, row: Row, n: Item, b: Item) -> str:
+        if not self._same_names or str(n.value) == str(b.value) or (is_device(n.value) and is_device(b.value)):
+            return ""
+        if type(n.value) is float and type(b.value) is float and distance(n, b) <= self._allowed_of_unknown(b):
+            return ""
+        return f"{_short(row)} is {n.value} and in the golden run {b.value}"
+
+    def _allowed_of_unknown(self, b: Item) -> float:
+        """How far an input may be apart that no recorded call returned: a view, or at L0 what functions return."""
+        roundoff = unit_roundoff(b.dtype) or unit_roundoff("float32")
+        return max(SAFETY * self._carried, CONFIDENCE * math.sqrt(extent(b.shape).longest) * roundoff)
+
+    def _out_of_nowhere(self, step: Step, row: Row, apart: float) -> Unexplained | None:
+        if row.golden is None or not apart:
+            return None
+        allowed = self._allowed_of_unknown(row.golden)
+        if apart <= allowed:
+            return None
+        what = f"{_short(row)} differs by {_size(apart)} of its size already"
+        if row.golden.state == PARAMETERS:
+            return self._suspect(step, row, what, apart, allowed)
+        around = self._around(step)
+        where = f" where it calls {step.record}" if around is not step else ""
+        reason = f"{what}{where}; what was recorded before explains {_size(allowed)}"
+        return self._suspect(around, row, reason, apart, allowed)
+
+    # --- one call
+
+    def _around(self, step: Step) -> Step:
+        """The call to name for an input that comes out of nowhere: at L0 the module whose own code made it."""
+        if not self._modules_only:
+            return step
+        record, golden = (tree.get(name or "") for tree, name in zip(self._trees, step[:2]))
+        return Step(record, golden, step.rows) if record and golden else step
+
+    def _is_due_to(self, missing: Step, step: Step, suspect: Unexplained) -> bool:
+        """Whether `missing`, made right before `step`, can be what `suspect` shows."""
+        tree, record, around = (
+            (self._trees[0], missing.record, step.record)
+            if missing.record
+            else (self._trees[1], missing.golden_record, step.golden_record)
+        )
+        on_input = any(_is_input(row) and suspect.item == _name(row) for row in step.rows)
+        return on_input or tree.get(record or "") == around
+
+    def _made_on_one_side(self, step: Step) -> Unexplained:
+        side = "target" if step.record else "golden run"
+        reason = f"only the {side} makes this call"
+        return Unexplained(step.record or "", step.golden_record or "", self._module(step), reason)
+
+    def _suspect(
+        self, step: Step, row: Row, reason: str, apart: float | None = None, allowed: float | None = None
+    ) -> Unexplained:
+        return Unexplained(
+            step.record or "", step.golden_record or "", self._module(step), reason, _name(row), apart, allowed
+        )
+
+    def _module(self, step: Step) -> str:
+        name, tree = (step.record, self._trees[0]) if step.record else (step.golden_record, self._trees[1])
+        return "" if name is None else name if is_module(name) else tree.get(name) or ""
+
+
+def _is_input(row: Row) -> bool:
+    item = row.target or row.golden
+    return item is not None and item.state in (INPUT, PARAMETERS)
+
+
+def _name(row: Row) -> str:
+    item = row.target or row.golden
+    return "" if item is None else item.name
+
+
+def _short(row: Row) -> str:
+    """``input.0`` of an item; of a saved gradient the parameter's name."""
+    record = row.record if row.target is not None else row.golden_record or row.record
+    return _name(row)[len(record) + 1 :]
+
+
+def _size(number: float) -> str:
+    return "nan or inf" if math.isinf(number) else f"{number:.1e}" if number else "0"

@@ -1,0 +1,229 @@
+"""How far two tensors of a call are apart, and how far they may be, given what went into the call.
+
+The bound is a first-order one. The relative error of a result is at most the condition number of the call times the
+relative error of what goes in, plus what rounding adds, which for sums of k terms is about ``sqrt(k) * u`` with the
+unit roundoff u (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 1.6 and 3.1; N. J.
+Higham and T. Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41 (2019), A2815).
+The condition number is not known; it is bounded by how much smaller the result is than the terms it is made of, which
+is how cancellation loses digits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from probe.compare.dtypes import plain_name
+from probe.compare.records import Item
+
+SAFETY = 8.0
+"""Stands for the constants that a first-order bound leaves out."""
+CONFIDENCE = 4.0
+"""Higham and Mary's lambda: rounding exceeds the bound once in 3000 times."""
+
+_UNIT_ROUNDOFF = {
+    "float64": 2.0**-53,
+    "complex128": 2.0**-53,
+    "float32": 2.0**-24,
+    "complex64": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "hifloat8": 2.0**-4,
+    "float8_e4m3fn": 2.0**-4,
+    "float8e4m3fn": 2.0**-4,
+    "float8_e5m2": 2.0**-3,
+    "float8e5m2": 2.0**-3,
+}
+# Numbers beyond this are not the model's: masks are made of large negative ones.
+_MASK = 1e4
+
+# The relative error of the result is that of the arguments, however small the result is.
+_RELATIVE = frozenset(
+    (
+        "mul", "multiply", "div", "divide", "true_divide", "neg", "relu", "abs", "sqrt", "rsqrt", "square", "pow",
+        "reciprocal", "embedding", "dropout", "mul_", "div_", "__mul__", "__rmul__", "__imul__", "__truediv__",
+        "__rtruediv__", "__itruediv__", "__neg__", "__pow__", "__getitem__",
+    )
+)  # fmt: skip
+# An absolute error of the argument is a relative one of the result.
+_EXPONENTIAL = frozenset(("softmax", "log_softmax", "exp", "softplus", "logsumexp", "cross_entropy", "nll_loss"))
+GRADIENT = "backward"
+# What they return may be the sum of many terms that cancel.
+_SUMS = frozenset(("sum", "cumsum", "nansum", GRADIENT))
+
+
+class Extent(NamedTuple):
+    """A shape, as far as the rule asks for it."""
+
+    elements: int
+    longest: int
+
+
+@cache
+def extent(shape: str | None) -> Extent:
+    """Number of elements and longest dimension of a shape that is written like ``[2, 3]``."""
+    sizes = [int(size) for size in (shape or "").strip("[]() ").split(",") if size.strip().isdigit()]
+    return Extent(math.prod(sizes), max(sizes, default=1))
+
+
+@cache
+def unit_roundoff(dtype: str | None) -> float:
+    """Half the distance from 1 to the next number of the type; 0 of a type without rounding."""
+    return _UNIT_ROUNDOFF.get(plain_name(dtype or ""), 0.0)
+
+
+def coarsest(items: Iterable[Item]) -> float:
+    """The largest unit roundoff of their types."""
+    return max((unit_roundoff(item.dtype) for item in items), default=0.0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    return _is_number(value) and math.isfinite(value)
+
+
+# --- how far apart
+
+
+def is_same(n: Item, b: Item) -> bool:
+    """Whether the dumps say the same of two items' values."""
+    same = n.norm == b.norm and n.max == b.max and n.min == b.min and n.mean == b.mean and n.md5 == b.md5
+    return bool(same)
+
+
+def distance(n: Item, b: Item, exact: float | None = None) -> float:
+    """How far `n` is from `b`, relative to the size of `b`.
+
+    Args:
+        n, b: two tensors of one shape, or two plain values.
+        exact: the norm of the difference by that of `b`, where the values themselves were compared.
+
+    Returns:
+        0 where the dumps say the same of both; infinity where one is NaN or infinite and the other is not, and where
+        what has no rounding differs; otherwise `exact`, or as much as the statistics give away: the difference of max
+        and min relative to the largest value, of the norm relative to the norm, of the mean relative to the rms.
+    """
+    if is_same(n, b) and not exact:
+        return 0.0
+    statistics = ((n.max, b.max), (n.min, b.min), (n.mean, b.mean), (n.norm, b.norm))
+    pairs = [(x, y) for x, y in statistics if not _agree(x, y)]
+    if not all(_is_finite(value) for pair in pairs for value in pair):
+        return math.inf
+    roundoff = coarsest((n, b))
+    if not roundoff and n.value is None:
+        return math.inf if pairs or n.md5 != b.md5 else 0.0
+    if exact is not None:
+        return exact
+    if not pairs:
+        # Only the checksums differ. With statistics beside them that is little; alone they say no more than that.
+        return roundoff if b.norm is not None else math.inf
+    if n.value is not None or b.norm is None or not _is_number(b.max):
+        return float(max(abs(x - y) / (max(abs(x), abs(y)) or 1.0) for x, y in pairs))
+    return _by_statistics(n, b)
+
+
+def _agree(x: Any, y: Any) -> bool:
+    return bool(x == y or (x != x and y != y))
+
+
+def _by_statistics(n: Item, b: Item) -> float:
+    extremes = [abs(value) for value in (n.max, n.min, b.max, b.min) if math.isfinite(value)]
+    largest = max(extremes, default=0.0)
+    if not largest:
+        return 0.0
+    apart = 0.0
+    for x, y in ((n.max, b.max), (n.min, b.min)):
+        if not _agree(x, y):
+            # Beside a mask everything is small; what is not the mask has a size of its own.
+            size = largest if largest <= _MASK else max(abs(x), abs(y))
+            apart = max(apart, abs(x - y) / size)
+    if largest <= _MASK and math.isfinite(n.norm) and math.isfinite(b.norm):
+        length = max(n.norm, b.norm) or 1.0
+        spread = math.sqrt(extent(b.shape).elements)
+        apart = max(apart, abs(n.norm - b.norm) / length, abs(n.mean - b.mean) * spread / length)
+    return float(apart)
+
+
+# --- how far they may be
+
+
+def rms(item: Item) -> float:
+    """Root of the mean square of a tensor's elements; 0 where the statistics do not tell.
+
+    Of a tensor with a mask in it, the largest of its other extremes.
+    """
+    norm, extremes = item.norm, [abs(value) for value in (item.max, item.min) if _is_number(value)]
+    if not _is_number(norm) or not math.isfinite(norm) or max(extremes, default=0.0) > _MASK:
+        return float(max((value for value in extremes if value <= _MASK), default=0.0))
+    return float(norm) / math.sqrt(extent(item.shape).elements or 1)
+
+
+@dataclass
+class Terms:
+    """What is known of a call's inputs."""
+
+    error: float = 0.0
+    """The largest distance of one of them."""
+    scale: float = 0.0
+    """The largest rms."""
+    largest: float = 0.0
+    """The largest value, masks left out."""
+    count: int = 1
+    """The largest number of elements."""
+    longest: int = 1
+    """The longest dimension."""
+    roundoff: float = 0.0
+    """The unit roundoff of the coarsest type."""
+
+    def add(self, item: Item, apart: float) -> None:
+        """Count in an input that the result is made of, given its distance."""
+        self.add_operand(item, apart)
+        if unit_roundoff(item.dtype):
+            self.scale = max(self.scale, rms(item))
+            self.count = max(self.count, extent(item.shape).elements)
+            values = (abs(value) for value in (item.max, item.min) if _is_number(value))
+            self.largest = max(self.largest, max((value for value in values if value <= _MASK), default=0.0))
+
+    def add_operand(self, item: Item, apart: float) -> None:
+        """Count in one that only scales it: a parameter, or what the forward kept for the backward."""
+        self.error = max(self.error, apart)
+        roundoff = unit_roundoff(item.dtype)
+        if roundoff:
+            self.roundoff = max(self.roundoff, roundoff)
+            self.longest = max(self.longest, extent(item.shape).longest)
+
+
+def condition(api: str, terms: Terms, output: Item) -> float:
+    """A bound of how much a relative error of the inputs can grow in `output`.
+
+    `api` is the function's own name, `GRADIENT` of a backward, and empty of a module.
+    """
+    if api in _RELATIVE:
+        return 1.0
+    if api in _EXPONENTIAL:
+        return 1.0 + 2.0 * terms.largest
+    count = extent(output.shape).elements
+    scale = terms.scale * (math.sqrt(max(1.0, terms.count / count)) if api in _SUMS and count else 1.0)
+    size = rms(output)
+    if size >= scale:
+        return 1.0
+    return scale / size if size else math.inf
+
+
+def explained(error: float, factor: float, longest: int, roundoff: float) -> float:
+    """The distance of an output that is explained.
+
+    Args:
+        error: the distance of the inputs.
+        factor: `condition` of the call.
+        longest: the longest dimension of an input, which no inner product of the call exceeds by much.
+        roundoff: the unit roundoff of the coarsest type that takes part.
+    """
+    rounding = CONFIDENCE * math.sqrt(longest) * roundoff
+    return factor * (SAFETY * error + rounding) if error or rounding else 0.0
