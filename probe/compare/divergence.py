@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from probe.common.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, parse
@@ -56,10 +57,10 @@ def unexplained(
     calls = steps(rows, golden_order, trees, same_names)
     walk = _Walk(calls, mode, level, trees, same_names)
     found: dict[tuple[str, str], Unexplained] = {}
-    for step in calls:
+    for place, step in enumerate(calls):
         suspect = walk.judge(step)
         if suspect is not None:
-            found.setdefault((suspect.record, suspect.golden_record), suspect)
+            found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=place))
             if len(found) > SUSPECTS:
                 break
     return list(found.values())
@@ -100,7 +101,8 @@ class _Walk:
         """The finding on the next call, if there is one."""
         if step.record is None or step.golden_record is None:
             # Another release may make other calls for the same thing; the values after it show whether it matters.
-            self._missing = self._missing or step
+            if self._same_names:
+                self._missing = self._missing or step
             return None
         suspect = None
         if not all(self._says_the_same(row) for row in step.rows):
@@ -269,7 +271,13 @@ class _Walk:
         self, step: Step, row: Row, reason: str, apart: float | None = None, allowed: float | None = None
     ) -> Unexplained:
         return Unexplained(
-            step.record or "", step.golden_record or "", self._module(step), reason, _name(row), apart, allowed
+            step.record or "",
+            step.golden_record or "",
+            self._module(step),
+            reason,
+            item=_name(row),
+            found=apart,
+            allowed=allowed,
         )
 
     def _module(self, step: Step) -> str:

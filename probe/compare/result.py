@@ -55,6 +55,8 @@ class Unexplained:
     """The record of the innermost module around the call, or of the call if it is one; empty without a call tree."""
     reason: str
     """What differs, in words."""
+    place: int = 0
+    """How many calls were made before it."""
     item: str = ""
     """The input or output that shows it; empty where the call itself is missing on one side."""
     found: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)

@@ -1,12 +1,13 @@
-"""What a comparison comes to, in a few lines: counts, the first suspects in order of execution, what has no match."""
+"""What a comparison comes to, in a few lines: where two runs part, counts, the first findings, what has no match."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Optional
 
-from probe.compare.result import ERROR, PASS, WARNING, ComparisonResult
+from probe.compare.result import ERROR, PASS, WARNING, ComparisonResult, Divergence, Mode, Row
+from probe.compare.tolerance import is_same
 
 SUSPECTS = 5
 """How many records a summary names."""
@@ -34,6 +35,10 @@ class Summary:
     mode: str
     rows: int
     counts: dict[str, int]
+    differs: bool
+    """Whether anything is not the same, however little."""
+    divergence: Optional[Divergence]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The first call that differs by more than its inputs explain."""
     suspects: list[Suspect]
     suspect_records: int
     """How many records have a finding; `suspects` are the first of them."""
@@ -76,6 +81,8 @@ def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
         result.mode.value,
         len(result.rows),
         result.counts(),
+        any(_differs(row, result.mode) for row in result.rows),
+        result.divergence,
         list(records.values())[:limit],
         len(records),
         sum(row.golden is None for row in result.rows),
@@ -84,7 +91,27 @@ def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
     )
 
 
+def first_of(summaries: Iterable[Summary]) -> Summary | None:
+    """The pair that parts first: in the earliest step the rank with the fewest calls before; ``None`` if none does."""
+    first: Summary | None = None
+    for summary in summaries:
+        if summary.divergence is None:
+            continue
+        if first is None or first.divergence is None or (first.step == summary.step and summary.divergence.first.place < first.divergence.first.place):
+            first = summary
+    return first
+
+
+def _differs(row: Row, mode: Mode) -> bool:
+    n, b = row.target, row.golden
+    if n is None or b is None or n.dtype != b.dtype or n.shape != b.shape or not is_same(n, b):
+        return True
+    return mode is Mode.TENSOR and type(row.metrics[1]) is float and row.metrics[1] != 0
+
+
 def fails(summaries: Iterable[Summary], level: str) -> bool:
-    """Whether any row is as bad as `level`: ``error``, ``warning``, or ``never``."""
+    """Whether the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``."""
+    if level == "divergence":
+        return any(summary.divergence is not None for summary in summaries)
     bad = {"error": (ERROR,), "warning": (ERROR, WARNING), "never": ()}[level]
     return any(summary.worst in bad for summary in summaries)

@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from probe.common import log
 from probe.compare.result import ERROR, PASS, WARNING, ComparisonResult, Mode
-from probe.compare.summary import Summary
+from probe.compare.summary import Summary, first_of
 from probe.compare.tables import VALUES
 
+# Files of the frameworks themselves.
+_FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\]")
 _COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red"}
 
 
+def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Where two runs part, line by line."""
+    first = first_of(summaries)
+    if first is None or first.divergence is None:
+        differs = any(summary.differs for summary in summaries)
+        what = "what differs is explained by inputs and rounding" if differs else "nothing differs"
+        return [(f"no divergence: {what}", PASS)]
+    divergence, call = first.divergence, first.divergence.first
+    where = f"{_place(first)}: " if len(summaries) > 1 else ""
+    found = [(f"first divergence: {where}{_named(call.record, call.golden_record)}", ERROR), (f"  {call.reason}", "")]
+    if call.module and call.module != call.record:
+        found.append((f"  in {call.module}", ""))
+    for side, stack in (("target", divergence.stack), ("golden", divergence.golden_stack)):
+        if stack:
+            found.append((f"  {side}: {' '.join(users_line(stack).split())}", ""))
+    if divergence.suspects:
+        names = ", ".join(suspect.record or suspect.golden_record for suspect in divergence.suspects)
+        found.append((f"  next: {names}", ""))
+    return found
+
+
+def users_line(stack: Sequence[str]) -> str:
+    """The innermost line of a call stack that is not a framework's own."""
+    return next((line for line in stack if not _FRAMEWORK.search(line)), stack[0])
+
+
 def lines(summary: Summary) -> list[tuple[str, str]]:
-    """The summary line by line, each with the verdict it is about or an empty text."""
-    where = " ".join(part for part in (summary.step, summary.label) if part)
+    """Counts and findings line by line, each with the verdict it is about or an empty text."""
+    where = _place(summary)
     counts = ", ".join(f"{number} {verdict}" for verdict, number in summary.counts.items())
     found = [(f"{where + ': ' if where else ''}{summary.rows} rows by {summary.mode}: {counts}", summary.worst)]
     if summary.suspects:
         first, *others = summary.suspects
-        found.append((f"  first: {_named(first.record, first.golden_record)}", first.verdict))
-        found.append((f"    {first.message.partition(': ')[2]}", ""))
-        if first.stack:
-            found.append((f"    {' '.join(first.stack[0].split())}", ""))
+        name, message = _named(first.record, first.golden_record), first.message.partition(": ")[2]
+        found.append((f"  first {first.verdict}: {name}: {message}", first.verdict))
         if others:
             names = ", ".join(suspect.record for suspect in others)
             more = summary.suspect_records - len(summary.suspects)
-            found.append((f"  next: {names}{f' and {more} more' if more else ''}", ""))
+            found.append((f"  then: {names}{f' and {more} more' if more else ''}", ""))
     if summary.target_only or summary.golden_only:
         text = f"  without match: {summary.target_only} items of the target, {summary.golden_only} of the golden dump"
         found.append((text, WARNING))
@@ -35,7 +63,13 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     return found
 
 
+def _place(summary: Summary) -> str:
+    return " ".join(part for part in (summary.step, summary.label) if part)
+
+
 def _named(record: str, golden: str) -> str:
+    if not record:
+        return f"{golden} (golden only)"
     return record if golden in ("", record) else f"{record} (golden: {golden})"
 
 
@@ -49,12 +83,14 @@ def print_metrics(result: ComparisonResult) -> None:
             log.info(f"{row.target.name} and {row.golden.name}: {metrics}")
 
 
-def show(summary: Summary, seconds: float, stream: TextIO | None = None) -> None:
-    """Print the summary; `seconds` is how long the comparison took."""
+def show(summaries: Sequence[Summary], seconds: float, stream: TextIO | None = None) -> None:
+    """Print where the runs part, then each pair of dumps; `seconds` is how long all of it took."""
     stream = stream or sys.stdout
     console = _console(stream)
-    told = [*lines(summary), (f"  time: {seconds:.2f} s", "")]
-    for text, verdict in told:
+    told = headline(summaries)
+    for summary in summaries:
+        told += lines(summary)
+    for text, verdict in [*told, (f"time: {seconds:.2f} s", "")]:
         if console is None:
             print(text, file=stream)
         else:

@@ -29,17 +29,22 @@ def ranks(out: Path, *more: str) -> int:
     return cli.main([*arguments, "-o", str(out), *more])
 
 
-def test_the_first_lines_say_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_lines_say_where_two_runs_part_and_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert compare("perturbed_weights_stat", tmp_path) == 0
     said = capsys.readouterr().out.splitlines()
     (table,) = tmp_path.iterdir()
     with table.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
+    differing = [row for row in rows if row["Max diff"] != "0" or row["L2norm diff"] != "0"]
+    assert differing[0]["NPU Name"].startswith(said[0].removeprefix("first divergence: "))
+    assert "File " in "".join(line for line in said if line.startswith("  target: "))
+    counts = next(place for place, line in enumerate(said) if line.startswith(f"{len(rows)} rows by statistics: "))
     first = next(row for row in rows if row["Result"] == "error")
-    assert said[0].startswith(f"{len(rows)} rows by statistics: ") and " error" in said[0]
-    assert first["NPU Name"].startswith(said[1].removeprefix("  first: "))
-    assert said[2].strip() == json.loads(first["Err_message"])[0].removeprefix("error: ")
-    assert len(said) <= 10 and f"  table: {table}" in said
+    name, _, message = said[counts + 1].removeprefix("  first error: ").partition(": ")
+    assert first["NPU Name"].startswith(name) and message == json.loads(first["Err_message"])[0].removeprefix("error: ")
+    assert counts < 10 and f"  table: {table}" in said
 
 
 def test_what_has_no_match_is_counted_on_both_sides() -> None:
@@ -58,6 +63,8 @@ def test_what_has_no_match_is_counted_on_both_sides() -> None:
         ("identical_stat", "warning", 0),
         ("perturbed_weights_stat", "never", 0),
         ("perturbed_weights_stat", "error", 1),
+        ("identical_stat", "divergence", 0),
+        ("perturbed_weights_stat", "divergence", 1),
         ("multi_rank", "warning", 1),
     ],
 )
@@ -88,8 +95,8 @@ def test_a_terminal_gets_colours_and_the_same_text(monkeypatch: pytest.MonkeyPat
     case = CASES / "perturbed_weights_stat"
     summary = summarise(Comparison(read(case / "target"), read(case / "golden")).run())
     coloured, plain = Terminal(), io.StringIO()
-    terminal.show(summary, 0.5, coloured)
-    terminal.show(summary, 0.5, plain)
+    terminal.show([summary], 0.5, coloured)
+    terminal.show([summary], 0.5, plain)
     assert "\x1b[" in coloured.getvalue() and "\x1b[" not in plain.getvalue()
     assert plain.getvalue().splitlines()[1] in coloured.getvalue()
 

@@ -46,9 +46,9 @@ class Compare:
         add("--json", action="store_true", help="print the summary as JSON")
         add(
             "--fail-on",
-            choices=["error", "warning", "never"],
+            choices=["divergence", "error", "warning", "never"],
             default="never",
-            help="exit with status 1 when any row is that bad (never)",
+            help="exit with status 1 when the runs diverge, or when any row is that bad (never)",
         )
         add("--compat", action="store_true", help="judge as msProbe 26.2 does, its defects included")
 
@@ -78,11 +78,10 @@ class Compare:
             if args.is_print_compare_log:
                 print_metrics(result)
             summaries.append(summarise(result))
-            if not args.json:
-                show(summaries[-1], time.perf_counter() - start)
-            start = time.perf_counter()
         if args.json:
             print(json.dumps([summary.as_json() for summary in summaries], indent=1))
+        else:
+            show(summaries, time.perf_counter() - start)
         return int(fails(summaries, args.fail_on))
 
     def _analyse(self, args: argparse.Namespace, options: Options) -> int:
