@@ -77,6 +77,8 @@ class _Walk:
         self._same_names = same_names
         self._carried = 0.0
         """The largest distance of an output so far, with what its call made of it taken out."""
+        self._broken = False
+        """Whether an output had NaN or an integer on one side that it had not on the other."""
         self._inside: dict[str | None, float] = {}
         """By module: the largest distance of an output of a call inside it."""
         self._missing: Step | None = None
@@ -142,16 +144,28 @@ class _Walk:
             return self._suspect(step, row, reason) if reason else None
         apart = self._distance(row)
         factor = condition(api, terms, b)
-        error = max(terms.error, self._carried, self._inside.get(step.record, 0.0))
-        allowed = explained(error, factor, terms.longest, max(terms.roundoff, coarsest((n, b))))
-        parent = self._trees[0].get(step.record or "")
-        self._inside[parent] = max(self._inside.get(parent, 0.0), apart)
-        self._carried = max(self._carried, apart / factor)
+        error = max(terms.error, self._inside.get(step.record, 0.0))
+        if math.isinf(apart):
+            # Any difference can turn one whole number into another, but only NaN and infinities give NaN.
+            allowed = math.inf if math.isinf(error) or (error and not coarsest((n, b))) else 0.0
+        else:
+            error = max(error, self._carried)
+            allowed = explained(error, factor, terms.longest, max(terms.roundoff, coarsest((n, b))))
+        self._note(step, apart, factor)
         if apart <= allowed:
             return None
         what = f"{_short(row)} differs by {_size(apart)} of its size"
         reason = f"{what}; its inputs, which differ by {_size(terms.error)}, and rounding explain {_size(allowed)}"
         return self._suspect(step, row, reason, apart, allowed)
+
+    def _note(self, step: Step, apart: float, factor: float) -> None:
+        """Keep how far an output was apart, for what comes after."""
+        parent = self._trees[0].get(step.record or "")
+        self._inside[parent] = max(self._inside.get(parent, 0.0), apart)
+        if math.isinf(apart):
+            self._broken = True
+        else:
+            self._carried = max(self._carried, apart / factor)
 
     def _add_what_forward_kept(self, step: Step, terms: Terms) -> str:
         """Count in what a backward, or the gradient of a parameter, is computed from besides its own inputs.
@@ -233,7 +247,7 @@ class _Walk:
         if row.golden is None or not apart:
             return None
         allowed = self._allowed_of_unknown(row.golden)
-        if apart <= allowed:
+        if apart <= allowed or (self._broken and math.isinf(apart)):
             return None
         what = f"{_short(row)} differs by {_size(apart)} of its size already"
         if row.golden.state == PARAMETERS:

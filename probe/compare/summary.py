@@ -97,8 +97,10 @@ def first_of(summaries: Iterable[Summary]) -> Summary | None:
     for summary in summaries:
         if summary.divergence is None:
             continue
-        if first is None or first.divergence is None or (first.step == summary.step and summary.divergence.first.place < first.divergence.first.place):
-            first = summary
+        earlier = first is None or first.divergence is None
+        if first is not None and first.divergence is not None and first.step == summary.step:
+            earlier = summary.divergence.first.place < first.divergence.first.place
+        first = summary if earlier else first
     return first
 
 
