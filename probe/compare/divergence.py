@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from probe.common.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, parse
+from probe.compare.communication import is_communication
 from probe.compare.dtypes import is_device, plain_name
 from probe.compare.records import INPUT, PARAMETERS, Item
 from probe.compare.result import Mode, Row, Unexplained
@@ -143,7 +144,7 @@ class _Walk:
         if reason or n is None or b is None:
             return self._suspect(step, row, reason) if reason else None
         apart = self._distance(row)
-        factor = condition(api, terms, b)
+        factor = condition(api, terms, n, b)
         error = max(terms.error, self._inside.get(step.record, 0.0))
         if math.isinf(apart):
             # Any difference can turn one whole number into another, but only NaN and infinities give NaN.
@@ -200,18 +201,20 @@ class _Walk:
         )  # fmt: skip
 
     def _measured(self, row: Row) -> float | None:
-        """The norm of the difference relative to that of the golden tensor, where their values were compared."""
+        """The norm of the difference relative to that of the larger tensor, where their values were compared."""
         if self._mode is not Mode.TENSOR or row.golden is None or not row.metrics:
             return None
-        apart, norm = row.metrics[1], row.golden.norm
-        if type(apart) is not float or type(norm) is not float or not math.isfinite(norm):
-            return None
-        return apart / norm if norm else (math.inf if apart else 0.0)
+        apart = row.metrics[1]
+        norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
+        norm = max(filter(math.isfinite, norms), default=0.0)
+        return apart / norm if type(apart) is float and norm else None
 
     def _distance(self, row: Row) -> float:
-        if row.target is None or row.golden is None:
+        n, b = row.target, row.golden
+        # Plain values are the same or are not; see `_difference_of_plain`.
+        if n is None or b is None or n.value is not None or b.value is not None:
             return 0.0
-        return distance(row.target, row.golden, self._measured(row))
+        return distance(n, b, self._measured(row))
 
     def _difference_in_kind(self, row: Row) -> str:
         """A difference that is no matter of numbers, in words; empty where there is none."""
@@ -289,6 +292,7 @@ class _Walk:
             step.golden_record or "",
             self._module(step),
             reason,
+            communicates=is_communication(step.record or ""),
             item=_name(row),
             found=apart,
             allowed=allowed,

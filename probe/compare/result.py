@@ -57,6 +57,8 @@ class Unexplained:
     """What differs, in words."""
     place: int = 0
     """How many calls were made before it."""
+    communicates: bool = False
+    """Whether what it returns comes from other ranks, where the cause may be."""
     item: str = ""
     """The input or output that shows it; empty where the call itself is missing on one side."""
     found: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)

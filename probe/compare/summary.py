@@ -92,16 +92,16 @@ def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
 
 
 def first_of(summaries: Iterable[Summary]) -> Summary | None:
-    """The pair that parts first: in the earliest step the rank with the fewest calls before; ``None`` if none does."""
-    first: Summary | None = None
-    for summary in summaries:
-        if summary.divergence is None:
-            continue
-        earlier = first is None or first.divergence is None
-        if first is not None and first.divergence is not None and first.step == summary.step:
-            earlier = summary.divergence.first.place < first.divergence.first.place
-        first = summary if earlier else first
-    return first
+    """The pair that parts first; ``None`` if none does.
+
+    Of the earliest step that parts, the rank with the fewest calls before it. One that got the difference from
+    another rank is named only where there is no other.
+    """
+    found = [(summary, summary.divergence.first) for summary in summaries if summary.divergence is not None]
+    if not found:
+        return None
+    same_step = [(summary, call) for summary, call in found if summary.step == found[0][0].step]
+    return min(same_step, key=lambda pair: (pair[1].communicates, pair[1].place))[0]
 
 
 def _differs(row: Row, mode: Mode) -> bool:

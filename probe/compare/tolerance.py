@@ -98,11 +98,11 @@ def is_same(n: Item, b: Item) -> bool:
 
 
 def distance(n: Item, b: Item, exact: float | None = None) -> float:
-    """How far `n` is from `b`, relative to the size of `b`.
+    """How far `n` and `b` are apart, relative to the larger one.
 
     Args:
         n, b: two tensors of one shape, or two plain values.
-        exact: the norm of the difference by that of `b`, where the values themselves were compared.
+        exact: the norm of the difference by that of the larger one, where the values themselves were compared.
 
     Returns:
         0 where the dumps say the same of both; infinity where one is NaN or infinite and the other is not, and where
@@ -199,8 +199,8 @@ class Terms:
             self.longest = max(self.longest, extent(item.shape).longest)
 
 
-def condition(api: str, terms: Terms, output: Item) -> float:
-    """A bound of how much a relative error of the inputs can grow in `output`.
+def condition(api: str, terms: Terms, n: Item, b: Item) -> float:
+    """A bound of how much a relative error of the inputs can grow in an output, which is `n` here and `b` there.
 
     `api` is the function's own name, `GRADIENT` of a backward, and empty of a module.
     """
@@ -208,9 +208,9 @@ def condition(api: str, terms: Terms, output: Item) -> float:
         return 1.0
     if api in _EXPONENTIAL:
         return 1.0 + 2.0 * terms.largest
-    count = extent(output.shape).elements
+    count = extent(b.shape).elements
     scale = terms.scale * (math.sqrt(max(1.0, terms.count / count)) if api in _SUMS and count else 1.0)
-    size = rms(output)
+    size = max(rms(n), rms(b))
     if size >= scale:
         return 1.0
     return scale / size if size else math.inf

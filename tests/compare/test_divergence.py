@@ -1,0 +1,342 @@
+"""The first call that its inputs and rounding do not explain, in runs whose arithmetic numpy does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from probe.compare import terminal
+from probe.compare.comparing import Comparison
+from probe.compare.reading import read
+from probe.compare.result import Divergence
+from probe.compare.summary import first_of, summarise
+from probe.compare.tolerance import CONFIDENCE
+
+RNG = np.random.default_rng(20)
+X = RNG.normal(size=(16, 64)).astype(np.float32)
+W = (RNG.normal(size=(64, 64)) / 8).astype(np.float32)
+Record = dict[str, Any]
+
+
+def tensor(array: Any, dtype: str = "torch.float32", **more: Any) -> Record:
+    """The entry of an array, with statistics taken in float64."""
+    wide = np.asarray(array).astype(np.float64)
+    norm = float(np.sqrt(np.square(wide).sum()))
+    statistics = {"Max": float(wide.max()), "Min": float(wide.min()), "Mean": float(wide.mean()), "Norm": norm}
+    head = {"type": "torch.Tensor", "dtype": dtype, "shape": list(wide.shape)}
+    return {**head, **statistics, "requires_grad": False, **more}
+
+
+def whole(array: Any) -> Record:
+    return tensor(array, "torch.int64")
+
+
+def plain(value: Any) -> Record:
+    return {"type": type(value).__name__, "value": value}
+
+
+def call(inputs: list[Any], *outputs: Any, **parameters: Any) -> Record:
+    record: Record = {"input_args": inputs, "input_kwargs": {}, "output": list(outputs)}
+    return {**record, "parameters": parameters} if parameters else record
+
+
+def backward(inputs: list[Any], *outputs: Any) -> Record:
+    return {"input": inputs, "output": list(outputs)}
+
+
+Run = dict[str, Record]
+
+
+def write(folder: Path, data: Run, tree: dict[str, str | None] | None = None, level: str = "mix", **head: str) -> Path:
+    folder.mkdir(parents=True)
+    outline = {"task": "statistics", "level": level, "framework": "pytorch", **head, "data": data}
+    (folder / "dump.json").write_text(json.dumps(outline))
+    (folder / "construct.json").write_text(json.dumps({**dict.fromkeys(data), **(tree or {})}))
+    line = f"File {folder.name}.py, line {{}}, in f, \n g()"
+    stacks = {str(place): [[name], [line.format(place)]] for place, name in enumerate(data)}
+    (folder / "stack.json").write_text(json.dumps(stacks))
+    return folder
+
+
+def compared(folder: Path, target: Run, golden: Run, *trees: dict[str, str | None], **head: str) -> Divergence | None:
+    of_target, of_golden = trees if len(trees) == 2 else (trees * 2 or ({}, {}))
+    write(folder / "target", target, of_target, **head)
+    write(folder / "golden", golden, of_golden, **head)
+    return Comparison(read(folder / "target"), read(folder / "golden")).run().divergence
+
+
+def named(divergence: Divergence | None) -> str:
+    assert divergence is not None
+    return divergence.record
+
+
+def chain(dtype: Any = np.float32, constant: float = 1.0, at: int = -1, nan: int = -1, calls: int = 6) -> Run:
+    """Products and activations, one after the other, computed in `dtype` and rounded to float32."""
+    data, x = {}, X
+    for number in range(calls):
+        y = (x.astype(dtype) @ W.astype(dtype)).astype(np.float32)
+        if number == at:
+            y = y * np.float32(constant)
+        if number == nan:
+            y[3, 3] = np.nan
+        data[f"Functional.linear.{number}.forward"] = call([tensor(x), tensor(W)], tensor(y))
+        x = np.tanh(y.astype(dtype)).astype(np.float32)
+        data[f"Torch.tanh.{number}.forward"] = call([tensor(y)], tensor(x))
+    return data
+
+
+# --- what is explained
+
+
+def test_two_runs_that_are_the_same_do_not_part(tmp_path: Path) -> None:
+    assert compared(tmp_path, chain(), chain()) is None
+
+
+def test_what_rounding_adds_call_by_call_is_explained(tmp_path: Path) -> None:
+    exact, rounded = chain(np.float64, calls=30), chain(calls=30)
+    assert exact != rounded
+    assert compared(tmp_path, rounded, exact) is None
+
+
+def test_cancellation_is_explained(tmp_path: Path) -> None:
+    other = X * np.float32(1 + 2e-7)
+    near = (X * np.float32(1 + 1e-3)).astype(np.float32)
+    runs = [
+        {
+            "Functional.linear.0.forward": call([tensor(X)], tensor(x)),
+            "Torch.sub.0.forward": call([tensor(near), tensor(x)], tensor(near - x)),
+        }
+        for x in (other, X)
+    ]
+    small = [run["Torch.sub.0.forward"]["output"][0]["Norm"] for run in runs]
+    assert abs(small[0] - small[1]) / small[1] > 1e-5, "a hundred times the rounding of its inputs"
+    assert compared(tmp_path, *runs) is None
+
+
+def test_a_gradient_that_is_nothing_but_rounding_is_explained(tmp_path: Path) -> None:
+    gradient = RNG.normal(size=(4096, 8)).astype(np.float32)
+    gradient -= gradient.mean(0)
+    sums = [gradient.sum(0), gradient[::-1].sum(0)]
+    assert abs(sums[0] - sums[1]).max() > 1e-3 * abs(sums[1]).max()
+    runs = [{"Torch.add.0.backward": backward([tensor(gradient)], tensor(each))} for each in sums]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_a_whole_number_may_flip_where_its_inputs_differ(tmp_path: Path) -> None:
+    runs = [
+        {
+            "Functional.linear.0.forward": call([tensor(X)], tensor(y)),
+            "Torch.argmax.0.forward": call([tensor(y)], whole([place])),
+            "Functional.embedding.0.forward": call([whole([place]), tensor(W)], tensor(W[place])),
+        }
+        for y, place in ((X * np.float32(1 + 1e-7), 3), (X, 4))
+    ]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_a_whole_run_in_half_precision_is_explained(tmp_path: Path) -> None:
+    def half(entry: Any) -> Any:
+        return {**entry, "dtype": "torch.float16"}
+
+    golden = chain()
+    target = {name: {**record, **{part: list(map(half, record[part])) for part in ("input_args", "output")}}
+              for name, record in chain(constant=1 + 2e-4, at=0).items()}  # fmt: skip
+    assert compared(tmp_path, target, golden) is None
+    assert named(compared(tmp_path / "full", chain(constant=1 + 2e-4, at=0), golden)) == "Functional.linear.0.forward"
+
+
+def test_calls_of_another_release_are_no_divergence_while_values_agree(tmp_path: Path) -> None:
+    golden = chain(np.float64)
+    target = {"Tensor.contiguous.0.forward": call([tensor(X)], tensor(X)), **chain()}
+    assert compared(tmp_path, target, golden) is None
+
+
+# --- what is named
+
+
+@pytest.mark.parametrize("constant", [1 + 1e-4, 0.99, 2.0, -1.0, 0.0])
+def test_a_wrong_constant_is_named_and_not_what_it_causes(tmp_path: Path, constant: float) -> None:
+    faulty, clean = chain(constant=constant, at=3), chain(np.float64)
+    forth, back = compared(tmp_path / "1", faulty, clean), compared(tmp_path / "2", clean, faulty)
+    assert named(forth) == named(back) == "Functional.linear.3.forward"
+    assert forth is not None and forth.suspects == []
+    assert forth.first.item == "Functional.linear.3.forward.output.0"
+    assert forth.first.found is not None and forth.first.allowed is not None
+    # Of a changed sign only what is not symmetric shows in statistics.
+    assert forth.first.found > abs(constant - 1) * 0.1 > forth.first.allowed
+
+
+def test_a_second_fault_is_the_next_suspect(tmp_path: Path) -> None:
+    faulty = chain(constant=1 + 1e-4, at=2)
+    later = "Torch.tanh.4.forward"
+    faulty[later]["output"] = [tensor(X * 5)]
+    divergence = compared(tmp_path, faulty, chain(np.float64))
+    assert named(divergence) == "Functional.linear.2.forward"
+    assert divergence is not None and divergence.suspects[0].record == later
+
+
+def test_nan_is_named_where_it_begins_on_either_side(tmp_path: Path) -> None:
+    faulty, clean = chain(nan=3), chain(np.float64)
+    assert named(compared(tmp_path / "1", faulty, clean)) == "Functional.linear.3.forward"
+    assert named(compared(tmp_path / "2", clean, faulty)) == "Functional.linear.3.forward"
+    assert compared(tmp_path / "3", faulty, chain(np.float64, nan=3)) is None
+
+
+def test_a_whole_number_that_differs_for_the_same_input_is_named(tmp_path: Path) -> None:
+    runs = [{"Torch.argmax.0.forward": call([tensor(X)], whole([place]))} for place in (3, 4)]
+    assert named(compared(tmp_path, *runs)) == "Torch.argmax.0.forward"
+
+
+def test_one_call_in_another_type_is_named(tmp_path: Path) -> None:
+    faulty = chain()
+    faulty["Torch.tanh.2.forward"]["output"][0]["dtype"] = "torch.bfloat16"
+    divergence = compared(tmp_path, faulty, chain())
+    assert named(divergence) == "Torch.tanh.2.forward"
+    assert divergence is not None
+    assert divergence.first.reason == "output.0 is bfloat16 and in the golden run float32"
+
+
+def test_another_argument_is_named(tmp_path: Path) -> None:
+    runs = [{"Functional.softmax.0.forward": call([tensor(X), plain(dim)], tensor(X))} for dim in (0, 1)]
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None and divergence.first.reason == "input.1 is 0 and in the golden run 1"
+
+
+def test_the_device_is_no_difference(tmp_path: Path) -> None:
+    runs = [{"Tensor.to.0.forward": call([tensor(X), plain(device)], tensor(X))} for device in ("npu:0", "cuda:0")]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_an_argument_that_only_one_side_gives_is_named(tmp_path: Path) -> None:
+    runs = [{"Functional.scaled_dot_product_attention.0.forward": call([tensor(X), mask], tensor(X * size))}
+            for mask, size in ((None, 2), (tensor(X), 1))]  # fmt: skip
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None and divergence.first.reason == "input.1 is there only in the golden run"
+
+
+def test_a_parameter_that_differs_is_named_at_its_module(tmp_path: Path) -> None:
+    names = [f"Module.layers.{number}.Linear.forward.0" for number in range(2)]
+    runs = [
+        {
+            names[0]: call([tensor(X)], tensor(X), weight=tensor(W)),
+            names[1]: call([tensor(X)], tensor(X * size), weight=tensor(W * size)),
+        }
+        for size in (2, 1)
+    ]
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None and divergence.record == names[1] == divergence.first.module
+    assert divergence.first.reason.startswith("parameters.weight differs by 5.0e-01 of its size already")
+
+
+def test_a_dropped_call_is_named_although_numbers_shift(tmp_path: Path) -> None:
+    def run(dropped: int | None) -> Run:
+        data: Run = {}
+        number = 0
+        for layer in range(4):
+            scores = X * np.float32(layer + 1)
+            if layer != dropped:
+                data[f"Tensor.masked_fill.{number}.forward"] = call([tensor(scores)], tensor(np.tril(scores)))
+                scores, number = np.tril(scores), number + 1
+            data[f"Functional.softmax.{layer}.forward"] = call([tensor(scores)], tensor(np.exp(scores) / 1e3))
+        return data
+
+    divergence = compared(tmp_path / "1", run(1), run(None))
+    assert named(divergence) == "Tensor.masked_fill.1.forward"
+    assert divergence is not None and divergence.first.record == ""
+    assert divergence.first.reason == "only the golden run makes this call"
+    assert divergence.golden_stack and not divergence.stack
+    back = compared(tmp_path / "2", run(None), run(1))
+    assert back is not None and (back.first.record, back.first.golden_record) == ("Tensor.masked_fill.1.forward", "")
+
+
+def test_at_l0_the_module_whose_own_code_made_the_difference_is_named(tmp_path: Path) -> None:
+    attention, query, out = (
+        f"Module.{path}.forward.0" for path in ("attention.Attention", "attention.q.Linear", "attention.out.Linear")
+    )
+    runs = [
+        {
+            query: call([tensor(X)], tensor(X)),
+            out: call([tensor(X * size)], tensor(X * size)),
+            attention: call([tensor(X)], tensor(X * size)),
+        }
+        for size in (1.5, 1)
+    ]
+    divergence = compared(tmp_path, *runs, {query: attention, out: attention, attention: None}, level="L0")
+    assert named(divergence) == attention
+    assert divergence is not None and f"where it calls {out}" in divergence.first.reason
+
+
+def test_without_statistics_a_checksum_that_changes_inside_a_call_is_named(tmp_path: Path) -> None:
+    def crc(text: str) -> Record:
+        return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False, "md5": text}
+
+    names = [f"Torch.sin.{number}.forward" for number in range(3)]
+    runs = [
+        {
+            names[0]: call([crc("00000000")], crc("11111111")),
+            names[1]: call([crc("11111111")], crc(end)),
+            names[2]: call([crc(end)], crc(end)),
+        }
+        for end in ("22222222", "33333333")
+    ]
+    divergence = compared(tmp_path, *runs)
+    assert named(divergence) == names[1]
+    assert divergence is not None and divergence.suspects == []
+
+
+# --- how it is told
+
+
+def test_the_stacks_of_both_sides_are_shown(tmp_path: Path) -> None:
+    divergence = compared(tmp_path, chain(constant=2, at=0), chain())
+    assert divergence is not None
+    assert divergence.stack[0].startswith("File target.py, line 0")
+    assert divergence.golden_stack[0].startswith("File golden.py, line 0")
+
+
+def test_the_users_line_is_shown_and_not_the_frameworks(tmp_path: Path) -> None:
+    stack = ["File /x/site-packages/torch/nn/modules/linear.py, line 1, in forward", "File /x/model.py, line 7, in g"]
+    assert terminal.users_line(stack) == stack[1]
+    assert terminal.users_line(stack[:1]) == stack[0]
+
+
+def test_of_several_ranks_the_one_that_did_not_get_it_from_another_is_named(tmp_path: Path) -> None:
+    reduce = "Distributed.all_reduce.0.forward"
+    clean = {**chain(calls=1), reduce: call([tensor(X)], tensor(X))}
+    ranks = [
+        {reduce: call([tensor(X)], tensor(X * 2))},
+        {**chain(constant=2, at=0, calls=1), reduce: call([tensor(X)], tensor(X * 2))},
+    ]
+    summaries = []
+    for number, target in enumerate(ranks):
+        golden = {name: clean[name] for name in target}
+        folder = tmp_path / f"rank{number}"
+        write(folder / "target", target)
+        write(folder / "golden", golden)
+        result = Comparison(read(folder / "target"), read(folder / "golden")).run()
+        result.label = folder.name
+        summaries.append(summarise(result))
+    assert [summary.divergence.record for summary in summaries if summary.divergence] == [
+        reduce,
+        "Functional.linear.0.forward",
+    ]
+    first = first_of(summaries)
+    assert first is not None and first.label == "rank1"
+    assert terminal.headline(summaries)[0][0] == "first divergence: rank1: Functional.linear.0.forward"
+
+
+def test_rounding_is_expected_to_grow_with_the_root_of_the_length() -> None:
+    """The bound of Higham and Mary holds for sums of random terms, which are computed here."""
+    for length in (64, 1024, 16384):
+        a, b = RNG.normal(size=(2, 200, length)).astype(np.float32)
+        products = a * b
+        rounded = np.zeros(200, np.float32)
+        for column in products.T:
+            rounded += column
+        exact = products.astype(np.float64).sum(1)
+        apart = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
+        assert apart < CONFIDENCE * np.sqrt(length) * 2.0**-24
