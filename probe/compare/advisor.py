@@ -14,7 +14,6 @@ from probe.common.naming import parse
 from probe.compare.dtypes import is_device, plain_name
 from probe.compare.records import OUTPUT, Item
 from probe.compare.result import ERROR, PASS, WARNING, Mode, Row
-from probe.compare.statistics_metrics import fraction
 
 NONFINITE = "error: There is nan/inf/-inf in the maximum or minimum value of NPU."
 NONFINITE_OTHERWISE = "error: The nan/inf/-inf in the maximum or minimum value of NPU and Bench are not the same."
@@ -55,8 +54,8 @@ class Advisor:
 
     def judge(self, rows: list[Row]) -> None:
         """Set verdict and messages of `rows`, which are those of one record."""
-        name = api_of(rows[0].record)
         found: list[list[str]] = [[] for _ in rows]
+        name = api_of(rows[0].record)
         if name not in _IGNORED:
             if self.mode is Mode.CHECKSUM:
                 for row, messages in zip(rows, found):
@@ -64,21 +63,39 @@ class Advisor:
             else:
                 self._rules(rows, found, name in _ONLY_OUTPUTS)
         for row, messages in zip(rows, found):
-            if not self.compat:
+            if row.notes and not self.compat:
                 messages.extend(note for note in row.notes if note not in messages)
-            row.messages = tuple(messages)
-            row.verdict = worst(messages)
+            if messages:
+                row.messages = tuple(messages)
+                row.verdict = worst(messages)
 
     def _rules(self, rows: list[Row], found: list[list[str]], only_outputs: bool) -> None:
-        outputs = [i for i, row in enumerate(rows) if self._is_output(row)]
-        for i in outputs if only_outputs else range(len(rows)):
-            self._nonfinite(rows[i], found[i])
-        if not only_outputs:
-            inputs = [row for row in rows if not self._is_output(row)]
-            self._accuracy(inputs, [rows[i] for i in outputs], [found[i] for i in outputs])
-            for row, messages in zip(rows, found):
-                self._agreement(row, messages)
-            self._accuracy_warnings(inputs, [rows[i] for i in outputs], [found[i] for i in outputs])
+        is_output = [self._is_output(row) for row in rows]
+        for row, messages, output in zip(rows, found, is_output):
+            if output or not only_outputs:
+                self._nonfinite(row, messages)
+        if only_outputs:
+            return
+        inputs = [row for row, output in zip(rows, is_output) if not output]
+        outputs = [row for row, output in zip(rows, is_output) if output]
+        of_outputs = [messages for messages, output in zip(found, is_output) if output]
+        if self.mode is Mode.STATISTICS:
+            before, after = largest(inputs, _norm_error), largest(outputs, _norm_error)
+            if before < 0.1:
+                self._norms(outputs, of_outputs)
+            far_off = after > 0.1 if before == 0 else after / before > 10
+            warning = TENFOLD
+        else:
+            limit = 0.1 if self.compat else 0.6
+            if outputs and smallest(inputs, _thousandth) > 0.9 and smallest(outputs, _thousandth) < limit:
+                of_outputs[0].append(THOUSANDTH)
+            before, after = smallest(inputs, _cosine), smallest(outputs, _cosine)
+            far_off = before > 0.9 and before - after > 0.1
+            warning = COSINE
+        for row, messages, output in zip(rows, found, is_output):
+            self._agreement(row, messages, output)
+        if outputs and far_off:
+            of_outputs[0].append(warning)
 
     def _is_output(self, row: Row) -> bool:
         assert row.target is not None
@@ -86,41 +103,33 @@ class Advisor:
         return ".output." in row.target.name if self.compat else row.target.state == OUTPUT
 
     def _nonfinite(self, row: Row, messages: list[str]) -> None:
-        assert row.target is not None
-        n = (row.target.max, row.target.min)
-        if not any(map(_is_nonfinite, n)):
+        n, b = row.target, row.golden
+        assert n is not None
+        if not (_is_nonfinite(n.max) or _is_nonfinite(n.min)):
             return
-        b = () if row.golden is None else (row.golden.max, row.golden.min)
-        if not any(map(_is_nonfinite, b)):
+        if b is None or not (_is_nonfinite(b.max) or _is_nonfinite(b.min)):
             messages.append(NONFINITE)
-        elif not self.compat and any(_is_nonfinite(x) and str(x) != str(y) for x, y in zip(n, b)):
+        elif not self.compat and any(
+            _is_nonfinite(x) and str(x) != str(y) for x, y in ((n.max, b.max), (n.min, b.min))
+        ):
             messages.append(NONFINITE_OTHERWISE)
 
-    def _accuracy(self, inputs: list[Row], outputs: list[Row], found: list[list[str]]) -> None:
-        if not outputs:
-            return
-        if self.mode is Mode.STATISTICS:
-            if largest(inputs, _norm_error) < 0.1:
-                for row, messages in zip(outputs, found):
-                    error = _norm_error(row)
-                    if row.metrics[_NORM] == "inf" or (error is not None and error > 0.5):
-                        messages.append(NORM)
-        else:
-            limit = 0.1 if self.compat else 0.6
-            if smallest(inputs, _thousandth) > 0.9 and smallest(outputs, _thousandth) < limit:
-                found[0].append(THOUSANDTH)
+    def _norms(self, outputs: list[Row], found: list[list[str]]) -> None:
+        for row, messages in zip(outputs, found):
+            error = row.metrics[_NORM]
+            if error == "inf" if type(error) is str else error / 100 > 0.5:
+                messages.append(NORM)
 
-    def _agreement(self, row: Row, messages: list[str]) -> None:
+    def _agreement(self, row: Row, messages: list[str], is_output: bool) -> None:
         n, b = row.target, row.golden
         if n is None or b is None:
             return
         # What a dump does not say is no difference; MindSpore says nothing where the tensor has no gradient.
-        said = self.compat or None not in (n.requires_grad, b.requires_grad)
-        if said and n.requires_grad != b.requires_grad:
+        if n.requires_grad != b.requires_grad and (self.compat or None not in (n.requires_grad, b.requires_grad)):
             messages.append(REQUIRES_GRAD)
-        if not self._is_output(row) and _is_scalar(n) and _is_scalar(b) and self._scalars_differ(n, b):
+        if not is_output and _is_scalar(n) and _is_scalar(b) and self._scalars_differ(n, b):
             messages.append(SCALAR)
-        if self._dtypes_differ(n, b) and not any(part in b.name for part in _FUSED):
+        if n.dtype != b.dtype and self._dtypes_differ(n, b) and not any(part in b.name for part in _FUSED):
             messages.append(DTYPE)
         if n.shape != b.shape:
             messages.append(SHAPE)
@@ -136,23 +145,9 @@ class Advisor:
         return not (same_type and plain_name(n.value) == plain_name(b.value))
 
     def _dtypes_differ(self, n: Item, b: Item) -> bool:
-        if n.dtype == b.dtype:
-            return False
         if self.compat or not self.across_frameworks or n.dtype is None or b.dtype is None:
             return True
         return plain_name(n.dtype) != plain_name(b.dtype)
-
-    def _accuracy_warnings(self, inputs: list[Row], outputs: list[Row], found: list[list[str]]) -> None:
-        if not outputs:
-            return
-        if self.mode is Mode.STATISTICS:
-            before, after = largest(inputs, _norm_error), largest(outputs, _norm_error)
-            if after > 0.1 if before == 0 else after / before > 10:
-                found[0].append(TENFOLD)
-        else:
-            before, after = smallest(inputs, _cosine), smallest(outputs, _cosine)
-            if before > 0.9 and before - after > 0.1:
-                found[0].append(COSINE)
 
     def _checksum(self, row: Row, messages: list[str]) -> None:
         n, b = row.metrics
@@ -177,16 +172,17 @@ Measure = Callable[[Row], "float | None"]
 
 def largest(rows: list[Row], measure: Measure) -> float:
     """The largest of what can be measured, 0 when nothing can."""
-    return max((value for row in rows if (value := measure(row)) is not None), default=0.0)
+    return max([value for row in rows if (value := measure(row)) is not None], default=0.0)
 
 
 def smallest(rows: list[Row], measure: Measure) -> float:
     """The smallest of what can be measured, 1 when nothing can."""
-    return min((value for row in rows if (value := measure(row)) is not None), default=1.0)
+    return min([value for row in rows if (value := measure(row)) is not None], default=1.0)
 
 
 def _norm_error(row: Row) -> float | None:
-    return fraction(row.metrics[_NORM])
+    error = row.metrics[_NORM]
+    return None if type(error) is str else error / 100
 
 
 def _cosine(row: Row) -> float | None:
@@ -204,4 +200,4 @@ def _is_nonfinite(value: Any) -> bool:
 
 
 def _is_scalar(item: Item) -> bool:
-    return item.dtype is not None and "class" in item.dtype and item.shape == "[]"
+    return item.shape == "[]" and item.dtype is not None and "class" in item.dtype

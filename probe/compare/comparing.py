@@ -146,8 +146,8 @@ class Comparison:
         return self.derived
 
     def _row(self, pair: Pair, mode: Mode) -> Row:
-        row = Row(pair.record, pair.target, pair.golden, pair.golden_record, notes=pair.notes)
         n, b = pair.target, pair.golden
+        row = Row(pair.record, n, b, pair.golden_record, (), pair.notes)
         if mode is Mode.CHECKSUM:
             row.metrics = (checksum(n), checksum(b))
         elif n is None or b is None:
@@ -156,7 +156,8 @@ class Comparison:
             row.metrics = statistics_metrics.compare_items(n, b)
         else:
             self._measure_values(row)
-        row.requires_grad_consistent = self._requires_grad_consistent(n, b)
+        if n is None or b is None or n.requires_grad != b.requires_grad:
+            row.requires_grad_consistent = self._requires_grad_consistent(n, b)
         if n is None:
             row.notes += (NO_TARGET,)
             row.messages, row.verdict = row.notes, "warning"

@@ -7,7 +7,9 @@ recomputation changes the numbers of backward calls, and what was recomputed her
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Optional
+
+import msgspec
 
 from probe.common.naming import BACKWARD, api_name, module_name
 from probe.compare.name_mapping import NameMapping
@@ -39,13 +41,13 @@ def calls(dump: Dump, renumber: bool = True) -> list[Call]:
     return found
 
 
-class Pair(NamedTuple):
+class Pair(msgspec.Struct, gc=False):
     """An item and its match; one of the two may be missing."""
 
-    target: Item | None
-    golden: Item | None
+    target: Optional[Item]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    golden: Optional[Item]  # noqa: UP045
     record: str
-    golden_record: str | None
+    golden_record: Optional[str]  # noqa: UP045
     notes: tuple[str, ...] = ()
 
 
@@ -54,19 +56,27 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
     mapping = mapping or NameMapping()
     index: dict[str, tuple[Item, str]] = {}
     for call in golden:
-        start = len(call.record.name)
-        for item in call.items:
-            index[call.key + item.name[start:]] = item, call.record.name
+        name, key = call.record.name, call.key
+        if key == name:
+            for item in call.items:
+                index[item.name] = item, name
+        else:
+            start = len(name)
+            for item in call.items:
+                index[key + item.name[start:]] = item, name
     own_names = None if mapping.items is None else _own_names(golden)
+    as_they_are = not (mapping.entries or mapping.parameters or mapping.items)
     used: set[int] = set()
     for call in target:
-        name = call.record.name
-        key = mapping.record(call.key)
+        name, key = call.record.name, mapping.record(call.key)
+        same = as_they_are and key == name
         for item in call.items:
-            suffix = mapping.suffix(name, item)
-            match = None if suffix is None else index.get(key + suffix)
-            if own_names is not None and mapping.items is not None and item.name in mapping.items:
-                match = own_names.get(mapping.items[item.name])
+            match = index.get(item.name) if same else None
+            if not same:
+                suffix = mapping.suffix(name, item)
+                match = None if suffix is None else index.get(key + suffix)
+                if own_names is not None and mapping.items is not None and item.name in mapping.items:
+                    match = own_names.get(mapping.items[item.name])
             if match is None:
                 yield Pair(item, None, name, None)
             else:

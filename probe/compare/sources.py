@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any, Optional, Protocol
 
 import msgspec
@@ -58,16 +57,7 @@ class Files:
         self._data = outline.data
 
     def records(self) -> list[Record]:
-        return [Record(name, self._fields_of(name, raw)) for name, raw in self._data.items()]
-
-    def _fields_of(self, name: str, raw: msgspec.Raw) -> Callable[[], Any]:
-        def fields() -> Any:
-            try:
-                return msgspec.json.decode(raw)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise DumpFormatError(f"{self.path}: record {name} is damaged: {error}.") from None
-
-        return fields
+        return [Record(name, raw, self.path) for name, raw in self._data.items()]
 
     def tree(self) -> Tree | None:
         path = self._beside("construct.json")
@@ -109,7 +99,7 @@ class Journal:
         self.framework: str | None = reader.header.framework
 
     def records(self) -> list[Record]:
-        return [Record(name, partial(_same, fields)) for name, fields in self._records]
+        return [Record(name, fields, self.path) for name, fields in self._records]
 
     def tree(self) -> Tree | None:
         return {name: node.parent for name, node in self._calls}
@@ -118,10 +108,6 @@ class Journal:
         line = cache(_line)
         texts = {number: [line(tuple(frame)) for frame in stack] for number, stack in self._frames.items()}
         return {name: texts[node.stack] for name, node in self._calls if node.stack in texts}
-
-
-def _same(fields: Any) -> Any:
-    return fields
 
 
 def _line(frame: Frame) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterator
@@ -13,6 +11,7 @@ from typing import Any
 from probe.common import files
 from probe.common.errors import MissingDependency
 from probe.compare import tables
+from probe.compare.csv_text import csv_text
 from probe.compare.result import ComparisonResult
 
 CSV_ROWS = 1_000_000
@@ -23,16 +22,13 @@ def write_csv(result: ComparisonResult, stem: str) -> list[str]:
     """Write ``<stem>.csv``, or ``<stem>_part_1.csv`` and so on; returns the paths. An existing file is replaced."""
     parted = len(result.rows) > CSV_ROWS
     written = []
-    rows = tables.rows(result)
     for part in range(max(1, -(-len(result.rows) // CSV_ROWS))):
         path = f"{stem}_part_{part + 1}.csv" if parted else f"{stem}.csv"
+        stop = min(len(result.rows), (part + 1) * CSV_ROWS)
         with files.replacing(path) as stream:
-            content = io.TextIOWrapper(stream, encoding="utf-8", errors="backslashreplace", newline="")
-            writer = csv.writer(content, lineterminator="\n")
-            writer.writerow(tables.columns(result))
-            writer.writerows(islice(rows, CSV_ROWS))
-            content.flush()
-            content.detach()
+            stream.write(csv_text([tables.Cells([tuple(tables.columns(result))])]))
+            for start in range(part * CSV_ROWS, stop, tables.BLOCK):
+                stream.write(csv_text(tables.block(result, start, min(stop, start + tables.BLOCK))))
         written.append(path)
     return written
 
@@ -60,7 +56,7 @@ def write_xlsx(result: ComparisonResult, stem: str) -> list[str]:
     return [path]
 
 
-def _parts(rows: Iterator[list[Any]]) -> Iterator[list[list[Any]]]:
+def _parts(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
     """The first row of every sheet; a table without rows has one sheet too."""
     yield list(islice(rows, 1))
     while first := list(islice(rows, 1)):

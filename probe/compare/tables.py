@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from probe.compare.records import Item
-from probe.compare.result import ComparisonResult, Mode
+from probe.compare.result import ComparisonResult, Mode, Row
+from probe.compare.sources import Stacks
 
 HEAD = (
     "NPU Name", "Bench Name", "NPU Dtype", "Bench Dtype", "NPU Tensor Shape", "Bench Tensor Shape",
@@ -35,8 +39,8 @@ STACK = "NPU_Stack_Info"
 FILES = "Data_name"
 
 _MIDDLE = {Mode.STATISTICS: DIFFERENCES + STATISTICS, Mode.TENSOR: VALUES + STATISTICS, Mode.CHECKSUM: CHECKSUMS}
-_MISSING = ("N/A",) * 4
-_NOTHING = Item("N/A", "")
+_MISSING = Item("N/A", "", "N/A", "N/A", "N/A", "N/A", "N/A", "N/A")
+"""Shown in the place of an item that one side does not have."""
 
 # What a spreadsheet would take for a formula, also in full-width letters and after a separator.
 _FORMULA = re.compile(r"^\s*[+\-=%@＋－＝％＠]|;\s*[+\-=%@＋－＝％＠]")  # noqa: RUF001
@@ -53,39 +57,110 @@ def columns(result: ComparisonResult) -> list[str]:
     return names
 
 
-def rows(result: ComparisonResult) -> Iterator[list[Any]]:
+@dataclass(frozen=True)
+class Cells:
+    """Neighbouring cells of some rows, and what there is to know for writing them fast."""
+
+    of_rows: Sequence[tuple[Any, ...]]
+    numbers: bool = False
+    """Most are numbers; otherwise they are texts and booleans that show themselves."""
+    distinct: bool = False
+    """Those of each row differ from those of any other."""
+    show: Callable[[Any], Any] = lambda cell: cell
+    """What stands in the table for one of `numbers`: itself with `unit` for one that is finite."""
+    unit: str = ""
+
+
+def rows(result: ComparisonResult, start: int = 0, stop: int | None = None) -> Iterator[tuple[Any, ...]]:
     """The cells of every row: texts, numbers where there are some, and booleans; ``str`` of one is what a CSV holds."""
-    statistics, tensor = result.mode is Mode.STATISTICS, result.mode is Mode.TENSOR
-    stacks = result.stacks
-    previous = None
-    for row in result.rows:
-        n, b = row.target or _NOTHING, row.golden or _NOTHING
-        cells: list[Any] = [
-            harmless(n.name), harmless(b.name), harmless(n.dtype or "N/A"), harmless(b.dtype or "N/A"),
-            n.shape or "N/A", b.shape or "N/A",
-            "N/A" if n.requires_grad is None else n.requires_grad,
-            "N/A" if b.requires_grad is None else b.requires_grad,
-        ]  # fmt: skip
-        if statistics:
-            cells += row.metrics[:4]
-            cells += map(_percent, row.metrics[4:])
-        else:
-            cells += row.metrics if tensor else map(harmless, row.metrics)
-        if statistics or tensor:
-            cells += _MISSING if row.target is None else map(statistic, (n.max, n.min, n.mean, n.norm))
-            cells += _MISSING if row.golden is None else map(statistic, (b.max, b.min, b.mean, b.norm))
-        cells += (row.requires_grad_consistent, row.verdict, json.dumps(row.messages) if row.messages else "[]")
-        if stacks is not None:
-            frames = stacks.get(row.record) if row.record != previous and row.target is not None else None
-            cells.append(str(frames) if frames else "N/A")
-            previous = row.record
-        if tensor:
-            cells.append(str([n.data_name or "-1", b.data_name or "-1"]))
-        yield cells
+    stop = len(result.rows) if stop is None else stop
+    for first in range(start, stop, BLOCK):
+        parts = [
+            [tuple(map(cells.show, row)) for row in cells.of_rows] if cells.numbers else cells.of_rows
+            for cells in block(result, first, min(stop, first + BLOCK))
+        ]
+        for row in zip(*parts):
+            yield tuple(chain.from_iterable(row))
 
 
-def _percent(value: Any) -> Any:
-    return f"{value}%" if type(value) is float else value
+BLOCK = 4096
+"""How many rows `block` is best asked for: enough that what is done once for all of them does not count."""
+
+
+def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
+    """The cells of the rows from `start` to `stop`, which are in this order from left to right."""
+    chosen = result.rows[start:stop]
+    targets = [row.target or _MISSING for row in chosen]
+    goldens = [row.golden or _MISSING for row in chosen]
+    pairs = list(zip(targets, goldens))
+    found = [
+        Cells([(harmless(n.name), harmless(b.name)) for n, b in pairs], distinct=True),
+        Cells(
+            [
+                (
+                    _type_cell(n.dtype), _type_cell(b.dtype), n.shape or "N/A", b.shape or "N/A",
+                    _flag_cell(n.requires_grad), _flag_cell(b.requires_grad),
+                )
+                for n, b in pairs
+            ]
+        ),
+    ]  # fmt: skip
+    if result.mode is Mode.STATISTICS:
+        found.append(Cells([row.metrics[:4] for row in chosen], numbers=True))
+        found.append(Cells([row.metrics[4:] for row in chosen], numbers=True, show=_percent, unit="%"))
+    elif result.mode is Mode.TENSOR:
+        found.append(Cells([row.metrics for row in chosen], numbers=True))
+    else:
+        found.append(Cells([tuple(map(harmless, row.metrics)) for row in chosen], distinct=True))
+    if result.mode is not Mode.CHECKSUM:
+        for side in (targets, goldens):
+            found.append(
+                Cells([(item.max, item.min, item.mean, item.norm) for item in side], numbers=True, show=statistic)
+            )
+    found.append(
+        Cells(
+            [
+                (row.requires_grad_consistent, row.verdict, json.dumps(row.messages) if row.messages else "[]")
+                for row in chosen
+            ]
+        )
+    )
+    if result.stacks is not None:
+        previous = result.rows[start - 1].record if start else None
+        found.append(Cells(_stack_cells(result.stacks, chosen, previous)))
+    if result.mode is Mode.TENSOR:
+        found.append(Cells([(str([n.data_name or "-1", b.data_name or "-1"]),) for n, b in pairs], distinct=True))
+    return found
+
+
+def _stack_cells(stacks: Stacks, chosen: list[Row], previous: str | None) -> list[tuple[str]]:
+    """The stack of each record on its first row; `previous` is the record of the row before."""
+    # The calls from one place share a list.
+    texts: dict[int, tuple[str]] = {}
+    missing = ("N/A",)
+    found = []
+    for row in chosen:
+        cell = missing
+        if row.record != previous and row.target is not None:
+            frames = stacks.get(row.record)
+            if frames:
+                cell = texts.get(id(frames)) or texts.setdefault(id(frames), (str(frames),))
+        found.append(cell)
+        previous = row.record
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _type_cell(dtype: str | None) -> str:
+    return harmless(dtype or "N/A")
+
+
+def _flag_cell(requires_grad: bool | None) -> bool | str:
+    return requires_grad if type(requires_grad) is bool else "N/A" if requires_grad is None else str(requires_grad)
+
+
+def _percent(cell: Any) -> Any:
+    return f"{cell}%" if type(cell) is float else cell
 
 
 def statistic(value: Any) -> Any:

@@ -1,0 +1,47 @@
+"""An item: one tensor or plain value of one call, named as its file would be.
+
+``<record>.input.0``, ``<record>.input.dim``, ``<record>.output.1.hidden``, ``<record>.parameters.weight``. What has no
+form in a dump is an item without data, so that positions keep their meaning; an empty list or dictionary is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import msgspec
+
+INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, DEBUG = "input", "output", "parameters", "parameters_grad", "debug"
+
+
+class Item(msgspec.Struct, gc=False):
+    """One tensor or value. A field is ``None`` where the dump says nothing."""
+
+    name: str
+    state: str
+    """One of ``input``, ``output``, ``parameters``, ``parameters_grad``, ``debug``."""
+    dtype: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """``torch.float32``, ``Float32``; of a plain value its class: ``<class 'int'>``."""
+    shape: Optional[str] = None  # noqa: UP045
+    """As a list is written: ``[2, 3]``."""
+    max: Any = None
+    """Like min, mean and norm: a number, or the text of a plain value."""
+    min: Any = None
+    mean: Any = None
+    norm: Any = None
+    requires_grad: Optional[bool] = None  # noqa: UP045
+    md5: Optional[str] = None  # noqa: UP045
+    data_name: Optional[str] = None  # noqa: UP045
+    """The tensor's file in the data folder."""
+    value: Any = None
+    """A plain value itself; ``None`` of a tensor."""
+    peer: Optional[tuple[Any, ...]] = None  # noqa: UP045
+    """Operation, peer, tag and group of a point-to-point operation."""
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.dtype is not None and self.value is None
+
+
+def plain_item(name: str, state: str, dtype: str, shape: str, statistic: Any, value: Any) -> Item:
+    """The item of a plain value: all four statistics are the same."""
+    return Item(name, state, dtype, shape, statistic, statistic, statistic, statistic, None, None, None, value)
