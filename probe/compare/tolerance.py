@@ -22,7 +22,7 @@ from probe.compare.records import Item
 SAFETY = 8.0
 """Stands for the constants that a first-order bound leaves out."""
 CONFIDENCE = 4.0
-"""Higham and Mary's lambda: rounding exceeds the bound once in 3000 times."""
+"""Higham and Mary's lambda: rounding exceeds the bound once in 1500 times at most."""
 
 _UNIT_ROUNDOFF = {
     "float64": 2.0**-53,
