@@ -111,6 +111,8 @@ def distance(n: Item, b: Item, exact: float | None = None) -> float:
     """
     if is_same(n, b) and not exact:
         return 0.0
+    if exact is None and _are_usual(n, b):
+        return _by_statistics(n, b)
     statistics = ((n.max, b.max), (n.min, b.min), (n.mean, b.mean), (n.norm, b.norm))
     pairs = [(x, y) for x, y in statistics if not _agree(x, y)]
     if not all(_is_finite(value) for pair in pairs for value in pair):
@@ -128,26 +130,41 @@ def distance(n: Item, b: Item, exact: float | None = None) -> float:
     return _by_statistics(n, b)
 
 
+def _are_usual(n: Item, b: Item) -> bool:
+    """Whether both have four finite numbers and a type that rounds, as nearly all tensors that differ have."""
+    values = (n.max, n.min, n.mean, n.norm, b.max, b.min, b.mean, b.norm)
+    if set(map(type, values)) != _FLOAT or n.value is not None:
+        return False
+    return math.isfinite(sum(values)) and unit_roundoff(b.dtype) > 0
+
+
+_FLOAT = {float}
+
+
 def _agree(x: Any, y: Any) -> bool:
     return bool(x == y or (x != x and y != y))
 
 
 def _by_statistics(n: Item, b: Item) -> float:
-    extremes = [abs(value) for value in (n.max, n.min, b.max, b.min) if math.isfinite(value)]
-    largest = max(extremes, default=0.0)
+    a, c, d, e = n.max, n.min, b.max, b.min
+    largest = max(abs(a), abs(c), abs(d), abs(e))
     if not largest:
         return 0.0
-    apart = 0.0
-    for x, y in ((n.max, b.max), (n.min, b.min)):
-        if not _agree(x, y):
-            # Beside a mask everything is small; what is not the mask has a size of its own.
-            size = largest if largest <= _MASK else max(abs(x), abs(y))
-            apart = max(apart, abs(x - y) / size)
-    if largest <= _MASK and math.isfinite(n.norm) and math.isfinite(b.norm):
-        length = max(n.norm, b.norm) or 1.0
+    if largest > _MASK:
+        # Beside a mask everything is small; what is not the mask has a size of its own.
+        return float(max(_relative(a, d), _relative(c, e)))
+    apart = max(abs(a - d), abs(c - e)) / largest
+    length = max(n.norm, b.norm)
+    if length:
         spread = math.sqrt(extent(b.shape).elements)
         apart = max(apart, abs(n.norm - b.norm) / length, abs(n.mean - b.mean) * spread / length)
     return float(apart)
+
+
+def _relative(x: float, y: float) -> float:
+    if _agree(x, y) or not (math.isfinite(x) and math.isfinite(y)):
+        return 0.0
+    return abs(x - y) / max(abs(x), abs(y))
 
 
 # --- how far they may be
@@ -158,8 +175,12 @@ def rms(item: Item) -> float:
 
     Of a tensor with a mask in it, the largest of its other extremes.
     """
-    norm, extremes = item.norm, [abs(value) for value in (item.max, item.min) if _is_number(value)]
-    if not _is_number(norm) or not math.isfinite(norm) or max(extremes, default=0.0) > _MASK:
+    norm = item.norm
+    if type(norm) is float and norm < _MASK:
+        # No value is larger than the norm.
+        return norm / math.sqrt(extent(item.shape).elements or 1)
+    extremes = [abs(value) for value in (item.max, item.min) if _is_number(value)]
+    if not _is_finite(norm) or max(extremes, default=0.0) > _MASK:
         return float(max((value for value in extremes if value <= _MASK), default=0.0))
     return float(norm) / math.sqrt(extent(item.shape).elements or 1)
 
@@ -187,8 +208,9 @@ class Terms:
         if unit_roundoff(item.dtype):
             self.scale = max(self.scale, rms(item))
             self.count = max(self.count, extent(item.shape).elements)
-            values = (abs(value) for value in (item.max, item.min) if _is_number(value))
-            self.largest = max(self.largest, max((value for value in values if value <= _MASK), default=0.0))
+            for value in (item.max, item.min):
+                if _is_number(value) and self.largest < abs(value) <= _MASK:
+                    self.largest = abs(value)
 
     def add_operand(self, item: Item, apart: float) -> None:
         """Count in one that only scales it: a parameter, or what the forward kept for the backward."""
