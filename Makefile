@@ -1,6 +1,7 @@
 # Needs Python (3.9 or newer) with pip, nothing else.
 #
 #   make demo                  see the tool at work, in ./.venv
+#   make demo-compare          two runs of it that differ in one place, compared
 #   make demo-mindspore        the same with MindSpore, which has wheels for Python 3.10 to 3.12, in ./.venv-mindspore
 #   make demo-msadapter        and with torch's API over MindSpore (Python 3.9 to 3.11), in ./.venv-msadapter
 #   make test                  every environment of tox.ini
@@ -18,10 +19,13 @@ TOX := .tox/bootstrap/bin/tox
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-mindspore demo-msadapter test lint benchmark clean
+.PHONY: demo demo-compare demo-mindspore demo-msadapter test lint benchmark clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
+
+demo-compare: .venv/.installed
+	.venv/bin/python examples/demo_compare.py
 
 demo-mindspore: .venv-mindspore/.installed
 	GLOG_v=3 .venv-mindspore/bin/python examples/demo_mindspore.py

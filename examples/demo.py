@@ -26,7 +26,10 @@ class Block(nn.Module):
         q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.projection(attended.transpose(1, 2).reshape(batch, length, WIDTH))
-        return x + self.contract(F.gelu(self.expand(self.norm2(x))))
+        return x + self.feed_forward(self.norm2(x))
+
+    def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.contract(F.gelu(self.expand(x)))
 
 
 class ByteModel(nn.Module):

@@ -36,17 +36,23 @@ def align(target: Sequence[str], golden: Sequence[str], trees: tuple[Tree | None
     return found
 
 
-def _key(name: str, tree: Tree | None) -> tuple[str, str, str]:
-    """What does not depend on how many calls there were before."""
+def _key(name: str, tree: Tree | None) -> tuple[str, str]:
+    """What depends neither on how many calls there were before nor on what the class of a module is called."""
     parent = (tree or {}).get(name) or ""
+    return _kind(parent), _kind(name)
+
+
+def _kind(name: str) -> str:
     parsed = parse(name)
     if parsed is None:
-        return parent, name, ""
-    # A module's own number tells one pass from the next; a function's shifts.
-    return parent, name if parsed.is_module else parsed.base, parsed.direction
+        return name
+    if parsed.is_module:
+        # Its number tells one pass from the next.
+        return f"{parsed.base.rpartition('.')[0]}.{parsed.direction}.{parsed.number}"
+    return f"{parsed.base}.{parsed.direction}"
 
 
-def _by_order(keys: list[list[tuple[str, str, str]]], names: tuple[Sequence[str], Sequence[str]]) -> Iterator[Aligned]:
+def _by_order(keys: list[list[tuple[str, str]]], names: tuple[Sequence[str], Sequence[str]]) -> Iterator[Aligned]:
     for kind, i, end_i, j, end_j in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes():
         if kind == "equal":
             yield from zip(names[0][i:end_i], names[1][j:end_j])

@@ -221,8 +221,9 @@ class _Walk:
         n, b = row.target, row.golden
         here, there = (item is not None and item.dtype is not None for item in (n, b))
         if here != there:
-            side = "target" if here else "golden run"
-            return f"{_short(row)} is there only in the {side}" if self._same_names else ""
+            side, item = ("target", n) if here else ("golden run", b)
+            value = "there" if item is None or item.value is None else str(item.value)
+            return f"{_short(row)} is {value} in the {side} only" if self._same_names else ""
         if n is None or b is None or n.dtype is None or b.dtype is None:
             return ""
         if n.value is not None or b.value is not None:

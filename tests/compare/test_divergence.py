@@ -215,7 +215,7 @@ def test_an_argument_that_only_one_side_gives_is_named(tmp_path: Path) -> None:
     runs = [{"Functional.scaled_dot_product_attention.0.forward": call([tensor(X), mask], tensor(X * size))}
             for mask, size in ((None, 2), (tensor(X), 1))]  # fmt: skip
     divergence = compared(tmp_path, *runs)
-    assert divergence is not None and divergence.first.reason == "input.1 is there only in the golden run"
+    assert divergence is not None and divergence.first.reason == "input.1 is there in the golden run only"
 
 
 def test_a_parameter_that_differs_is_named_at_its_module(tmp_path: Path) -> None:
@@ -251,6 +251,18 @@ def test_a_dropped_call_is_named_although_numbers_shift(tmp_path: Path) -> None:
     assert divergence.golden_stack and not divergence.stack
     back = compared(tmp_path / "2", run(None), run(1))
     assert back is not None and (back.first.record, back.first.golden_record) == ("Tensor.masked_fill.1.forward", "")
+
+
+def test_modules_whose_class_has_another_name_are_the_same_module(tmp_path: Path) -> None:
+    def run(block: str, size: float) -> tuple[Run, dict[str, str | None]]:
+        outer, inner = f"Module.layers.1.{block}.forward.0", "Module.layers.1.fc.Linear.forward.0"
+        data = {inner: call([tensor(X)], tensor(X)), outer: call([tensor(X)], tensor(X * size))}
+        return data, {inner: outer, outer: None}
+
+    (target, of_target), (golden, of_golden) = run("MyBlock", 2), run("Block", 1)
+    divergence = compared(tmp_path, target, golden, of_target, of_golden)
+    assert divergence is not None
+    assert (divergence.first.record, divergence.first.golden_record) == (list(target)[1], list(golden)[1])
 
 
 def test_at_l0_the_module_whose_own_code_made_the_difference_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""``make demo-compare``: the example finds the one thing that its second run does otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_demo_names_the_changed_call(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copy(ROOT / "LICENSE", tmp_path)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "examples" / "demo_compare.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout[done.stdout.index("first divergence") :].splitlines()
+    assert said[0] == "first divergence: Functional.gelu.1.forward"
+    assert said[1] == "  input.approximate is tanh in the target only"
+    assert "demo_compare.py" in said[3] and 'F.gelu(self.expand(x), approximate="tanh")' in said[3]
+    assert "demo.py" in said[4] and "F.gelu(self.expand(x))" in said[4]
