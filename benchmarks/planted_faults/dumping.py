@@ -6,44 +6,33 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
+import torch
 from planted_faults.faults import FAULTS
 from planted_faults.networks import build
 from planted_faults.rounding import ROUNDINGS
+from planted_faults.settings import Setting, Variant
 
 from msprobe.pytorch import PrecisionDebugger
 
 
-class Variant(NamedTuple):
-    """A run of the network `model`, rounding as `rounding` says, with the fault of the kind `fault`, if any."""
-
-    model: str
-    name: str
-    rounding: str
-    fault: str | None
-
-    def folder(self, dumps: Path, level: str, task: str) -> Path:
-        """Where its dump lies in `dumps`."""
-        return dumps / self.model / self.name / f"{level}-{task}"
-
-
-def dump_all(dumps: Path, level: str, task: str, variants: Sequence[Variant]) -> None:
+def dump_all(dumps: Path, setting: Setting, seed: int, variants: Sequence[Variant]) -> None:
     """Dump the first training step of each variant; for a process of its own, which has one debugger."""
     warnings.simplefilter("ignore")
-    collected = dumps / f".collecting-{level}-{task}-{os.getpid()}"
-    debugger = PrecisionDebugger(task=task, dump_path=str(collected), level=level)
+    collected = dumps / f".collecting-{setting.folder}-{os.getpid()}"
+    debugger = PrecisionDebugger(task=setting.task, dump_path=str(collected), level=setting.level)
     for step, variant in enumerate(variants):
-        network = build(variant.model)
+        network = build(variant.model, seed)
         if variant.fault is not None:
             FAULTS[variant.model][variant.fault].plant(network.model)
+        network.to(getattr(torch, setting.dtype))
         with ROUNDINGS[variant.rounding]():
             debugger.start(model=network.model)
             network.loss().backward()
             debugger.stop()
             debugger.step()
         (written,) = (collected / f"step{step}").iterdir()
-        folder = variant.folder(dumps, level, task)
+        folder = variant.path(dumps, setting)
         folder.parent.mkdir(parents=True, exist_ok=True)
         written.rename(folder)
         written.parent.rmdir()

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from planted_faults.dumping import Variant
 from planted_faults.faults import FAULTS
+from planted_faults.settings import NAMES, Setting, Variant
 from planted_faults.truth import Truth, truth
 
 from probe import read
@@ -27,8 +27,6 @@ FAULTY = "everything"
 """How a run with a fault rounds; it is held against the first of the others."""
 CLEAN_PAIRS = (*(("clean_a", other) for other in CLEAN if other != "clean_a"), ("clean_order", "clean_wider"))
 SIDES = ("target", "golden")
-SETTINGS = ("L0-statistics", "L1-statistics", "mix-statistics", "mix-tensor")
-"""Level and task."""
 
 
 @dataclass
@@ -40,7 +38,7 @@ class Outcome:
     """Its kind; of two runs without fault their names."""
     side: str
     """Which side has the fault, or is the second of two runs without fault."""
-    setting: str
+    setting: Setting
     planted: list[str]
     """The records at fault on either side; none where there is no fault."""
     named: str
@@ -68,25 +66,31 @@ class Outcome:
         return self.named or self.golden_named
 
 
-def variants(models: Sequence[str], faults: Sequence[str]) -> list[Variant]:
+def kinds(faults: Sequence[str], setting: Setting) -> list[str]:
+    """Those of the kinds that make sense there: in bfloat16 a cast to it is none."""
+    return [fault for fault in faults if setting.dtype != "bfloat16" or fault != "bf16"]
+
+
+def variants(models: Sequence[str], faults: Sequence[str], setting: Setting) -> list[Variant]:
     """The runs that comparing these takes."""
     found = []
     for model in models:
-        found += [Variant(model, name, rounding, None) for name, rounding in CLEAN.items()]
-        found += [Variant(model, fault, FAULTY, fault) for fault in faults]
+        found += [Variant(model, name, rounding) for name, rounding in CLEAN.items()]
+        found += [Variant(model, fault, FAULTY, fault) for fault in kinds(faults, setting)]
     return found
 
 
 def outcomes(
-    dumps: Path, models: Sequence[str], faults: Sequence[str], settings: Sequence[str]
+    dumps: Path, models: Sequence[str], faults: Sequence[str], settings: Sequence[Setting]
 ) -> Iterator[Outcome]:
     """Compare everything: each fault in the target and in the golden run, and the runs without fault."""
     for model in models:
         folder = dumps / model
         for setting in settings:
-            for fault in faults:
+            names = (setting if setting.level == "mix" else NAMES).folder
+            for fault in kinds(faults, setting):
                 planted = FAULTS[model][fault]
-                known = truth(planted, folder, fault), truth(planted, folder, "clean_a", clean=True)
+                known = truth(planted, folder / fault / names), truth(planted, folder / "clean_a" / names, clean=True)
                 for side in SIDES:
                     yield judge(folder, setting, fault, side, (fault, "clean_a"), known)
             for first, second in CLEAN_PAIRS:
@@ -95,10 +99,10 @@ def outcomes(
 
 
 def judge(
-    folder: Path, setting: str, fault: str, side: str, runs: tuple[str, str], known: tuple[Truth, Truth] | None
+    folder: Path, setting: Setting, fault: str, side: str, runs: tuple[str, str], known: tuple[Truth, Truth] | None
 ) -> Outcome:
     """Compare the first of `runs`, as `side`, with the second; `known` is at fault in each of them."""
-    dumps = [read(folder / run / setting) for run in runs]
+    dumps = [read(folder / run / setting.folder) for run in runs]
     target, golden = dumps if side == "target" else dumps[::-1]
     result = Comparison(target, golden).run()
     divergence = result.divergence
@@ -111,7 +115,7 @@ def judge(
         False, _share_apart(result.rows),
     )  # fmt: skip
     if known is not None:
-        level = setting.partition("-")[0]
+        level = setting.level
         here, there = known if side == "target" else known[::-1]
         is_planted = [mine in here.planted(level) or theirs in there.planted(level) for mine, theirs in named]
         is_next = [mine in here.next(level) or theirs in there.next(level) for mine, theirs in named]

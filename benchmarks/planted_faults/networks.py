@@ -19,15 +19,26 @@ VOCABULARY, BATCH, LENGTH = 97, 2, 12
 
 @dataclass
 class Network:
-    """A model and one forward pass of it, which ends in a loss."""
+    """A model, the inputs of one step, and its forward pass, which ends in a loss."""
 
     model: nn.Module
-    loss: Callable[[], Tensor]
+    inputs: dict[str, Tensor]
+    forward: Callable[..., Tensor]
+
+    def loss(self) -> Tensor:
+        return self.forward(**self.inputs)
+
+    def to(self, dtype: torch.dtype) -> None:
+        """Weights and inputs in another precision."""
+        self.model.to(dtype)
+        for name, value in self.inputs.items():
+            if value.is_floating_point():
+                self.inputs[name] = value.to(dtype)
 
 
-def build(name: str) -> Network:
-    """The network `name`; every call gives the same weights and inputs."""
-    torch.manual_seed(0)
+def build(name: str, seed: int = 0) -> Network:
+    """The network `name`; every call with the same seed gives the same weights and inputs."""
+    torch.manual_seed(seed)
     network = NETWORKS[name]()
     network.model.train()
     draw_weights(network.model)
@@ -36,12 +47,11 @@ def build(name: str) -> Network:
 
 def draw_weights(model: nn.Module) -> None:
     """Variance-preserving matrices, embeddings of size 0.5, norms and biases that are not all the same."""
-    generator = torch.Generator().manual_seed(1)
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     transposed = {id(module.weight) for module in model.modules() if type(module).__name__ == "Conv1D"}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            noise = torch.randn(parameter.shape, generator=generator)
+            noise = torch.randn(parameter.shape)
             if parameter.dim() < 2:
                 # The scale of a norm is called weight, everything else with one dimension is a bias.
                 parameter.copy_(1 + 0.2 * noise if name.endswith("weight") else 0.1 * noise)
@@ -55,11 +65,7 @@ def draw_weights(model: nn.Module) -> None:
 
 
 def _tokens(*shape: int) -> Tensor:
-    return torch.randint(5, VOCABULARY, shape, generator=torch.Generator().manual_seed(2))
-
-
-def _values(*shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(3))
+    return torch.randint(5, VOCABULARY, shape)
 
 
 def _padding() -> Tensor:
@@ -70,7 +76,14 @@ def _padding() -> Tensor:
 
 
 def _of_transformers(model: Any, **inputs: Tensor) -> Network:
-    return Network(model, lambda: model(**inputs).loss)
+    return Network(model, inputs, lambda **given: model(**given).loss)
+
+
+def _of_tokens(model: nn.Module, **mask: Tensor) -> Network:
+    def forward(tokens: Tensor, **given: Tensor) -> Tensor:
+        return F.cross_entropy(model(tokens, **given).flatten(0, 1), tokens.flatten())
+
+    return Network(model, {"tokens": _tokens(BATCH, LENGTH), **mask}, forward)
 
 
 _DECODER = {
@@ -150,7 +163,7 @@ def whisper() -> Network:
         bos_token_id=1, eos_token_id=2, decoder_start_token_id=3, attn_implementation="sdpa",
     )  # fmt: skip
     model = transformers.WhisperForConditionalGeneration(config)
-    return _of_transformers(model, input_features=_values(BATCH, 16, 40), labels=_tokens(BATCH, LENGTH))
+    return _of_transformers(model, input_features=torch.randn(BATCH, 16, 40), labels=_tokens(BATCH, LENGTH))
 
 
 def swin() -> Network:
@@ -161,10 +174,8 @@ def swin() -> Network:
         image_size=32, patch_size=2, num_channels=3, embed_dim=32, depths=[2, 2], num_heads=[2, 4], window_size=4,
         mlp_ratio=2.0, drop_path_rate=0.0, num_labels=10, attn_implementation="eager",
     )  # fmt: skip
-    labels = torch.tensor([3, 7])
-    return _of_transformers(
-        transformers.SwinForImageClassification(config), pixel_values=_values(2, 3, 32, 32), labels=labels
-    )
+    model = transformers.SwinForImageClassification(config)
+    return _of_transformers(model, pixel_values=torch.randn(2, 3, 32, 32), labels=torch.tensor([3, 7]))
 
 
 class Residual(nn.Module):
@@ -199,8 +210,8 @@ class ConvolutionalNet(nn.Module):
 
 def resnet() -> Network:
     """Convolutions, batch norm with the batch's own statistics, residuals."""
-    model, images, labels = ConvolutionalNet(), _values(8, 3, 12, 12), torch.arange(8)
-    return Network(model, lambda: F.cross_entropy(model(images), labels))
+    model, labels = ConvolutionalNet(), torch.arange(8)
+    return Network(model, {"x": torch.randn(8, 3, 12, 12)}, lambda x: F.cross_entropy(model(x), labels))
 
 
 class Masking(nn.Module):
@@ -232,8 +243,7 @@ class RecurrentNet(nn.Module):
 
 def recurrent() -> Network:
     """GRU in both directions, padding mask, two layers of LSTM."""
-    model, tokens, there = RecurrentNet(), _tokens(BATCH, LENGTH), _padding().bool()
-    return Network(model, lambda: F.cross_entropy(model(tokens, there).flatten(0, 1), tokens.flatten()))
+    return _of_tokens(RecurrentNet(), there=_padding().bool())
 
 
 class EncoderNet(nn.Module):
@@ -250,8 +260,7 @@ class EncoderNet(nn.Module):
 
 def encoder() -> Network:
     """`torch.nn.TransformerEncoder` with a key padding mask."""
-    model, tokens, missing = EncoderNet(), _tokens(BATCH, LENGTH), _padding() == 0
-    return Network(model, lambda: F.cross_entropy(model(tokens, missing).flatten(0, 1), tokens.flatten()))
+    return _of_tokens(EncoderNet(), missing=_padding() == 0)
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {

@@ -24,7 +24,7 @@ class OtherOrder(TorchDispatchMode):
         kwargs = kwargs or {}
         with torch._C.DisableTorchFunction():
             other = _OTHER_ORDER.get(func)
-            result = None if other is None or not _is_single(args) else other(*args, **kwargs)
+            result = None if other is None or _dtype(args) is None else other(*args, **kwargs)
             return func(*args, **kwargs) if result is None else result
 
 
@@ -34,16 +34,18 @@ class Wider(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         with torch._C.DisableTorchFunction():
-            if func not in _WIDER or not _is_single(args):
+            dtype = _dtype(args)
+            if func not in _WIDER or dtype is None:
                 return func(*args, **kwargs)
-            named = {key: _convert(value, torch.float32, torch.float64) for key, value in kwargs.items()}
-            result = func(*_convert(args, torch.float32, torch.float64), **named)
-            return _convert(result, torch.float64, torch.float32)
+            named = {key: _convert(value, dtype, torch.float64) for key, value in kwargs.items()}
+            result = func(*_convert(args, dtype, torch.float64), **named)
+            return _convert(result, torch.float64, dtype)
 
 
-def _is_single(args: Any) -> bool:
-    tensors = [value for value in args if isinstance(value, Tensor)]
-    return bool(tensors) and all(value.dtype is torch.float32 for value in tensors if value.is_floating_point())
+def _dtype(args: Any) -> torch.dtype | None:
+    """The type of the arguments, float32 or bfloat16; ``None`` where it is another or they have more than one."""
+    found = {value.dtype for value in args if isinstance(value, Tensor) and value.is_floating_point()}
+    return next(iter(found)) if len(found) == 1 and found <= {torch.float32, torch.bfloat16} else None
 
 
 def _convert(value: Any, of: torch.dtype, to: torch.dtype) -> Any:

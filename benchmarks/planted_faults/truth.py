@@ -33,15 +33,17 @@ class Truth:
         return [] if level == "L0" else self.after
 
 
-def truth(fault: Fault, folder: Path, variant: str, clean: bool = False) -> Truth:
-    """What is at fault in the run `variant` of the network in `folder`, which has the fault unless it is `clean`.
+def truth(fault: Fault, dump: Path, clean: bool = False) -> Truth:
+    """What is at fault in a run that has the fault unless it is `clean`.
 
-    Which calls a module made is read from the dump at level mix; at the other levels they have the same names.
+    Args:
+        dump: the folder of the run's dump at level mix, which says which calls a module made. At the other levels they
+            have the same names.
 
     Raises:
         NotThere: the description of the fault does not fit the network.
     """
-    tree = json.loads((folder / variant / "mix-statistics" / "construct.json").read_text(encoding="utf-8"))
+    tree = json.loads((dump / "construct.json").read_text(encoding="utf-8"))
     calls, after = (fault.clean, fault.clean_after) if clean else (fault.faulty, fault.faulty_after)
     records, following = ([_record(tree, call) for call in some] for some in (calls, after))
     return Truth(_module(tree, fault.module), records, following)

@@ -20,6 +20,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "plant_faults.py"
 MODELS = ("llama", "bert", "resnet")
 FAULTS = ("constant", "bf16", "transpose", "mask", "nan")
 SIDES = ("target", "golden")
+SETTING = ("--levels", "mix", "--tasks", "statistics", "--dtypes", "float32")
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -33,7 +34,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What was named in each comparison of the three models' dumps at level mix."""
     file = tmp_path_factory.mktemp("planted") / "outcomes.json"
-    done = run("--models", *MODELS, "--levels", "mix", "--tasks", "statistics", "--json", file)
+    done = run("--models", *MODELS, *SETTING, "--json", file)
     assert file.exists(), done.stderr
     found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
     return found
@@ -58,7 +59,7 @@ def test_runs_that_only_round_differently_are_silent(outcomes: list[dict[str, An
 
 
 def test_dumps_that_are_missing_are_named_before_any_work(tmp_path: Path) -> None:
-    done = run("--models", "bert", "--levels", "mix", "--tasks", "statistics", "--dumps", tmp_path)
+    done = run("--models", "bert", *SETTING, "--dumps", tmp_path)
     assert done.returncode == 2
     assert f"there is no {tmp_path / 'bert' / 'clean_a' / 'mix-statistics'}; --keep {tmp_path} makes" in done.stderr
 
@@ -66,4 +67,4 @@ def test_dumps_that_are_missing_are_named_before_any_work(tmp_path: Path) -> Non
 def test_a_level_that_has_no_such_task_is_refused(tmp_path: Path) -> None:
     done = run("--levels", "L0", "--tasks", "tensor")
     assert done.returncode == 2
-    assert "no L0-tensor; there is: L0-statistics, L1-statistics, mix-statistics, mix-tensor" in done.stderr
+    assert "nothing is left of --levels, --tasks and --dtypes; there is: L0, statistics; L1, statistics;" in done.stderr
