@@ -20,7 +20,6 @@ from probe.compare.records import INPUT, PARAMETERS, Item
 from probe.compare.result import Mode, Row, Unexplained
 from probe.compare.steps import Step, Trees, steps
 from probe.compare.tolerance import (
-    CONFIDENCE,
     GRADIENT,
     SAFETY,
     Terms,
@@ -30,12 +29,15 @@ from probe.compare.tolerance import (
     explained,
     extent,
     is_same,
+    rounding,
     unit_roundoff,
 )
 
 SUSPECTS = 5
 """How many calls after the first are named."""
 
+# What these write over may be whatever was in memory.
+_OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
 # What these return is not computed from what goes in.
 _NOT_COMPUTED = frozenset(
     ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format")
@@ -78,6 +80,9 @@ class _Walk:
         self._same_names = same_names
         self._carried = 0.0
         """The largest distance of an output so far, with what its call made of it taken out."""
+        self._coarsest = 0.0
+        """The coarsest unit roundoff so far. Once anything differs, so short a type turns the least difference into one
+        of its own size, also where it is widened again for a while."""
         self._broken = False
         """Whether an output had NaN or an integer on one side that it had not on the other."""
         self._inside: dict[str | None, float] = {}
@@ -118,6 +123,7 @@ class _Walk:
     def _judge(self, step: Step) -> Unexplained | None:
         terms = Terms()
         suspect: Unexplained | None = None
+        self._note_types(step)
         for row in step.rows:
             if _is_input(row):
                 found = self._weigh_input(step, row, terms)
@@ -136,7 +142,10 @@ class _Walk:
         apart = math.inf if reason else self._distance(row)
         if row.golden is not None:
             (terms.add if row.golden.state == INPUT else terms.add_operand)(row.golden, apart)
-        return self._suspect(step, row, reason) if reason else self._out_of_nowhere(step, row, apart)
+        if reason:
+            return self._suspect(step, row, reason)
+        overwritten = _short(row) == "input.0" and _function(step) in _OVERWRITING
+        return None if overwritten else self._out_of_nowhere(step, row, apart)
 
     def _judge_output(self, step: Step, row: Row, api: str, terms: Terms) -> Unexplained | None:
         n, b = row.target, row.golden
@@ -150,8 +159,8 @@ class _Walk:
             # Any difference can turn one whole number into another, but only NaN and infinities give NaN.
             allowed = math.inf if math.isinf(error) or (error and not coarsest((n, b))) else 0.0
         else:
-            error = max(error, self._carried)
-            allowed = explained(error, factor, terms.longest, max(terms.roundoff, coarsest((n, b))))
+            added = rounding(terms.longest, max(terms.roundoff, self._roundoff(n, b)))
+            allowed = explained(max(error, self._carried), factor, added)
         self._note(step, apart, factor)
         if apart <= allowed:
             return None
@@ -168,6 +177,13 @@ class _Walk:
         else:
             self._carried = max(self._carried, apart / factor)
 
+    def _note_types(self, step: Step) -> None:
+        for row in step.rows:
+            if row.target is not None and row.golden is not None:
+                # A type that one side alone uses is a finding and no reason to forgive more.
+                both = min(unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
+                self._coarsest = max(self._coarsest, both)
+
     def _add_what_forward_kept(self, step: Step, terms: Terms) -> str:
         """Count in what a backward, or the gradient of a parameter, is computed from besides its own inputs.
 
@@ -176,7 +192,7 @@ class _Walk:
         """
         parsed = parse(step.record or "")
         if parsed is None or parsed.direction == FORWARD:
-            return "" if parsed is None or parsed.is_module else parsed.base.rpartition(".")[2]
+            return _function(step)
         record, direction = step.record or "", f".{parsed.direction}"
         if parsed.direction == PARAMETERS_GRAD:
             for row in self._inputs_of(record.replace(direction, f".{BACKWARD}")):
@@ -238,19 +254,22 @@ class _Walk:
     def _difference_of_plain(self, row: Row, n: Item, b: Item) -> str:
         if not self._same_names or str(n.value) == str(b.value) or (is_device(n.value) and is_device(b.value)):
             return ""
-        if type(n.value) is float and type(b.value) is float and distance(n, b) <= self._allowed_of_unknown(b):
+        if type(n.value) is float and type(b.value) is float and distance(n, b) <= self._allowed_of_unknown(n, b):
             return ""
         return f"{_short(row)} is {n.value} and in the golden run {b.value}"
 
-    def _allowed_of_unknown(self, b: Item) -> float:
+    def _allowed_of_unknown(self, n: Item, b: Item) -> float:
         """How far an input may be apart that no recorded call returned: a view, or at L0 what functions return."""
-        roundoff = unit_roundoff(b.dtype) or unit_roundoff("float32")
-        return max(SAFETY * self._carried, CONFIDENCE * math.sqrt(extent(b.shape).longest) * roundoff)
+        roundoff = self._roundoff(n, b) or unit_roundoff("float32")
+        return max(SAFETY * self._carried, rounding(extent(b.shape).longest, roundoff))
+
+    def _roundoff(self, n: Item, b: Item) -> float:
+        return max(coarsest((n, b)), self._coarsest if self._carried else 0.0)
 
     def _out_of_nowhere(self, step: Step, row: Row, apart: float) -> Unexplained | None:
-        if row.golden is None or not apart:
+        if row.target is None or row.golden is None or not apart:
             return None
-        allowed = self._allowed_of_unknown(row.golden)
+        allowed = self._allowed_of_unknown(row.target, row.golden)
         if apart <= allowed or (self._broken and math.isinf(apart)):
             return None
         what = f"{_short(row)} differs by {_size(apart)} of its size already"
@@ -302,6 +321,12 @@ class _Walk:
     def _module(self, step: Step) -> str:
         name, tree = (step.record, self._trees[0]) if step.record else (step.golden_record, self._trees[1])
         return "" if name is None else name if is_module(name) else tree.get(name) or ""
+
+
+def _function(step: Step) -> str:
+    """``softmax`` of ``Functional.softmax.0.forward``; empty of a module."""
+    parsed = parse(step.record or "")
+    return "" if parsed is None or parsed.is_module else parsed.base.rpartition(".")[2]
 
 
 def _is_input(row: Row) -> bool:

@@ -24,11 +24,12 @@ SAFETY = 8.0
 CONFIDENCE = 4.0
 """Higham and Mary's lambda: rounding exceeds the bound once in 1500 times at most."""
 
+_FLOAT32 = 2.0**-24
 _UNIT_ROUNDOFF = {
     "float64": 2.0**-53,
     "complex128": 2.0**-53,
-    "float32": 2.0**-24,
-    "complex64": 2.0**-24,
+    "float32": _FLOAT32,
+    "complex64": _FLOAT32,
     "float16": 2.0**-11,
     "bfloat16": 2.0**-8,
     "hifloat8": 2.0**-4,
@@ -238,14 +239,24 @@ def condition(api: str, terms: Terms, n: Item, b: Item) -> float:
     return scale / size if size else math.inf
 
 
-def explained(error: float, factor: float, longest: int, roundoff: float) -> float:
+def rounding(longest: int, roundoff: float) -> float:
+    """What rounding adds to the relative error of a call's result.
+
+    Types of 16 bits and fewer are summed in float32, as processors do, and rounded once.
+
+    Args:
+        longest: the longest dimension of an input, which no inner product of the call exceeds by much.
+        roundoff: the unit roundoff of the coarsest type that takes part.
+    """
+    return CONFIDENCE * (roundoff + math.sqrt(longest) * min(roundoff, _FLOAT32))
+
+
+def explained(error: float, factor: float, added: float) -> float:
     """The distance of an output that is explained.
 
     Args:
         error: the distance of the inputs.
         factor: `condition` of the call.
-        longest: the longest dimension of an input, which no inner product of the call exceeds by much.
-        roundoff: the unit roundoff of the coarsest type that takes part.
+        added: `rounding`.
     """
-    rounding = CONFIDENCE * math.sqrt(longest) * roundoff
-    return factor * (SAFETY * error + rounding) if error or rounding else 0.0
+    return factor * (SAFETY * error + added) if error or added else 0.0
