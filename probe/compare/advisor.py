@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe.common.naming import parse
-from probe.compare.dtypes import is_device, plain_name
+from probe.compare.dtypes import has_gradient, is_device, plain_name
 from probe.compare.records import OUTPUT, Item
 from probe.compare.result import ERROR, PASS, WARNING, Mode, Row
 
@@ -124,8 +124,7 @@ class Advisor:
         n, b = row.target, row.golden
         if n is None or b is None:
             return
-        # What a dump does not say is no difference; MindSpore says nothing where the tensor has no gradient.
-        if n.requires_grad != b.requires_grad and (self.compat or None not in (n.requires_grad, b.requires_grad)):
+        if n.requires_grad != b.requires_grad and self._gradients_said(n, b):
             messages.append(REQUIRES_GRAD)
         if not is_output and _is_scalar(n) and _is_scalar(b) and self._scalars_differ(n, b):
             messages.append(SCALAR)
@@ -133,6 +132,13 @@ class Advisor:
             messages.append(DTYPE)
         if n.shape != b.shape:
             messages.append(SHAPE)
+
+    def _gradients_said(self, n: Item, b: Item) -> bool:
+        """Whether both dumps say something of gradients that can be held against the other."""
+        # What a dump does not say is no difference; MindSpore says nothing where the tensor has no gradient, and says
+        # of integers too that they are part of one.
+        said = None not in (n.requires_grad, b.requires_grad)
+        return self.compat or (said and not (self.across_frameworks and not has_gradient(n.dtype or "")))
 
     def _scalars_differ(self, n: Item, b: Item) -> bool:
         if str(n.max) == str(b.max):

@@ -13,25 +13,31 @@ from probe.compare import layer_mapping, statistics_metrics
 from probe.compare.advisor import Advisor
 from probe.compare.checksum_metrics import checksum
 from probe.compare.divergence import unexplained
-from probe.compare.dtypes import may_meet
+from probe.compare.dtypes import has_gradient, may_meet
 from probe.compare.fuzzy import by_kind
 from probe.compare.mapping_files import ApiEntry, api_names, load_api_entries, load_names
 from probe.compare.matching import Call, Pair, by_name, calls
-from probe.compare.name_mapping import NameMapping, entries_in_use, same_paths
+from probe.compare.name_mapping import NameMapping, entries_in_use
+from probe.compare.operations import MINDSPORE
 from probe.compare.options import BUILT_IN, Options
+from probe.compare.proposals import Proposal, propose
 from probe.compare.reading import Dump
 from probe.compare.records import Item
 from probe.compare.result import UNSUPPORTED, ComparisonResult, Divergence, Mode, Row
+from probe.compare.scopes import Side, side_of
 
 if TYPE_CHECKING:
     from probe.compare.post_processing import PostProcessing
 
-# What may be held against what: MindSpore runs against the PyTorch run they were ported from, never the other way.
+_FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
+# What the reference tool holds against what: MindSpore runs against the run they were ported from, never the other way.
 _GOLDEN_OF = {
     "pytorch": ("pytorch",),
     "mindspore": ("mindspore", "pytorch"),
     "mindtorch": ("mindspore", "pytorch"),
 }
+# Below this share of modules that meet by name, layers are aligned by structure.
+_FEW = 0.1
 
 NO_MATCH = "warning: No bench data matched."
 NO_TARGET = "warning: No NPU data matched."
@@ -47,10 +53,11 @@ class Comparison:
     def __init__(self, target: Dump, golden: Dump, options: Options | None = None) -> None:
         self.target, self.golden = target, golden
         self.options = options or Options()
-        _check_frameworks(target, golden)
+        _check_frameworks(target, golden, self.options.compat)
         self.across_frameworks = target.framework != golden.framework
         self.debug = target.level == "debug"
         self.derived: dict[str, str] | None = None
+        self.proposal: Proposal | None = None
         self._post_processing: PostProcessing | None = None
         if self.options.post_processing is not None:
             from probe.compare.post_processing import load_post_processing
@@ -78,13 +85,14 @@ class Comparison:
         result = ComparisonResult(
             self.target.path, self.golden.path, mode, self.debug, rows, stacks, golden_stacks, self.derived
         )
+        result.proposal = self.proposal
         if not self.debug:
             result.divergence = self._divergence(result, [call.record.name for call in golden])
         return result
 
     def _divergence(self, result: ComparisonResult, golden_order: list[str]) -> Divergence | None:
         options = self.options
-        same_names = not (self.across_frameworks or options.fuzzy or options.maps_names)
+        same_names = not (self.across_frameworks or options.fuzzy or options.maps_names or self.proposal)
         trees = self.target.tree, self.golden.tree
         found = unexplained(result.rows, result.mode, self.target.level or "", golden_order, trees, same_names)
         if not found:
@@ -114,10 +122,8 @@ class Comparison:
 
     def _mapping(self, target: list[Call], golden: list[Call]) -> NameMapping:
         options = self.options
-        if self.across_frameworks and not options.maps_names and not options.compat:
-            # Without a word from the user the frameworks' own names meet as far as they are known.
-            modules = same_paths(*(filter(is_module, _bases(side)) for side in (target, golden)))
-            return NameMapping(_renamed_apis(golden), modules=modules, parameters=True)
+        if self._aligns_layers(target, golden):
+            return NameMapping(items=self._aligned(target, golden))
         apis: dict[str, str] | None = None
         entries: dict[str, ApiEntry] = {}
         if options.api_mapping is not None:
@@ -131,7 +137,9 @@ class Comparison:
         if options.cell_mapping is not None:
             cells = {} if options.cell_mapping == BUILT_IN else load_names(options.cell_mapping)
         items = self._items(target, golden)
-        return NameMapping(apis, entries, cells, items=items, parameters=self.across_frameworks and not options.compat)
+        root = "Cell" if self.golden.framework == MINDSPORE and not options.compat else "Module"
+        rename = self.across_frameworks and not options.compat
+        return NameMapping(apis, entries, cells, items=items, parameters=rename, root=root)
 
     def _items(self, target: list[Call], golden: list[Call]) -> dict[str, str] | None:
         options = self.options
@@ -140,10 +148,34 @@ class Comparison:
         if options.layer_mapping is None:
             return None
         rules = {} if options.layer_mapping == BUILT_IN else layer_mapping.load_rules(options.layer_mapping)
-        trees = self.target.tree, self.golden.tree
-        rename = self.across_frameworks and not options.compat
-        self.derived = layer_mapping.map_items(target, golden, trees, rules, rename)
+        if (self.target.tree is None) != (self.golden.tree is None):
+            raise MsprobeException(
+                "a layer mapping (-lm) needs construct.json beside both dumps; one of them has none."
+            )
+        sides = self._scopes(target, golden)
+        self.derived = layer_mapping.map_items(target, golden, sides, rules, options.compat)
         return self.derived
+
+    def _aligns_layers(self, target: list[Call], golden: list[Call]) -> bool:
+        """Whether nothing is said about names that are bound to differ, or do."""
+        if self.options.maps_names or self.options.compat or self.debug:
+            return False
+        return self.across_frameworks or _few_modules_meet(target, golden)
+
+    def _aligned(self, target: list[Call], golden: list[Call]) -> dict[str, str]:
+        sides = self._scopes(target, golden)
+        proposal = propose(*sides)
+        self.proposal = proposal if proposal.rules else None
+        return layer_mapping.map_items(target, golden, sides, proposal.rules)
+
+    def _scopes(self, target: list[Call], golden: list[Call]) -> tuple[Side, Side]:
+        trees = self.target.tree, self.golden.tree
+        if None in trees:
+            trees = None, None
+        return (
+            side_of(target, trees[0], self.target.framework),
+            side_of(golden, trees[1], self.golden.framework),
+        )
 
     def _row(self, pair: Pair, mode: Mode) -> Row:
         n, b = pair.target, pair.golden
@@ -170,8 +202,9 @@ class Comparison:
         of_target = None if n is None else n.requires_grad
         of_golden = None if b is None else b.requires_grad
         if n is not None and b is not None and self.across_frameworks and not self.options.compat:
-            # A MindSpore dump says it only where the tensor has it.
-            return of_target is None or of_golden is None or of_target == of_golden
+            # A MindSpore dump says it only where the tensor has it, and also of integers.
+            said = None not in (of_target, of_golden) and has_gradient(n.dtype or "")
+            return not said or of_target == of_golden
         return of_target == of_golden
 
     def _measure_values(self, row: Row) -> None:
@@ -245,14 +278,22 @@ def _any_checksum(side: Iterable[Call]) -> bool:
     return any(item.md5 is not None for call in side for item in call.items)
 
 
-def _check_frameworks(target: Dump, golden: Dump) -> None:
-    allowed = _GOLDEN_OF.get(target.framework)
-    if allowed is None:
+def _few_modules_meet(target: list[Call], golden: list[Call]) -> bool:
+    """Whether both sides have modules, and hardly any of one has the name and class of one of the other."""
+    mine, theirs = ({call.key for call in side if is_module(call.key)} for side in (target, golden))
+    return bool(mine and theirs) and len(mine & theirs) < _FEW * min(len(mine), len(theirs))
+
+
+def _check_frameworks(target: Dump, golden: Dump, compat: bool) -> None:
+    for dump in (target, golden):
+        if dump.framework not in _FRAMEWORKS:
+            raise MsprobeException(
+                f'{dump.path}: "framework" is {dump.framework!r}; known: {", ".join(map(repr, _FRAMEWORKS))}.'
+            )
+    allowed = _GOLDEN_OF[target.framework]
+    if compat and golden.framework not in allowed:
         raise MsprobeException(
-            f'{target.path}: "framework" is {target.framework!r}; known: {", ".join(map(repr, _GOLDEN_OF))}.'
-        )
-    if golden.framework not in allowed:
-        raise MsprobeException(
-            f"a {target.framework} dump ({target.path}) is compared with one of {' or '.join(allowed)}, "
-            f"not of {golden.framework} ({golden.path}); exchange -tp and -gp if that is what you mean."
+            f"with --compat a {target.framework} dump ({target.path}) is compared with one of "
+            f"{' or '.join(allowed)}, not of {golden.framework} ({golden.path}); leave --compat out, or exchange "
+            "-tp and -gp."
         )

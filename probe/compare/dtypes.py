@@ -18,8 +18,14 @@ def plain_name(dtype: str) -> str:
     """The same text for the same type, whoever wrote it: ``float32`` of ``torch.float32`` and of ``Float32``."""
     if dtype.startswith("<"):
         return dtype
-    name = dtype.rpartition(".")[2].lower()
+    name = dtype.rpartition(".")[2].lower().replace("_", "")
     return _SAME.get(name, name)
+
+
+@cache
+def has_gradient(dtype: str) -> bool:
+    """Whether a tensor of this type may have a gradient."""
+    return plain_name(dtype).startswith(("float", "bfloat", "complex"))
 
 
 @cache

@@ -15,7 +15,8 @@ from probe.common import files, log
 from probe.common.errors import FileCheckException, MsprobeException
 
 # What YAML reads as a text without quotes; N/A is one.
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*[./][A-Za-z0-9_./]*\Z")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./]*\Z")
+_NO_TEXTS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -122,9 +123,10 @@ def write_names(path: str, names: dict[str, str]) -> None:
     """Write names to names, in a form that `load_names` reads."""
     with files.replacing(path) as stream:
         for name, other in names.items():
-            stream.write(f"{_scalar(name)}: {_scalar(other)}\n".encode())
+            stream.write(f"{scalar(name)}: {scalar(other)}\n".encode())
 
 
-def _scalar(text: str) -> str:
+def scalar(text: str) -> str:
+    """`text` as a YAML scalar that is read as the same text."""
     # A JSON text is one of YAML too.
-    return text if _PLAIN.match(text) else json.dumps(text)
+    return text if _PLAIN.match(text) and text.lower() not in _NO_TEXTS else json.dumps(text)

@@ -31,25 +31,22 @@ class NameMapping:
         apis: base of an API to base, such as ``Functional.abs`` to ``Torch.abs``; ``None`` leaves APIs as they are.
         entries: APIs whose items are numbered differently; of these nothing else is matched.
         cells: parts of a module's name and what stands in their place; ``None`` leaves modules as they are.
-        modules: base of a module to base, whole names only; ``None`` leaves modules to `cells`.
         items: full names of items; these come before everything else.
         parameters: let parameters meet that the frameworks name differently.
+        root: first part of the names of modules on the golden side, where `cells` are given.
     """
 
     apis: Optional[dict[str, str]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     entries: dict[str, ApiEntry] = field(default_factory=dict)
     cells: Optional[dict[str, str]] = None  # noqa: UP045
-    modules: Optional[dict[str, str]] = None  # noqa: UP045
     items: Optional[dict[str, str]] = None  # noqa: UP045
     parameters: bool = False
+    root: str = "Module"
 
     def record(self, key: str) -> str:
         """The key of a record on the golden side."""
         if is_module(key):
-            if self.modules is not None:
-                base = _base(key)
-                return self.modules.get(base, base) + key[len(base) :]
-            return key if self.cells is None else map_cell(key, self.cells)
+            return key if self.cells is None else map_cell(key, self.cells, self.root)
         return key if self.apis is None else self._api(key)
 
     def _api(self, key: str) -> str:
@@ -81,21 +78,6 @@ def _positioned(entry: ApiEntry, suffix: str) -> str | None:
     return None if other is None else ".".join(["", state, other, *rest])
 
 
-def _base(key: str) -> str:
-    parsed = parse(key)
-    return key if parsed is None else parsed.base
-
-
-def same_paths(target: Iterable[str], golden: Iterable[str]) -> dict[str, str]:
-    """Bases of modules at the same place of two networks, whatever their classes are called."""
-    there = {_path(base): base for base in golden}
-    return {base: there[_path(base)] for base in target if _path(base) in there}
-
-
-def _path(base: str) -> str:
-    return base.partition(".")[2].rpartition(".")[0]
-
-
 def map_api(base: str, names: dict[str, str]) -> str:
     """The counterpart of an API: what mirrors torch by its name, the rest by the table `names`."""
     for mine, theirs in _MIRRORS:
@@ -104,20 +86,20 @@ def map_api(base: str, names: dict[str, str]) -> str:
     return names.get(base, base)
 
 
-def map_cell(key: str, names: dict[str, str]) -> str:
-    """A module's record name: ``Cell`` becomes ``Module``, and what `names` says of path and class."""
+def map_cell(key: str, names: dict[str, str], golden_root: str = "Module") -> str:
+    """A module's record name with the first part of the golden side, and what `names` says of path and class."""
     root, _, rest = key.partition(".")
     if root not in MODULE_ROOTS:
         return key
     ends = [place for place in (rest.rfind(part) for part in _DIRECTIONS) if place >= 0]
     if not ends:
-        return f"Module.{rest}"
+        return f"{golden_root}.{rest}"
     path, tail = rest[: max(ends)], rest[max(ends) :]
     if path in names:
-        return f"Module.{names[path]}{tail}"
+        return f"{golden_root}.{names[path]}{tail}"
     for part, other in names.items():
         path = path.replace(part, other, 1)
-    return f"Module.{path}{tail}"
+    return f"{golden_root}.{path}{tail}"
 
 
 def entries_in_use(entries: Iterable[ApiEntry], target: set[str], golden: set[str]) -> dict[str, ApiEntry]:

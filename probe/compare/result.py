@@ -5,12 +5,15 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import msgspec
 
 from probe.compare.records import Item
 from probe.compare.sources import Stacks
+
+if TYPE_CHECKING:
+    from probe.compare.proposals import Proposal
 
 PASS, WARNING, ERROR = "pass", "warning", "error"
 
@@ -100,6 +103,10 @@ class ComparisonResult:
     golden_stacks: Stacks | None = None
     data_mapping: dict[str, str] | None = None
     """What a layer mapping came to, item by item."""
+    proposal: Proposal | None = None
+    """The layer mapping that was made because none was given and names differ."""
+    layer_mapping: str = ""
+    """The file it was written to."""
     label: str = ""
     """``rank0`` or ``proc123`` where there is more than one pair."""
     step: str = ""

@@ -13,7 +13,7 @@ from typing import Any
 
 from probe.common import files, log
 from probe.common.errors import MsprobeException
-from probe.compare import table_files
+from probe.compare import proposals, table_files
 from probe.compare.comparing import Comparison
 from probe.compare.first_difference import (
     Entry,
@@ -64,12 +64,18 @@ def compare(
             files.make_folder(folder)
             result.tables = table_files.write(result, os.path.join(folder, stem(result, stamp)), xlsx)
             if result.data_mapping is not None:
-                name = "_".join(part for part in ("data_mapping", result.label, stamp) if part)
-                write_names(os.path.join(folder, f"{name}.yaml"), result.data_mapping)
+                write_names(_mapping_file(folder, "data_mapping", result, stamp), result.data_mapping)
+            if result.proposal is not None:
+                result.layer_mapping = _mapping_file(folder, "layer_mapping", result, stamp)
+                proposals.write(result.layer_mapping, result.proposal, result.target, result.golden)
         done += 1
         yield result
     if not done:
         raise MsprobeException(f"{target} and {golden}: no pair of ranks could be compared.")
+
+
+def _mapping_file(folder: str, name: str, result: ComparisonResult, stamp: str) -> str:
+    return os.path.join(folder, "_".join(part for part in (name, result.label, stamp) if part) + ".yaml")
 
 
 @dataclass(frozen=True)

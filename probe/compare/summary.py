@@ -11,6 +11,8 @@ from probe.compare.tolerance import is_same
 
 SUSPECTS = 5
 """How many records a summary names."""
+NAMED = 3
+"""How many it names of those without match, and of what is called differently."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,32 @@ class Suspect:
     verdict: str
     message: str
     stack: list[str]
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """Records that one side has alone."""
+
+    records: int
+    """Records of which no item has a match."""
+    first: list[str]
+    """The first of them."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A layer mapping that was proposed."""
+
+    met: int
+    """Layers of the target with a counterpart."""
+    renamed: int
+    """Those of them that are called differently."""
+    rules: int
+    names: list[str]
+    """The first of the rules, in words."""
+    target_only: list[str]
+    golden_only: list[str]
+    file: str
 
 
 @dataclass(frozen=True)
@@ -46,6 +74,9 @@ class Summary:
     """Items of the target without a match."""
     golden_only: int
     tables: list[str]
+    target_unmatched: Unmatched
+    golden_unmatched: Unmatched
+    layers: Optional[Layers] = None  # noqa: UP045
 
     @property
     def worst(self) -> str:
@@ -88,6 +119,35 @@ def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
         sum(row.golden is None for row in result.rows),
         sum(row.target is None for row in result.rows),
         result.tables,
+        _unmatched(row for row in result.rows if row.target is not None),
+        _unmatched(result.rows, of_golden=True),
+        _layers(result),
+    )
+
+
+def _unmatched(rows: Iterable[Row], of_golden: bool = False) -> Unmatched:
+    met: dict[str, bool] = {}
+    for row in rows:
+        record = row.record if not of_golden or row.target is None else row.golden_record
+        if record is not None:
+            met[record] = met.get(record, False) or (row.target is not None and row.golden is not None)
+    alone = [record for record, has_met in met.items() if not has_met]
+    return Unmatched(len(alone), alone[:NAMED])
+
+
+def _layers(result: ComparisonResult) -> Layers | None:
+    proposal = result.proposal
+    if proposal is None:
+        return None
+    names = proposal.names
+    return Layers(
+        proposal.layers,
+        proposal.renamed,
+        len(names),
+        names[:NAMED],
+        proposal.target_only,
+        proposal.golden_only,
+        result.layer_mapping,
     )
 
 

@@ -59,8 +59,23 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     if summary.target_only or summary.golden_only:
         text = f"  without match: {summary.target_only} items of the target, {summary.golden_only} of the golden dump"
         found.append((text, WARNING))
+        for side, alone in (("target", summary.target_unmatched), ("golden", summary.golden_unmatched)):
+            if alone.records:
+                found.append((f"    only {side}: {_first(alone.first, alone.records)}", ""))
+    if summary.layers is not None:
+        layers = summary.layers
+        found.append((f"  layers: {layers.met} meet, {layers.renamed} under other names, as proposed", ""))
+        if layers.names:
+            found.append((f"    {_first(layers.names, layers.rules)}", ""))
+        if layers.file:
+            found.append((f"    edit {layers.file} and give it with -lm to have it otherwise", ""))
     found += [(f"  table: {table}", "") for table in summary.tables]
     return found
+
+
+def _first(names: Sequence[str], number: int) -> str:
+    more = number - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def _place(summary: Summary) -> str:
