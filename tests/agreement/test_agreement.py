@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import program
 import pytest
+from interpreters import BACKENDS
 
-BACKENDS = ("torch", "mindspore", "msadapter")
 TOLERANCE = 1e-5
 """Relative, of statistics."""
 
@@ -63,28 +60,6 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
     if path.endswith(("/type", "/dtype")) and isinstance(value, str):
         return {path: value.rpartition(".")[2].lower()}
     return {path: value}
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("agreement")
-    random = np.random.default_rng(7)
-    shapes = {"x": (5, 4), "weight": (3, 4), "bias": (3,), "mixing": (3, 3), "head_weight": (2, 3), "head_bias": (2,)}
-    arrays = {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    np.savez(folder / "arrays.npz", **arrays)
-    for backend in BACKENDS:
-        variable = f"PROBE_PYTHON_{backend.upper()}"
-        python = os.environ.get(variable)
-        assert python and Path(python).is_file(), (
-            f"{variable} is {python!r}; it must be an interpreter with {backend} and this package, such as that of "
-            f"`tox run -e {backend}`."
-        )
-        done = subprocess.run(
-            [python, str(Path(program.__file__)), backend, str(folder)],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOG_v": "3"}, capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-    return folder
 
 
 @pytest.fixture(params=list(program.WAYS))

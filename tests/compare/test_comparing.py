@@ -159,8 +159,8 @@ def test_checksums_on_one_side_only_are_refused(tmp_path: Path) -> None:
     [
         ({"target": {"task": "tensor"}}, '"task" is \'tensor\''),
         ({side: {"task": "structure"} for side in ("target", "golden")}, "what can be compared"),
-        ({"golden": {"framework": "mindspore"}}, "exchange -tp and -gp"),
         ({"target": {"framework": "jax"}}, "known: 'pytorch'"),
+        ({"golden": {"framework": "jax"}}, "known: 'pytorch'"),
         ({"target": {"level": "debug"}}, "saved values"),
     ],
 )
@@ -169,3 +169,34 @@ def test_what_cannot_be_compared_is_said_in_one_line(tmp_path: Path, heads: dict
     with pytest.raises(MsprobeException, match=message) as error:
         compared(tmp_path, data, data, heads=heads)
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize("golden", ["mindspore", "mindtorch"])
+def test_only_with_compat_a_direction_is_refused(tmp_path: Path, golden: str) -> None:
+    data, heads = {LINEAR: call([tensor()], [tensor()])}, {"golden": {"framework": golden}}
+    assert compared(tmp_path, data, data, heads=heads).counts()["pass"] == 2
+    with pytest.raises(MsprobeException, match=r"with --compat a pytorch dump .* exchange -tp and -gp"):
+        compared(tmp_path, data, data, compat=True, heads=heads)
+
+
+def test_integers_that_are_said_to_have_a_gradient_are_no_finding_between_frameworks(tmp_path: Path) -> None:
+    target = {LINEAR: call([{**mindspore(), "dtype": "Int64", "requires_grad": True}], [])}
+    golden = {LINEAR: call([tensor(dtype="torch.int64")], [])}
+    (found,) = compared(tmp_path, target, golden, heads={"target": {"framework": "mindspore"}}).rows
+    assert (found.verdict, found.requires_grad_consistent) == ("pass", True)
+
+
+@pytest.mark.parametrize(
+    ("target", "golden"),
+    [
+        ("Bool", "torch.bool"),
+        ("BFloat16", "torch.bfloat16"),
+        ("Complex64", "torch.complex64"),
+        ("UInt8", "torch.uint8"),
+        ("Float8E4M3FN", "torch.float8_e4m3fn"),
+    ],
+)
+def test_names_of_types_meet(tmp_path: Path, target: str, golden: str) -> None:
+    mine, theirs = {LINEAR: call([{**mindspore(), "dtype": target}], [])}, {LINEAR: call([tensor(dtype=golden)], [])}
+    (found,) = compared(tmp_path, mine, theirs, heads={"target": {"framework": "mindspore"}}).rows
+    assert advisor.DTYPE not in found.messages

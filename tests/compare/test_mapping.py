@@ -132,8 +132,11 @@ def test_what_mirrors_torch_needs_no_table() -> None:
 
 def test_two_frameworks_meet_without_a_file() -> None:
     assert met(compared(CROSS / "target", CROSS / "golden")) == {
+        "Cell.fc1.Dense.forward.0": "Module.linear1.Linear.forward.0",
         "MintFunctional.relu.0.forward": "Functional.relu.0.forward",
         "Cell.norm.LayerNorm.forward.0": "Module.norm.LayerNorm.forward.0",
+        "Primitive.layer_norm.LayerNorm.0.forward": "Functional.layer_norm.0.forward",
+        "Cell.fc2.Dense.forward.0": "Module.linear2.Linear.forward.0",
         "Functional.sin.0.forward": "Torch.sin.0.forward",
         "Functional.tanh.0.forward": "Torch.tanh.0.forward",
         "Tensor.sum.0.forward": "Tensor.sum.0.forward",
@@ -142,7 +145,7 @@ def test_two_frameworks_meet_without_a_file() -> None:
 
 def test_modules_of_two_frameworks_meet_by_their_path(tmp_path: Path) -> None:
     target = ["Cell.a.Dense.forward.0", "Cell.x.a.Dense.forward.0", "Cell.a.Dense.backward.0"]
-    golden = ["Module.a.Linear.forward.0", "Module.a.Linear.backward.0", "Module.y.Linear.forward.0"]
+    golden = ["Module.a.Linear.forward.0", "Module.a.Linear.backward.0", "Module.y.Embedding.forward.0"]
     result = compared(dump(tmp_path / "a", target, "mindspore"), dump(tmp_path / "b", golden))
     assert met(result) == {target[0]: golden[0], target[2]: golden[1]}
 
@@ -182,6 +185,16 @@ def test_every_name_of_the_table_is_well_formed() -> None:
         assert mine.split(".")[0] in ("Functional", "Tensor")
         assert theirs.split(".")[0] in ("Functional", "Tensor", "Torch")
         assert mine != theirs and len(theirs.split(".")) == 2
+
+
+@pytest.mark.parametrize("golden_root", ["Module", "Cell"])
+def test_a_cell_mapping_works_in_either_direction(tmp_path: Path, golden_root: str) -> None:
+    roots = {"Module": "Cell", "Cell": "Module"}
+    frameworks = {"Module": "pytorch", "Cell": "mindspore"}
+    name = f"{roots[golden_root]}.a.Norm.forward.0"
+    target = dump(tmp_path / "a", [name], frameworks[roots[golden_root]])
+    golden = dump(tmp_path / "b", [f"{golden_root}.a.Norm.forward.0"], frameworks[golden_root])
+    assert met(compared(target, golden, cell_mapping=BUILT_IN)) == {name: f"{golden_root}.a.Norm.forward.0"}
 
 
 def test_the_advisor_is_told_of_frameworks() -> None:

@@ -32,8 +32,6 @@ def test_a_recorded_dump_is_the_same_as_itself(path: Path, tmp_path: Path) -> No
     if dump.task == "structure":
         return
     other = read(tmp_path)
-    if dump.framework == "mindtorch":
-        other.framework = "mindspore"
     for options in (Options(), Options(fuzzy=True), Options(layer_mapping=BUILT_IN)):
         result = Comparison(dump, other, options).run(values=False)
         assert set(result.counts().items()) == {("pass", len(result.rows)), ("warning", 0), ("error", 0)}

@@ -57,6 +57,22 @@ def test_what_has_no_match_is_counted_on_both_sides() -> None:
     assert "without match" in "\n".join(text for text, _ in terminal.lines(summary))
 
 
+def test_the_first_records_without_match_are_named_on_both_sides() -> None:
+    case = CASES / "missing_apis_stat"
+    target, golden = read(case / "target"), read(case / "golden")
+    result = Comparison(target, golden).run()
+    summary = summarise(result)
+    there = {row.golden_record for row in result.rows if row.target is not None}
+    for unmatched, dump, met in (
+        (summary.target_unmatched, target, {row.record for row in result.rows if row.golden and row.target}),
+        (summary.golden_unmatched, golden, there),
+    ):
+        names = [record.name for record in dump if record.name not in met and dump.items(record)]
+        assert unmatched.records == len(names) and unmatched.first == names[:3]
+    text = "\n".join(text for text, _ in terminal.lines(summary))
+    assert all(name in text for name in summary.target_unmatched.first)
+
+
 @pytest.mark.parametrize(
     ("case", "level", "status"),
     [

@@ -1,0 +1,215 @@
+"""Recorded runs of one network in MindSpore and in PyTorch, compared without a mapping file.
+
+`pairs/small_network` was recorded with the real tool: a few layers whose names are the same. `pairs/transformer` with
+ours, from the two programs in tests/agreement: layers are called differently, MindSpore has a level more, and the
+weights are the same. Statistics are rounded to seven digits.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from probe.api import cli
+from probe.common.naming import is_module
+from probe.compare.comparing import Comparison
+from probe.compare.layer_mapping import load_rules
+from probe.compare.options import Options
+from probe.compare.reading import read
+from probe.compare.result import ComparisonResult
+
+PAIRS = Path(__file__).parent / "pairs"
+SMALL, TRANSFORMER = PAIRS / "small_network", PAIRS / "transformer"
+
+# How the layers of MindSpore compute inside, which PyTorch does in one function: a product and a sum for a layer with
+# a bias, casts and questions of shape.
+INSIDE_OF_LAYERS = {
+    "Primitive.conv2d.Conv2D.0.forward",
+    "Primitive.bias_add.BiasAdd.0.forward",
+    "Tensor.to.0.forward",
+    "Tensor.to.1.forward",
+    "Primitive.shape_op.Shape.0.forward",
+    "Primitive.matmul.MatMul.0.forward",
+    "Primitive.bias_add.BiasAdd.1.forward",
+    "Primitive.bias_add.BiasAdd.1.backward",
+    "Primitive.matmul.MatMul.0.backward",
+    "Tensor.to.1.backward",
+    "Tensor.to.0.backward",
+    "Primitive.bias_add.BiasAdd.0.backward",
+    "Primitive.conv2d.Conv2D.0.backward",
+}
+# What they do in one function.
+FUNCTIONS_OF_LAYERS = {
+    f"Functional.{name}.{way}" for name in ("conv2d.0", "linear.1") for way in ("forward", "backward")
+}
+
+
+def compared(target: Path, golden: Path, **options: Any) -> ComparisonResult:
+    return Comparison(read(target), read(golden), Options(**options)).run()
+
+
+def met(result: ComparisonResult) -> dict[str, str]:
+    """Records of the target and of the golden side that have items in common."""
+    return {row.record: row.golden_record for row in result.rows if row.target and row.golden_record}
+
+
+def residue(target: Path, golden: Path) -> tuple[set[str], set[str]]:
+    """Records of either side without a counterpart."""
+    pairs = met(compared(target, golden))
+    assert len(set(pairs.values())) == len(pairs)
+    return (
+        {record.name for record in read(target)} - pairs.keys(),
+        {record.name for record in read(golden)} - set(pairs.values()),
+    )
+
+
+def test_every_module_has_its_counterpart() -> None:
+    target, golden = SMALL / "mindspore_L0", SMALL / "torch_L0"
+    assert residue(target, golden) == (set(), set())
+    assert residue(golden, target) == (set(), set())
+    pairs = met(compared(target, golden))
+    assert pairs["Cell.head.Dense.parameters_grad.0"] == "Module.head.Linear.parameters_grad.0"
+    result = compared(target, golden)
+    assert all(row.target and row.golden for row in result.rows) and result.proposal is None
+
+
+@pytest.mark.parametrize("level", ["L1", "mix"])
+def test_every_function_has_its_counterpart_apart_from_the_insides_of_layers(level: str) -> None:
+    target, golden = SMALL / f"mindspore_{level}", SMALL / f"torch_{level}"
+    assert residue(target, golden) == (INSIDE_OF_LAYERS, FUNCTIONS_OF_LAYERS)
+    assert residue(golden, target) == (FUNCTIONS_OF_LAYERS, INSIDE_OF_LAYERS)
+    pairs = met(compared(target, golden))
+    # The second product of MindSpore is that of the program, the first one that of a layer.
+    assert pairs["Functional.matmul.0.forward"] == "Torch.matmul.0.forward"
+    assert pairs["Primitive.dense.Dense.0.backward"] == "Functional.linear.0.backward"
+
+
+def test_tensors_meet_where_functions_number_their_arguments_differently() -> None:
+    result = compared(SMALL / "mindspore_mix", SMALL / "torch_mix")
+    names = {row.target.name: row.golden.name for row in result.rows if row.target and row.golden}
+    call, other = "Primitive.layer_norm.LayerNorm.0.forward", "Functional.layer_norm.0.forward"
+    # Between them PyTorch has the shape that is normalised.
+    assert [names[f"{call}.input.{n}"] for n in range(3)] == [f"{other}.input.{n}" for n in (0, 2, 3)]
+    # The gradients of a primitive come in another order: of scale and shift, which are of one shape, and of the input.
+    call, other = "Primitive.layer_norm.LayerNorm.0.backward", "Functional.layer_norm.0.backward"
+    assert {name: names.get(f"{call}.{name}") for name in ("output.0", "output.1", "output.2")} == {
+        "output.0": None,
+        "output.1": None,
+        "output.2": f"{other}.output.0",
+    }
+
+
+def test_a_transformer_of_other_names_is_aligned() -> None:
+    target, golden = TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix"
+    mine, theirs = residue(target, golden)
+    # Every layer of PyTorch; of its functions those that MindSpore's layers do not compute in one.
+    assert {name.partition(".")[0] + "." + name.split(".")[1] for name in theirs} == {
+        "Functional.linear",
+        "Functional.embedding",
+    }
+    # Levels and a layer that only the program in MindSpore has; PyTorch's calls a function in the place of this.
+    assert {name for name in mine if is_module(name)} == {
+        f"Cell.network.{layer}.{way}.0"
+        for layer in (
+            "Classifier",
+            "encoder.Encoder",
+            "encoder.blocks.0.ffn.activation.GELU",
+            "encoder.blocks.1.ffn.activation.GELU",
+        )
+        for way in ("forward", "backward")
+    }
+    # view() is not recorded in PyTorch, so that three of four reshapes of each attention are alone.
+    rest = {name for name in mine if not is_module(name) and not name.startswith("Primitive.")}
+    kinds = {name.rpartition(".")[0].rpartition(".")[0] for name in rest}
+    assert kinds == {"Tensor.to", "Functional.shape", "Functional.reshape"}
+    assert len({name for name in rest if name.startswith("Functional.reshape") and name.endswith("forward")}) == 6
+    pairs = met(compared(target, golden))
+    assert pairs["Functional.gelu.1.backward"] == "Functional.gelu.1.backward"
+    assert pairs["Cell.network.encoder.blocks.1.attention.dense3.Dense.parameters_grad.0"] == (
+        "Module.layers.1.self_attn.v_proj.Linear.parameters_grad.0"
+    )
+
+
+def test_equal_weights_give_equal_numbers_in_both_frameworks() -> None:
+    result = compared(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix")
+    pairs = [(row.target, row.golden) for row in result.rows if row.target and row.golden and row.target.is_tensor]
+    assert len(pairs) > 300
+    for mine, theirs in pairs:
+        # PyTorch computes this loss in two steps, and the dump shows the gradient of the last of them.
+        if mine.name != "Functional.cross_entropy.0.backward.output.0":
+            for statistic in ("max", "min", "mean", "norm"):
+                expected = pytest.approx(getattr(theirs, statistic), rel=1e-4, abs=1e-5)
+                assert getattr(mine, statistic) == expected, (mine.name, statistic)
+
+
+def run(target: Path, golden: Path, out: Path, *more: str) -> list[dict[str, str]]:
+    assert cli.main(["compare", "-tp", str(target), "-gp", str(golden), "-o", str(out), *more]) == 0
+    (table,) = out.glob("compare_result_*.csv")
+    with table.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+@pytest.mark.parametrize("sides", [("mindspore_mix", "torch_mix"), ("torch_mix", "mindspore_mix")])
+def test_the_proposal_given_again_matches_the_same(tmp_path: Path, sides: tuple[str, str]) -> None:
+    target, golden = (TRANSFORMER / side for side in sides)
+    proposed = run(target, golden, tmp_path / "first")
+    (file,) = (tmp_path / "first").glob("layer_mapping_*.yaml")
+    assert run(target, golden, tmp_path / "second", "-lm", str(file)) == proposed
+    assert not list((tmp_path / "second").glob("layer_mapping_*"))
+    # An edited one is followed.
+    rules = yaml.safe_load(file.read_text())
+    rules["FeedForward" if sides[0] == "mindspore_mix" else "Mlp"] = {}
+    edited = tmp_path / "edited.yaml"
+    edited.write_text(yaml.safe_dump(rules))
+    rows = run(target, golden, tmp_path / "third", "-lm", str(edited))
+    alone = {row["NPU Name"] for row in rows if row["Bench Name"] == "N/A"}
+    assert any(".ffn.mapping.Dense." in name or ".mlp.fc1.Linear." in name for name in alone)
+
+
+def test_the_proposal_is_written_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix", tmp_path)
+    (file,) = tmp_path.glob("layer_mapping_*.yaml")
+    assert load_rules(str(file)) == {
+        "TopLayer": {
+            ("network", "embedding"): ("embed_tokens",),
+            ("network", "encoder", "blocks"): ("layers",),
+            ("network", "final_layernorm"): ("norm",),
+            ("network", "head"): ("classifier",),
+        },
+        "TransformerBlock": {
+            ("attention",): ("self_attn",),
+            ("ffn",): ("mlp",),
+            ("layernorm1",): ("norm1",),
+            ("layernorm2",): ("norm2",),
+        },
+        "SelfAttention": {
+            ("dense1",): ("q_proj",),
+            ("dense2",): ("k_proj",),
+            ("dense3",): ("v_proj",),
+            ("projection",): ("o_proj",),
+        },
+        "FeedForward": {("mapping",): ("fc1",), ("projection",): ("fc2",)},
+    }
+    assert "#   network.encoder.blocks.0.ffn.activation (GELU)\n" in file.read_text()
+    said = capsys.readouterr().out
+    assert "layers: 25 meet, 25 under other names, as proposed" in said
+    assert "network.embedding -> embed_tokens in TopLayer" in said and str(file) in said
+
+
+@pytest.mark.parametrize("more", [("--compat",), ("-cm",), ("-am",), ("-lm",), ("-fm",)])
+def test_nothing_is_proposed_where_the_user_says_what_corresponds(tmp_path: Path, more: tuple[str, ...]) -> None:
+    run(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix", tmp_path, *more)
+    assert not list(tmp_path.glob("layer_mapping_*"))
+
+
+def test_without_call_trees_functions_meet_by_their_order(tmp_path: Path) -> None:
+    sides = []
+    for side in ("mindspore_L1", "torch_L1"):
+        (tmp_path / side).mkdir()
+        sides.append(Path(shutil.copy(SMALL / side / "dump.json", tmp_path / side)).parent)
+    assert met(compared(*sides)) == met(compared(SMALL / "mindspore_L1", SMALL / "torch_L1"))
