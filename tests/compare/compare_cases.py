@@ -76,7 +76,9 @@ def execute(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str)
     for pattern, expected in run.outputs:
         (made,) = folder.glob(pattern.replace("{timestamp}", "[0-9]*"))
         found.append((made, CASES / run.case / expected))
-    assert len(list(folder.iterdir())) == len(found)
+    # What we propose for two frameworks no other tool writes.
+    written = [path for path in folder.iterdir() if "--compat" in more or not path.name.startswith("layer_mapping_")]
+    assert len(written) == len(found)
     return found
 
 
