@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe.common.naming import parse
-from probe.compare.dtypes import has_gradient, is_device, plain_name
-from probe.compare.records import OUTPUT, Item
+from probe.compare.dtypes import is_device, plain_name
+from probe.compare.records import OUTPUT, PARAMETERS, Item
 from probe.compare.result import ERROR, PASS, WARNING, Mode, Row
 
 NONFINITE = "error: There is nan/inf/-inf in the maximum or minimum value of NPU."
@@ -135,10 +135,13 @@ class Advisor:
 
     def _gradients_said(self, n: Item, b: Item) -> bool:
         """Whether both dumps say something of gradients that can be held against the other."""
-        # What a dump does not say is no difference; MindSpore says nothing where the tensor has no gradient, and says
-        # of integers too that they are part of one.
-        said = None not in (n.requires_grad, b.requires_grad)
-        return self.compat or (said and not (self.across_frameworks and not has_gradient(n.dtype or "")))
+        if self.compat:
+            return True
+        # Of what is no parameter MindSpore says whether it is part of a recorded gradient: integers are, and inputs
+        # of a network of which nobody asked for a gradient.
+        if self.across_frameworks and n.state != PARAMETERS:
+            return False
+        return None not in (n.requires_grad, b.requires_grad)
 
     def _scalars_differ(self, n: Item, b: Item) -> bool:
         if str(n.max) == str(b.max):

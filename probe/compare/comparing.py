@@ -13,7 +13,7 @@ from probe.compare import layer_mapping, statistics_metrics
 from probe.compare.advisor import Advisor
 from probe.compare.checksum_metrics import checksum
 from probe.compare.divergence import unexplained
-from probe.compare.dtypes import has_gradient, may_meet
+from probe.compare.dtypes import may_meet
 from probe.compare.fuzzy import by_kind
 from probe.compare.mapping_files import ApiEntry, api_names, load_api_entries, load_names
 from probe.compare.matching import Call, Pair, by_name, calls
@@ -22,7 +22,7 @@ from probe.compare.operations import MINDSPORE
 from probe.compare.options import BUILT_IN, Options
 from probe.compare.proposals import Proposal, propose
 from probe.compare.reading import Dump
-from probe.compare.records import Item
+from probe.compare.records import PARAMETERS, Item
 from probe.compare.result import UNSUPPORTED, ComparisonResult, Divergence, Mode, Row
 from probe.compare.scopes import Side, side_of
 
@@ -202,9 +202,8 @@ class Comparison:
         of_target = None if n is None else n.requires_grad
         of_golden = None if b is None else b.requires_grad
         if n is not None and b is not None and self.across_frameworks and not self.options.compat:
-            # A MindSpore dump says it only where the tensor has it, and also of integers.
-            said = None not in (of_target, of_golden) and has_gradient(n.dtype or "")
-            return not said or of_target == of_golden
+            # MindSpore says the same thing of parameters only; Advisor has the reason.
+            return n.state != PARAMETERS or None in (of_target, of_golden) or of_target == of_golden
         return of_target == of_golden
 
     def _measure_values(self, row: Row) -> None:

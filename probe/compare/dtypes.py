@@ -23,12 +23,6 @@ def plain_name(dtype: str) -> str:
 
 
 @cache
-def has_gradient(dtype: str) -> bool:
-    """Whether a tensor of this type may have a gradient."""
-    return plain_name(dtype).startswith(("float", "bfloat", "complex"))
-
-
-@cache
 def may_meet(target: str | None, golden: str | None, across_frameworks: bool) -> bool:
     """Whether the reference tool compares values of these types at all."""
     if target == golden:

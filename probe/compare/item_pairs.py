@@ -35,7 +35,11 @@ def meet(target: Call, golden: Call, meanings: tuple[Operation, Operation] | Non
             pairs = _parameters(mine, theirs)
         else:
             gradients = state == OUTPUT and meanings is not None and target.record.name.endswith(BACKWARD)
-            pairs = (_by_shape if gradients else _in_order)(_tensors(mine), _tensors(theirs))
+            tensors = _tensors(mine), _tensors(theirs)
+            if meanings is not None and state == INPUT and any(meaning.order for meaning in meanings):
+                pairs = _reordered(*tensors, meanings)
+            else:
+                pairs = (_by_shape if gradients else _in_order)(*tensors)
             if meanings is None or meanings[0].name == meanings[1].name:
                 _add_same(pairs, mine, theirs)
         found.update((mine[suffix].name, theirs[other].name) for suffix, other in pairs.items())
@@ -58,6 +62,13 @@ def _in_order(mine: Named, theirs: Named) -> dict[str, str]:
     if mine.keys() != theirs.keys() and len(mine) == len(theirs):
         return dict(zip(mine, theirs))
     return {suffix: suffix for suffix in mine if suffix in theirs}
+
+
+def _reordered(mine: Named, theirs: Named, meanings: tuple[Operation, Operation]) -> dict[str, str]:
+    sides = []
+    for items, meaning in zip((list(mine), list(theirs)), meanings):
+        sides.append([items[place] for place in meaning.order] if len(meaning.order) == len(items) else items)
+    return dict(zip(*sides)) if len(mine) == len(theirs) else {}
 
 
 def _by_shape(mine: Named, theirs: Named) -> dict[str, str]:

@@ -25,6 +25,8 @@ class Operation(NamedTuple):
     akin: str
     """Shared with operations that give the same values whenever the shapes agree."""
     primitive: bool
+    order: tuple[int, ...] = ()
+    """Which of its tensors stands in each place of PyTorch's function, where the order is another."""
 
 
 @cache
@@ -35,8 +37,10 @@ def operation(base: str, framework: str) -> Operation:
     family = _MIRRORS.get(family, family)
     if family == _PRIMITIVE:
         # The attribute that holds a primitive says nothing of what it does.
-        known = words["primitives"].get(name.rpartition(".")[2])
-        return Operation(base, base, True) if known is None else _named(words, known, True)
+        kind = name.rpartition(".")[2]
+        known = words["primitives"].get(kind)
+        order = tuple(words["order"].get(kind, ()))
+        return Operation(base, base, True) if known is None else _named(words, known, True)._replace(order=order)
     if family not in _ARITHMETIC:
         return Operation(f"{family}.{name}", f"{family}.{name}", False)
     if framework == MINDSPORE:
@@ -48,7 +52,7 @@ def operation(base: str, framework: str) -> Operation:
     return _named(words, name, False)
 
 
-def _named(words: dict[str, dict[str, str]], name: str, primitive: bool) -> Operation:
+def _named(words: Any, name: str, primitive: bool) -> Operation:
     name = words["aliases"].get(name, name)
     plain = name[:-1] if name.endswith("_") and not name.startswith("_") else name
     return Operation(name, words["akin"].get(plain, plain), primitive)

@@ -179,11 +179,14 @@ def test_only_with_compat_a_direction_is_refused(tmp_path: Path, golden: str) ->
         compared(tmp_path, data, data, compat=True, heads=heads)
 
 
-def test_integers_that_are_said_to_have_a_gradient_are_no_finding_between_frameworks(tmp_path: Path) -> None:
-    target = {LINEAR: call([{**mindspore(), "dtype": "Int64", "requires_grad": True}], [])}
-    golden = {LINEAR: call([tensor(dtype="torch.int64")], [])}
-    (found,) = compared(tmp_path, target, golden, heads={"target": {"framework": "mindspore"}}).rows
-    assert (found.verdict, found.requires_grad_consistent) == ("pass", True)
+def test_between_frameworks_gradients_are_held_against_each_other_for_parameters_only(tmp_path: Path) -> None:
+    sides = [{**mindspore(), "requires_grad": True}, tensor()]
+    target, golden = ({LINEAR: {**call([side], []), "parameters": {"weight": side}}} for side in sides)
+    found = compared(tmp_path, target, golden, heads={"target": {"framework": "mindspore"}}).rows
+    assert [(row.messages, row.requires_grad_consistent) for row in found] == [
+        ((), True),
+        ((advisor.REQUIRES_GRAD,), False),
+    ]
 
 
 @pytest.mark.parametrize(
