@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.naming import is_module
@@ -27,6 +27,9 @@ from probe.compare.result import UNSUPPORTED, ComparisonResult, Divergence, Mode
 from probe.compare.scopes import Side, side_of
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from probe.compare.algorithms import Algorithm
     from probe.compare.post_processing import PostProcessing
 
 _FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
@@ -63,6 +66,7 @@ class Comparison:
             from probe.compare.post_processing import load_post_processing
 
             self._post_processing = load_post_processing(self.options.post_processing)
+        self._algorithms: list[Algorithm] = []
         if self.debug != (golden.level == "debug"):
             raise MsprobeException(
                 f"{target.path} has level {target.level!r} and {golden.path} level {golden.level!r}: "
@@ -76,6 +80,11 @@ class Comparison:
         as_mapped = renumber and not (self.options.compat and self.options.maps_names)
         target, golden = calls(self.target, as_mapped), calls(self.golden, renumber)
         mode = self._mode(target, golden, values)
+        if mode is Mode.TENSOR:
+            # With numpy, which statistics do without.
+            from probe.compare import algorithms
+
+            self._algorithms = algorithms.load(self.options.algorithms)
         rows = [self._row(pair, mode) for pair in self._pairs(target, golden)]
         # What only the golden side has stands at the end and belongs to no record of the target.
         advisor = Advisor(mode, self.across_frameworks, self.options.compat)
@@ -86,6 +95,7 @@ class Comparison:
             self.target.path, self.golden.path, mode, self.debug, rows, stacks, golden_stacks, self.derived
         )
         result.proposal = self.proposal
+        result.algorithms = tuple(algorithm.column for algorithm in self._algorithms)
         if not self.debug:
             result.divergence = self._divergence(result, [call.record.name for call in golden])
         return result
@@ -188,6 +198,9 @@ class Comparison:
             row.metrics = statistics_metrics.compare_items(n, b)
         else:
             self._measure_values(row)
+        if self._algorithms and len(row.metrics) == len(UNSUPPORTED):
+            # What keeps the built-in metrics from being taken keeps these too.
+            row.metrics += row.metrics[:1] * len(self._algorithms)
         if n is None or b is None or n.requires_grad != b.requires_grad:
             row.requires_grad_consistent = self._requires_grad_consistent(n, b)
         if n is None:
@@ -208,7 +221,7 @@ class Comparison:
 
     def _measure_values(self, row: Row) -> None:
         # numpy takes longer to import than most statistics take to compare.
-        from probe.compare.value_metrics import compare_values
+        from probe.compare.value_metrics import NOT_MEASURED, as_measured, compare_values
 
         assert row.target is not None and row.golden is not None
         row.metrics = UNSUPPORTED
@@ -236,6 +249,16 @@ class Comparison:
         row.metrics = measured.metrics
         if measured.note:
             row.notes += (measured.note,)
+        if self._algorithms and measured.metrics not in NOT_MEASURED:
+            self._measure_further(row, *as_measured(target, golden))
+
+    def _measure_further(self, row: Row, target: NDArray[Any], golden: NDArray[Any]) -> None:
+        assert row.target is not None
+        for algorithm in self._algorithms:
+            cell, note = algorithm.measure(target, golden, row.target.name)
+            row.metrics += (cell,)
+            if note:
+                row.notes += (note,)
 
     def _sides(self, row: Row) -> tuple[tuple[Dump, Item], tuple[Dump, Item]]:
         assert row.target is not None and row.golden is not None

@@ -75,7 +75,7 @@ def merge(folder: str, output: str, choice: Choice) -> str:
     metrics: tuple[str, ...] = ()
     for rank, path in ranks.items():
         columns, rows = _read(path)
-        found = next((names for first, names in _MODES.items() if first in columns), None)
+        found = next((_metrics(columns, names) for first, names in _MODES.items() if first in columns), None)
         if found is None:
             raise MsprobeException(f"{path}: a table of checksums has no metrics to merge.")
         metrics = choice.metrics or (*found, "Requires_grad Consistent")
@@ -89,6 +89,11 @@ def merge(folder: str, output: str, choice: Choice) -> str:
     path = os.path.join(output, f"multi_ranks_compare_merge_{time.strftime('%Y%m%d%H%M%S')}.xlsx")
     _write(path, metrics, cells)
     return path
+
+
+def _metrics(columns: list[str], built_in: tuple[str, ...]) -> list[str]:
+    """The metrics of a table, the user's own included, which stand between the built-in ones and the statistics."""
+    return columns[columns.index(built_in[0]) : columns.index(tables.STATISTICS[0])]
 
 
 def _find(folder: str) -> dict[int, str]:

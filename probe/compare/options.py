@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
 from probe.common.errors import MsprobeException
 
@@ -21,6 +22,7 @@ class Options:
         data_mapping: a file that names items.
         layer_mapping: a file that names layers, or `BUILT_IN`; it becomes a data mapping.
         post_processing: a file that says what is done to tensors before they are compared.
+        algorithms: Python files with metrics of the user's own; they are executed.
 
     Raises:
         MsprobeException: two of them exclude each other.
@@ -33,12 +35,19 @@ class Options:
     data_mapping: str | None = None
     layer_mapping: str | None = None
     post_processing: str | None = None
+    algorithms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.fuzzy and self.maps_items:
             raise MsprobeException("fuzzy matching and a mapping of items exclude each other: -fm and -dm or -lm.")
         if self.data_mapping is not None and self.layer_mapping is not None:
             raise MsprobeException("a layer mapping becomes a data mapping; give one of -dm and -lm.")
+
+    def absolute(self) -> Options:
+        """The same for a process that runs in another folder."""
+        names = ("api_mapping", "cell_mapping", "data_mapping", "layer_mapping", "post_processing")
+        paths = {name: os.path.abspath(path) for name in names if (path := getattr(self, name))}
+        return replace(self, algorithms=tuple(map(os.path.abspath, self.algorithms)), **paths)
 
     @property
     def maps_names(self) -> bool:

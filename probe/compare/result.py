@@ -113,6 +113,8 @@ class ComparisonResult:
     """``step0`` where there are several."""
     divergence: Divergence | None = None
     """The first call that its inputs do not explain."""
+    algorithms: tuple[str, ...] = ()
+    """Columns of the user's own metrics, behind the built-in ones of real data."""
     tables: list[str] = field(default_factory=list)
     """The files that were written."""
 

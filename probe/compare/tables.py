@@ -50,6 +50,8 @@ _NUMBER = re.compile(r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?\s*$|^\s*-?(in
 def columns(result: ComparisonResult) -> list[str]:
     """The names of the columns."""
     names = [*HEAD, *_MIDDLE[result.mode], *TAIL]
+    if result.algorithms:
+        names[len(HEAD) + len(VALUES) : len(HEAD) + len(VALUES)] = result.algorithms
     if result.stacks is not None:
         names.append(STACK)
     if result.mode is Mode.TENSOR:

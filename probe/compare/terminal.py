@@ -94,7 +94,7 @@ def print_metrics(result: ComparisonResult) -> None:
         return
     for row in result.rows:
         if row.target is not None and row.golden is not None:
-            metrics = ", ".join(f"{name} {value}" for name, value in zip(VALUES, row.metrics))
+            metrics = ", ".join(f"{name} {value}" for name, value in zip((*VALUES, *result.algorithms), row.metrics))
             log.info(f"{row.target.name} and {row.golden.name}: {metrics}")
 
 

@@ -19,6 +19,8 @@ Array = NDArray[Any]
 
 SHAPE_UNMATCHED = ("shape unmatched",) * 6
 NOT_AVAILABLE = ("N/A",) * 6
+NOT_MEASURED = (UNSUPPORTED, SHAPE_UNMATCHED, NOT_AVAILABLE)
+"""The metrics of two tensors that cannot be compared."""
 _TINY = float(np.finfo(np.float64).eps)
 
 
@@ -62,6 +64,23 @@ def compare_values(target: Array, golden: Array, compat: bool = False) -> Measur
             float(np.count_nonzero(relative < 0.005) / size),
         )
     )
+
+
+def as_measured(target: Array, golden: Array) -> tuple[Array, Array]:
+    """The two as the metrics see them, where they can be compared at all.
+
+    Dimensions of size 1 are gone, both have the wider of their floating types and at least float32, and what is NaN
+    or infinite in both is 0. Complex numbers are pairs in a last dimension of size 2.
+    """
+    n, b = np.squeeze(target), np.squeeze(golden)
+    shape = n.shape
+    n, b = _floating(n, b)
+    special = ~np.isfinite(n) | ~np.isfinite(b)
+    if shape and special.any():
+        n, b = np.where(special, 0, n), np.where(special, 0, b)
+    if n.size != math.prod(shape):
+        shape = (*shape, 2)
+    return n.reshape(shape), b.reshape(shape)
 
 
 def _same_places(n: Array, b: Array, compat: bool) -> bool:
