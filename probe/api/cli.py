@@ -13,8 +13,8 @@ from probe.api.commands.merge_result import MergeResult
 from probe.api.commands.recover import Recover
 from probe.common.errors import MsprobeException
 
-SAME, DIFFERS, FAILED = 0, 1, 2
-"""Exit statuses: done or the same; the runs differ; wrong usage or input."""
+SAME, DIFFERS, FAILED, INTERRUPTED = 0, 1, 2, 130
+"""Exit statuses: done or the same; the runs differ; wrong usage or input; Ctrl-C, as shells count it."""
 
 
 class Command(Protocol):
@@ -57,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MsprobeException, OSError) as error:
         print(f"msprobe {args.command}: {error}", file=sys.stderr)
         return FAILED
+    except KeyboardInterrupt:
+        print(f"msprobe {args.command}: interrupted.", file=sys.stderr)
+        return INTERRUPTED
     return status
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -12,6 +13,7 @@ from probe.common.errors import FileCheckException
 FOLDER_MODE = 0o750
 FILE_MODE = 0o640
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_UNFINISHED = ".tmp"
 
 
 def make_folder(path: str) -> None:
@@ -55,7 +57,7 @@ def open_for_writing(path: str, append: bool = False) -> BinaryIO:
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[BinaryIO]:
     """A stream whose content appears under `path` at once and whole, or not at all."""
-    aside = f"{path}.{os.getpid()}.tmp"
+    aside = f"{path}.{os.getpid()}{_UNFINISHED}"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(aside)
     try:
@@ -66,3 +68,10 @@ def replacing(path: str) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(aside)
         raise
+
+
+def remove_unfinished(folder: str, pid: int) -> None:
+    """Remove what the process `pid`, which is dead, was writing to `folder` with `replacing`."""
+    for path in glob.glob(os.path.join(glob.escape(folder), f"*.{pid}{_UNFINISHED}")):
+        with contextlib.suppress(OSError):
+            os.unlink(path)

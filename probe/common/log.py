@@ -10,12 +10,27 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NamedTuple, Optional
 
 DEBUG, INFO, WARNING, ERROR, SILENT = range(5)
 _LABELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 _rank: int | None = None
 _given: set[str] = set()
+
+
+class Line(NamedTuple):
+    """A line that is not shown yet."""
+
+    level: int
+    text: str
+    once: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+
+
+_collected: ContextVar[tuple[list[Line], set[str]] | None] = ContextVar("_collected", default=None)
 
 
 def set_rank(rank: int | None) -> None:
@@ -30,8 +45,34 @@ def threshold() -> int:
     return int(text) if text in ("0", "1", "2", "3", "4") else INFO
 
 
-def _write(level: int, text: str) -> None:
+@contextmanager
+def collected() -> Iterator[list[Line]]:
+    """Keep the lines of this thread in a list instead of showing them; `show` shows them later, or elsewhere."""
+    lines: list[Line] = []
+    token = _collected.set((lines, set()))
+    try:
+        yield lines
+    finally:
+        _collected.reset(token)
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Show `lines`, which may come from another process, as if they were said now."""
+    for line in lines:
+        _write(*line)
+
+
+def _write(level: int, text: str, once: str | None = None) -> None:
     if level < threshold():
+        return
+    collecting = _collected.get()
+    if once is not None:
+        given = _given if collecting is None else collecting[1]
+        if once in given:
+            return
+        given.add(once)
+    if collecting is not None:
+        collecting[0].append(Line(level, text, once))
         return
     rank = "" if _rank is None else f" [rank {_rank}]"
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -54,11 +95,7 @@ def info(text: str) -> None:
 
 def warning(text: str, once: str | None = None) -> None:
     """Show `text`; with `once`, a short slug, only the first time for this slug."""
-    if once is not None:
-        if once in _given:
-            return
-        _given.add(once)
-    _write(WARNING, text)
+    _write(WARNING, text, once)
 
 
 def error(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -52,6 +52,16 @@ def of_rank(number: int, result: ComparisonResult) -> Rank:
             differs = any(_differs(row, result.mode) for row in found)
             entries.append(Entry(record, found, differs, is_communication(record)))
     return Rank(number, result, entries)
+
+
+def essentials(rank: Rank) -> Rank:
+    """`rank` with the rows that the search and its report can come to, which are few; it crosses processes cheaply."""
+    wanted = {id(entry) for segment in _segments(rank) if (entry := _first(segment)) is not None}
+    wanted |= {id(entry) for entry in rank.entries if entry.communicates}
+    entries = [entry if id(entry) in wanted else replace(entry, rows=[]) for entry in rank.entries]
+    stacks = rank.result.stacks or {}
+    kept = {entry.record: stacks[entry.record] for entry in entries if entry.rows and entry.record in stacks}
+    return Rank(rank.number, replace(rank.result, rows=[], stacks=kept, golden_stacks=None), entries)
 
 
 def _differs(row: Row, mode: Mode) -> bool:

@@ -1,4 +1,8 @@
-"""Which files of two paths are compared with each other: two files, two ranks of a step, or steps of two runs."""
+"""Which files of two paths are compared with each other: two files, two ranks of a step, or steps of two runs.
+
+A run of MindSpore that is partly a graph has steps in two folders, ``graph`` and ``pynative``; each is compared with
+its own.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from probe.compare.reading import DATA_FILES
 _RANK = re.compile(r"rank(\d*)\Z")
 _PROCESS = re.compile(r"proc(\d+)\Z")
 _STEP = re.compile(r"step(\d+)\Z")
+_KINDS = ("graph", "pynative")
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,10 @@ class Place:
     label: str = ""
     """``rank0`` or ``proc123``; empty for two files."""
     step: str = ""
-    """``step0``; empty when the paths are those of one step."""
+    """``step0``, or ``graph/step0``; empty when the paths are those of one step."""
+
+    def __str__(self) -> str:
+        return f"{self.step} {self.label}".strip() or f"{self.target} and {self.golden}"
 
 
 def locate(target: str, golden: str) -> list[Place]:
@@ -42,7 +50,7 @@ def locate(target: str, golden: str) -> list[Place]:
         return [_files(target, golden)]
     if _holds_data(target) and _holds_data(golden):
         return [Place(target, golden)]
-    steps = _steps(target, golden)
+    steps = _steps_of_kinds(target, golden) or _steps(target, golden)
     if steps:
         return [place for step in steps for place in _ranks(f"{target}/{step}", f"{golden}/{step}", step)]
     return _ranks(target, golden, "")
@@ -74,14 +82,31 @@ def _numbered(folder: str, pattern: re.Pattern[str]) -> list[str]:
     return [name for _, name in sorted(found)]
 
 
-def _steps(target: str, golden: str) -> list[str]:
-    of_target, of_golden = _numbered(target, _STEP), _numbered(golden, _STEP)
-    if not of_target and not of_golden:
+def _steps_of_kinds(target: str, golden: str) -> list[str]:
+    """``graph/step0`` and so on, where both runs have folders of these kinds."""
+    of_target, of_golden = ([kind for kind in _KINDS if os.path.isdir(f"{side}/{kind}")] for side in (target, golden))
+    if not of_target or not of_golden:
         return []
-    common = [step for step in of_target if step in of_golden]
-    if not common:
+    kinds = [kind for kind in of_target if kind in of_golden]
+    found = [f"{kind}/{step}" for kind in kinds for step in _common_steps(f"{target}/{kind}", f"{golden}/{kind}")]
+    if not found:
+        raise FileCheckException(
+            f"{target} holds {' and '.join(of_target)} and {golden} holds {' and '.join(of_golden)}, "
+            "but they have no step of the same kind in common."
+        )
+    return found
+
+
+def _steps(target: str, golden: str) -> list[str]:
+    common = _common_steps(target, golden)
+    if not common and (_numbered(target, _STEP) or _numbered(golden, _STEP)):
         raise FileCheckException(f"{target} and {golden} have no step in common.")
     return common
+
+
+def _common_steps(target: str, golden: str) -> list[str]:
+    of_golden = _numbered(golden, _STEP)
+    return [step for step in _numbered(target, _STEP) if step in of_golden]
 
 
 def _ranks(target: str, golden: str, step: str) -> list[Place]:

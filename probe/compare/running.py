@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from probe.common import files, log
 from probe.common.errors import MsprobeException
@@ -19,6 +20,7 @@ from probe.compare.first_difference import (
     Entry,
     Rank,
     differences_as_json,
+    essentials,
     first_differences,
     of_rank,
     rank_as_json,
@@ -26,14 +28,25 @@ from probe.compare.first_difference import (
 from probe.compare.locating import Place, locate
 from probe.compare.mapping_files import write_names
 from probe.compare.options import Options
-from probe.compare.reading import read
+from probe.compare.parallel import Outcome, Outcomes, ProcessDied, Watch, Where, run
+from probe.compare.reading import DATA_FOLDER, read
 from probe.compare.result import ComparisonResult
+from probe.compare.summary import Summary, summarise
+from probe.compare.terminal import print_metrics
+
+T = TypeVar("T")
+
+_SMALL = 8_000_000
+"""Bytes of all files together below which several processes do not pay."""
 
 
 def compare(
     target: str, golden: str, output: str | None = None, options: Options | None = None, xlsx: bool = False
-) -> Iterator[ComparisonResult]:
-    """Compare two files or folders; each pair of ranks and steps gives one result.
+) -> Generator[ComparisonResult, None, None]:
+    """Compare two files or folders; each pair of ranks and steps gives one result, when it is asked for.
+
+    Everything is done in this process, so that the results are whole: every row is there. `summaries` compares several
+    pairs at once and keeps no rows.
 
     Args:
         target: the run under test: dump.json, debug.json, a step's folder, or a folder of steps.
@@ -46,36 +59,169 @@ def compare(
         MsprobeException: the two cannot be compared; with several ranks, one that cannot be read is logged and left
             out, and this is raised when none can.
     """
-    places = locate(target, golden)
+    pairs = _pairs(locate(target, golden), output, options, xlsx)
+    _check_algorithms(pairs)
+    yield from _readable(pairs, (_attempt(pair) for pair in pairs), target, golden)
+
+
+def summaries(
+    target: str,
+    golden: str,
+    output: str | None = None,
+    options: Options | None = None,
+    xlsx: bool = False,
+    *,
+    where: Where | None = None,
+    tensor_log: bool = False,
+    watch: Watch | None = None,
+) -> Generator[Summary, None, None]:
+    """Compare as `compare` does, but several pairs at once, and give the summary of each, in order.
+
+    Rows stay where they are made: a table of a million rows does not pass from one process to another.
+
+    Args:
+        where: which processes compare; by default those of this machine.
+        tensor_log: a log line for each pair of tensors, with its metrics.
+        watch: is told how far the work is.
+    """
+    pairs = _pairs(locate(target, golden), output, options, xlsx, tensor_log)
+    _check_algorithms(pairs)
+    yield from _readable(pairs, _run(where, _summarise, pairs, watch), target, golden)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two dumps and what is wanted of them; it can be sent to another process."""
+
+    place: Place
+    options: Options
+    output: str | None
+    stamp: str
+    xlsx: bool = False
+    tensor_log: bool = False
+    rank: int = 0
+
+    @property
+    def folder(self) -> str | None:
+        """Where its files go."""
+        return None if self.output is None else os.path.join(self.output, self.place.step)
+
+    def absolute(self) -> _Pair:
+        """The same for a process that runs in another folder."""
+        target, golden = map(os.path.abspath, (self.place.target, self.place.golden))
+        output = None if self.output is None else os.path.abspath(self.output)
+        place = replace(self.place, target=target, golden=golden)
+        return replace(self, place=place, options=self.options.absolute(), output=output)
+
+
+def _pairs(
+    places: list[Place], output: str | None, options: Options | None, xlsx: bool = False, tensor_log: bool = False
+) -> list[_Pair]:
     stamp = time.strftime("%Y%m%d%H%M%S")
     if output is not None:
         files.make_folder(output)
-    done = 0
-    for place in places:
-        try:
-            result = _one(place, options or Options())
-        except MsprobeException as error:
-            if len(places) == 1:
-                raise
-            log.error(f"{place.step} {place.label} is left out: {error}".lstrip())
-            continue
-        if output is not None:
-            folder = os.path.join(output, place.step) if place.step else output
-            files.make_folder(folder)
-            result.tables = table_files.write(result, os.path.join(folder, stem(result, stamp)), xlsx)
-            if result.data_mapping is not None:
-                write_names(_mapping_file(folder, "data_mapping", result, stamp), result.data_mapping)
-            if result.proposal is not None:
-                result.layer_mapping = _mapping_file(folder, "layer_mapping", result, stamp)
-                proposals.write(result.layer_mapping, result.proposal, result.target, result.golden)
-        done += 1
-        yield result
-    if not done:
-        raise MsprobeException(f"{target} and {golden}: no pair of ranks could be compared.")
+    return [
+        _Pair(place, options or Options(), output, stamp, xlsx, tensor_log, _number(place.label, index))
+        for _, of_step in groupby(places, key=attrgetter("step"))
+        for index, place in enumerate(of_step)
+    ]
+
+
+def _check_algorithms(pairs: list[_Pair]) -> None:
+    """Load the user's metrics where they are used, so that a mistake in one is known before any work."""
+    files_of_user = pairs[0].options.algorithms
+    real_data = any(_has_real_data(pair.place.target) for pair in pairs)
+    if files_of_user or real_data:
+        from probe.compare import algorithms
+
+        algorithms.load(files_of_user)
+    if files_of_user and not real_data:
+        log.warning("the metrics of --algorithms are for real data, and these dumps hold none.")
+
+
+def _has_real_data(path: str) -> bool:
+    return os.path.isdir(os.path.join(_folder(path), DATA_FOLDER))
+
+
+def _folder(path: str) -> str:
+    return path if os.path.isdir(path) else os.path.dirname(path)
+
+
+def _attempt(pair: _Pair) -> Outcome[ComparisonResult]:
+    try:
+        return Outcome(_compared(pair))
+    except MsprobeException as error:
+        return Outcome(error=error)
+
+
+def _summarise(pair: _Pair) -> Summary:
+    result = _compared(pair)
+    if pair.tensor_log:
+        print_metrics(result)
+    return summarise(result)
+
+
+def _compared(pair: _Pair) -> ComparisonResult:
+    result = _one(pair.place, pair.options)
+    if pair.folder is not None:
+        files.make_folder(pair.folder)
+        result.tables = table_files.write(result, os.path.join(pair.folder, stem(result, pair.stamp)), pair.xlsx)
+        if result.data_mapping is not None:
+            write_names(_mapping_file(pair.folder, "data_mapping", result, pair.stamp), result.data_mapping)
+        if result.proposal is not None:
+            result.layer_mapping = _mapping_file(pair.folder, "layer_mapping", result, pair.stamp)
+            proposals.write(result.layer_mapping, result.proposal, result.target, result.golden)
+    return result
 
 
 def _mapping_file(folder: str, name: str, result: ComparisonResult, stamp: str) -> str:
     return os.path.join(folder, "_".join(part for part in (name, result.label, stamp) if part) + ".yaml")
+
+
+def _readable(pairs: list[_Pair], outcomes: Outcomes[T], target: str, golden: str) -> Generator[T, None, None]:
+    """The values of `outcomes`; a pair without one is logged and left out, unless there is no other."""
+    found = False
+    with closing(outcomes):
+        for pair, outcome in zip(pairs, outcomes):
+            log.show(outcome.said)
+            if outcome.value is not None:
+                found = True
+                yield outcome.value
+                continue
+            if isinstance(outcome.error, ProcessDied):
+                _clear_up(pair, outcome.error)
+            if len(pairs) == 1 or not isinstance(outcome.error, MsprobeException):
+                raise outcome.error or AssertionError(pair)
+            log.error(f"{pair.place} is left out: {outcome.error}")
+    if not found:
+        raise MsprobeException(f"{target} and {golden}: no pair of ranks could be compared.")
+
+
+def _run(where: Where | None, work: Callable[[_Pair], T], pairs: list[_Pair], watch: Watch | None) -> Outcomes[T]:
+    where = where or Where()
+    if where.dask is not None:
+        pairs = [pair.absolute() for pair in pairs]
+    elif where.jobs is None and not _worth_processes(pairs):
+        where, watch = Where(jobs=1), None
+    return run(where, work, pairs, watch)
+
+
+def _worth_processes(pairs: list[_Pair]) -> bool:
+    """Whether the work takes longer than starting processes for it, which is about that of reading 8 MB."""
+    total = 0
+    for path in (path for pair in pairs for path in (pair.place.target, pair.place.golden)):
+        if _has_real_data(path):
+            return True
+        total += sum(entry.stat().st_size for entry in os.scandir(_folder(path)) if entry.is_file())
+        if total > _SMALL:
+            return True
+    return False
+
+
+def _clear_up(pair: _Pair, death: ProcessDied) -> None:
+    """Remove what the process that worked on `pair` has left half written."""
+    if pair.folder is not None:
+        files.remove_unfinished(pair.folder, death.pid)
 
 
 @dataclass(frozen=True)
@@ -87,29 +233,55 @@ class Analysis:
     files: list[str]
 
 
-def analyse(target: str, golden: str, output: str, options: Options | None = None) -> Iterator[Analysis]:
-    """Find where the ranks of each step part first.
+def analyse(
+    target: str,
+    golden: str,
+    output: str,
+    options: Options | None = None,
+    *,
+    where: Where | None = None,
+    watch: Watch | None = None,
+) -> Generator[Analysis, None, None]:
+    """Find where the ranks of each step part first; `where` and `watch` are those of `summaries`.
 
     Raises:
-        MsprobeException: the two cannot be compared.
+        MsprobeException: the two cannot be compared, or a rank cannot be read: what is missing might be the cause.
     """
-    stamp = time.strftime("%Y%m%d%H%M%S")
-    for step, places in groupby(locate(target, golden), key=attrgetter("step")):
-        folder = os.path.join(output, step) if step else output
-        files.make_folder(folder)
-        ranks = [
-            of_rank(_number(place.label, index), _one(place, options or Options(), values=False))
-            for index, place in enumerate(places)
-        ]
-        written = []
-        for rank in ranks:
-            written.append(os.path.join(folder, f"compare_result_rank{rank.number}_{stamp}.json"))
-            _write_json(written[-1], rank_as_json(rank))
-        found = first_differences(ranks)
-        if found:
-            written.append(os.path.join(folder, f"diff_analyze_{time.time_ns()}.json"))
-            _write_json(written[-1], differences_as_json(found))
-        yield Analysis(step, found, written)
+    pairs = _pairs(locate(target, golden), output, options)
+    with closing(_run(where, _rank, pairs, watch)) as outcomes:
+        for step, of_step in groupby(zip(pairs, outcomes), key=lambda pair_and_outcome: pair_and_outcome[0].place.step):
+            ranks = [_whole(pair, outcome) for pair, outcome in of_step]
+            written = [rank.file for rank in ranks]
+            found = first_differences([rank.rank for rank in ranks])
+            if found:
+                written.append(os.path.join(output, step, f"diff_analyze_{time.time_ns()}.json"))
+                _write_json(written[-1], differences_as_json(found))
+            yield Analysis(step, found, written)
+
+
+@dataclass(frozen=True)
+class _RankRead:
+    rank: Rank
+    file: str
+
+
+def _rank(pair: _Pair) -> _RankRead:
+    rank = of_rank(pair.rank, _one(pair.place, pair.options, values=False))
+    assert pair.folder is not None
+    files.make_folder(pair.folder)
+    path = os.path.join(pair.folder, f"compare_result_rank{rank.number}_{pair.stamp}.json")
+    _write_json(path, rank_as_json(rank))
+    return _RankRead(essentials(rank), path)
+
+
+def _whole(pair: _Pair, outcome: Outcome[_RankRead]) -> _RankRead:
+    log.show(outcome.said)
+    if outcome.value is not None:
+        return outcome.value
+    if isinstance(outcome.error, ProcessDied):
+        _clear_up(pair, outcome.error)
+        raise MsprobeException(f"{pair.place}: {outcome.error}")
+    raise outcome.error or AssertionError(pair)
 
 
 def _number(label: str, index: int) -> int:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import gc
+import contextlib
 import json
+import sys
 import time
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from probe.compare.options import Options
+    from probe.compare.parallel import Where
+    from probe.compare.running import Analysis
 
 _OUTPUT = "./output"
 
@@ -38,11 +42,21 @@ class Compare:
         add("-da", "--diff_analyze", action="store_true", help="find where several ranks part first; writes JSON")
         add("--config", metavar="FILE", help="what is done to tensors before they are compared")
         add(
+            "--algorithms",
+            metavar="FILE",
+            action="append",
+            default=[],
+            help="Python files with metrics of your own, a list with commas; the files are executed",
+        )
+        add(
             "-tensor_log",
             "--is_print_compare_log",
             action="store_true",
             help="a line for each pair of tensors, with its metrics",
         )
+        several = parser.add_mutually_exclusive_group()
+        several.add_argument("--jobs", metavar="N", type=_jobs, help="processes for several ranks and steps")
+        several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")
         add("--json", action="store_true", help="print the summary as JSON")
         add(
             "--fail-on",
@@ -55,12 +69,8 @@ class Compare:
     def run(self, args: argparse.Namespace) -> int:
         # Not needed by the other commands, and what it imports takes time.
         from probe.compare.options import Options
-        from probe.compare.running import compare
-        from probe.compare.summary import fails, summarise
-        from probe.compare.terminal import print_metrics, show
+        from probe.compare.parallel import Where
 
-        # What a comparison makes is kept until its end; looking for what could be freed costs a quarter of the time.
-        gc.disable()
         options = Options(
             compat=args.compat,
             fuzzy=args.fuzzy_match,
@@ -69,36 +79,68 @@ class Compare:
             data_mapping=args.data_mapping,
             layer_mapping=args.layer_mapping,
             post_processing=args.config,
+            algorithms=tuple(name for names in args.algorithms for name in names.split(",") if name),
         )
-        if args.diff_analyze:
-            return self._analyse(args, options)
-        summaries = []
-        start = time.perf_counter()
-        for result in compare(args.target_path, args.golden_path, args.output_path, options, args.xlsx):
-            if args.is_print_compare_log:
-                print_metrics(result)
-            summaries.append(summarise(result))
-        if args.json:
-            print(json.dumps([summary.as_json() for summary in summaries], indent=1))
-        else:
-            show(summaries, time.perf_counter() - start)
-        return int(fails(summaries, args.fail_on))
+        where = Where(args.jobs, args.dask)
+        return self._analyse(args, options, where) if args.diff_analyze else self._compare(args, options, where)
 
-    def _analyse(self, args: argparse.Namespace, options: Options) -> int:
-        from probe.compare.first_difference import differences_as_json
+    def _compare(self, args: argparse.Namespace, options: Options, where: Where) -> int:
+        from probe.compare.progress import Progress
+        from probe.compare.running import summaries
+        from probe.compare.summary import fails
+        from probe.compare.terminal import show
+
+        start = time.perf_counter()
+        paths = args.target_path, args.golden_path, args.output_path
+        with _log_beside_json(args.json), Progress(not args.json) as progress:
+            compared = summaries(
+                *paths, options, args.xlsx, where=where, tensor_log=args.is_print_compare_log, watch=progress.watch
+            )
+            # Ctrl-C leaves it early, and no process may go on then.
+            with contextlib.closing(compared):
+                found = list(compared)
+        if args.json:
+            print(json.dumps([summary.as_json() for summary in found], indent=1))
+        else:
+            show(found, time.perf_counter() - start)
+        return int(fails(found, args.fail_on))
+
+    def _analyse(self, args: argparse.Namespace, options: Options, where: Where) -> int:
+        from probe.compare.progress import Progress
         from probe.compare.running import analyse
 
-        differs = False
-        for analysis in analyse(args.target_path, args.golden_path, args.output_path, options):
-            differs = differs or bool(analysis.found)
-            if args.json:
-                print(json.dumps(differences_as_json(analysis.found)))
-                continue
-            step = f"{analysis.step}: " if analysis.step else ""
-            for rank, entry in analysis.found:
-                print(f"{step}rank {rank.number} parts first at {entry.record}")
-            if not analysis.found:
-                print(f"{step}no rank differs")
-            for path in analysis.files:
-                print(f"  {path}")
-        return int(differs and args.fail_on != "never")
+        paths = args.target_path, args.golden_path, args.output_path
+        with _log_beside_json(args.json), Progress(not args.json) as progress:
+            analyses = analyse(*paths, options, where=where, watch=progress.watch)
+            with contextlib.closing(analyses):
+                found = list(analyses)
+        for analysis in found:
+            _show(analysis, args.json)
+        return int(any(analysis.found for analysis in found) and args.fail_on != "never")
+
+
+def _jobs(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes; allowed: 1 and more.")
+    return number
+
+
+def _log_beside_json(as_json: bool) -> AbstractContextManager[Any]:
+    """Log lines go to standard error where standard output is for a machine to read."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+
+
+def _show(analysis: Analysis, as_json: bool) -> None:
+    if as_json:
+        from probe.compare.first_difference import differences_as_json
+
+        print(json.dumps(differences_as_json(analysis.found)))
+        return
+    step = f"{analysis.step}: " if analysis.step else ""
+    for rank, entry in analysis.found:
+        print(f"{step}rank {rank.number} parts first at {entry.record}")
+    if not analysis.found:
+        print(f"{step}no rank differs")
+    for path in analysis.files:
+        print(f"  {path}")

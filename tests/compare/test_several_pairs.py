@@ -1,0 +1,205 @@
+"""Many ranks and steps at once: the same files as one after the other, whatever becomes of a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from runs import RECORD, compare, rows, two_runs, without_times
+
+import probe
+from probe.api import cli
+
+STEP = Path(__file__).parent / "cases" / "multi_rank"
+RANKS = STEP / "target" / "step0", STEP / "golden" / "step0"
+
+# A metric that ends the process, or waits for ever, where the target holds a 2: at the second place.
+KILL = """
+import os, signal
+def column_name(): return "Kill"
+def compare(n_value, b_value):
+    if n_value.max() == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+"""
+HANG = """
+import os, time
+def column_name(): return "Hang"
+def compare(n_value, b_value):
+    if n_value.max() == 2:
+        open({path!r}, "w").close()
+        time.sleep(600)
+    return 0
+"""
+
+
+def metric(folder: Path, source: str) -> str:
+    path = folder / "metric.py"
+    path.write_text(source)
+    return str(path)
+
+
+@pytest.mark.parametrize("more", [(), ("-da",)])
+def test_two_processes_write_the_files_of_one(tmp_path: Path, more: tuple[str, ...]) -> None:
+    for jobs in ("1", "2"):
+        assert compare(*RANKS, tmp_path / jobs, "--jobs", jobs, *more) == 0
+    files = without_times(tmp_path / "2")
+    assert files == without_times(tmp_path / "1") and len(files) >= 2
+
+
+@pytest.mark.parametrize("more", [(), ("-da",)])
+def test_two_processes_say_what_one_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    said = []
+    for jobs in ("1", "2"):
+        assert compare(*RANKS, tmp_path / jobs, "--jobs", jobs, "--json", *more) == 0
+        found = json.loads(capsys.readouterr().out)
+        for summary in found if not more else []:
+            del summary["tables"]
+        said.append(found)
+    assert said[0] == said[1]
+
+
+def test_forty_steps_give_forty_folders_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(40)])
+    assert compare(target, golden, tmp_path / "out", "--jobs", "2", "--json") == 0
+    summaries = json.loads(capsys.readouterr().out)
+    assert [summary["step"] for summary in summaries] == [f"step{n}" for n in range(40)]
+    for number, summary in enumerate(summaries):
+        (table,) = summary["tables"]
+        assert f"step{number}{os.sep}" in table
+        assert rows(Path(table))[0]["NPU max"] == str(float(number + 1))
+
+
+def test_the_lines_of_each_pair_stand_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(6)], real_data=True)
+    assert compare(target, golden, tmp_path / "out", "--jobs", "2", "-tensor_log") == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "[INFO]" in line]
+    assert all(f"{RECORD}.input.0 and {RECORD}.input.0: Cosine 1.0, " in line for line in lines)
+    # The relative error of n against n + 0.5.
+    errors = [float(line.partition("MaxRelativeErr ")[2].split(",")[0]) for line in lines]
+    assert errors == pytest.approx([0.5 / (n + 1.5) for n in range(6)])
+
+
+def test_a_pair_that_cannot_be_read_is_left_out_and_json_stays_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(STEP, tmp_path / "run")
+    broken = tmp_path / "run" / "target" / "step0" / "rank0" / "dump.json"
+    broken.write_text(broken.read_text()[:500])
+    paths = tmp_path / "run" / "target" / "step0", tmp_path / "run" / "golden" / "step0"
+    assert compare(*paths, tmp_path / "out", "--jobs", "2", "--json") == 0
+    said = capsys.readouterr()
+    assert [summary["label"] for summary in json.loads(said.out)] == ["rank1"]
+    assert "rank0 is left out: " in said.err and "cut off" in said.err
+    # What is missing from the search for the cause may be the cause.
+    assert compare(*paths, tmp_path / "analysis", "--jobs", "2", "-da") == cli.FAILED
+    assert "cut off" in capsys.readouterr().err
+
+
+def test_a_process_that_is_killed_costs_its_own_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(5)], real_data=True)
+    assert compare(target, golden, tmp_path / "out", "--algorithms", metric(tmp_path, KILL), "--jobs", "2") == 0
+    found = sorted(path.parent.name for path in (tmp_path / "out").rglob("*.*"))
+    assert found == ["step0", "step2", "step3", "step4"]
+    errors = [line for line in capsys.readouterr().out.splitlines() if "[ERROR]" in line]
+    assert len(errors) == 1
+    assert "step1 rank0 is left out: its process was killed (SIGKILL), as the system does when memory" in errors[0]
+
+
+def command(*arguments: str | Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1])}
+    whole = [sys.executable, "-m", "probe.api.cli", "compare", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(whole, env=environment, text=True, start_new_session=True, stdout=pipe, stderr=pipe)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ctrl_c_ends_every_process_without_a_traceback(tmp_path: Path, jobs: str) -> None:
+    target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(3)], real_data=True)
+    begun = tmp_path / "begun"
+    file = metric(tmp_path, HANG.format(path=str(begun)))
+    paths = ("-tp", target, "-gp", golden, "-o", tmp_path / "out")
+    process = command(*paths, "--algorithms", file, "--jobs", jobs)
+    while not begun.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    # As a terminal does it: to every process of the group.
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (cli.INTERRUPTED, "", "msprobe compare: interrupted.\n")
+    # What Python itself starts beside them goes a moment later.
+    deadline = time.monotonic() + 10
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(process.pid, 0)
+            time.sleep(0.01)
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("jobs", ["0", "-1", "two", ""])
+def test_a_wrong_number_of_processes_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        compare(*RANKS, tmp_path / "out", f"--jobs={jobs}")
+    assert end.value.code == cli.FAILED
+    assert f"{jobs!r} is not a number of processes; allowed: 1 and more." in capsys.readouterr().err
+
+
+def test_processes_here_and_a_cluster_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        compare(*RANKS, tmp_path / "out", "--jobs", "2", "--dask", "127.0.0.1:8786")
+    assert end.value.code == cli.FAILED
+    assert "not allowed with argument --jobs" in capsys.readouterr().err
+
+
+def test_without_distributed_the_extra_to_install_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that it cannot be imported, where it is installed.
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert compare(*RANKS, tmp_path / "out", "--dask", "127.0.0.1:8786") == cli.FAILED
+    said = "msprobe compare: --dask needs dask's distributed: pip install 'msprobe[dask]'.\n"
+    assert capsys.readouterr().err == said
+
+
+# MindSpore writes the parts of a program that are graphs, and those that are not, into folders of their own.
+
+
+def test_graph_and_pynative_steps_are_compared_each_with_its_own(tmp_path: Path) -> None:
+    places = ["graph/step0/rank0", "graph/step2/rank0", "pynative/step0/rank0", "pynative/step0/rank1"]
+    target, golden = two_runs(tmp_path, places)
+    shutil.copytree(target / "graph" / "step2", target / "graph" / "step3")
+    assert compare(target, golden, tmp_path / "out", "--jobs", "2") == 0
+    found = without_times(tmp_path / "out")
+    assert sorted(found) == [
+        "graph/step0/compare_result_rank0", "graph/step2/compare_result_rank0",
+        "pynative/step0/compare_result_rank0", "pynative/step0/compare_result_rank1",
+    ]  # fmt: skip
+
+
+def test_only_the_kinds_that_both_have_are_compared(tmp_path: Path) -> None:
+    target, golden = two_runs(tmp_path, ["graph/step0/proc7", "pynative/step0/proc7"])
+    shutil.rmtree(golden / "pynative")
+    assert compare(target, golden, tmp_path / "out", "-da") == 0
+    assert {path.parent.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.json")} == {
+        Path("graph/step0")
+    }
+
+
+def test_nothing_of_one_kind_on_both_sides_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = two_runs(tmp_path, ["graph/step0/proc7", "pynative/step0/proc7"])
+    shutil.rmtree(golden / "pynative")
+    shutil.rmtree(target / "graph")
+    assert compare(target, golden, tmp_path / "out") == cli.FAILED
+    error = capsys.readouterr().err
+    assert f"{target} holds pynative and {golden} holds graph" in error and error.count("\n") == 1
