@@ -159,7 +159,7 @@ class _Walk:
             # Any difference can turn one whole number into another, but only NaN and infinities give NaN.
             allowed = math.inf if math.isinf(error) or (error and not coarsest((n, b))) else 0.0
         else:
-            added = rounding(terms.longest, max(terms.roundoff, self._roundoff(n, b)))
+            added = rounding(terms.summed(b), max(terms.roundoff, self._roundoff(n, b)))
             allowed = explained(max(error, self._carried), factor, added)
         self._note(step, apart, factor)
         if apart <= allowed:

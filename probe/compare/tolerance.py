@@ -197,7 +197,9 @@ class Terms:
     largest: float = 0.0
     """The largest value, masks left out."""
     count: int = 1
-    """The largest number of elements."""
+    """The largest number of elements of what the result is made of."""
+    operands: tuple[int, int] = (1, 1)
+    """The two largest numbers of elements of any."""
     longest: int = 1
     """The longest dimension."""
     roundoff: float = 0.0
@@ -219,7 +221,20 @@ class Terms:
         roundoff = unit_roundoff(item.dtype)
         if roundoff:
             self.roundoff = max(self.roundoff, roundoff)
-            self.longest = max(self.longest, extent(item.shape).longest)
+            elements, longest = extent(item.shape)
+            self.longest = max(self.longest, longest)
+            if elements > self.operands[1]:
+                first = self.operands[0]
+                self.operands = (elements, first) if elements > first else (first, elements)
+
+    def summed(self, output: Item) -> float:
+        """About how many terms an element of `output` is the sum of.
+
+        A product of an m x k and a k x n matrix sums k terms, which is the root of (m k)(k n) / (m n). The same root
+        counts batch and pixels in the gradient of a convolution's weight.
+        """
+        elements = extent(output.shape).elements or 1
+        return max(self.longest, math.sqrt(self.operands[0] * self.operands[1] / elements), self.count / elements)
 
 
 def condition(api: str, terms: Terms, n: Item, b: Item) -> float:
@@ -239,16 +254,16 @@ def condition(api: str, terms: Terms, n: Item, b: Item) -> float:
     return scale / size if size else math.inf
 
 
-def rounding(longest: int, roundoff: float) -> float:
+def rounding(terms: float, roundoff: float) -> float:
     """What rounding adds to the relative error of a call's result.
 
     Types of 16 bits and fewer are summed in float32, as processors do, and rounded once.
 
     Args:
-        longest: the longest dimension of an input, which no inner product of the call exceeds by much.
+        terms: how many terms the sums in it have.
         roundoff: the unit roundoff of the coarsest type that takes part.
     """
-    return CONFIDENCE * (roundoff + math.sqrt(longest) * min(roundoff, _FLOAT32))
+    return CONFIDENCE * (roundoff + math.sqrt(terms) * min(roundoff, _FLOAT32))
 
 
 def explained(error: float, factor: float, added: float) -> float:

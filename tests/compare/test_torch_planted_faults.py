@@ -49,14 +49,7 @@ def test_the_planted_call_is_named_first(outcomes: list[dict[str, Any]], model: 
     assert outcome["rank"] == 1, outcome
 
 
-WEIGHT_GRADIENT = pytest.mark.xfail(
-    # Whether it shows depends on the machine's kernels.
-    strict=False,
-    reason="a convolution's weight gradient is a sum over batch and pixels, longer than any dimension the bound counts",
-)
-
-
-@pytest.mark.parametrize("model", ["llama", "bert", pytest.param("resnet", marks=WEIGHT_GRADIENT)])
+@pytest.mark.parametrize("model", MODELS)
 def test_runs_that_only_round_differently_are_silent(outcomes: list[dict[str, Any]], model: str) -> None:
     clean = [each for each in outcomes if each["model"] == model and not each["planted"]]
     assert len(clean) >= 10
