@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from probe.compare.divergence import unexplained
 from probe.compare.dtypes import may_meet
 from probe.compare.fuzzy import by_kind
 from probe.compare.mapping_files import ApiEntry, api_names, load_api_entries, load_names
-from probe.compare.matching import Call, Pair, by_name, calls
+from probe.compare.matching import Call, by_name, calls
 from probe.compare.name_mapping import NameMapping, entries_in_use
 from probe.compare.operations import MINDSPORE
 from probe.compare.options import BUILT_IN, Options
@@ -78,14 +78,17 @@ class Comparison:
         renumber = not self.debug and not self.options.fuzzy
         # The reference tool forgets the target's side where names are mapped (D3).
         as_mapped = renumber and not (self.options.compat and self.options.maps_names)
-        target, golden = calls(self.target, as_mapped), calls(self.golden, renumber)
+        target = calls(self.target, as_mapped)
+        golden = calls(self.golden, renumber, target)
         mode = self._mode(target, golden, values)
         if mode is Mode.TENSOR:
             # With numpy, which statistics do without.
             from probe.compare import algorithms
 
             self._algorithms = algorithms.load(self.options.algorithms)
-        rows = [self._row(pair, mode) for pair in self._pairs(target, golden)]
+        rows = self._rows(target, golden)
+        for row in rows:
+            self._measure(row, mode)
         # What only the golden side has stands at the end and belongs to no record of the target.
         advisor = Advisor(mode, self.across_frameworks, self.options.compat)
         for _, group in groupby((row for row in rows if row.target is not None), key=attrgetter("record")):
@@ -111,24 +114,18 @@ class Comparison:
         stacks, golden_stacks = result.stacks or {}, result.golden_stacks or {}
         return Divergence(first, stacks.get(first.record, []), golden_stacks.get(first.golden_record, []), found[1:])
 
-    def _pairs(self, target: list[Call], golden: list[Call]) -> Iterator[Pair]:
-        compat = self.options.compat
+    def _rows(self, target: list[Call], golden: list[Call]) -> list[Row]:
+        options = self.options
+        rows = by_kind(target, golden) if options.fuzzy else by_name(target, golden, self._mapping(target, golden))
+        if not options.compat:
+            return list(rows)
+        found = [row for row in rows if row.target is not None]
         # With mapped items the reference tool does not ask for their types.
-        any_type = not compat or self.options.maps_items
-        for pair in self._matched(target, golden):
-            n, b = pair.target, pair.golden
-            if n is None:
-                if not compat:
-                    yield pair
-            elif b is not None and not any_type and not may_meet(n.dtype, b.dtype, self.across_frameworks):
-                yield Pair(n, None, pair.record, None)
-            else:
-                yield pair
-
-    def _matched(self, target: list[Call], golden: list[Call]) -> Iterator[Pair]:
-        if self.options.fuzzy:
-            return by_kind(target, golden)
-        return by_name(target, golden, self._mapping(target, golden))
+        for row in [] if options.maps_items else found:
+            n, b = row.target, row.golden
+            if n is not None and b is not None and not may_meet(n.dtype, b.dtype, self.across_frameworks):
+                row.golden, row.golden_record, row.notes = None, None, ()
+        return found
 
     def _mapping(self, target: list[Call], golden: list[Call]) -> NameMapping:
         options = self.options
@@ -187,9 +184,8 @@ class Comparison:
             side_of(golden, trees[1], self.golden.framework),
         )
 
-    def _row(self, pair: Pair, mode: Mode) -> Row:
-        n, b = pair.target, pair.golden
-        row = Row(pair.record, n, b, pair.golden_record, (), pair.notes)
+    def _measure(self, row: Row, mode: Mode) -> None:
+        n, b = row.target, row.golden
         if mode is Mode.CHECKSUM:
             row.metrics = (checksum(n), checksum(b))
         elif n is None or b is None:
@@ -209,7 +205,6 @@ class Comparison:
         elif b is None and (mode is not Mode.CHECKSUM or row.metrics[0] == "N/A"):
             # A missing checksum has a message of its own.
             row.notes += (NO_MATCH,)
-        return row
 
     def _requires_grad_consistent(self, n: Item | None, b: Item | None) -> bool:
         of_target = None if n is None else n.requires_grad

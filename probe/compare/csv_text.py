@@ -20,14 +20,12 @@ from probe.compare.tables import Cells
 
 _SPECIAL = ',"\n\r'
 
-# How JSON and repr differ: 1e-7 and 1e-07, 1e20 and 1e+20.
-_ONE_DIGIT = re.compile(r"e-(?=\d,)")
+# Where JSON and repr differ: 1e-7 and 1e-07, 1e20 and 1e+20, 0.000012 and 1.2e-05. Each pattern begins with plain
+# letters, which are found ten times as fast.
+_ONE_DIGIT = re.compile(r"e-(?=\d[,\]])")
 _NO_SIGN = re.compile(r"e(?=\d)")
-# And 0.000012 and 1.2e-05: the mark stands for the zeros.
-_MARK = "~"
-_MARKED = re.compile(rf"{_MARK}(\d)(\d*)")
-
-_NEXT_ROW = ",;,"
+_FOUR_ZEROS = re.compile(r"0\.0000(?<=[\[,-]0\.0000)(\d)(\d*)")
+_NEXT_ROW = "],["
 
 
 def csv_text(parts: Sequence[Cells]) -> bytes:
@@ -36,7 +34,7 @@ def csv_text(parts: Sequence[Cells]) -> bytes:
     A character that UTF-8 has no form for has a backslash and its number in its place.
     """
     lines = map(",".join, zip(*map(_texts, parts)))
-    return "".join([f"{line}\n" for line in lines]).encode(errors="backslashreplace")
+    return ("\n".join(lines) + "\n").encode(errors="backslashreplace")
 
 
 def _texts(cells: Cells) -> list[str]:
@@ -48,16 +46,11 @@ def _texts(cells: Cells) -> list[str]:
         if any(character in together for character in _SPECIAL):
             return list(map(_line, cells.of_rows))
         return list(map(",".join, cells.of_rows))
-    known = _Lines()
+    known: dict[tuple[Any, ...], str] = {}
+    for row in cells.of_rows:
+        if row not in known:
+            known[row] = _line(cells.show(row))
     return [known[row] for row in cells.of_rows]
-
-
-class _Lines(dict[tuple[Any, ...], str]):
-    """Cells of a row -> their text."""
-
-    def __missing__(self, cells: tuple[Any, ...]) -> str:
-        text = self[cells] = _line(cells)
-        return text
 
 
 def _line(cells: tuple[Any, ...]) -> str:
@@ -74,17 +67,15 @@ def _number_texts(cells: Cells) -> list[str]:
         encoded = msgspec.json.encode(rows).decode()
     except (TypeError, ValueError, OverflowError):
         # JSON has no form for it, or msgspec none for so large a number.
-        return [_line(tuple(map(cells.show, row))) for row in rows]
-    joined = encoded[2:-2].replace("],[", _NEXT_ROW)
-    texts = _as_repr(joined, cells.unit).split(_NEXT_ROW)
-    if len(texts) != len(rows) or "[" in joined or "{" in joined:
+        return [_line(cells.show(row)) for row in rows]
+    texts = _as_repr(encoded, cells.unit).split(_NEXT_ROW)
+    if len(texts) != len(rows) or encoded.count("[") != len(rows) + 1 or "{" in encoded:
         # A text or list that looks like the end of a row.
-        return [_line(tuple(map(cells.show, row))) for row in rows]
-    if not any(sign in joined for sign in _NO_NUMBER):
+        return [_line(cells.show(row)) for row in rows]
+    if not any(sign in encoded for sign in _NO_NUMBER):
         return texts
     return [
-        _line(tuple(map(cells.show, row))) if '"' in text or "l" in text or "u" in text else text
-        for text, row in zip(texts, rows)
+        _line(cells.show(row)) if '"' in text or "l" in text or "u" in text else text for text, row in zip(texts, rows)
     ]
 
 
@@ -92,21 +83,21 @@ _NO_NUMBER = '"lu'
 """One of these is in every text, in null, which NaN and infinity are too, in true and in false."""
 
 
-def _as_repr(joined: str, unit: str) -> str:
-    """Numbers as JSON has them, with commas between them, as `repr` has them, with `unit` behind all but the 0."""
-    joined = f",{joined},"
-    if "e" in joined:
-        joined = _ONE_DIGIT.sub("e-0", joined)
-        if joined.count("e") > joined.count("e-"):
-            joined = _NO_SIGN.sub("e+", joined)
-    joined = joined.replace(",0.0000", f",{_MARK}").replace(",-0.0000", f",-{_MARK}")
-    if _MARK in joined:
-        joined = _MARKED.sub(_with_exponent, joined)
+def _as_repr(encoded: str, unit: str) -> str:
+    """Rows of numbers in JSON, without the outermost brackets, in the form of `repr`, with `unit` but for a whole 0."""
+    if "e" in encoded:
+        encoded = _ONE_DIGIT.sub("e-0", encoded)
+        if encoded.count("e") > encoded.count("e-"):
+            encoded = _NO_SIGN.sub("e+", encoded)
+    if "0.0000" in encoded:
+        encoded = _FOUR_ZEROS.sub(_with_exponent, encoded)
+    encoded = encoded[2:-2]
     if unit:
-        joined = joined.replace(",", f"{unit},").replace(f",0{unit}", ",0").replace(f",;{unit}", ",;")
-    return joined[len(unit) + 1 : -1]
+        encoded = f",{encoded.replace(_NEXT_ROW, ',;,')},".replace(",", f"{unit},").replace(f",0{unit}", ",0")
+        encoded = encoded[len(unit) + 1 : -1].replace(f",;{unit},", _NEXT_ROW)
+    return encoded
 
 
 def _with_exponent(digits: re.Match[str]) -> str:
-    first, rest = digits.groups()
+    first, rest = digits.group(1, 2)
     return f"{first}.{rest}e-05" if rest else f"{first}e-05"

@@ -133,5 +133,8 @@ def _tensor(name: str, state: str, dtype: str, entry: dict[str, Any]) -> Item:
         md5 = str(md5)
     if data_name is not None and type(data_name) is not str:
         raise DumpFormatError(f"{name}: \"data_name\" is {data_name!r}, not a text.")
+    requires_grad: Any = get("requires_grad")
+    if requires_grad is not None and type(requires_grad) is not bool:
+        requires_grad = str(requires_grad)
     largest, smallest, mean, norm = map(number, (get("Max"), get("Min"), get("Mean"), get("Norm")))
-    return Item(name, state, dtype, str(shape), largest, smallest, mean, norm, get("requires_grad"), md5, data_name)
+    return Item(name, state, dtype, str(shape), largest, smallest, mean, norm, requires_grad, md5, data_name)

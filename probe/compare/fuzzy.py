@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Iterator
 
 from probe.common.naming import parse
-from probe.compare.matching import Call, Pair
+from probe.compare.matching import Call
+from probe.compare.result import Row
 
 NAMES_DIFFER = "note: The names differ; accuracy of fuzzily matched data may be affected."
 
@@ -64,8 +65,11 @@ def meetings(target: list[str], golden: list[str]) -> list[tuple[int, int]]:
     return found
 
 
-def by_kind(target: list[Call], golden: list[Call]) -> Iterator[Pair]:
-    """Every item of the target in its order, then every item that only the golden side has in its order."""
+def by_kind(target: list[Call], golden: list[Call]) -> Iterator[Row]:
+    """Every item of the target in its order, then every item that only the golden side has in its order.
+
+    The rows say what belongs together, with a note, and nothing else.
+    """
     met = dict(meetings([kind(call.record.name) for call in target], [kind(call.record.name) for call in golden]))
     used: set[int] = set()
     for place, call in enumerate(target):
@@ -73,7 +77,7 @@ def by_kind(target: list[Call], golden: list[Call]) -> Iterator[Pair]:
         other = golden[met[place]] if place in met else None
         if other is None:
             for item in call.items:
-                yield Pair(item, None, name, None)
+                yield Row(name, item, None)
             continue
         golden_name = other.record.name
         notes = (NAMES_DIFFER,) if name != golden_name else ()
@@ -81,11 +85,11 @@ def by_kind(target: list[Call], golden: list[Call]) -> Iterator[Pair]:
         for item in call.items:
             match = by_suffix.get(item.name[len(name) :])
             if match is None:
-                yield Pair(item, None, name, None)
+                yield Row(name, item, None)
             else:
                 used.add(id(match))
-                yield Pair(item, match, name, golden_name, notes)
+                yield Row(name, item, match, golden_name, (), notes)
     for call in golden:
         for item in call.items:
             if id(item) not in used:
-                yield Pair(None, item, call.record.name, call.record.name)
+                yield Row(call.record.name, None, item, call.record.name)

@@ -6,15 +6,14 @@ recomputation changes the numbers of backward calls, and what was recomputed her
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, Optional
-
-import msgspec
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from probe.common.naming import BACKWARD, api_name, module_name
 from probe.compare.name_mapping import NameMapping
 from probe.compare.reading import Dump
 from probe.compare.records import Item, Record
+from probe.compare.result import Row
 
 
 class Call(NamedTuple):
@@ -25,8 +24,12 @@ class Call(NamedTuple):
     items: list[Item]
 
 
-def calls(dump: Dump, renumber: bool = True) -> list[Call]:
-    """The records of `dump`, flattened, with their keys."""
+def calls(dump: Dump, renumber: bool = True, other: Iterable[Call] = ()) -> list[Call]:
+    """The records of `dump`, flattened, with their keys.
+
+    A record that stands in the same words and under the same name among `other` shares its items: they are made once.
+    """
+    made = {call.record.name: call for call in other}
     seen: dict[str, int] = {}
     found = []
     for record in dump:
@@ -37,22 +40,17 @@ def calls(dump: Dump, renumber: bool = True) -> list[Call]:
             seen[parsed.base] = number + 1
             spell = module_name if parsed.is_module else api_name
             key = spell(parsed.base, number, BACKWARD)
-        found.append(Call(record, key, dump.items(record)))
+        twin = made.get(record.name)
+        is_same = twin is not None and record.has_same_text(twin.record)
+        found.append(Call(record, key, twin.items if twin is not None and is_same else dump.items(record)))
     return found
 
 
-class Pair(msgspec.Struct, gc=False):
-    """An item and its match; one of the two may be missing."""
+def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None = None) -> Iterator[Row]:
+    """Every item of the target in its order, then every item that only the golden side has in its order.
 
-    target: Optional[Item]  # noqa: UP045 (evaluated, on Python 3.9 too)
-    golden: Optional[Item]  # noqa: UP045
-    record: str
-    golden_record: Optional[str]  # noqa: UP045
-    notes: tuple[str, ...] = ()
-
-
-def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None = None) -> Iterator[Pair]:
-    """Every item of the target in its order, then every item that only the golden side has in its order."""
+    The rows say what belongs together and nothing else.
+    """
     mapping = mapping or NameMapping()
     index: dict[str, tuple[Item, str]] = {}
     for call in golden:
@@ -78,13 +76,13 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
                 if own_names is not None and mapping.items is not None and item.name in mapping.items:
                     match = own_names.get(mapping.items[item.name])
             if match is None:
-                yield Pair(item, None, name, None)
+                yield Row(name, item, None)
             else:
                 used.add(id(match[0]))
-                yield Pair(item, match[0], name, match[1])
+                yield Row(name, item, match[0], match[1])
     for item, record in index.values():
         if id(item) not in used:
-            yield Pair(None, item, record, record)
+            yield Row(record, None, item, record)
 
 
 def _own_names(golden: list[Call]) -> dict[str, tuple[Item, str]]:

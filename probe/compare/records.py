@@ -46,6 +46,10 @@ class Record:
         """Base, number and direction; ``None`` for a saved value and for a name of no known form."""
         return parse(self.name)
 
+    def has_same_text(self, other: Record) -> bool:
+        """Whether both stand in their files in the same words, so that their items are the same but for names."""
+        return isinstance(self._content, msgspec.Raw) and self._content == other._content
+
     def items(self) -> list[Item]:
         """The items in the order of the tables: inputs, parameters, outputs, gradients of parameters.
 

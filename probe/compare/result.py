@@ -30,7 +30,10 @@ class Mode(enum.Enum):
 
 
 class Row(msgspec.Struct, gc=False):
-    """One item of the target and what it was matched with, or one that only the golden side has."""
+    """One item of the target and what it was matched with, or one that only the golden side has.
+
+    Both are one object where the two dumps say the same of a record.
+    """
 
     record: str
     """The record of the target; of the golden side where the target has none."""

@@ -12,6 +12,7 @@ Cell = Union[int, float, str]
 
 UNMATCHED = ("N/A",) * 8
 _SAME = (0, 0)
+_ALL_SAME = (0,) * 8
 
 
 def compare_items(target: Item, golden: Item) -> tuple[Cell, ...]:
@@ -20,6 +21,8 @@ def compare_items(target: Item, golden: Item) -> tuple[Cell, ...]:
     A difference is a float; a relative error is a float in percent. The integer 0 means that both sides are the same,
     NaN and None included. A text stands where there is no number: ``Nan``, ``inf``, ``-inf``, ``Diff``, ``N/A``.
     """
+    if target is golden:
+        return _ALL_SAME
     a, e = compare(target.max, golden.max)
     b, f = compare(target.min, golden.min)
     c, g = compare(target.mean, golden.mean)

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -64,75 +63,74 @@ class Cells:
     """Neighbouring cells of some rows, and what there is to know for writing them fast."""
 
     of_rows: Sequence[tuple[Any, ...]]
+    show: Callable[[tuple[Any, ...]], tuple[Any, ...]] = tuple
+    """What the table shows for those of one row; equal ones show the same."""
     numbers: bool = False
-    """Most are numbers; otherwise they are texts and booleans that show themselves."""
-    distinct: bool = False
-    """Those of each row differ from those of any other."""
-    show: Callable[[Any], Any] = lambda cell: cell
-    """What stands in the table for one of `numbers`: itself with `unit` for one that is finite."""
+    """Most are finite numbers, for which `show` gives themselves, or their text and `unit`."""
     unit: str = ""
-
-
-def rows(result: ComparisonResult, start: int = 0, stop: int | None = None) -> Iterator[tuple[Any, ...]]:
-    """The cells of every row: texts, numbers where there are some, and booleans; ``str`` of one is what a CSV holds."""
-    stop = len(result.rows) if stop is None else stop
-    for first in range(start, stop, BLOCK):
-        parts = [
-            [tuple(map(cells.show, row)) for row in cells.of_rows] if cells.numbers else cells.of_rows
-            for cells in block(result, first, min(stop, first + BLOCK))
-        ]
-        for row in zip(*parts):
-            yield tuple(chain.from_iterable(row))
+    distinct: bool = False
+    """Those of each row differ from those of any other, and `show` changes nothing."""
 
 
 BLOCK = 4096
 """How many rows `block` is best asked for: enough that what is done once for all of them does not count."""
 
 
+def rows(result: ComparisonResult) -> Iterator[tuple[Any, ...]]:
+    """The cells of every row: texts, numbers where there are some, and booleans; ``str`` of one is what a CSV holds."""
+    for start in range(0, len(result.rows), BLOCK):
+        for row in zip(*(map(cells.show, cells.of_rows) for cells in block(result, start, start + BLOCK))):
+            yield tuple(chain.from_iterable(row))
+
+
 def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
-    """The cells of the rows from `start` to `stop`, which are in this order from left to right."""
+    """The cells of the rows from `start` to `stop`, in this order from left to right."""
     chosen = result.rows[start:stop]
     targets = [row.target or _MISSING for row in chosen]
     goldens = [row.golden or _MISSING for row in chosen]
     pairs = list(zip(targets, goldens))
-    found = [
-        Cells([(harmless(n.name), harmless(b.name)) for n, b in pairs], distinct=True),
-        Cells(
-            [
-                (
-                    _type_cell(n.dtype), _type_cell(b.dtype), n.shape or "N/A", b.shape or "N/A",
-                    _flag_cell(n.requires_grad), _flag_cell(b.requires_grad),
-                )
-                for n, b in pairs
-            ]
-        ),
-    ]  # fmt: skip
+    names = [_harmless([item.name for item in side]) for side in (targets, goldens)]
+    forms = [(n.dtype, b.dtype, n.shape, b.shape, n.requires_grad, b.requires_grad) for n, b in pairs]
+    found = [Cells(list(zip(*names)), distinct=True), Cells(forms, _form_cells)]
     if result.mode is Mode.STATISTICS:
         found.append(Cells([row.metrics[:4] for row in chosen], numbers=True))
-        found.append(Cells([row.metrics[4:] for row in chosen], numbers=True, show=_percent, unit="%"))
+        found.append(Cells([row.metrics[4:] for row in chosen], _percents, numbers=True, unit="%"))
     elif result.mode is Mode.TENSOR:
         found.append(Cells([row.metrics for row in chosen], numbers=True))
     else:
-        found.append(Cells([tuple(map(harmless, row.metrics)) for row in chosen], distinct=True))
+        checksums = [_harmless([row.metrics[side] for row in chosen]) for side in (0, 1)]
+        found.append(Cells(list(zip(*checksums)), distinct=True))
     if result.mode is not Mode.CHECKSUM:
         for side in (targets, goldens):
-            found.append(
-                Cells([(item.max, item.min, item.mean, item.norm) for item in side], numbers=True, show=statistic)
-            )
-    found.append(
-        Cells(
-            [
-                (row.requires_grad_consistent, row.verdict, json.dumps(row.messages) if row.messages else "[]")
-                for row in chosen
-            ]
-        )
-    )
+            statistics = [(item.max, item.min, item.mean, item.norm) for item in side]
+            found.append(Cells(statistics, _statistic_cells, numbers=True))
+    found.append(Cells([(row.requires_grad_consistent, row.verdict, row.messages) for row in chosen], _verdict_cells))
     if result.stacks is not None:
         previous = result.rows[start - 1].record if start else None
         found.append(Cells(_stack_cells(result.stacks, chosen, previous)))
     if result.mode is Mode.TENSOR:
         found.append(Cells([(str([n.data_name or "-1", b.data_name or "-1"]),) for n, b in pairs], distinct=True))
     return found
+
+
+def _form_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Types, shapes, and whether gradients are required."""
+    n_type, b_type, n_shape, b_shape, *flags = cells
+    types = (harmless(n_type or "N/A"), harmless(b_type or "N/A"))
+    return (*types, n_shape or "N/A", b_shape or "N/A", *("N/A" if flag is None else flag for flag in flags))
+
+
+def _percents(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(f"{cell}%" if type(cell) is float else cell for cell in cells)
+
+
+def _statistic_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(map(statistic, cells))
+
+
+def _verdict_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    consistent, verdict, messages = cells
+    return consistent, verdict, json.dumps(messages)
 
 
 def _stack_cells(stacks: Stacks, chosen: list[Row], previous: str | None) -> list[tuple[str]]:
@@ -152,17 +150,11 @@ def _stack_cells(stacks: Stacks, chosen: list[Row], previous: str | None) -> lis
     return found
 
 
-@lru_cache(maxsize=1024)
-def _type_cell(dtype: str | None) -> str:
-    return harmless(dtype or "N/A")
-
-
-def _flag_cell(requires_grad: bool | None) -> bool | str:
-    return requires_grad if type(requires_grad) is bool else "N/A" if requires_grad is None else str(requires_grad)
-
-
-def _percent(cell: Any) -> Any:
-    return f"{cell}%" if type(cell) is float else cell
+def _harmless(texts: list[str]) -> list[str]:
+    """`harmless` of each; whether there is anything to do is seen at all of them together."""
+    if ";" not in "".join(texts) and all(map(str.isalpha, {text[:1] for text in texts})):
+        return texts
+    return list(map(harmless, texts))
 
 
 def statistic(value: Any) -> Any:

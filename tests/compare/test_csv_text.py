@@ -56,9 +56,11 @@ def test_numbers_among_other_cells(rows: list[tuple[Any, ...]]) -> None:
 @QUICK
 @given(rows_of(st.floats(allow_nan=False, allow_infinity=False) | st.just(0) | texts))
 def test_numbers_with_a_unit(rows: list[tuple[Any, ...]]) -> None:
-    shown = [[f"{cell}%" if type(cell) is float else cell for cell in row] for row in rows]
-    part = Cells(rows, numbers=True, unit="%", show=lambda cell: f"{cell}%" if type(cell) is float else cell)
-    assert written(part) == by_the_library([(LEFT, *row) for row in shown])
+    def show(row: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(f"{cell}%" if type(cell) is float else cell for cell in row)
+
+    part = Cells(rows, show, numbers=True, unit="%")
+    assert written(part) == by_the_library([(LEFT, *show(row)) for row in rows])
 
 
 @QUICK
