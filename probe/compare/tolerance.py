@@ -11,7 +11,7 @@ is how cancellation loses digits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -126,8 +126,10 @@ def distance(n: Item, b: Item, exact: float | None = None) -> float:
     if not pairs:
         # Only the checksums differ. With statistics beside them that is little; alone they say no more than that.
         return roundoff if b.norm is not None else math.inf
-    if n.value is not None or b.norm is None or not _is_number(b.max):
-        return float(max(abs(x - y) / (max(abs(x), abs(y)) or 1.0) for x, y in pairs))
+    if n.value is not None:
+        return max(_relative(x, y) for x, y in pairs)
+    if not all(_is_number(value) for pair in statistics for value in pair):
+        return _by_some_statistics(statistics)
     return _by_statistics(n, b)
 
 
@@ -162,6 +164,15 @@ def _by_statistics(n: Item, b: Item) -> float:
     return float(apart)
 
 
+def _by_some_statistics(statistics: Sequence[tuple[Any, Any]]) -> float:
+    """The same where a dump does not have all of them: max and min, else norms, else means say how large values are."""
+    largest, smallest, means, norms = ([abs(value) for value in pair if _is_finite(value)] for pair in statistics)
+    size = max(largest + smallest or norms or means, default=0.0)
+    apart = [abs(x - y) for x, y in statistics[:3] if _is_finite(x) and _is_finite(y)]
+    between_norms = _relative(*norms) if len(norms) == 2 else 0.0
+    return float(max(between_norms, max(apart, default=0.0) / size if size else 0.0))
+
+
 def _relative(x: float, y: float) -> float:
     if _agree(x, y) or not (math.isfinite(x) and math.isfinite(y)):
         return 0.0
@@ -177,13 +188,13 @@ def rms(item: Item) -> float:
     Of a tensor with a mask in it, the largest of its other extremes.
     """
     norm = item.norm
-    if type(norm) is float and norm < _MASK:
+    if type(norm) is float and 0 <= norm < _MASK:
         # No value is larger than the norm.
         return norm / math.sqrt(extent(item.shape).elements or 1)
     extremes = [abs(value) for value in (item.max, item.min) if _is_number(value)]
     if not _is_finite(norm) or max(extremes, default=0.0) > _MASK:
         return float(max((value for value in extremes if value <= _MASK), default=0.0))
-    return float(norm) / math.sqrt(extent(item.shape).elements or 1)
+    return float(abs(norm)) / math.sqrt(extent(item.shape).elements or 1)
 
 
 @dataclass

@@ -196,6 +196,18 @@ def test_a_wrong_constant_is_named_and_not_what_it_causes(tmp_path: Path, consta
     assert forth.first.found > abs(constant - 1) * 0.1 > forth.first.allowed
 
 
+@pytest.mark.parametrize("kept", [("Max",), ("Norm",), ("Max", "Norm"), ("Mean", "Norm"), ("Max", "Min", "Mean")])
+def test_a_wrong_constant_is_named_where_not_all_statistics_were_taken(tmp_path: Path, kept: tuple[str, ...]) -> None:
+    wrong, right = chain(constant=1.25, at=3), chain()
+    for data in (wrong, right):
+        for record in data.values():
+            for item in [*record["input_args"], *record["output"]]:
+                for statistic in {"Max", "Min", "Mean", "Norm"}.difference(kept):
+                    del item[statistic]
+    assert named(compared(tmp_path / "differ", wrong, right)) == "Functional.linear.3.forward"
+    assert compared(tmp_path / "same", right, right) is None
+
+
 def test_a_second_fault_is_the_next_suspect(tmp_path: Path) -> None:
     faulty = chain(constant=1 + 1e-4, at=2)
     later = "Torch.tanh.4.forward"
