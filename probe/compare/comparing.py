@@ -20,6 +20,7 @@ from probe.compare.matching import Call, by_name, calls
 from probe.compare.name_mapping import NameMapping, entries_in_use
 from probe.compare.operations import MINDSPORE
 from probe.compare.options import BUILT_IN, Options
+from probe.compare.progress import watched
 from probe.compare.proposals import Proposal, propose
 from probe.compare.reading import Dump
 from probe.compare.records import PARAMETERS, Item
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from probe.compare.algorithms import Algorithm
+    from probe.compare.parallel import Watch
     from probe.compare.post_processing import PostProcessing
 
 _FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
@@ -67,6 +69,8 @@ class Comparison:
 
             self._post_processing = load_post_processing(self.options.post_processing)
         self._algorithms: list[Algorithm] = []
+        self.watch: Watch | None = None
+        """Is told how far `run` is."""
         if self.debug != (golden.level == "debug"):
             raise MsprobeException(
                 f"{target.path} has level {target.level!r} and {golden.path} level {golden.level!r}: "
@@ -87,7 +91,7 @@ class Comparison:
 
             self._algorithms = algorithms.load(self.options.algorithms)
         rows = self._rows(target, golden)
-        for row in rows:
+        for row in rows if self.watch is None else watched(rows, self.watch, "items", len(rows)):
             self._measure(row, mode)
         # What only the golden side has stands at the end and belongs to no record of the target.
         advisor = Advisor(mode, self.across_frameworks, self.options.compat)

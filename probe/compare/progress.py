@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Iterable, Iterator
+from time import monotonic
+from typing import Any, TypeVar
 
 from probe.compare.parallel import Watch
 
+T = TypeVar("T")
+
 _REFRESHES = 5
 """A second."""
+
+
+def watched(items: Iterable[T], watch: Watch, what: str, total: int) -> Iterator[T]:
+    """`items`, while `watch` is told how many there were."""
+    due = 0.0
+    for done, item in enumerate(items):
+        if (now := monotonic()) >= due:
+            watch(what, done, total)
+            due = now + 1 / _REFRESHES
+        yield item
 
 
 class Progress:
@@ -27,12 +41,12 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def _watch(self, what: str, done: int, total: int) -> None:
+    def _watch(self, what: str, done: int, total: int | None) -> None:
         if self._bar is None:
             self._bar = _bar()
             self._line = self._bar.add_task(what, total=total)
             self._bar.start()
-        self._bar.update(self._line, completed=done)
+        self._bar.update(self._line, description=what, completed=done, total=total)
 
 
 def _has_rich() -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from probe.common import files, log
 from probe.common.errors import MsprobeException
@@ -35,6 +36,7 @@ from probe.compare.summary import Summary, summarise
 from probe.compare.terminal import print_metrics
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _SMALL = 8_000_000
 """Bytes of all files together below which several processes do not pay."""
@@ -154,16 +156,18 @@ def _attempt(pair: _Pair) -> Outcome[ComparisonResult]:
         return Outcome(error=error)
 
 
-def _summarise(pair: _Pair) -> Summary:
-    result = _compared(pair)
+def _summarise(pair: _Pair, watch: Watch | None = None) -> Summary:
+    result = _compared(pair, watch)
     if pair.tensor_log:
         print_metrics(result)
     return summarise(result)
 
 
-def _compared(pair: _Pair) -> ComparisonResult:
-    result = _one(pair.place, pair.options)
+def _compared(pair: _Pair, watch: Watch | None = None) -> ComparisonResult:
+    result = _one(pair, watch=watch)
     if pair.folder is not None:
+        if watch is not None:
+            watch("writing", 0, None)
         files.make_folder(pair.folder)
         result.tables = table_files.write(result, os.path.join(pair.folder, stem(result, pair.stamp)), pair.xlsx)
         if result.data_mapping is not None:
@@ -197,16 +201,24 @@ def _readable(pairs: list[_Pair], outcomes: Outcomes[T], target: str, golden: st
         raise MsprobeException(f"{target} and {golden}: no pair of ranks could be compared.")
 
 
-def _run(where: Where | None, work: Callable[[_Pair], T], pairs: list[_Pair], watch: Watch | None) -> Outcomes[T]:
+class _Work(Protocol[T_co]):
+    """What is done with a pair; it says how far it is where it is the only one."""
+
+    def __call__(self, pair: _Pair, watch: Watch | None = None) -> T_co: ...
+
+
+def _run(where: Where | None, work: _Work[T], pairs: list[_Pair], watch: Watch | None) -> Outcomes[T]:
     where = where or Where()
     if where.dask is not None:
-        pairs = [pair.absolute() for pair in pairs]
-    elif where.jobs is None and not _worth_processes(pairs):
-        where, watch = Where(jobs=1), None
+        return run(where, work, [pair.absolute() for pair in pairs], watch)
+    if not _takes_time(pairs):
+        where, watch = Where(where.jobs or 1), None
+    if len(pairs) == 1:
+        return run(where, partial(work, watch=watch), pairs)
     return run(where, work, pairs, watch)
 
 
-def _worth_processes(pairs: list[_Pair]) -> bool:
+def _takes_time(pairs: list[_Pair]) -> bool:
     """Whether the work takes longer than starting processes for it, which is about that of reading 8 MB."""
     total = 0
     for path in (path for pair in pairs for path in (pair.place.target, pair.place.golden)):
@@ -248,6 +260,8 @@ def analyse(
         MsprobeException: the two cannot be compared, or a rank cannot be read: what is missing might be the cause.
     """
     pairs = _pairs(locate(target, golden), output, options)
+    if pairs[0].options.algorithms:
+        log.warning("the first difference is sought in statistics: the metrics of --algorithms are not used.")
     with closing(_run(where, _rank, pairs, watch)) as outcomes:
         for step, of_step in groupby(zip(pairs, outcomes), key=lambda pair_and_outcome: pair_and_outcome[0].place.step):
             ranks = [_whole(pair, outcome) for pair, outcome in of_step]
@@ -265,8 +279,8 @@ class _RankRead:
     file: str
 
 
-def _rank(pair: _Pair) -> _RankRead:
-    rank = of_rank(pair.rank, _one(pair.place, pair.options, values=False))
+def _rank(pair: _Pair, watch: Watch | None = None) -> _RankRead:
+    rank = of_rank(pair.rank, _one(pair, values=False, watch=watch))
     assert pair.folder is not None
     files.make_folder(pair.folder)
     path = os.path.join(pair.folder, f"compare_result_rank{rank.number}_{pair.stamp}.json")
@@ -294,9 +308,13 @@ def _write_json(path: str, content: Any) -> None:
         stream.write(json.dumps(content).encode())
 
 
-def _one(place: Place, options: Options, values: bool = True) -> ComparisonResult:
-    result = Comparison(read(place.target), read(place.golden), options).run(values)
-    result.label, result.step = place.label, place.step
+def _one(pair: _Pair, values: bool = True, watch: Watch | None = None) -> ComparisonResult:
+    if watch is not None:
+        watch("reading", 0, None)
+    comparison = Comparison(read(pair.place.target), read(pair.place.golden), pair.options)
+    comparison.watch = watch
+    result = comparison.run(values)
+    result.label, result.step = pair.place.label, pair.place.step
     return result
 
 

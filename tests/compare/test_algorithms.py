@@ -190,6 +190,8 @@ def test_statistics_have_no_use_for_it_and_say_so(tmp_path: Path, capsys: pytest
     assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, "1")) == 0
     assert "for real data, and these dumps hold none" in capsys.readouterr().out
     assert "Mine" not in rows(only_table(tmp_path / "out"))[0]
+    assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, "1"), "-da") == 0
+    assert "metrics of --algorithms are not used" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("more", [(), ("--xlsx",)])
