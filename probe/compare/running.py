@@ -38,8 +38,11 @@ from probe.compare.terminal import print_metrics
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-_SMALL = 8_000_000
-"""Bytes of all files together below which several processes do not pay."""
+# Below these, of all pairs together, processes do not pay: they start in a quarter of a second, and in two with torch,
+# which each of them needs for real data.
+_SMALL_TEXT = 8_000_000
+_SMALL_VALUES = 200_000_000
+_FEW_TENSORS = 4_000
 
 
 def compare(
@@ -146,7 +149,7 @@ def _has_real_data(path: str) -> bool:
 
 
 def _folder(path: str) -> str:
-    return path if os.path.isdir(path) else os.path.dirname(path)
+    return path if os.path.isdir(path) else os.path.dirname(path) or os.curdir
 
 
 def _attempt(pair: _Pair) -> Outcome[ComparisonResult]:
@@ -219,13 +222,16 @@ def _run(where: Where | None, work: _Work[T], pairs: list[_Pair], watch: Watch |
 
 
 def _takes_time(pairs: list[_Pair]) -> bool:
-    """Whether the work takes longer than starting processes for it, which is about that of reading 8 MB."""
-    total = 0
-    for path in (path for pair in pairs for path in (pair.place.target, pair.place.golden)):
-        if _has_real_data(path):
-            return True
-        total += sum(entry.stat().st_size for entry in os.scandir(_folder(path)) if entry.is_file())
-        if total > _SMALL:
+    """Whether the work takes longer than starting processes for it."""
+    if pairs[0].options.algorithms:
+        return True  # Nobody knows.
+    text = tensors = values = 0
+    for folder in (_folder(path) for pair in pairs for path in (pair.place.target, pair.place.golden)):
+        text += sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
+        if _has_real_data(folder):
+            sizes = [entry.stat().st_size for entry in os.scandir(os.path.join(folder, DATA_FOLDER))]
+            tensors, values = tensors + len(sizes), values + sum(sizes)
+        if text > _SMALL_TEXT or tensors > _FEW_TENSORS or values > _SMALL_VALUES:
             return True
     return False
 

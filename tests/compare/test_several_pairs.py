@@ -145,6 +145,15 @@ def test_ctrl_c_ends_every_process_without_a_traceback(tmp_path: Path, jobs: str
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
+def test_files_of_the_working_folder_need_no_folder_in_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, golden = two_runs(tmp_path, ["rank0"])
+    monkeypatch.chdir(target / "rank0")
+    assert compare(Path("dump.json"), golden / "rank0" / "dump.json", tmp_path / "out") == 0
+    assert list(without_times(tmp_path / "out")) == ["compare_result"]
+
+
 @pytest.mark.parametrize("jobs", ["0", "-1", "two", ""])
 def test_a_wrong_number_of_processes_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: str
