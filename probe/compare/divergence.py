@@ -20,6 +20,7 @@ from probe.compare.records import INPUT, PARAMETERS, Item
 from probe.compare.result import Mode, Row, Unexplained
 from probe.compare.steps import Step, Trees, steps
 from probe.compare.tolerance import (
+    ALTOGETHER,
     GRADIENT,
     SAFETY,
     Terms,
@@ -28,6 +29,7 @@ from probe.compare.tolerance import (
     distance,
     explained,
     extent,
+    is_finite,
     is_same,
     rounding,
     unit_roundoff,
@@ -80,9 +82,11 @@ class _Walk:
         self._same_names = same_names
         self._carried = 0.0
         """The largest distance of an output so far, with what its call made of it taken out."""
-        self._coarsest = 0.0
-        """The coarsest unit roundoff so far. Once anything differs, so short a type turns the least difference into one
-        of its own size, also where it is widened again for a while."""
+        self._types: set[str | None] = set()
+        """Those of items so far. Once anything differs, a short type turns the least difference into one of its own
+        size, also where it is widened again for a while; and where its statistics are the same, values need not be."""
+        self._reshaped = False
+        """Whether the number of results of a call depended on values that differed, as that of ``nonzero`` does."""
         self._broken = False
         """Whether an output had NaN or an integer on one side that it had not on the other."""
         self._inside: dict[str | None, float] = {}
@@ -113,6 +117,7 @@ class _Walk:
                 self._missing = self._missing or step
             return None
         suspect = None
+        self._note_types(step)
         if not all(self._says_the_same(row) for row in step.rows):
             suspect = self._judge(step)
             if suspect is not None and self._missing is not None and self._is_due_to(self._missing, step, suspect):
@@ -123,7 +128,6 @@ class _Walk:
     def _judge(self, step: Step) -> Unexplained | None:
         terms = Terms()
         suspect: Unexplained | None = None
-        self._note_types(step)
         for row in step.rows:
             if _is_input(row):
                 found = self._weigh_input(step, row, terms)
@@ -149,6 +153,10 @@ class _Walk:
 
     def _judge_output(self, step: Step, row: Row, api: str, terms: Terms) -> Unexplained | None:
         n, b = row.target, row.golden
+        # Any difference can turn one whole number into another, and a turned one may have the same statistics.
+        turned = bool(terms.error or self._carried or self._broken) and not _rounds(row)
+        if turned and n is not None and b is not None and n.shape != b.shape:
+            self._reshaped = True
         reason = self._difference_in_kind(row)
         if reason or n is None or b is None:
             return self._suspect(step, row, reason) if reason else None
@@ -156,8 +164,10 @@ class _Walk:
         factor = condition(api, terms, n, b)
         error = max(terms.error, self._inside.get(step.record, 0.0))
         if math.isinf(apart):
-            # Any difference can turn one whole number into another, but only NaN and infinities give NaN.
-            allowed = math.inf if math.isinf(error) or (error and not coarsest((n, b))) else 0.0
+            # Only NaN and infinities give NaN.
+            allowed = math.inf if math.isinf(error) else 0.0
+        elif turned:
+            allowed = math.inf
         else:
             added = rounding(terms.summed(b), max(terms.roundoff, self._roundoff(n, b)))
             allowed = explained(max(error, self._carried), factor, added)
@@ -172,17 +182,16 @@ class _Walk:
         """Keep how far an output was apart, for what comes after."""
         parent = self._trees[0].get(step.record or "")
         self._inside[parent] = max(self._inside.get(parent, 0.0), apart)
-        if math.isinf(apart):
+        if apart >= ALTOGETHER:
             self._broken = True
         else:
             self._carried = max(self._carried, apart / factor)
 
     def _note_types(self, step: Step) -> None:
         for row in step.rows:
+            # A type that one side alone uses is a finding and no reason to forgive more.
             if row.target is not None and row.golden is not None:
-                # A type that one side alone uses is a finding and no reason to forgive more.
-                both = min(unit_roundoff(row.target.dtype), unit_roundoff(row.golden.dtype))
-                self._coarsest = max(self._coarsest, both)
+                self._types.add(min(row.target.dtype, row.golden.dtype, key=unit_roundoff))
 
     def _add_what_forward_kept(self, step: Step, terms: Terms) -> str:
         """Count in what a backward, or the gradient of a parameter, is computed from besides its own inputs.
@@ -227,6 +236,8 @@ class _Walk:
 
     def _distance(self, row: Row) -> float:
         n, b = row.target, row.golden
+        if n is not None and b is not None and n.shape != b.shape and self._reshaped:
+            return ALTOGETHER if is_finite(n) == is_finite(b) else math.inf
         # Plain values are the same or are not; see `_difference_of_plain`.
         if n is None or b is None or n.value is not None or b.value is not None:
             return 0.0
@@ -247,7 +258,7 @@ class _Walk:
         types = plain_name(n.dtype), plain_name(b.dtype)
         if types[0] != types[1] and types != self._usual_types:
             return f"{_short(row)} is {types[0]} and in the golden run {types[1]}"
-        if n.shape != b.shape and self._same_names:
+        if n.shape != b.shape and self._same_names and not self._reshaped:
             return f"{_short(row)} has shape {n.shape} and in the golden run {b.shape}"
         return ""
 
@@ -264,13 +275,14 @@ class _Walk:
         return max(SAFETY * self._carried, rounding(extent(b.shape).longest, roundoff))
 
     def _roundoff(self, n: Item, b: Item) -> float:
-        return max(coarsest((n, b)), self._coarsest if self._carried else 0.0)
+        known = self._mode is Mode.TENSOR and not self._carried
+        return max(coarsest((n, b)), 0.0 if known else max(map(unit_roundoff, self._types), default=0.0))
 
     def _out_of_nowhere(self, step: Step, row: Row, apart: float) -> Unexplained | None:
         if row.target is None or row.golden is None or not apart:
             return None
         allowed = self._allowed_of_unknown(row.target, row.golden)
-        if apart <= allowed or (self._broken and math.isinf(apart)):
+        if apart <= allowed or (self._broken and apart >= ALTOGETHER):
             return None
         what = f"{_short(row)} differs by {_size(apart)} of its size already"
         if row.golden.state == PARAMETERS:
@@ -329,6 +341,11 @@ def _function(step: Step) -> str:
     return "" if parsed is None or parsed.is_module else parsed.base.rpartition(".")[2]
 
 
+def _rounds(row: Row) -> bool:
+    """Whether an item has a type that rounds."""
+    return coarsest(item for item in (row.target, row.golden) if item is not None) > 0
+
+
 def _is_input(row: Row) -> bool:
     item = row.target or row.golden
     return item is not None and item.state in (INPUT, PARAMETERS)
@@ -346,4 +363,6 @@ def _short(row: Row) -> str:
 
 
 def _size(number: float) -> str:
-    return "nan or inf" if math.isinf(number) else f"{number:.1e}" if number else "0"
+    if number >= ALTOGETHER:
+        return "nan or inf" if math.isinf(number) else "all"
+    return f"{number:.1e}" if number else "0"

@@ -24,6 +24,9 @@ SAFETY = 8.0
 CONFIDENCE = 4.0
 """Higham and Mary's lambda: rounding exceeds the bound once in 1500 times at most."""
 
+ALTOGETHER = 1e30
+"""The distance of what is another thing and not near: whole numbers, shapes. Other than infinity it makes no NaN."""
+
 _FLOAT32 = 2.0**-24
 _UNIT_ROUNDOFF = {
     "float64": 2.0**-53,
@@ -98,6 +101,11 @@ def is_same(n: Item, b: Item) -> bool:
     return bool(same)
 
 
+def is_finite(item: Item) -> bool:
+    """Whether no statistic of a tensor is NaN or infinite."""
+    return all(not _is_number(value) or math.isfinite(value) for value in (item.max, item.min, item.mean, item.norm))
+
+
 def distance(n: Item, b: Item, exact: float | None = None) -> float:
     """How far `n` and `b` are apart, relative to the larger one.
 
@@ -106,9 +114,9 @@ def distance(n: Item, b: Item, exact: float | None = None) -> float:
         exact: the norm of the difference by that of the larger one, where the values themselves were compared.
 
     Returns:
-        0 where the dumps say the same of both; infinity where one is NaN or infinite and the other is not, and where
-        what has no rounding differs; otherwise `exact`, or as much as the statistics give away: the difference of max
-        and min relative to the largest value, of the norm relative to the norm, of the mean relative to the rms.
+        0 where the dumps say the same of both; infinity where one is NaN or infinite and the other is not; `ALTOGETHER`
+        where what has no rounding differs; otherwise `exact`, or as much as the statistics give away: the difference of
+        max and min relative to the largest value, of the norm relative to the norm, of the mean relative to the rms.
     """
     if is_same(n, b) and not exact:
         return 0.0
@@ -116,16 +124,16 @@ def distance(n: Item, b: Item, exact: float | None = None) -> float:
         return _by_statistics(n, b)
     statistics = ((n.max, b.max), (n.min, b.min), (n.mean, b.mean), (n.norm, b.norm))
     pairs = [(x, y) for x, y in statistics if not _agree(x, y)]
-    if not all(_is_finite(value) for pair in pairs for value in pair):
-        return math.inf
     roundoff = coarsest((n, b))
     if not roundoff and n.value is None:
-        return math.inf if pairs or n.md5 != b.md5 else 0.0
+        return ALTOGETHER if pairs or n.md5 != b.md5 else 0.0
+    if not all(_is_finite(value) for pair in pairs for value in pair):
+        return math.inf
     if exact is not None:
         return exact
     if not pairs:
         # Only the checksums differ. With statistics beside them that is little; alone they say no more than that.
-        return roundoff if b.norm is not None else math.inf
+        return roundoff if b.norm is not None else ALTOGETHER
     if n.value is not None:
         return max(_relative(x, y) for x, y in pairs)
     if not all(_is_number(value) for pair in statistics for value in pair):

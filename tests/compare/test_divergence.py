@@ -138,6 +138,22 @@ def test_a_whole_number_may_flip_where_its_inputs_differ(tmp_path: Path) -> None
     assert compared(tmp_path, *runs) is None
 
 
+def test_a_number_of_results_may_change_with_a_whole_number(tmp_path: Path) -> None:
+    """A token goes to another expert: the expert's input has a row more, and nothing else is wrong."""
+    runs = []
+    for count, y in ((3, X * np.float32(1 + 1e-7)), (2, X)):
+        rows = whole(np.arange(count))
+        runs.append(
+            {
+                "Functional.linear.0.forward": call([tensor(X)], tensor(y)),
+                "Torch.where.0.forward": call([whole([1, 2])], rows),
+                "Torch.index_select.0.forward": call([tensor(y), rows], tensor(y[:count])),
+                "Functional.linear.1.forward": call([tensor(y[:count]), tensor(W)], tensor(y[:count] @ W)),
+            }
+        )
+    assert compared(tmp_path, *runs) is None
+
+
 def test_a_whole_run_in_half_precision_is_explained(tmp_path: Path) -> None:
     def half(entry: Any) -> Any:
         return {**entry, "dtype": "torch.float16"}
