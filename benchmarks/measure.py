@@ -93,7 +93,7 @@ def spread(values: Sequence[float]) -> list[float]:
     return [ordered[len(ordered) // 4], ordered[(3 * len(ordered)) // 4 - (len(ordered) % 4 == 0)]]
 
 
-def machine(packages: Sequence[str]) -> str:
+def machine(packages: Sequence[str], processors: str = "one thread") -> str:
     """One line that says what was measured on."""
     versions = []
     for package in packages:
@@ -102,7 +102,7 @@ def machine(packages: Sequence[str]) -> str:
         except metadata.PackageNotFoundError:
             continue
     today = datetime.date.today().isoformat()
-    return ", ".join([_processor(), "one thread", f"Python {platform.python_version()}", *versions, today])
+    return ", ".join([_processor(), processors, f"Python {platform.python_version()}", *versions, today])
 
 
 def _processor() -> str:

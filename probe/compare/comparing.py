@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.errors import MsprobeException
 from probe.common.naming import is_module
 from probe.compare import layer_mapping, statistics_metrics
 from probe.compare.advisor import Advisor
@@ -28,7 +28,6 @@ from probe.compare.result import UNSUPPORTED, ComparisonResult, Divergence, Mode
 from probe.compare.scopes import Side, side_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
     from probe.compare.algorithms import Algorithm
     from probe.compare.parallel import Watch
@@ -85,13 +84,9 @@ class Comparison:
         target = calls(self.target, as_mapped)
         golden = calls(self.golden, renumber, target)
         mode = self._mode(target, golden, values)
-        if mode is Mode.TENSOR:
-            # With numpy, which statistics do without.
-            from probe.compare import algorithms
-
-            self._algorithms = algorithms.load(self.options.algorithms)
         rows = self._rows(target, golden)
-        for row in rows if self.watch is None else watched(rows, self.watch, "items", len(rows)):
+        ready = self._with_values(rows) if mode is Mode.TENSOR else rows
+        for row in ready if self.watch is None else watched(ready, self.watch, "items", len(rows)):
             self._measure(row, mode)
         # What only the golden side has stands at the end and belongs to no record of the target.
         advisor = Advisor(mode, self.across_frameworks, self.options.compat)
@@ -188,6 +183,15 @@ class Comparison:
             side_of(golden, trees[1], self.golden.framework),
         )
 
+    def _with_values(self, rows: list[Row]) -> Iterator[Row]:
+        # With numpy, which takes longer to import than most statistics take to compare.
+        from probe.compare import algorithms
+        from probe.compare.value_rows import Values
+
+        self._algorithms = algorithms.load(self.options.algorithms)
+        compat, further = self.options.compat, tuple(self._algorithms)
+        return Values(self.target, self.golden, compat, further, self._post_processing).measured(rows)
+
     def _measure(self, row: Row, mode: Mode) -> None:
         n, b = row.target, row.golden
         if mode is Mode.CHECKSUM:
@@ -196,8 +200,6 @@ class Comparison:
             row.metrics = statistics_metrics.UNMATCHED if mode is Mode.STATISTICS else UNSUPPORTED
         elif mode is Mode.STATISTICS:
             row.metrics = statistics_metrics.compare_items(n, b)
-        else:
-            self._measure_values(row)
         if self._algorithms and len(row.metrics) == len(UNSUPPORTED):
             # What keeps the built-in metrics from being taken keeps these too.
             row.metrics += row.metrics[:1] * len(self._algorithms)
@@ -217,51 +219,6 @@ class Comparison:
             # MindSpore says the same thing of parameters only; Advisor has the reason.
             return n.state != PARAMETERS or None in (of_target, of_golden) or of_target == of_golden
         return of_target == of_golden
-
-    def _measure_values(self, row: Row) -> None:
-        # numpy takes longer to import than most statistics take to compare.
-        from probe.compare.value_metrics import NOT_MEASURED, as_measured, compare_values
-
-        assert row.target is not None and row.golden is not None
-        row.metrics = UNSUPPORTED
-        has_file = [dump.tensor_path(item) is not None for dump, item in self._sides(row)]
-        if not all(has_file):
-            for there, (_, item), who in zip(has_file, self._sides(row), ("NPU", "Bench")):
-                if not there and item.is_tensor:
-                    row.notes += (f"warning: {who} does not have data file.",)
-            return
-        values = []
-        for dump, item in self._sides(row):
-            try:
-                values.append(dump.tensor(item))
-            except FileCheckException as error:
-                row.notes += (f"error: Dump file not found or read failed: {error}",)
-                return
-        if self._post_processing is not None:
-            values = [
-                value if value is None else self._post_processing.apply(value, name, item.data_name or "")
-                for value, name, (_, item) in zip(values, ("target", "golden"), self._sides(row))
-            ]
-        target, golden = values
-        assert target is not None and golden is not None
-        measured = compare_values(target, golden, self.options.compat)
-        row.metrics = measured.metrics
-        if measured.note:
-            row.notes += (measured.note,)
-        if self._algorithms and measured.metrics not in NOT_MEASURED:
-            self._measure_further(row, *as_measured(target, golden))
-
-    def _measure_further(self, row: Row, target: NDArray[Any], golden: NDArray[Any]) -> None:
-        assert row.target is not None
-        for algorithm in self._algorithms:
-            cell, note = algorithm.measure(target, golden, row.target.name)
-            row.metrics += (cell,)
-            if note:
-                row.notes += (note,)
-
-    def _sides(self, row: Row) -> tuple[tuple[Dump, Item], tuple[Dump, Item]]:
-        assert row.target is not None and row.golden is not None
-        return (self.target, row.target), (self.golden, row.golden)
 
     def _mode(self, target: list[Call], golden: list[Call], values: bool) -> Mode:
         tasks = self.target.task, self.golden.task

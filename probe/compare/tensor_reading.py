@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,19 @@ from numpy.typing import NDArray
 
 from probe.common.errors import FileCheckException, MissingDependency
 
+Array = NDArray[Any]
 
-def read_tensor(path: str) -> NDArray[Any]:
+_LARGE = 1 << 20
+"""Bytes from which on it pays to map a file into memory."""
+
+
+def read_tensor(path: str, mapped: bool = False) -> Array:
     """The values in a ``.npy`` or ``.pt`` file; what numpy has no type for is widened to float32.
+
+    Args:
+        path: the file.
+        mapped: leave the values of a large file where they are: they are fetched when they are looked at, cannot be
+            written to, and the file must not change meanwhile.
 
     Raises:
         FileCheckException: the file is missing, damaged or of another kind.
@@ -19,9 +31,10 @@ def read_tensor(path: str) -> NDArray[Any]:
     """
     try:
         if path.endswith(".npy"):
-            return np.asarray(np.load(path, allow_pickle=False))
+            mapped = mapped and os.path.getsize(path) >= _LARGE
+            return np.asarray(np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False))
         if path.endswith(".pt"):
-            return _read_pt(path)
+            return _read_pt(path, mapped and os.path.getsize(path) >= _LARGE)
     except (MissingDependency, MemoryError):
         raise
     except OSError as error:
@@ -33,12 +46,14 @@ def read_tensor(path: str) -> NDArray[Any]:
     raise FileCheckException(f"{path}: tensors are read from .pt and .npy files.")
 
 
-def _read_pt(path: str) -> NDArray[Any]:
+def _read_pt(path: str, mapped: bool) -> Array:
     try:
         import torch
     except ImportError:
         raise MissingDependency(f"{path}: torch is needed to read .pt files: pip install 'msprobe[torch]'.") from None
-    value = torch.load(path, map_location="cpu", weights_only=True)
+    # Files of before PyTorch 1.6 are no archives, and only these can be mapped.
+    mapped = mapped and zipfile.is_zipfile(path)
+    value = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     if not isinstance(value, torch.Tensor):
         raise FileCheckException(f"{path}: holds {type(value).__name__}, not a tensor.")
     value = value.detach()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from probe.compare.value_metrics import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPORTED, compare_values
+from probe.compare.value_metrics import BLOCK, NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPORTED, compare_values
 
 NAN, INF = np.nan, np.inf
 
@@ -70,3 +71,62 @@ def test_compat_does_not_tell_inf_from_minus_inf() -> None:
 def test_every_type_is_measured(dtype: str) -> None:
     metrics = compare_values(array(1, 0, 1, dtype=dtype), array(1, 1, 1, dtype=dtype)).metrics
     assert metrics[1:3] == (1.0, 1.0) and metrics[4] == pytest.approx(5 / 6 if dtype == "complex64" else 2 / 3)
+
+
+LONG = 2 * BLOCK + 77
+
+
+def by_numpy(n: np.ndarray[Any, Any], b: np.ndarray[Any, Any], kind: str) -> list[float]:
+    """The six metrics, each of the whole vectors at once."""
+    wide_n, wide_b = n.astype(np.float64), b.astype(np.float64)
+    product = (wide_n * wide_b).sum() / math.sqrt((wide_n**2).sum() * (wide_b**2).sum())
+    x, y = n.astype(kind), b.astype(kind)
+    tiny = np.where(y == 0, np.finfo(kind).eps, 0).astype(kind)
+    relative = np.abs((x + tiny) - (y + tiny)) / np.abs(y + tiny)
+    apart = wide_n - wide_b
+    shares = [np.mean(relative < np.array(limit, kind)) for limit in (0.001, 0.005)]
+    return [product, math.sqrt((apart**2).sum()), np.abs(apart).max(), float(relative.max()), *shares]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "bool"])
+def test_long_tensors_are_measured_as_a_whole(dtype: str) -> None:
+    rng = np.random.default_rng(7)
+    b = (rng.normal(size=LONG) * 10).astype(dtype)
+    n = (b + rng.normal(size=LONG) * 0.02).astype(dtype)
+    b[[3, BLOCK + 5]] = 0
+    kind = "float64" if dtype == "float64" else "float32"
+    found = compare_values(n, b).metrics
+    assert found == pytest.approx(by_numpy(n, b, kind), rel=1e-6, abs=1e-12)
+    assert found[4:] == tuple(by_numpy(n, b, kind)[4:])
+
+
+def test_complex_numbers_are_pairs_however_long() -> None:
+    rng = np.random.default_rng(8)
+    b = rng.normal(size=LONG) + 1j * rng.normal(size=LONG)
+    n = b * (1 + 1e-3j)
+    pairs = [np.stack([array.real, array.imag], axis=-1).reshape(-1) for array in (n, b)]
+    assert compare_values(n, b).metrics == pytest.approx(by_numpy(pairs[0], pairs[1], "float64"), rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+def test_nan_and_inf_count_wherever_they_are(value: float) -> None:
+    b = np.ones(LONG, np.float32)
+    n = b.copy()
+    n[-1] = value
+    assert compare_values(n, b).metrics == NOT_AVAILABLE
+    b[-1] = value
+    assert compare_values(n, b).metrics == (1.0, 0.0, 0.0, 0.0, 1.0, 1.0)
+
+
+def test_numbers_whose_squares_are_too_large_are_finite() -> None:
+    n, b = array(1e200, 2e200, dtype="float64"), array(1e200, 1e200, dtype="float64")
+    measured = compare_values(n, b)
+    assert measured.metrics[0] == "Nan" and measured.metrics[2:] == (1e200, 1.0, 0.5, 0.5) and not measured.note
+
+
+def test_views_are_measured_in_their_own_order() -> None:
+    b = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert compare_values(b.T, b.T.copy()).metrics[1] == 0.0
+    assert compare_values(b.T, b.reshape(4, 3)).metrics[1] == pytest.approx(
+        np.linalg.norm(b.T - b.reshape(4, 3)), rel=1e-12
+    )

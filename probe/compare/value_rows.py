@@ -1,0 +1,105 @@
+"""The rows of real data: the files of both sides are read and held against each other, several pairs at once.
+
+numpy lets other threads run while it computes and torch while it reads, so that threads are as good as processes here
+and nothing has to be sent from one to another.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from probe.common.errors import FileCheckException
+from probe.compare.algorithms import Algorithm
+from probe.compare.parallel import processors
+from probe.compare.post_processing import PostProcessing
+from probe.compare.reading import Dump
+from probe.compare.result import UNSUPPORTED, Row
+from probe.compare.tensor_reading import Array, read_tensor
+from probe.compare.value_metrics import NOT_MEASURED, as_measured, compare_values
+
+_MOST_THREADS = 8
+"""More of them wait for the memory, which they share, or for the interpreter."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """The real data of two dumps.
+
+    Args:
+        target, golden: the dumps.
+        compat: measure as msProbe 26.2 does.
+        algorithms: the user's own metrics.
+        post_processing: what is done to tensors before.
+    """
+
+    target: Dump
+    golden: Dump
+    compat: bool = False
+    algorithms: Sequence[Algorithm] = ()
+    post_processing: PostProcessing | None = None
+
+    def measured(self, rows: Sequence[Row]) -> Iterator[Row]:
+        """All of `rows` in their order, each with its metrics as soon as it has them; only pairs have any."""
+        # The user's metrics need not be fit for threads, and a process that is one of several has a processor.
+        alone = self.algorithms or multiprocessing.parent_process() is not None
+        return _in_threads(self._measure, rows, 1 if alone else min(processors(), _MOST_THREADS))
+
+    def _measure(self, row: Row) -> None:
+        if row.target is None or row.golden is None:
+            return
+        row.metrics = UNSUPPORTED
+        sides = (self.target, row.target), (self.golden, row.golden)
+        paths = [dump.tensor_path(item) for dump, item in sides]
+        if None in paths:
+            for path, (_, item), who in zip(paths, sides, ("NPU", "Bench")):
+                if path is None and item.is_tensor:
+                    row.notes += (f"warning: {who} does not have data file.",)
+            return
+        values: list[Array] = []
+        for path, (_, item), side in zip(paths, sides, ("target", "golden")):
+            try:
+                found = read_tensor(path or "", mapped=True)
+            except FileCheckException as error:
+                row.notes += (f"error: Dump file not found or read failed: {error}",)
+                return
+            if self.post_processing is not None:
+                found = self.post_processing.apply(found, side, item.data_name or "")
+            values.append(found)
+        measured = compare_values(values[0], values[1], self.compat)
+        row.metrics = measured.metrics
+        if measured.note:
+            row.notes += (measured.note,)
+        if self.algorithms and measured.metrics not in NOT_MEASURED:
+            self._measure_further(row, *as_measured(values[0], values[1]))
+
+    def _measure_further(self, row: Row, target: Array, golden: Array) -> None:
+        assert row.target is not None
+        for algorithm in self.algorithms:
+            cell, note = algorithm.measure(target, golden, row.target.name)
+            row.metrics += (cell,)
+            if note:
+                row.notes += (note,)
+
+
+def _in_threads(work: Callable[[Row], None], rows: Sequence[Row], threads: int) -> Iterator[Row]:
+    if threads == 1:
+        for row in rows:
+            work(row)
+            yield row
+        return
+    waiting: deque[tuple[Row, Future[None]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for row in rows:
+            waiting.append((row, pool.submit(work, row)))
+            # So few at a time that an error is known before much work was done in vain.
+            if len(waiting) > 4 * threads:
+                done, future = waiting.popleft()
+                future.result()
+                yield done
+        for done, future in waiting:
+            future.result()
+            yield done
