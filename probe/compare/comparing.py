@@ -47,6 +47,26 @@ NO_MATCH = "warning: No bench data matched."
 NO_TARGET = "warning: No NPU data matched."
 
 
+def check_files(options: Options) -> None:
+    """Read every file of `options` that says what corresponds to what, or what is done to tensors.
+
+    Raises:
+        FileCheckException: one cannot be read.
+        MsprobeException: one holds something else.
+    """
+    if options.api_mapping:
+        load_api_entries(options.api_mapping)
+    for path in (options.cell_mapping, options.data_mapping):
+        if path:
+            load_names(path)
+    if options.layer_mapping:
+        layer_mapping.load_rules(options.layer_mapping)
+    if options.post_processing:
+        from probe.compare.post_processing import load_post_processing
+
+        load_post_processing(options.post_processing)
+
+
 class Comparison:
     """Compares two dumps with each other.
 

@@ -100,16 +100,16 @@ def load_api_entries(path: str) -> list[ApiEntry]:
 def _api_entry(path: str, number: int, entry: dict[str, Any]) -> ApiEntry | None:
     target, golden = entry.get("ms_api"), entry.get("pt_api")
     if not isinstance(target, str) or not isinstance(golden, str):
-        log.warning(f"{path}: entry {number} is left out: ms_api and pt_api must be names.")
+        text = f"{path}: entry {number} is left out: ms_api and pt_api must be names."
+        log.warning(text, once=text)
         return None
     positions = {}
     for state, spellings in _POSITIONS.items():
         ours, theirs = _listed(entry, "ms", spellings), _listed(entry, "pt", spellings)
         if not isinstance(ours, list) or not isinstance(theirs, list) or len(ours) != len(theirs):
-            log.warning(
-                f"{path}: entry {number} ({target}) is left out: "
-                f"ms_{spellings[0]} and pt_{spellings[0]} must be lists of one length."
-            )
+            kinds = f"ms_{spellings[0]} and pt_{spellings[0]}"
+            text = f"{path}: entry {number} ({target}) is left out: {kinds} must be lists of one length."
+            log.warning(text, once=text)
             return None
         positions[state] = {str(n): str(b) for n, b in zip(ours, theirs)}
     return ApiEntry(target, golden, positions)

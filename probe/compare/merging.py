@@ -13,17 +13,16 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
 from probe.common import files, log
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 from probe.compare import tables
-from probe.compare.mapping_files import Loader
+from probe.compare.mapping_files import load_yaml
 
 _TABLE = re.compile(r"compare_result_rank(\d+)_\d{14}\.(csv|xlsx)\Z")
 _NO_NUMBER = ("N/A", "unsupported", "Nan")
 _MODES = {tables.DIFFERENCES[0]: tables.DIFFERENCES, tables.VALUES[0]: tables.VALUES}
 _LONGEST_SHEET_NAME = 31
+_NOT_IN_SHEET_NAMES = re.compile(r"[\[\]:*?/\\]")
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,7 @@ def load_choice(path: str) -> Choice:
     Raises:
         MsprobeException: it cannot be read, or ``api`` is missing.
     """
-    try:
-        with open(path, encoding="utf-8") as stream:
-            content = yaml.load(stream, Loader=Loader)  # a safe loader
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FileCheckException(f"{path}: cannot be read: {' '.join(str(error).split())}.") from None
+    content = load_yaml(path)
     apis = content.get("api") if isinstance(content, dict) else None
     if not _names(apis) or not apis:
         raise MsprobeException(f'{path}: "api" is {apis!r}; expected a list of names such as Distributed.all_reduce.')
@@ -75,7 +70,10 @@ def merge(folder: str, output: str, choice: Choice) -> str:
     metrics: tuple[str, ...] = ()
     for rank, path in ranks.items():
         columns, rows = _read(path)
-        found = next((_metrics(columns, names) for first, names in _MODES.items() if first in columns), None)
+        if tables.HEAD[0] not in columns:
+            raise MsprobeException(f"{path}: not a table of `msprobe compare`.")
+        kinds = (names for first, names in _MODES.items() if {first, tables.STATISTICS[0]} <= set(columns))
+        found = next((_metrics(columns, names) for names in kinds), None)
         if found is None:
             raise MsprobeException(f"{path}: a table of checksums has no metrics to merge.")
         metrics = choice.metrics or (*found, "Requires_grad Consistent")
@@ -117,20 +115,36 @@ def _find(folder: str) -> dict[int, str]:
 def _read(path: str) -> tuple[list[str], list[dict[str, str]]]:
     if path.endswith(".csv"):
         csv.field_size_limit(sys.maxsize)  # stacks are longer than the 128 KiB allowed by default
-        with open(path, encoding="utf-8", newline="") as stream:
-            reader = csv.DictReader(stream)
-            return list(reader.fieldnames or ()), list(reader)
-    book = _openpyxl().load_workbook(path, read_only=True)
-    try:
-        columns: list[str] = []
-        rows = []
-        for sheet in book.worksheets:
-            head, *body = ([str(cell) for cell in row] for row in sheet.iter_rows(values_only=True))
-            columns = head
-            rows += [dict(zip(head, row)) for row in body]
-    finally:
-        book.close()
+        try:
+            with open(path, encoding="utf-8", newline="") as stream:
+                reader = csv.DictReader(stream)
+                return list(reader.fieldnames or ()), list(reader)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise FileCheckException(f"{path}: cannot be read: {error}.") from None
+    columns: list[str] = []
+    rows: list[dict[str, str]] = []
+    for sheet in _sheets(path):
+        columns, *body = sheet or [[]]
+        rows += [dict(zip(columns, row)) for row in body]
     return columns, rows
+
+
+def _sheets(path: str) -> list[list[list[str]]]:
+    openpyxl = _openpyxl()
+    try:
+        book = openpyxl.load_workbook(path, read_only=True)
+        try:
+            return [
+                [[str(cell) for cell in row] for row in sheet.iter_rows(values_only=True)] for sheet in book.worksheets
+            ]
+        finally:
+            book.close()
+    except MemoryError:
+        raise
+    except Exception as error:
+        # A damaged workbook gives errors of zipfile, of the XML parser and of openpyxl.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise FileCheckException(f"{path}: cannot be read as a workbook: {reason}.") from None
 
 
 def _chosen(name: str, apis: tuple[str, ...]) -> bool:
@@ -149,7 +163,7 @@ def _write(path: str, metrics: tuple[str, ...], cells: dict[int, dict[str, dict[
     book = _openpyxl().Workbook(write_only=True)
     names = dict.fromkeys(name for rows in cells.values() for name in rows)
     for metric in metrics:
-        sheet = book.create_sheet(metric[:_LONGEST_SHEET_NAME])
+        sheet = book.create_sheet(_NOT_IN_SHEET_NAMES.sub("_", metric)[:_LONGEST_SHEET_NAME])
         sheet.append(["NPU Name", *(f"rank{rank}" for rank in cells)])
         for name in names:
             sheet.append([name, *(_cell(rows.get(name), metric) for rows in cells.values())])

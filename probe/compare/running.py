@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from probe.common import files, log
 from probe.common.errors import MsprobeException
 from probe.compare import proposals, table_files
-from probe.compare.comparing import Comparison
+from probe.compare.comparing import Comparison, check_files
 from probe.compare.first_difference import (
     Entry,
     Rank,
@@ -122,11 +122,14 @@ class _Pair:
 def _pairs(
     places: list[Place], output: str | None, options: Options | None, xlsx: bool = False, tensor_log: bool = False
 ) -> list[_Pair]:
+    options = options or Options()
+    # Once, and not as an error of every pair.
+    check_files(options)
     stamp = time.strftime("%Y%m%d%H%M%S")
     if output is not None:
         files.make_folder(output)
     return [
-        _Pair(place, options or Options(), output, stamp, xlsx, tensor_log, _number(place.label, index))
+        _Pair(place, options, output, stamp, xlsx, tensor_log, _number(place.label, index))
         for _, of_step in groupby(places, key=attrgetter("step"))
         for index, place in enumerate(of_step)
     ]

@@ -46,6 +46,18 @@ def metric(folder: Path, source: str) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize("option", ["-cm", "-dm", "-lm", "--config"])
+@pytest.mark.parametrize("more", [(), ("-da",)])
+def test_a_file_that_says_nothing_is_one_error_and_not_one_of_every_pair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, more: tuple[str, ...]
+) -> None:
+    (tmp_path / "wrong.yaml").write_text("[1, 2")
+    assert compare(*RANKS, tmp_path / "out", option, str(tmp_path / "wrong.yaml"), *more) == cli.FAILED
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and "wrong.yaml: not valid YAML" in said.err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("more", [(), ("-da",)])
 def test_two_processes_write_the_files_of_one(tmp_path: Path, more: tuple[str, ...]) -> None:
     for jobs in ("1", "2"):

@@ -57,6 +57,20 @@ def test_what_has_no_match_is_counted_on_both_sides() -> None:
     assert "without match" in "\n".join(text for text, _ in terminal.lines(summary))
 
 
+def test_nan_that_both_runs_have_is_no_difference(tmp_path: Path) -> None:
+    values = {"Max": float("nan"), "Min": float("nan"), "Mean": float("nan"), "Norm": float("nan")}
+    entry = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], **values}
+    # In another order, so that they are not the same for being the same text.
+    for side, of_tensor in (("target", entry), ("golden", dict(reversed(entry.items())))):
+        (tmp_path / side).mkdir()
+        data = {"Torch.sin.0.forward": {"input_args": [of_tensor], "output": [of_tensor]}}
+        head = {"task": "statistics", "level": "L1", "framework": "pytorch", "data": data}
+        (tmp_path / side / "dump.json").write_text(json.dumps(head))
+    summary = summarise(Comparison(read(tmp_path / "target"), read(tmp_path / "golden")).run())
+    assert not summary.differs
+    assert terminal.headline([summary]) == [("no divergence: nothing differs", "pass")]
+
+
 def test_the_first_records_without_match_are_named_on_both_sides() -> None:
     case = CASES / "missing_apis_stat"
     target, golden = read(case / "target"), read(case / "golden")
@@ -143,7 +157,7 @@ def test_communication_is_collected_over_ranks(tmp_path: Path, more: tuple[str, 
         ("compare_index: [a]", '"api" is None'),
         ("api: [Distributed.all_reduce]\ncompare_index: [Maximum]", "'Maximum', which is no column"),
         ("api: [Distributed.nothing]", "no table has a row"),
-        ("api: [", "cannot be read"),
+        ("api: [", "not valid YAML"),
     ],
 )
 def test_a_wrong_choice_is_one_line(
@@ -156,6 +170,32 @@ def test_a_wrong_choice_is_one_line(
     assert cli.main(["merge_result", "-i", paths[0], "-o", paths[1], "-config", paths[2]]) == cli.FAILED
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more"])
+def test_a_damaged_workbook_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
+    pytest.importorskip("openpyxl")
+    ranks(tmp_path / "tables", "--xlsx")
+    damaged = next((tmp_path / "tables").glob("*rank1*"))
+    damaged.write_bytes(content)
+    (tmp_path / "config.yaml").write_text("api: [Distributed]")
+    capsys.readouterr()
+    arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path / "out")]
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == cli.FAILED
+    error = capsys.readouterr().err
+    assert f"{damaged}: cannot be read as a workbook" in error and error.count("\n") == 1
+
+
+def test_a_metric_whose_name_no_sheet_may_have_is_merged(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    ranks(tmp_path / "tables")
+    for table in (tmp_path / "tables").iterdir():
+        table.write_text(table.read_text().replace("Min diff", "Min [a/b]", 1))
+    (tmp_path / "config.yaml").write_text("{api: [Distributed.all_reduce], compare_index: ['Min [a/b]']}")
+    arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path / "out")]
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == 0
+    (path,) = (tmp_path / "out").iterdir()
+    assert openpyxl.load_workbook(path).sheetnames == ["Min _a_b_"]
 
 
 def test_tables_of_one_rank_are_not_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
