@@ -65,6 +65,18 @@ def parse(name: str) -> ParsedName | None:
     return None
 
 
+def record_name(parsed: ParsedName) -> str:
+    """The name that `parse` takes apart into `parsed`."""
+    spell = module_name if parsed.is_module else api_name
+    return spell(parsed.base, parsed.number, parsed.direction)
+
+
+def function_name(name: str) -> str:
+    """``relu`` of ``Functional.relu.0.forward``; empty of what is no call of an API."""
+    parsed = parse(name)
+    return "" if parsed is None or parsed.is_module else parsed.base.rpartition(".")[2]
+
+
 def is_module(name: str) -> bool:
     return name.startswith(("Module.", "Cell."))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from probe.common.naming import parse
+from probe.common.naming import function_name
 from probe.compare.dtypes import is_device, plain_name
 from probe.compare.records import OUTPUT, PARAMETERS, Item
 from probe.compare.result import ERROR, PASS, WARNING, Mode, Row
@@ -57,7 +57,7 @@ class Advisor:
         if self.mode is Mode.STATISTICS and not self.compat and _is_unremarkable(rows):
             return
         found: list[list[str]] = [[] for _ in rows]
-        name = api_of(rows[0].record)
+        name = function_name(rows[0].record)
         if name not in _IGNORED:
             if self.mode is Mode.CHECKSUM:
                 for row, messages in zip(rows, found):
@@ -191,12 +191,6 @@ def _is_unremarkable(rows: list[Row]) -> bool:
             of_inputs = max(of_inputs, error)
     # In percent; ten times as much as of the inputs would be a finding.
     return of_outputs < 10.0 and (of_outputs < 9.9 * of_inputs or of_inputs == 0.0)
-
-
-def api_of(record: str) -> str:
-    """The API's own name in the name of a record: ``relu`` of ``Functional.relu.0.forward``; else an empty text."""
-    parsed = parse(record)
-    return "" if parsed is None or parsed.is_module else parsed.base.rpartition(".")[2]
 
 
 def worst(messages: Iterable[str]) -> str:

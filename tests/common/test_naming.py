@@ -28,7 +28,10 @@ def test_api_names_are_taken_apart_as_they_were_made(prefix: str, api: str, numb
     assume(prefix not in ("Module", "Cell"))
     name = naming.api_name(f"{prefix}.{api}", number, direction)
     assert name == f"{prefix}.{api}.{number}.{direction}"
-    assert naming.parse(name) == ParsedName(f"{prefix}.{api}", number, direction, False)
+    parsed = ParsedName(f"{prefix}.{api}", number, direction, False)
+    assert naming.parse(name) == parsed
+    assert naming.record_name(parsed) == name
+    assert naming.function_name(name) == api
     assert not naming.is_module(name)
 
 
@@ -48,7 +51,10 @@ def test_module_names_are_taken_apart_as_they_were_made(
     base = naming.module_base(root, path, class_name)
     name = naming.module_name(base, number, direction)
     assert name == f"{root}.{path}.{class_name}.{direction}.{number}"
-    assert naming.parse(name) == ParsedName(base, number, direction, True)
+    parsed = ParsedName(base, number, direction, True)
+    assert naming.parse(name) == parsed
+    assert naming.record_name(parsed) == name
+    assert naming.function_name(name) == ""
     assert naming.is_module(name)
 
 

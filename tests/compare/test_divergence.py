@@ -117,6 +117,20 @@ def test_cancellation_is_explained(tmp_path: Path) -> None:
     assert compared(tmp_path, *runs) is None
 
 
+@pytest.mark.parametrize("level", ["mix", "L0"])
+def test_what_cancellation_left_is_explained_where_it_goes_in_too(tmp_path: Path, level: str) -> None:
+    near = (X * np.float32(1 + 1e-3)).astype(np.float32)
+    names = ["Functional.linear.0.forward", "Torch.sub.0.forward", "Torch.tanh.0.forward"]
+    if level == "L0":
+        names = [f"Module.{name}.forward.0" for name in ("fc.Linear", "sub.Sub", "act.Tanh")]
+    runs = []
+    for x in (X * np.float32(1 + 2e-7), X):
+        left = near - x
+        calls = [call([tensor(X)], tensor(x)), call([tensor(near), tensor(x)], tensor(left))]
+        runs.append(dict(zip(names, [*calls, call([tensor(left)], tensor(np.tanh(left)))])))
+    assert compared(tmp_path, *runs, level=level) is None
+
+
 def test_a_gradient_that_is_nothing_but_rounding_is_explained(tmp_path: Path) -> None:
     gradient = RNG.normal(size=(4096, 8)).astype(np.float32)
     gradient -= gradient.mean(0)
@@ -258,6 +272,41 @@ def test_another_argument_is_named(tmp_path: Path) -> None:
     runs = [{"Functional.softmax.0.forward": call([tensor(X), plain(dim)], tensor(X))} for dim in (0, 1)]
     divergence = compared(tmp_path, *runs)
     assert divergence is not None and divergence.first.reason == "input.1 is 0 and in the golden run 1"
+
+
+def test_a_module_called_backward_is_not_taken_for_the_one_called_forward(tmp_path: Path) -> None:
+    """What the forward of the one differs by explains nothing of the gradient of the other."""
+    names = {name: f"Module.{name}_lstm.LSTM" for name in ("forward", "backward")}
+    runs = [
+        {
+            f"{names['forward']}.forward.0": call([tensor(X * size)], tensor(X)),
+            f"{names['backward']}.forward.0": call([tensor(X)], tensor(X)),
+            f"{names['backward']}.backward.0": backward([tensor(X)], tensor(X * size)),
+        }
+        for size in (1.5, 1)
+    ]
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None
+    assert [suspect.record for suspect in divergence.suspects] == [f"{names['backward']}.backward.0"]
+
+
+def test_whole_numbers_in_another_order_are_named_where_values_were_compared(tmp_path: Path) -> None:
+    places = np.array([3, 1, 2], np.int64)
+    runs = []
+    for side, order in (("target", places[::-1]), ("golden", places)):
+        data = tmp_path / side / "dump_tensor_data"
+        run = {"Torch.argsort.0.forward": call([tensor(X)], tensor(order, "torch.int64", data_name="a.npy"))}
+        write(tmp_path / side, run, task="tensor")
+        data.mkdir()
+        np.save(data / "a.npy", order)
+        runs.append(read(tmp_path / side))
+    assert named(Comparison(*runs).run().divergence) == "Torch.argsort.0.forward"
+
+
+def test_what_is_infinitely_far_apart_has_no_number(tmp_path: Path) -> None:
+    divergence = compared(tmp_path, chain(nan=3), chain())
+    assert divergence is not None and divergence.first.found is None and divergence.first.allowed is None
+    assert "nan or inf" in divergence.first.reason
 
 
 def test_the_device_is_no_difference(tmp_path: Path) -> None:
