@@ -79,6 +79,11 @@ class Summary:
     layers: Optional[Layers] = None  # noqa: UP045
 
     @property
+    def meets(self) -> bool:
+        """Whether anything of one side was held against anything of the other."""
+        return self.rows > self.target_only + self.golden_only
+
+    @property
     def worst(self) -> str:
         """The worst verdict of any row."""
         return next((verdict for verdict in (ERROR, WARNING) if self.counts[verdict]), PASS)
@@ -172,8 +177,11 @@ def _differs(row: Row, mode: Mode) -> bool:
 
 
 def fails(summaries: Iterable[Summary], level: str) -> bool:
-    """Whether the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``."""
+    """Whether the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``.
+
+    Runs that have nothing in common diverge.
+    """
     if level == "divergence":
-        return any(summary.divergence is not None for summary in summaries)
+        return any(summary.divergence is not None or not summary.meets for summary in summaries)
     bad = {"error": (ERROR,), "warning": (ERROR, WARNING), "never": ()}[level]
     return any(summary.worst in bad for summary in summaries)

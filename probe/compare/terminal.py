@@ -21,6 +21,10 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     """Where two runs part, line by line."""
     first = first_of(summaries)
     if first is None or first.divergence is None:
+        strangers = [summary for summary in summaries if not summary.meets]
+        if strangers:
+            where = f"{_place(strangers[0])}: " if len(summaries) > 1 else ""
+            return [(f"no divergence to be found: {where}nothing of the two dumps has a match", ERROR)]
         differs = any(summary.differs for summary in summaries)
         what = "what differs is explained by inputs and rounding" if differs else "nothing differs"
         return [(f"no divergence: {what}", PASS)]

@@ -13,7 +13,7 @@ from probe.compare import terminal
 from probe.compare.comparing import Comparison
 from probe.compare.reading import read
 from probe.compare.result import Divergence
-from probe.compare.summary import first_of, summarise
+from probe.compare.summary import fails, first_of, summarise
 from probe.compare.tolerance import CONFIDENCE
 
 RNG = np.random.default_rng(20)
@@ -411,6 +411,17 @@ def test_the_stacks_of_both_sides_are_shown(tmp_path: Path) -> None:
     assert divergence is not None
     assert divergence.stack[0].startswith("File target.py, line 0")
     assert divergence.golden_stack[0].startswith("File golden.py, line 0")
+
+
+def test_runs_that_have_nothing_in_common_are_not_the_same(tmp_path: Path) -> None:
+    for target, golden in (({}, chain(calls=1)), ({}, {}), ({"Torch.sin.0.forward": call([], tensor(X))}, {})):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        write(folder / "target", target)
+        write(folder / "golden", golden)
+        summary = summarise(Comparison(read(folder / "target"), read(folder / "golden")).run())
+        (line, _), *_ = terminal.headline([summary])
+        assert line == "no divergence to be found: nothing of the two dumps has a match"
+        assert fails([summary], "divergence")
 
 
 def test_the_users_line_is_shown_and_not_the_frameworks(tmp_path: Path) -> None:
