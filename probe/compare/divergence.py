@@ -14,7 +14,16 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from probe.common.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, function_name, is_module, parse, record_name
+from probe.common.naming import (
+    BACKWARD,
+    FORWARD,
+    PARAMETERS_GRAD,
+    ParsedName,
+    function_name,
+    is_module,
+    parse,
+    record_name,
+)
 from probe.compare.communication import is_communication
 from probe.compare.dtypes import is_device, plain_name
 from probe.compare.records import INPUT, PARAMETERS, Item
@@ -25,7 +34,6 @@ from probe.compare.tolerance import (
     GRADIENT,
     SAFETY,
     Terms,
-    coarsest,
     condition,
     distance,
     explained,
@@ -84,6 +92,7 @@ class _Walk:
         self._carried = 0.0
         """The largest distance of an output so far, with what its call made of it taken out."""
         self._types: set[str | None] = set()
+        self._coarsest = 0.0
         """Those of items so far. Once anything differs, a short type turns the least difference into one of its own
         size, also where it is widened again for a while; and where its statistics are the same, values need not be."""
         self._reshaped = False
@@ -94,6 +103,8 @@ class _Walk:
         """By module: the largest distance of an output of a call inside it."""
         self._outputs: set[tuple[Any, ...]] = set()
         """What the dumps say of outputs that are apart, by which they are known where they go in."""
+        self._distances: dict[int, float] = {}
+        """Those of rows, which all live as long as this."""
         self._missing: Step | None = None
         """A call that one side did not make, right before this one."""
 
@@ -175,7 +186,7 @@ class _Walk:
             added = rounding(terms.summed(b), max(terms.roundoff, self._roundoff(n, b)))
             allowed = explained(max(error, self._carried), factor, added)
         self._note(step, apart, factor)
-        if apart:
+        if apart and n.value is None and b.value is None:
             self._outputs.add(_statistics(n, b))
         if apart <= allowed:
             return None
@@ -194,9 +205,12 @@ class _Walk:
 
     def _note_types(self, step: Step) -> None:
         for row in step.rows:
-            # A type that one side alone uses is a finding and no reason to forgive more.
-            if row.target is not None and row.golden is not None:
-                self._types.add(min(row.target.dtype, row.golden.dtype, key=unit_roundoff))
+            n, b = row.target, row.golden
+            if n is not None and b is not None and not (n.dtype == b.dtype and n.dtype in self._types):
+                # A type that one side alone uses is a finding and no reason to forgive more.
+                finer = min(n.dtype, b.dtype, key=unit_roundoff)
+                self._types.add(finer)
+                self._coarsest = max(self._coarsest, unit_roundoff(finer))
 
     def _add_what_forward_kept(self, step: Step, terms: Terms) -> str:
         """Count in what a backward, or the gradient of a parameter, is computed from besides its own inputs.
@@ -208,10 +222,10 @@ class _Walk:
         if parsed is None or parsed.direction == FORWARD:
             return function_name(step.record or "")
         if parsed.direction == PARAMETERS_GRAD:
-            for row in self._inputs_of(record_name(replace(parsed, direction=BACKWARD))):
+            for row in self._inputs_of(_other(parsed, BACKWARD)):
                 if row.golden is not None:
                     terms.add(row.golden, self._distance(row))
-        for row in self._inputs_of(record_name(replace(parsed, direction=FORWARD))):
+        for row in self._inputs_of(_other(parsed, FORWARD)):
             if row.golden is not None:
                 terms.add_operand(row.golden, self._distance(row))
         return GRADIENT
@@ -245,7 +259,11 @@ class _Walk:
         # Plain values are the same or are not; see `_difference_of_plain`.
         if n is None or b is None or n.value is not None or b.value is not None:
             return 0.0
-        return distance(n, b, self._measured(row))
+        # What goes into a forward is asked for again at its backward.
+        known = self._distances.get(id(row))
+        if known is None:
+            known = self._distances[id(row)] = distance(n, b, self._measured(row))
+        return known
 
     def _difference_in_kind(self, row: Row) -> str:
         """A difference that is no matter of numbers, in words; empty where there is none."""
@@ -280,7 +298,7 @@ class _Walk:
 
     def _roundoff(self, n: Item, b: Item) -> float:
         known = self._mode is Mode.TENSOR and not self._carried
-        return max(coarsest((n, b)), 0.0 if known else max(map(unit_roundoff, self._types), default=0.0))
+        return max(unit_roundoff(n.dtype), unit_roundoff(b.dtype), 0.0 if known else self._coarsest)
 
     def _out_of_nowhere(self, step: Step, row: Row, apart: float) -> Unexplained | None:
         if row.target is None or row.golden is None or not apart:
@@ -343,18 +361,23 @@ class _Walk:
         return "" if name is None else name if is_module(name) else tree.get(name) or ""
 
 
+def _other(parsed: ParsedName, direction: str) -> str:
+    """The record of the same call in another direction."""
+    return record_name(ParsedName(parsed.base, parsed.number, direction, parsed.is_module))
+
+
 def _statistics(n: Item, b: Item) -> tuple[Any, ...]:
     return n.max, n.min, n.norm, n.md5, b.max, b.min, b.norm, b.md5
 
 
 def _rounds(row: Row) -> bool:
     """Whether an item has a type that rounds."""
-    return coarsest(item for item in (row.target, row.golden) if item is not None) > 0
+    return any(item is not None and unit_roundoff(item.dtype) > 0 for item in (row.golden, row.target))
 
 
 def _is_input(row: Row) -> bool:
     item = row.target or row.golden
-    return item is not None and item.state in (INPUT, PARAMETERS)
+    return item is not None and (item.state == INPUT or item.state == PARAMETERS)
 
 
 def _name(row: Row) -> str:

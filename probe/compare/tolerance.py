@@ -98,10 +98,11 @@ def is_same(n: Item, b: Item) -> bool:
     """Whether the dumps say the same of two items' values, NaN included."""
     if n is b or (n.norm == b.norm and n.max == b.max and n.min == b.min and n.mean == b.mean and n.md5 == b.md5):
         return True
-    # Slower, but most that differ are seen at the norm.
-    return all(_agree(x, y) for x, y in ((n.norm, b.norm), (n.max, b.max), (n.min, b.min), (n.mean, b.mean))) and (
-        n.md5 == b.md5
-    )
+    # Most that differ are seen at the norm.
+    return (
+        _agree(n.norm, b.norm) and _agree(n.max, b.max) and _agree(n.min, b.min) and _agree(n.mean, b.mean)
+        and n.md5 == b.md5
+    )  # fmt: skip
 
 
 def is_finite(item: Item) -> bool:
@@ -121,10 +122,10 @@ def distance(n: Item, b: Item, exact: float | None = None) -> float:
         where what has no rounding differs; otherwise `exact`, or as much as the statistics give away: the difference of
         max and min relative to the largest value, of the norm relative to the norm, of the mean relative to the rms.
     """
-    if is_same(n, b) and not exact:
-        return 0.0
     if exact is None and _are_usual(n, b):
         return _by_statistics(n, b)
+    if is_same(n, b) and not exact:
+        return 0.0
     statistics = ((n.max, b.max), (n.min, b.min), (n.mean, b.mean), (n.norm, b.norm))
     pairs = [(x, y) for x, y in statistics if not _agree(x, y)]
     roundoff = coarsest((n, b))
