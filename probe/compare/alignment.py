@@ -10,7 +10,8 @@ from probe.common.naming import parse
 from probe.compare.sources import Tree
 
 _LONGEST = 4000
-"""Looking for the best alignment takes time with the square of this; what is longer is paired by name."""
+"""Looking for the best alignment takes time with the square of this; what is longer is paired by name, and there what
+the golden side has alone is left out, since it has no place."""
 
 Aligned = tuple[Optional[str], Optional[str]]
 
