@@ -49,6 +49,8 @@ SUSPECTS = 5
 
 # What these write over may be whatever was in memory.
 _OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
+# PyTorch makes these of two operations and records the gradient of the second.
+_IN_HALVES = frozenset(("cross_entropy",))
 # What these return is not computed from what goes in.
 _NOT_COMPUTED = frozenset(
     ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format")
@@ -105,6 +107,8 @@ class _Walk:
         """What the dumps say of outputs that are apart, by which they are known where they go in."""
         self._distances: dict[int, float] = {}
         """Those of rows, which all live as long as this."""
+        self._outputs_by_shape: dict[str | None, list[Row]] = {}
+        """The same outputs, for those that go in as a multiple of what they were."""
         self._missing: Step | None = None
         """A call that one side did not make, right before this one."""
 
@@ -147,7 +151,7 @@ class _Walk:
                 found = self._weigh_input(step, row, terms)
                 suspect = suspect or found
         api = self._add_what_forward_kept(step, terms)
-        if api in _NOT_COMPUTED:
+        if api in _NOT_COMPUTED or self._is_gradient_of_a_part(step):
             return suspect
         for row in step.rows:
             if not _is_input(row):
@@ -188,6 +192,7 @@ class _Walk:
         self._note(step, apart, factor)
         if apart and n.value is None and b.value is None:
             self._outputs.add(_statistics(n, b))
+            self._outputs_by_shape.setdefault(b.shape, []).append(row)
         if apart <= allowed:
             return None
         what = f"{_short(row)} differs by {_size(apart)} of its size"
@@ -211,6 +216,13 @@ class _Walk:
                 finer = min(n.dtype, b.dtype, key=unit_roundoff)
                 self._types.add(finer)
                 self._coarsest = max(self._coarsest, unit_roundoff(finer))
+
+    def _is_gradient_of_a_part(self, step: Step) -> bool:
+        """Whether one framework hands out the gradient of the whole and the other that of its second half."""
+        if self._same_names or function_name(step.record or "") not in _IN_HALVES:
+            return False
+        parsed = parse(step.record or "")
+        return parsed is not None and parsed.direction == BACKWARD
 
     def _add_what_forward_kept(self, step: Step, terms: Terms) -> str:
         """Count in what a backward, or the gradient of a parameter, is computed from besides its own inputs.
@@ -278,11 +290,15 @@ class _Walk:
         if n.value is not None or b.value is not None:
             return self._difference_of_plain(row, n, b)
         types = plain_name(n.dtype), plain_name(b.dtype)
-        if types[0] != types[1] and types != self._usual_types:
+        if types[0] != types[1] and types != self._usual_types and not self._are_whole_between_frameworks(types):
             return f"{_short(row)} is {types[0]} and in the golden run {types[1]}"
         if n.shape != b.shape and self._same_names and not self._reshaped:
             return f"{_short(row)} has shape {n.shape} and in the golden run {b.shape}"
         return ""
+
+    def _are_whole_between_frameworks(self, types: tuple[str, str]) -> bool:
+        """Whether they differ in width alone, as labels do: MindSpore takes int32 where torch wants int64."""
+        return not self._same_names and all(name.startswith(("int", "uint")) for name in types)
 
     def _difference_of_plain(self, row: Row, n: Item, b: Item) -> str:
         if not self._same_names or str(n.value) == str(b.value) or (is_device(n.value) and is_device(b.value)):
@@ -309,6 +325,9 @@ class _Walk:
         if _statistics(row.target, row.golden) in self._outputs:
             # It was judged where it was made, and may differ by much: what cancellation left of two near numbers.
             return None
+        if self._is_a_multiple(row, row.target, row.golden):
+            # The same, scaled by a function that returns nothing, as gradients are clipped.
+            return None
         what = f"{_short(row)} differs by {_size(apart)} of its size already"
         if row.golden.state == PARAMETERS:
             return self._suspect(step, row, what, apart, allowed)
@@ -316,6 +335,15 @@ class _Walk:
         where = f" where it calls {step.record}" if around is not step else ""
         reason = f"{what}{where}; what was recorded before explains {_size(allowed)}"
         return self._suspect(around, row, reason, apart, allowed)
+
+    def _is_a_multiple(self, row: Row, n: Item, b: Item) -> bool:
+        """Whether the items of a row are, on both sides, an earlier output times the same number."""
+        allowed = SAFETY * self._roundoff(n, b)
+        for earlier in self._outputs_by_shape.get(b.shape, ()):
+            factors = _factor(n, earlier.target, allowed), _factor(b, earlier.golden, allowed)
+            if all(factors) and abs(factors[0] / factors[1] - 1.0) <= allowed:
+                return True
+        return False
 
     # --- one call
 
@@ -364,6 +392,21 @@ class _Walk:
 def _other(parsed: ParsedName, direction: str) -> str:
     """The record of the same call in another direction."""
     return record_name(ParsedName(parsed.base, parsed.number, direction, parsed.is_module))
+
+
+def _factor(item: Item, earlier: Item | None, allowed: float) -> float:
+    """What `earlier` was multiplied by to give `item`; 0 where statistics contradict that, or do not tell."""
+    if earlier is None:
+        return 0.0
+    values, before = ((each.max, each.min, each.mean, each.norm) for each in (item, earlier))
+    if not all(type(value) is float and math.isfinite(value) for value in (*values, *before)):
+        return 0.0
+    # Not the norm: of the smallest values it is 0, because their squares are.
+    largest, place = max((abs(value), place) for place, value in enumerate(before[:2]))
+    factor = values[place] / before[place] if largest else 0.0
+    size = max(abs(values[0]), abs(values[1]))
+    agree = all(abs(x - factor * y) <= allowed * size for x, y in zip(values[:3], before))
+    return factor if agree and abs(values[3] - factor * before[3]) <= allowed * values[3] else 0.0
 
 
 def _statistics(n: Item, b: Item) -> tuple[Any, ...]:

@@ -140,6 +140,36 @@ def test_a_gradient_that_is_nothing_but_rounding_is_explained(tmp_path: Path) ->
     assert compared(tmp_path, *runs) is None
 
 
+def with_optimizer(gradient: np.ndarray, used: np.ndarray) -> Run:
+    """A backward whose gradient for a bias is the sum over rows, and the optimizer's call that gets `used`."""
+    return {
+        "Torch.add.0.backward": backward([tensor(gradient)], tensor(gradient.sum(0))),
+        "Tensor.add_.0.forward": call([tensor(W[0]), tensor(used)], tensor(W[0] - used)),
+    }
+
+
+def noise() -> tuple[np.ndarray, np.ndarray]:
+    """A gradient whose sum over rows is nothing but rounding, and the same with its rows in another order."""
+    gradient = RNG.normal(size=(4096, 64)).astype(np.float32)
+    gradient -= gradient.mean(0)
+    other = gradient[::-1].copy()
+    sums = gradient.sum(0), other.sum(0)
+    assert abs(sums[0] - sums[1]).max() > 1e-3 * abs(sums[1]).max()
+    return gradient, other
+
+
+@pytest.mark.parametrize("clipped", [1.0, 1e-3, 1e-30])
+def test_an_optimizer_that_gets_a_gradient_of_rounding_is_explained(tmp_path: Path, clipped: float) -> None:
+    runs = [with_optimizer(each, each.sum(0) * np.float32(clipped)) for each in noise()]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_an_optimizer_that_gets_another_multiple_on_one_side_is_named(tmp_path: Path) -> None:
+    gradient, other = noise()
+    runs = with_optimizer(gradient, gradient.sum(0) * np.float32(1.1)), with_optimizer(other, other.sum(0))
+    assert named(compared(tmp_path, *runs)) == "Tensor.add_.0.forward"
+
+
 def test_a_whole_number_may_flip_where_its_inputs_differ(tmp_path: Path) -> None:
     runs = [
         {
@@ -266,6 +296,31 @@ def test_one_call_in_another_type_is_named(tmp_path: Path) -> None:
     assert named(divergence) == "Torch.tanh.2.forward"
     assert divergence is not None
     assert divergence.first.reason == "output.0 is bfloat16 and in the golden run float32"
+
+
+def test_between_frameworks_labels_and_the_gradient_of_half_a_loss_are_no_divergence(tmp_path: Path) -> None:
+    labels, loss = np.arange(4), tensor(np.float32(2.5))
+    runs = [
+        {
+            "Functional.cross_entropy.0.forward": call([tensor(X[:4]), tensor(labels, width)], loss),
+            "Functional.cross_entropy.0.backward": backward([tensor(np.float32(1))], tensor(gradient)),
+            "Functional.linear.0.forward": call([tensor(X)], tensor(X * np.float32(factor))),
+        }
+        for width, gradient, factor in (("Int32", X[:4], 1.0), ("torch.int64", W[:4], 1.0), ("torch.int64", W[:4], 1.1))
+    ]
+    write(tmp_path / "target", runs[0], framework="mindspore")
+    for name, run, expected in (("same", runs[1], None), ("other", runs[2], "Functional.linear.0.forward")):
+        golden = write(tmp_path / name, run)
+        divergence = Comparison(read(tmp_path / "target"), read(golden)).run().divergence
+        assert (None if divergence is None else divergence.record) == expected
+
+
+def test_labels_of_another_width_are_named_within_one_framework(tmp_path: Path) -> None:
+    runs = [
+        {"Functional.embedding.0.forward": call([tensor(np.arange(4), dtype)], tensor(X))}
+        for dtype in ("torch.int32", "torch.int64")
+    ]
+    assert named(compared(tmp_path, *runs)) == "Functional.embedding.0.forward"
 
 
 def test_another_argument_is_named(tmp_path: Path) -> None:
