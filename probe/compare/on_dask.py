@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -106,4 +107,6 @@ def _client(address: str) -> Client:
     except (OSError, ValueError) as error:
         reason = str(error)
     # Not inside the clause above: while the error is alive so is the client, which then hangs when the program ends.
+    # And now: freed while another client starts, it waits for a lock that this one holds.
+    gc.collect()
     raise MsprobeException(f"--dask {address}: no scheduler of dask answers there: {reason.rstrip('.')}.")

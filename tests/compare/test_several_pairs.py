@@ -131,7 +131,16 @@ def command(*arguments: str | Path) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1])}
     whole = [sys.executable, "-m", "probe.api.cli", "compare", *map(str, arguments)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(whole, env=environment, text=True, start_new_session=True, stdout=pipe, stderr=pipe)
+    return subprocess.Popen(
+        whole,
+        env=environment,
+        text=True,
+        start_new_session=True,
+        stdout=pipe,
+        stderr=pipe,
+        # A shell lets what it starts in the background ignore Ctrl-C, these tests and their children included.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -146,7 +155,11 @@ def test_ctrl_c_ends_every_process_without_a_traceback(tmp_path: Path, jobs: str
         time.sleep(0.01)
     # As a terminal does it: to every process of the group.
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     assert (process.returncode, out, err) == (cli.INTERRUPTED, "", "msprobe compare: interrupted.\n")
     # What Python itself starts beside them goes a moment later.
     deadline = time.monotonic() + 10
