@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import Protocol
@@ -13,7 +14,7 @@ from probe.api.commands.merge_result import MergeResult
 from probe.api.commands.recover import Recover
 from probe.common.errors import MsprobeException
 
-SAME, DIFFERS, FAILED, INTERRUPTED = 0, 1, 2, 130
+SAME, DIFFERS, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 """Exit statuses: done or the same; the runs differ; wrong usage or input; Ctrl-C, as shells count it."""
 
 
@@ -54,6 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         status: int = args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read along has seen enough, as `head` has; nor does Python's own flush at the end concern anyone.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
     except (MsprobeException, OSError) as error:
         print(f"msprobe {args.command}: {error}", file=sys.stderr)
         return FAILED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,19 @@ def test_a_rank_that_cannot_be_read_is_left_out(tmp_path: Path, capsys: pytest.C
     assert compare(step / "target" / "step0", step / "golden" / "step0", tmp_path / "out") == 0
     assert [path.name.split("_")[2] for path in (tmp_path / "out").iterdir()] == ["rank1"]
     assert "rank0 is left out" in capsys.readouterr().out
+    # Who asks for a status is not told that all is well.
+    arguments = [step / "target" / "step0", step / "golden" / "step0", tmp_path / "out"]
+    assert compare(*arguments, "--fail-on", "error") == cli.FAILED
+
+
+def test_a_reader_of_the_output_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "probe.api.cli", "compare", "-tp", str(STEP / "target" / "step0")]
+    command += ["-gp", str(STEP / "golden" / "step0"), "-o", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as done:
+        assert done.stdout is not None and done.stderr is not None
+        done.stdout.close()
+        assert (done.stderr.read(), done.wait()) == ("", cli.PIPE_CLOSED)
 
 
 def test_a_workbook_holds_the_same_cells(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from probe.compare.running import Analysis
 
 _OUTPUT = "./output"
+UNREADABLE = 2
+"""The exit status when a pair was left out, although the others were compared."""
 
 
 class Compare:
@@ -85,6 +87,7 @@ class Compare:
         return self._analyse(args, options, where) if args.diff_analyze else self._compare(args, options, where)
 
     def _compare(self, args: argparse.Namespace, options: Options, where: Where) -> int:
+        from probe.compare.locating import locate
         from probe.compare.progress import Progress
         from probe.compare.running import summaries
         from probe.compare.summary import fails
@@ -103,6 +106,9 @@ class Compare:
             print(json.dumps([summary.as_json() for summary in found], indent=1))
         else:
             show(found, time.perf_counter() - start)
+        if args.fail_on != "never" and len(found) < len(locate(args.target_path, args.golden_path)):
+            # What could not be read may differ.
+            return UNREADABLE
         return int(fails(found, args.fail_on))
 
     def _analyse(self, args: argparse.Namespace, options: Options, where: Where) -> int:
