@@ -64,7 +64,8 @@ class _Run:
 
     def module(self, name: str, kind: str, before: list[int], after: list[int]) -> Iterator[tuple[str, Record]]:
         weight = {"weight": self.tensor([after[-1], before[-1]]), "bias": self.tensor(after[-1:])}
-        kwargs = {"mask": self.tensor(SCORES, False), "use_cache": _scalar(False), "scale": _scalar(0.125)}
+        positions = [self.tensor(HEADS, False), self.tensor(HEADS, False)]
+        kwargs = {"mask": self.tensor(SCORES, False), "positions": positions, "use_cache": _scalar(False)}
         call = {**self._call([self.tensor(before)], after, kwargs), "parameters": weight}
         yield self._at(kind, f"{name}.{kind}.forward.0"), call
         gradients = [self.tensor(after, False)], [self.tensor(before, False)]

@@ -70,12 +70,19 @@ def check_files(options: Options) -> None:
 class Comparison:
     """Compares two dumps with each other.
 
+    Args:
+        target, golden: the dumps.
+        options: what the user chose.
+        release: free the memory of the dumps' records as soon as their items are made. Nobody can look at the records
+            of these dumps afterwards.
+
     Raises:
         MsprobeException: these two cannot be compared, and why.
     """
 
-    def __init__(self, target: Dump, golden: Dump, options: Options | None = None) -> None:
+    def __init__(self, target: Dump, golden: Dump, options: Options | None = None, release: bool = False) -> None:
         self.target, self.golden = target, golden
+        self._release = release
         self.options = options or Options()
         _check_frameworks(target, golden, self.options.compat)
         self.across_frameworks = target.framework != golden.framework
@@ -103,6 +110,8 @@ class Comparison:
         as_mapped = renumber and not (self.options.compat and self.options.maps_names)
         target = calls(self.target, as_mapped)
         golden = calls(self.golden, renumber, target)
+        for dump in (self.target, self.golden) if self._release else ():
+            dump.release()
         mode = self._mode(target, golden, values)
         rows = self._rows(target, golden)
         ready = self._with_values(rows) if mode is Mode.TENSOR else rows

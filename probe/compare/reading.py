@@ -64,6 +64,12 @@ class Dump:
     def __getitem__(self, name: str) -> Record:
         return self._by_name[name]
 
+    def release(self) -> None:
+        """Give the memory of the records back, which is that of the file, for one who has all the items; names stay."""
+        for record in self.records:
+            record.release()
+        self._source.release()
+
     def items(self, record: Record) -> list[Item]:
         """The items of `record`.
 

@@ -21,7 +21,7 @@ class Record:
 
     def __init__(self, name: str, content: msgspec.Raw | dict[str, Any], path: str) -> None:
         self.name = name
-        self._content = content
+        self._content: msgspec.Raw | dict[str, Any] | None = content
         self._path = path
 
     def __repr__(self) -> str:
@@ -34,6 +34,8 @@ class Record:
         Raises:
             DumpFormatError: the record is damaged.
         """
+        if self._content is None:
+            raise DumpFormatError(f"{self._path}: record {self.name} was released; read the dump again.")
         if not isinstance(self._content, msgspec.Raw):
             return self._content
         try:
@@ -45,6 +47,10 @@ class Record:
     def parsed(self) -> ParsedName | None:
         """Base, number and direction; ``None`` for a saved value and for a name of no known form."""
         return parse(self.name)
+
+    def release(self) -> None:
+        """Keep the name only."""
+        self._content = None
 
     def has_same_text(self, other: Record) -> bool:
         """Whether both stand in their files in the same words, so that their items are the same but for names."""

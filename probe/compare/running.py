@@ -320,7 +320,7 @@ def _write_json(path: str, content: Any) -> None:
 def _one(pair: _Pair, values: bool = True, watch: Watch | None = None) -> ComparisonResult:
     if watch is not None:
         watch("reading", 0, None)
-    comparison = Comparison(read(pair.place.target), read(pair.place.golden), pair.options)
+    comparison = Comparison(read(pair.place.target), read(pair.place.golden), pair.options, release=True)
     comparison.watch = watch
     result = comparison.run(values)
     result.label, result.step = pair.place.label, pair.place.step

@@ -31,6 +31,9 @@ class Source(Protocol):
     def records(self) -> list[Record]:
         """The records in order, none decoded yet."""
 
+    def release(self) -> None:
+        """Forget the records."""
+
     def tree(self) -> Tree | None:
         """``None`` when there is no call tree."""
 
@@ -58,6 +61,9 @@ class Files:
 
     def records(self) -> list[Record]:
         return [Record(name, raw, self.path) for name, raw in self._data.items()]
+
+    def release(self) -> None:
+        self._data = {}
 
     def tree(self) -> Tree | None:
         path = self._beside("construct.json")
@@ -100,6 +106,9 @@ class Journal:
 
     def records(self) -> list[Record]:
         return [Record(name, fields, self.path) for name, fields in self._records]
+
+    def release(self) -> None:
+        self._records = []
 
     def tree(self) -> Tree | None:
         return {name: node.parent for name, node in self._calls}
