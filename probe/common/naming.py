@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 FORWARD = "forward"
 BACKWARD = "backward"
@@ -25,8 +25,7 @@ _MODULE = re.compile(
 _LONGEST_FILE_NAME = 255
 
 
-@dataclass(frozen=True)
-class ParsedName:
+class ParsedName(NamedTuple):
     """A record name taken apart: `base` is everything that does not depend on the call."""
 
     base: str
@@ -57,11 +56,13 @@ def parse(name: str) -> ParsedName | None:
     """Take a module's or API's record name apart; ``None`` when it is neither."""
     match = _MODULE.match(name)
     if match:
-        base = f"{match['root']}.{match['path']}"
-        return ParsedName(base, int(match["number"]), match["direction"], True)
+        root, path, direction, number = match.groups()
+        return ParsedName(f"{root}.{path}", int(number), direction, True)
     match = _API.match(name)
-    if match and match["prefix"] not in MODULE_ROOTS:
-        return ParsedName(f"{match['prefix']}.{match['api']}", int(match["number"]), match["direction"], False)
+    if match:
+        prefix, api, number, direction = match.groups()
+        if prefix not in MODULE_ROOTS:
+            return ParsedName(f"{prefix}.{api}", int(number), direction, False)
     return None
 
 

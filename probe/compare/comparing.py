@@ -223,12 +223,15 @@ class Comparison:
 
     def _measure(self, row: Row, mode: Mode) -> None:
         n, b = row.target, row.golden
+        if mode is Mode.STATISTICS and n is not None and b is not None:
+            row.metrics = statistics_metrics.compare_items(n, b)
+            if n.requires_grad != b.requires_grad:
+                row.requires_grad_consistent = self._requires_grad_consistent(n, b)
+            return
         if mode is Mode.CHECKSUM:
             row.metrics = (checksum(n), checksum(b))
         elif n is None or b is None:
             row.metrics = statistics_metrics.UNMATCHED if mode is Mode.STATISTICS else UNSUPPORTED
-        elif mode is Mode.STATISTICS:
-            row.metrics = statistics_metrics.compare_items(n, b)
         if self._algorithms and len(row.metrics) == len(UNSUPPORTED):
             # What keeps the built-in metrics from being taken keeps these too.
             row.metrics += row.metrics[:1] * len(self._algorithms)

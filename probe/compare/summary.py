@@ -109,6 +109,8 @@ def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
             row.record, golden_record, row.verdict, message, stacks.get(row.record, [])
         )
     records = found[ERROR] or found[WARNING]
+    target_only = sum([row.golden is None for row in result.rows])
+    golden_only = sum([row.target is None for row in result.rows])
     return Summary(
         result.target,
         result.golden,
@@ -121,11 +123,11 @@ def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
         result.divergence,
         list(records.values())[:limit],
         len(records),
-        sum(row.golden is None for row in result.rows),
-        sum(row.target is None for row in result.rows),
+        target_only,
+        golden_only,
         result.tables,
-        _unmatched(row for row in result.rows if row.target is not None),
-        _unmatched(result.rows, of_golden=True),
+        _unmatched(row for row in result.rows if row.target is not None) if target_only else Unmatched(0, []),
+        _unmatched(result.rows, of_golden=True) if golden_only else Unmatched(0, []),
         _layers(result),
     )
 

@@ -101,9 +101,8 @@ def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
         checksums = [_harmless([row.metrics[side] for row in chosen]) for side in (0, 1)]
         found.append(Cells(list(zip(*checksums)), distinct=True))
     if result.mode is not Mode.CHECKSUM:
-        for side in (targets, goldens):
-            statistics = [(item.max, item.min, item.mean, item.norm) for item in side]
-            found.append(Cells(statistics, _statistic_cells, numbers=True))
+        statistics = [(n.max, n.min, n.mean, n.norm, b.max, b.min, b.mean, b.norm) for n, b in pairs]
+        found.append(Cells(statistics, _statistic_cells, numbers=True))
     found.append(Cells([(row.requires_grad_consistent, row.verdict, row.messages) for row in chosen], _verdict_cells))
     if result.stacks is not None:
         previous = result.rows[start - 1].record if start else None
