@@ -166,8 +166,10 @@ class _Walk:
             (terms.add if row.golden.state == INPUT else terms.add_operand)(row.golden, apart)
         if reason:
             return self._suspect(step, row, reason)
-        overwritten = _short(row) == "input.0" and function_name(step.record or "") in _OVERWRITING
-        return None if overwritten else self._out_of_nowhere(step, row, apart)
+        found = self._out_of_nowhere(step, row, apart)
+        if found is not None and _short(row) == "input.0" and function_name(step.record or "") in _OVERWRITING:
+            return None
+        return found
 
     def _judge_output(self, step: Step, row: Row, api: str, terms: Terms) -> Unexplained | None:
         n, b = row.target, row.golden
@@ -202,7 +204,8 @@ class _Walk:
     def _note(self, step: Step, apart: float, factor: float) -> None:
         """Keep how far an output was apart, for what comes after."""
         parent = self._trees[0].get(step.record or "")
-        self._inside[parent] = max(self._inside.get(parent, 0.0), apart)
+        if apart > self._inside.get(parent, 0.0):
+            self._inside[parent] = apart
         if apart >= ALTOGETHER:
             self._broken = True
         else:
@@ -280,6 +283,8 @@ class _Walk:
     def _difference_in_kind(self, row: Row) -> str:
         """A difference that is no matter of numbers, in words; empty where there is none."""
         n, b = row.target, row.golden
+        if n is not None and b is not None and n.dtype == b.dtype and n.shape == b.shape and n.value is b.value is None:
+            return ""
         here, there = (item is not None and item.dtype is not None for item in (n, b))
         if here != there:
             side, item = ("target", n) if here else ("golden run", b)
@@ -415,7 +420,8 @@ def _statistics(n: Item, b: Item) -> tuple[Any, ...]:
 
 def _rounds(row: Row) -> bool:
     """Whether an item has a type that rounds."""
-    return any(item is not None and unit_roundoff(item.dtype) > 0 for item in (row.golden, row.target))
+    n, b = row.target, row.golden
+    return bool((b is not None and unit_roundoff(b.dtype)) or (n is not None and unit_roundoff(n.dtype)))
 
 
 def _is_input(row: Row) -> bool:

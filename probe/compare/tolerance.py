@@ -240,12 +240,15 @@ class Terms:
 
     def add_operand(self, item: Item, apart: float) -> None:
         """Count in one that only scales it: a parameter, or what the forward kept for the backward."""
-        self.error = max(self.error, apart)
+        if apart > self.error:
+            self.error = apart
         roundoff = unit_roundoff(item.dtype)
         if roundoff:
-            self.roundoff = max(self.roundoff, roundoff)
             elements, longest = extent(item.shape)
-            self.longest = max(self.longest, longest)
+            if roundoff > self.roundoff:
+                self.roundoff = roundoff
+            if longest > self.longest:
+                self.longest = longest
             if elements > self.operands[1]:
                 first = self.operands[0]
                 self.operands = (elements, first) if elements > first else (first, elements)
