@@ -11,6 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -39,6 +40,8 @@ def csv_text(parts: Sequence[Cells]) -> bytes:
 
 def _texts(cells: Cells) -> list[str]:
     """The part of every row that `cells` are."""
+    if cells.times > 1:
+        return [",".join([text] * cells.times) for text in _texts(replace(cells, times=1))]
     if cells.numbers:
         return _number_texts(cells)
     if cells.distinct:

@@ -52,9 +52,12 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
     The rows say what belongs together and nothing else.
     """
     mapping = mapping or NameMapping()
+    alike = _alike(target, golden) if mapping.keeps_names else frozenset()
     index: dict[str, tuple[Item, str]] = {}
     for call in golden:
         name, key = call.record.name, call.key
+        if id(call.items) in alike:
+            continue
         if key == name:
             for item in call.items:
                 index[item.name] = item, name
@@ -67,6 +70,10 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
     used: set[int] = set()
     for call in target:
         name, key = call.record.name, mapping.record(call.key)
+        if id(call.items) in alike:
+            for item in call.items:
+                yield Row(name, item, item, name)
+            continue
         same = as_they_are and key == name
         for item in call.items:
             match = index.get(item.name) if same else None
@@ -83,6 +90,12 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
     for item, record in index.values():
         if id(item) not in used:
             yield Row(record, None, item, record)
+
+
+def _alike(target: list[Call], golden: list[Call]) -> frozenset[int]:
+    """The lists of items, by their identity, that a call of either side shares with one of the same key."""
+    keys = {id(call.items): call.key for call in target}
+    return frozenset(id(call.items) for call in golden if keys.get(id(call.items)) == call.key)
 
 
 def _own_names(golden: list[Call]) -> dict[str, tuple[Item, str]]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import is_
 from typing import Any
 
 from probe.compare.records import Item
@@ -70,6 +71,8 @@ class Cells:
     unit: str = ""
     distinct: bool = False
     """Those of each row differ from those of any other, and `show` changes nothing."""
+    times: int = 1
+    """How many times they stand there."""
 
 
 BLOCK = 4096
@@ -79,7 +82,8 @@ BLOCK = 4096
 def rows(result: ComparisonResult) -> Iterator[tuple[Any, ...]]:
     """The cells of every row: texts, numbers where there are some, and booleans; ``str`` of one is what a CSV holds."""
     for start in range(0, len(result.rows), BLOCK):
-        for row in zip(*(map(cells.show, cells.of_rows) for cells in block(result, start, start + BLOCK))):
+        parts = block(result, start, start + BLOCK)
+        for row in zip(*([cells.show(row) * cells.times for row in cells.of_rows] for cells in parts)):
             yield tuple(chain.from_iterable(row))
 
 
@@ -89,9 +93,12 @@ def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
     targets = [row.target or _MISSING for row in chosen]
     goldens = [row.golden or _MISSING for row in chosen]
     pairs = list(zip(targets, goldens))
-    names = [_harmless([item.name for item in side]) for side in (targets, goldens)]
+    # Where the two dumps say the same, what is shown of an item is made once.
+    sides = [targets] if all(map(is_, targets, goldens)) else [targets, goldens]
+    names = [_harmless([item.name for item in side]) for side in sides]
     forms = [(n.dtype, b.dtype, n.shape, b.shape, n.requires_grad, b.requires_grad) for n, b in pairs]
-    found = [Cells(list(zip(*names)), distinct=True), Cells(forms, _form_cells)]
+    times = 3 - len(sides)
+    found = [Cells(list(zip(*names)), distinct=True, times=times), Cells(forms, _form_cells)]
     if result.mode is Mode.STATISTICS:
         found.append(Cells([row.metrics[:4] for row in chosen], numbers=True))
         found.append(Cells([row.metrics[4:] for row in chosen], _percents, numbers=True, unit="%"))
@@ -101,8 +108,9 @@ def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
         checksums = [_harmless([row.metrics[side] for row in chosen]) for side in (0, 1)]
         found.append(Cells(list(zip(*checksums)), distinct=True))
     if result.mode is not Mode.CHECKSUM:
-        statistics = [(n.max, n.min, n.mean, n.norm, b.max, b.min, b.mean, b.norm) for n, b in pairs]
-        found.append(Cells(statistics, _statistic_cells, numbers=True))
+        for side in sides:
+            statistics = [(item.max, item.min, item.mean, item.norm) for item in side]
+            found.append(Cells(statistics, _statistic_cells, numbers=True, times=times))
     found.append(Cells([(row.requires_grad_consistent, row.verdict, row.messages) for row in chosen], _verdict_cells))
     if result.stacks is not None:
         previous = result.rows[start - 1].record if start else None
