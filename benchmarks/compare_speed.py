@@ -92,6 +92,8 @@ class Tools:
                 command = [python, "-c", _COMMAND.format(module=MODULES[tool]), *arguments]
                 try:
                     found.setdefault(tool, []).append(cost(command, folder, self._environments[tool]))
+                    if "-o" in arguments and not list(Path(folder, "out").glob("compare_result_*.csv")):
+                        raise measure.Failed("there is no table.")
                 except measure.Failed as error:
                     print(f"{tool}: {error}", file=sys.stderr)
                     del self._pythons[tool]

@@ -11,6 +11,7 @@ import argparse
 import sys
 from typing import Any
 
+import compare_speed
 import measure
 import overhead
 import records
@@ -32,6 +33,7 @@ def main() -> int:
         benchmarks += [
             ("Records", records, ["--calls", "500", "5000", "--repeats", "2", *real]),
             ("Bandwidth of the statistics", statistics_bandwidth, ["--elements", "1000", "100000", "1000000"]),
+            ("Comparison", compare_speed, ["--records", "2000", "--megabytes", "64", "--repeats", "1", *real]),
         ]
     for title, benchmark, arguments in benchmarks:
         print(f"\n# {title}\n", flush=True)

@@ -41,6 +41,17 @@ def test_records_and_bandwidth_print_their_tables(tmp_path: Path) -> None:
     assert "| float32 " in done.stdout
 
 
+def test_a_comparison_is_timed_with_made_dumps_a_models_and_real_data(tmp_path: Path) -> None:
+    options = ["--records", "300", "--megabytes", "2", "--kinds", ".npy", "--repeats", "1", "--json", "result.json"]
+    done = run(tmp_path, "compare_speed.py", *options)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["results"]
+    kinds = [name.partition(",")[0] for name in results]
+    assert kinds[:6] == ["python -c pass", "compare --help", "20 records", "same", "differ", "model"]
+    assert kinds[6:] == ["2 MB of .npy", "2 MB of .npy"]
+    assert all(costs["ours"]["memory_mib"] > 0 for costs in results.values())
+
+
 def test_a_backend_without_benchmark_is_refused_by_name(tmp_path: Path) -> None:
     done = run(tmp_path, "run.py", "--backend", "abacus")
     assert done.returncode == 2
