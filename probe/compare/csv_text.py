@@ -96,7 +96,10 @@ def _as_repr(encoded: str, unit: str) -> str:
         encoded = _FOUR_ZEROS.sub(_with_exponent, encoded)
     encoded = encoded[2:-2]
     if unit:
-        encoded = f",{encoded.replace(_NEXT_ROW, ',;,')},".replace(",", f"{unit},").replace(f",0{unit}", ",0")
+        encoded = f",{encoded.replace(_NEXT_ROW, ',;,')},".replace(",", f"{unit},")
+        # A difference of nothing has no unit.
+        if f",0{unit}" in encoded:
+            encoded = encoded.replace(f",0{unit}", ",0")
         encoded = encoded[len(unit) + 1 : -1].replace(f",;{unit},", _NEXT_ROW)
     return encoded
 

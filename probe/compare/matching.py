@@ -52,36 +52,29 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
     The rows say what belongs together and nothing else.
     """
     mapping = mapping or NameMapping()
-    alike = _alike(target, golden) if mapping.keeps_names else frozenset()
+    whole = _whole(target, golden) if mapping.keeps_names else {}
+    met = set(map(id, whole.values()))
     index: dict[str, tuple[Item, str]] = {}
     for call in golden:
-        name, key = call.record.name, call.key
-        if id(call.items) in alike:
-            continue
-        if key == name:
+        if id(call) not in met:
+            name = call.record.name
             for item in call.items:
-                index[item.name] = item, name
-        else:
-            start = len(name)
-            for item in call.items:
-                index[key + item.name[start:]] = item, name
+                index[call.key + item.name[len(name) :]] = item, name
     own_names = None if mapping.items is None else _own_names(golden)
-    as_they_are = not (mapping.entries or mapping.parameters or mapping.items)
     used: set[int] = set()
     for call in target:
         name, key = call.record.name, mapping.record(call.key)
-        if id(call.items) in alike:
-            for item in call.items:
-                yield Row(name, item, item, name)
+        other = whole.get(call.key)
+        if other is not None:
+            golden_name = other.record.name
+            for item, its_match in zip(call.items, other.items):
+                yield Row(name, item, its_match, golden_name)
             continue
-        same = as_they_are and key == name
         for item in call.items:
-            match = index.get(item.name) if same else None
-            if not same:
-                suffix = mapping.suffix(name, item)
-                match = None if suffix is None else index.get(key + suffix)
-                if own_names is not None and mapping.items is not None and item.name in mapping.items:
-                    match = own_names.get(mapping.items[item.name])
+            suffix = mapping.suffix(name, item)
+            match = None if suffix is None else index.get(key + suffix)
+            if own_names is not None and mapping.items is not None and item.name in mapping.items:
+                match = own_names.get(mapping.items[item.name])
             if match is None:
                 yield Row(name, item, None)
             else:
@@ -92,10 +85,21 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
             yield Row(record, None, item, record)
 
 
-def _alike(target: list[Call], golden: list[Call]) -> frozenset[int]:
-    """The lists of items, by their identity, that a call of either side shares with one of the same key."""
-    keys = {id(call.items): call.key for call in target}
-    return frozenset(id(call.items) for call in golden if keys.get(id(call.items)) == call.key)
+def _whole(target: list[Call], golden: list[Call]) -> dict[str, Call]:
+    """By their key, the calls of the golden side that have the items of the target's call, one for one."""
+    there = {call.key: call for call in golden}
+    found: dict[str, Call] = {}
+    for call in target:
+        other = there.get(call.key)
+        if other is not None and (call.items is other.items or _suffixes(call) == _suffixes(other)):
+            found[call.key] = other
+    return found
+
+
+def _suffixes(call: Call) -> list[str]:
+    """What follows the record in the names of its items."""
+    start = len(call.record.name)
+    return [item.name[start:] for item in call.items]
 
 
 def _own_names(golden: list[Call]) -> dict[str, tuple[Item, str]]:

@@ -99,7 +99,7 @@ def _add(found: list[Item], above: str, state: str, entries: Iterable[tuple[Any,
             found.append(flattening.plain(name, state, entry.type, value))
         else:
             largest, smallest, mean, norm = entry.Max, entry.Min, entry.Mean, entry.Norm
-            if str in (type(largest), type(smallest), type(mean), type(norm)):
+            if type(largest) is str or type(smallest) is str or type(mean) is str or type(norm) is str:
                 largest, smallest, mean, norm = map(number, (largest, smallest, mean, norm))
             dtype, shape = intern(entry.dtype), _shape(bytes(entry.shape))
             requires_grad, md5, data_name = entry.requires_grad, entry.md5, entry.data_name
