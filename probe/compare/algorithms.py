@@ -37,6 +37,8 @@ _RESERVED = frozenset(
     )
 )  # fmt: skip
 _LONGEST_NOTE = 200
+# What the user's code may raise; sys.exit() in it does not end the command.
+_ITS_OWN = (Exception, SystemExit)
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,9 @@ class Algorithm:
         try:
             with np.errstate(all="ignore"):
                 return _cell(self.compare(_read_only(target), _read_only(golden))), ""
-        except Exception as error:
+        except _ITS_OWN as error:
             # Whatever it is, it says nothing about the tensors, and the other metrics go on.
-            what = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_NOTE]
+            what = _in_one_line(error)[:_LONGEST_NOTE]
             log.warning(f"{self.source}: {self.column!r} failed, first at {item}: {what}", once=self.source)
             return FAILED, f"note: {self.column} failed: {what}"
 
@@ -115,7 +117,7 @@ def _installed() -> tuple[Algorithm, ...]:
         source = f"entry point {name} = {value} of {GROUP}"
         try:
             content = point.load()
-        except (Exception, SystemExit) as error:
+        except _ITS_OWN as error:
             raise _not_loaded(source, error) from None
         found.append(_algorithm(source, content))
     return tuple(found)
@@ -150,7 +152,7 @@ def _executed(path: str, *version: object) -> Algorithm:
     try:
         # Not by the import system, which would leave its cache beside the file.
         exec(compile(source, path, "exec"), module.__dict__)
-    except (Exception, SystemExit) as error:
+    except _ITS_OWN as error:
         raise _not_loaded(path, error) from None
     return _algorithm(path, module)
 
@@ -163,8 +165,11 @@ def _not_loaded(source: str, error: BaseException) -> MsprobeException:
             line = step.tb_lineno
         step = step.tb_next
     where = "" if line is None else f"line {line}: "
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    return MsprobeException(f"{source}: cannot be loaded: {where}{what.rstrip('.')}.")
+    return MsprobeException(f"{source}: cannot be loaded: {where}{_in_one_line(error)}.")
+
+
+def _in_one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".:")
 
 
 def _algorithm(source: str, content: Any) -> Algorithm:
@@ -178,8 +183,8 @@ def _algorithm(source: str, content: Any) -> Algorithm:
         pass  # A function that does not say what it takes.
     try:
         column = column_name()
-    except Exception as error:
-        raise MsprobeException(f"{source}: column_name() failed: {type(error).__name__}: {error}.") from None
+    except _ITS_OWN as error:
+        raise MsprobeException(f"{source}: column_name() failed: {_in_one_line(error)}.") from None
     named = isinstance(column, str) and column.isprintable() and column.strip()
     if not named or tables.harmless(column) != column:
         raise MsprobeException(f"{source}: column_name() is {column!r}; expected the name of a column, as a text.")

@@ -67,6 +67,19 @@ def check_files(options: Options) -> None:
         load_post_processing(options.post_processing)
 
 
+def check_api_mapping(target: Dump) -> None:
+    """Whether APIs of `target` can be mapped.
+
+    Raises:
+        MsprobeException: they cannot.
+    """
+    if target.framework == "pytorch":
+        raise MsprobeException(
+            f"{target.path}: the framework is 'pytorch'; "
+            "an API mapping (-am) is for a target of MindSpore or MSAdapter."
+        )
+
+
 class Comparison:
     """Compares two dumps with each other.
 
@@ -162,8 +175,7 @@ class Comparison:
         apis: dict[str, str] | None = None
         entries: dict[str, ApiEntry] = {}
         if options.api_mapping is not None:
-            if self.target.framework == "pytorch":
-                raise MsprobeException(f"{self.target.path}: an API mapping (-am) is for runs of MindSpore.")
+            check_api_mapping(self.target)
             apis = _renamed_apis(golden)
             if options.api_mapping != BUILT_IN:
                 found = load_api_entries(options.api_mapping)

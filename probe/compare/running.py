@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from probe.common import files, log
 from probe.common.errors import MsprobeException
 from probe.compare import proposals, table_files
-from probe.compare.comparing import Comparison, check_files
+from probe.compare.comparing import Comparison, check_api_mapping, check_files
 from probe.compare.first_difference import (
     Entry,
     Rank,
@@ -65,7 +65,6 @@ def compare(
             out, and this is raised when none can.
     """
     pairs = _pairs(locate(target, golden), output, options, xlsx)
-    _check_algorithms(pairs)
     yield from _readable(pairs, (_attempt(pair) for pair in pairs), target, golden)
 
 
@@ -90,7 +89,6 @@ def summaries(
         watch: is told how far the work is.
     """
     pairs = _pairs(locate(target, golden), output, options, xlsx, tensor_log)
-    _check_algorithms(pairs)
     yield from _readable(pairs, _run(where, _summarise, pairs, watch), target, golden)
 
 
@@ -120,11 +118,19 @@ class _Pair:
 
 
 def _pairs(
-    places: list[Place], output: str | None, options: Options | None, xlsx: bool = False, tensor_log: bool = False
+    places: list[Place],
+    output: str | None,
+    options: Options | None,
+    xlsx: bool = False,
+    tensor_log: bool = False,
+    values: bool = True,
 ) -> list[_Pair]:
     options = options or Options()
     # Once, and not as an error of every pair.
     check_files(options)
+    _check_api_mapping(places, options)
+    if values:
+        _check_algorithms(places, options)
     stamp = time.strftime("%Y%m%d%H%M%S")
     if output is not None:
         files.make_folder(output)
@@ -135,10 +141,21 @@ def _pairs(
     ]
 
 
-def _check_algorithms(pairs: list[_Pair]) -> None:
+def _check_api_mapping(places: list[Place], options: Options) -> None:
+    """Whether the target can have one, by the first pair that can be read: all are of one run."""
+    for place in places if options.api_mapping is not None else ():
+        try:
+            target = read(place.target)
+        except MsprobeException:
+            continue  # Told when it is compared.
+        check_api_mapping(target)
+        return
+
+
+def _check_algorithms(places: list[Place], options: Options) -> None:
     """Load the user's metrics where they are used, so that a mistake in one is known before any work."""
-    files_of_user = pairs[0].options.algorithms
-    real_data = any(_has_real_data(pair.place.target) for pair in pairs)
+    files_of_user = options.algorithms
+    real_data = any(_has_real_data(place.target) for place in places)
     if files_of_user or real_data:
         from probe.compare import algorithms
 
@@ -268,7 +285,7 @@ def analyse(
     Raises:
         MsprobeException: the two cannot be compared, or a rank cannot be read: what is missing might be the cause.
     """
-    pairs = _pairs(locate(target, golden), output, options)
+    pairs = _pairs(locate(target, golden), output, options, values=False)
     if pairs[0].options.algorithms:
         log.warning("the first difference is sought in statistics: the metrics of --algorithms are not used.")
     with closing(_run(where, _rank, pairs, watch)) as outcomes:

@@ -93,6 +93,7 @@ def test_a_cell_is_a_number_or_a_text(tmp_path: Path, value: str, cell: str) -> 
     ("value", "said"),
     [
         ("1 // 0", "ZeroDivisionError: "),
+        ("__import__('sys').exit(3)", "SystemExit: 3"),
         ("n_value.__setitem__(0, 1)", "ValueError: assignment destination is read-only"),
         ("None", "TypeError: it returned NoneType; allowed: int, float, str"),
         ("n_value", "TypeError: it returned ndarray; allowed: int, float, str"),
@@ -148,6 +149,8 @@ def test_what_a_metric_gets(target: np.ndarray, golden: np.ndarray, n: np.ndarra
         ("x = \n", "cannot be loaded: SyntaxError"),
         ("import numpy\n\nnumpy.nothing", "cannot be loaded: line 3: AttributeError"),
         ("raise SystemExit(0)", "cannot be loaded: line 1: SystemExit"),
+        ("import sys\nsys.exit('not\\nhere')", "cannot be loaded: line 2: SystemExit: not here."),
+        ("def column_name(): raise SystemExit\ndef compare(n, b): return 1", "column_name() failed: SystemExit."),
         ("def compare(n_value, b_value): return 1", "has a function column_name(); this one has none"),
         ("def column_name(): return 'A'", "has a function compare(n_value, b_value); this one has none"),
         ("def column_name(): return 'A'\ndef compare(one): return 1", "compare() has to take two arrays"),
@@ -168,7 +171,7 @@ def test_a_wrong_metric_is_one_line_before_any_work(
     assert compare(target, golden, tmp_path / "out", "--algorithms", files) == cli.FAILED
     error = capsys.readouterr().err
     assert said in error and "wrong.py" in error and error.count("\n") == 1
-    assert not any((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -251,12 +254,20 @@ def test_an_installed_package_adds_its_metric(tmp_path: Path, source: str, value
     assert [rows(table)[0][column] for table in (tmp_path / "out").iterdir()] == ["-0.5", "-0.5"]
 
 
-def test_an_installed_package_that_is_broken_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import nothing_of_this_name", "cannot be loaded: ModuleNotFoundError"),
+        ("import sys\nsys.exit()", "cannot be loaded: SystemExit"),
+        ("def column_name(): raise SystemExit\ndef compare(n, b): return 1", "column_name() failed: SystemExit"),
+    ],
+)
+def test_an_installed_package_that_is_broken_is_named(tmp_path: Path, source: str, said: str) -> None:
     target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
-    environment = installed(tmp_path / "site", "mine", "import nothing_of_this_name", "mine")
+    environment = installed(tmp_path / "site", "mine", source, "mine")
     arguments = ["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out")]
     command = [sys.executable, "-m", "probe.api.cli", *arguments]
     done = subprocess.run(command, check=False, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == cli.FAILED
-    assert "entry point mine = mine of msprobe.compare.algorithms: cannot be loaded: ModuleNotFoundError" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert f"entry point mine = mine of msprobe.compare.algorithms: {said}" in done.stderr
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "out").exists()

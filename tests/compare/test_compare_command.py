@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -146,6 +147,31 @@ def test_an_input_error_is_one_line_and_status_2(
     assert compare(torn if target == "torn" else tmp_path / target, tmp_path / golden, tmp_path / "out") == cli.FAILED
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1 and error.startswith("msprobe compare: ")
+
+
+@pytest.mark.parametrize("option", ["-tp", "-gp", "-o", "-dm", "--config"])
+def test_a_path_that_is_empty_is_an_error_of_usage_that_names_the_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    case = CASES / "identical_stat"
+    with pytest.raises(SystemExit) as end:
+        compare(case / "target", case / "golden", tmp_path / "out", option, "")
+    assert end.value.code == cli.FAILED
+    error = capsys.readouterr().err
+    assert re.search(rf"argument {option}\b.*: the path is empty; give a file or a folder\.", error)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("more", [(), ("-da",)])
+def test_an_api_mapping_of_a_pytorch_run_is_one_error_and_not_one_of_every_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    assert compare(STEP / "target" / "step0", STEP / "golden" / "step0", tmp_path / "out", "-am", *more) == cli.FAILED
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    assert "the framework is 'pytorch'; an API mapping (-am) is for a target of MindSpore or MSAdapter." in said.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_comparing_statistics_imports_nothing_heavy(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_an_api_mapping_may_reorder_and_leave_out(tmp_path: Path) -> None:
 
 def test_an_api_mapping_needs_a_mindspore_target(tmp_path: Path) -> None:
     side = dump(tmp_path / "a", ["Torch.sin.0.forward"])
-    with pytest.raises(MsprobeException, match="is for runs of MindSpore"):
+    with pytest.raises(MsprobeException, match="is for a target of MindSpore"):
         compared(side, side, api_mapping=BUILT_IN)
 
 

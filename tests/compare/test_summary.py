@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from probe.api import cli
-from probe.compare import terminal
+from probe.compare import table_files, terminal
 from probe.compare.comparing import Comparison
 from probe.compare.reading import read
 from probe.compare.summary import summarise
@@ -196,6 +196,63 @@ def test_a_metric_whose_name_no_sheet_may_have_is_merged(tmp_path: Path) -> None
     assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == 0
     (path,) = (tmp_path / "out").iterdir()
     assert openpyxl.load_workbook(path).sheetnames == ["Min _a_b_"]
+
+
+def merged(tmp_path: Path) -> list[list[tuple[object, ...]]]:
+    """Every sheet of what is merged of ``tables``."""
+    openpyxl = pytest.importorskip("openpyxl")
+    (tmp_path / "config.yaml").write_text("api: [Distributed]")
+    arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path / "out")]
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == 0
+    (path,) = (tmp_path / "out").iterdir()
+    sheets = [list(sheet.iter_rows(values_only=True)) for sheet in openpyxl.load_workbook(path).worksheets]
+    path.unlink()
+    return sheets
+
+
+def in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> None:
+    """Tables in parts of so few rows that every record is in another."""
+    monkeypatch.setattr(table_files, "CSV_ROWS", 3)
+    monkeypatch.setattr(table_files, "SHEET_ROWS", 3)
+    assert ranks(folder, *more) == 0
+
+
+@pytest.mark.parametrize("more", [(), ("--xlsx",)])
+def test_every_part_of_a_table_is_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    assert ranks(tmp_path / "tables") == 0
+    expected = merged(tmp_path)
+    for table in (tmp_path / "tables").iterdir():
+        table.unlink()
+    in_parts(tmp_path / "tables", monkeypatch, *more)
+    if not more:
+        assert len(list((tmp_path / "tables").glob("*rank0*_part_*.csv"))) > 10
+    assert merged(tmp_path) == expected and len(expected[0]) > 2
+
+
+def test_a_table_whose_part_is_missing_is_not_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_parts(tmp_path / "tables", monkeypatch)
+    next((tmp_path / "tables").glob("*rank1*_part_2.csv")).unlink()
+    (tmp_path / "config.yaml").write_text("api: [Distributed]")
+    capsys.readouterr()
+    arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path / "out")]
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == cli.FAILED
+    error = capsys.readouterr().err
+    assert "is one part of a table, and part 2 is missing" in error and "rank1" in error and error.count("\n") == 1
+
+
+def test_the_newest_table_of_a_rank_is_merged_whether_in_parts_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_parts(tmp_path / "tables", monkeypatch)
+    expected = merged(tmp_path)
+    for part in sorted((tmp_path / "tables").glob("*_part_1.csv")):
+        rank = part.name.split("_")[2]
+        (tmp_path / "tables" / f"compare_result_{rank}_20000101000000.csv").write_text("of no use any more")
+    assert merged(tmp_path) == expected
 
 
 def test_tables_of_one_rank_are_not_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from probe.api.commands import arguments
+
 if TYPE_CHECKING:
     from probe.compare.options import Options
     from probe.compare.parallel import Where
@@ -32,17 +34,33 @@ class Compare:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("-m", "--mode", choices=["auto"], default="auto", help="kind of data; only that of frameworks is known")
-        add("-tp", "--target_path", metavar="PATH", required=True, help="the run under test")
-        add("-gp", "--golden_path", metavar="PATH", required=True, help="the run it is held against")
-        add("-o", "--output_path", metavar="DIR", nargs="?", default=_OUTPUT, const=_OUTPUT, help="for the tables")
+        add("-tp", "--target_path", metavar="PATH", type=arguments.path, required=True, help="the run under test")
+        add(
+            "-gp",
+            "--golden_path",
+            metavar="PATH",
+            type=arguments.path,
+            required=True,
+            help="the run it is held against",
+        )
+        add(
+            "-o",
+            "--output_path",
+            metavar="DIR",
+            type=arguments.path,
+            nargs="?",
+            default=_OUTPUT,
+            const=_OUTPUT,
+            help="for the tables",
+        )
         add("--xlsx", action="store_true", help="write a workbook and not CSV")
         add("-fm", "--fuzzy_match", action="store_true", help="match without regard to the numbers of calls")
         add("-am", "--api_mapping", metavar="FILE", nargs="?", const="", help="APIs that correspond (MindSpore)")
         add("-cm", "--cell_mapping", metavar="FILE", nargs="?", const="", help="cells or modules that correspond")
-        add("-dm", "--data_mapping", metavar="FILE", help="items that correspond")
+        add("-dm", "--data_mapping", metavar="FILE", type=arguments.path, help="items that correspond")
         add("-lm", "--layer_mapping", metavar="FILE", nargs="?", const="", help="names of layers that correspond")
         add("-da", "--diff_analyze", action="store_true", help="find where several ranks part first; writes JSON")
-        add("--config", metavar="FILE", help="what is done to tensors before they are compared")
+        add("--config", metavar="FILE", type=arguments.path, help="what is done to tensors before they are compared")
         add(
             "--algorithms",
             metavar="FILE",
@@ -57,7 +75,7 @@ class Compare:
             help="a line for each pair of tensors, with its metrics",
         )
         several = parser.add_mutually_exclusive_group()
-        several.add_argument("--jobs", metavar="N", type=_jobs, help="processes for several ranks and steps")
+        several.add_argument("--jobs", metavar="N", type=arguments.processes, help="processes for ranks and steps")
         several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")
         add("--json", action="store_true", help="print the summary as JSON")
         add(
@@ -123,13 +141,6 @@ class Compare:
         for analysis in found:
             _show(analysis, args.json)
         return int(any(analysis.found for analysis in found) and args.fail_on != "never")
-
-
-def _jobs(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes; allowed: 1 and more.")
-    return number
 
 
 def _log_beside_json(as_json: bool) -> AbstractContextManager[Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
+
+from probe.api.commands import arguments
 
 
 class MergeResult:
@@ -16,9 +19,11 @@ class MergeResult:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("-i", "--input_dir", metavar="DIR", required=True, help="holds compare_result_rank<N>_<time>.csv or .xlsx")
-        add("-o", "--output_dir", metavar="DIR", required=True, help="for the workbook")
-        add("-config", "--config-path", metavar="FILE", required=True, help="what to collect")
+        required: dict[str, Any] = {"type": arguments.path, "required": True}
+        tables = "holds compare_result_rank<N>_<time>.csv or .xlsx"
+        add("-i", "--input_dir", metavar="DIR", help=tables, **required)
+        add("-o", "--output_dir", metavar="DIR", help="for the workbook", **required)
+        add("-config", "--config-path", metavar="FILE", help="what to collect", **required)
 
     def run(self, args: argparse.Namespace) -> int:
         from probe.compare.merging import load_choice, merge
