@@ -12,8 +12,10 @@ from probe.common.naming import is_module
 from probe.compare import layer_mapping, statistics_metrics
 from probe.compare.advisor import Advisor
 from probe.compare.checksum_metrics import checksum
+from probe.compare.common_part import common_part
 from probe.compare.divergence import unexplained
 from probe.compare.dtypes import may_meet
+from probe.compare.endings import endings
 from probe.compare.fuzzy import by_kind
 from probe.compare.mapping_files import ApiEntry, api_names, load_api_entries, load_names
 from probe.compare.matching import Call, by_name, calls
@@ -140,6 +142,9 @@ class Comparison:
         )
         result.proposal = self.proposal
         result.algorithms = tuple(algorithm.column for algorithm in self._algorithms)
+        died = self.target.died, self.golden.died
+        result.levels = self.target.level, self.golden.level
+        result.endings = endings(target, golden, rows, result.levels, died)
         if not self.debug:
             result.divergence = self._divergence(result, [call.record.name for call in golden])
         return result
@@ -148,7 +153,8 @@ class Comparison:
         options = self.options
         same_names = not (self.across_frameworks or options.fuzzy or options.maps_names or self.proposal)
         trees = self.target.tree, self.golden.tree
-        found = unexplained(result.rows, result.mode, self.target.level or "", golden_order, trees, same_names)
+        part = common_part(result.rows, golden_order, trees, result.levels, result.endings)
+        found = unexplained(part.rows, result.mode, part.level, part.golden_order, part.trees, same_names)
         if not found:
             return None
         first = found[0]

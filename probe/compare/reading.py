@@ -40,6 +40,8 @@ class Dump:
         """``L0``, ``L1``, ``mix`` or ``debug``."""
         self.framework = source.framework or "pytorch"
         """``pytorch``, ``mindspore`` or ``mindtorch``; files that do not say are PyTorch's."""
+        self.died = source.died
+        """Whether this is the journal of a run that died before it wrote its files."""
 
     def __repr__(self) -> str:
         return f"Dump({self.path!r}, {self.framework}, {self.task}, {self.level}, {len(self)} records)"

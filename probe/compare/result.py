@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import msgspec
 
+from probe.compare.levels import Levels
 from probe.compare.records import Item
 from probe.compare.sources import Stacks
 
 if TYPE_CHECKING:
+    from probe.compare.endings import Ending
     from probe.compare.proposals import Proposal
 
 PASS, WARNING, ERROR = "pass", "warning", "error"
@@ -116,6 +118,10 @@ class ComparisonResult:
     """``step0`` where there are several."""
     divergence: Divergence | None = None
     """The first call that its inputs do not explain."""
+    levels: Levels = (None, None)
+    """What the dumps record."""
+    endings: list[Ending] = field(default_factory=list)
+    """The sides that end early."""
     algorithms: tuple[str, ...] = ()
     """Columns of the user's own metrics, behind the built-in ones of real data."""
     tables: list[str] = field(default_factory=list)

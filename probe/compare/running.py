@@ -33,7 +33,7 @@ from probe.compare.parallel import Outcome, Outcomes, ProcessDied, Watch, Where,
 from probe.compare.reading import DATA_FOLDER, read
 from probe.compare.result import ComparisonResult
 from probe.compare.summary import Summary, summarise
-from probe.compare.terminal import print_metrics
+from probe.compare.terminal import hints, print_metrics
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -306,7 +306,10 @@ class _RankRead:
 
 
 def _rank(pair: _Pair, watch: Watch | None = None) -> _RankRead:
-    rank = of_rank(pair.rank, _one(pair, values=False, watch=watch))
+    result = _one(pair, values=False, watch=watch)
+    for hint in hints(result):
+        log.warning(f"{pair.place}: {hint}.")
+    rank = of_rank(pair.rank, result)
     assert pair.folder is not None
     files.make_folder(pair.folder)
     path = os.path.join(pair.folder, f"compare_result_rank{rank.number}_{pair.stamp}.json")

@@ -27,6 +27,8 @@ class Source(Protocol):
     task: str | None
     level: str | None
     framework: str | None
+    died: bool
+    """Whether the run did not live to write its files."""
 
     def records(self) -> list[Record]:
         """The records in order, none decoded yet."""
@@ -52,6 +54,8 @@ class _Outline(msgspec.Struct):
 
 class Files:
     """dump.json or debug.json, and what stands beside it."""
+
+    died = False
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -91,6 +95,8 @@ class Files:
 
 class Journal:
     """A journal; its stacks keep the lines whose source is no longer found."""
+
+    died = True
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
 
+from probe.compare.endings import Ending
+from probe.compare.levels import Levels
 from probe.compare.result import ERROR, PASS, WARNING, ComparisonResult, Divergence, Mode, Row
 from probe.compare.tolerance import is_same
 
@@ -77,6 +79,10 @@ class Summary:
     target_unmatched: Unmatched
     golden_unmatched: Unmatched
     layers: Optional[Layers] = None  # noqa: UP045
+    levels: Levels = (None, None)
+    """What target and golden side record."""
+    endings: list[Ending] = field(default_factory=list)
+    """The sides that end early."""
 
     @property
     def meets(self) -> bool:
@@ -129,6 +135,8 @@ def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
         _unmatched(row for row in result.rows if row.target is not None) if target_only else Unmatched(0, []),
         _unmatched(result.rows, of_golden=True) if golden_only else Unmatched(0, []),
         _layers(result),
+        result.levels,
+        result.endings,
     )
 
 

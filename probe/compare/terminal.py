@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from probe.common import log
+from probe.compare import levels
 from probe.compare.result import ERROR, PASS, WARNING, ComparisonResult, Mode
 from probe.compare.summary import Summary, first_of
 from probe.compare.tables import VALUES
@@ -25,6 +26,8 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         if strangers:
             where = f"{_place(strangers[0])}: " if len(summaries) > 1 else ""
             return [(f"no divergence to be found: {where}nothing of the two dumps has a match", ERROR)]
+        if any(levels.differ(summary.levels) or any(end.more for end in summary.endings) for summary in summaries):
+            return [("no divergence in what both runs have", PASS)]
         differs = any(summary.differs for summary in summaries)
         what = "what differs is explained by inputs and rounding" if differs else "nothing differs"
         return [(f"no divergence: {what}", PASS)]
@@ -52,6 +55,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
     where = _place(summary)
     counts = ", ".join(f"{number} {verdict}" for verdict, number in summary.counts.items())
     found = [(f"{where + ': ' if where else ''}{summary.rows} rows by {summary.mode}: {counts}", summary.worst)]
+    found += [(f"  {text}", WARNING) for text in hints(summary)]
     if summary.suspects:
         first, *others = summary.suspects
         name, message = _named(first.record, first.golden_record), first.message.partition(": ")[2]
@@ -75,6 +79,11 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
             found.append((f"    edit {layers.file} and give it with -lm to have it otherwise", ""))
     found += [(f"  table: {table}", "") for table in summary.tables]
     return found
+
+
+def hints(summary: Summary | ComparisonResult) -> list[str]:
+    """Why one side lacks what the other has, where the dumps themselves tell."""
+    return [text for text in (levels.in_words(summary.levels), *map(str, summary.endings)) if text]
 
 
 def _first(names: Sequence[str], number: int) -> str:
