@@ -8,26 +8,22 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from probe.common.errors import MsprobeException
-from probe.common.naming import is_module
-from probe.compare import layer_mapping, statistics_metrics
+from probe.compare import statistics_metrics
 from probe.compare.advisor import Advisor
 from probe.compare.checksum_metrics import checksum
 from probe.compare.common_part import common_part
+from probe.compare.correspondence import correspondence
 from probe.compare.divergence import unexplained
 from probe.compare.dtypes import may_meet
 from probe.compare.endings import endings
 from probe.compare.fuzzy import by_kind
-from probe.compare.mapping_files import ApiEntry, api_names, load_api_entries, load_names
 from probe.compare.matching import Call, by_name, calls
-from probe.compare.name_mapping import NameMapping, entries_in_use
-from probe.compare.operations import MINDSPORE
-from probe.compare.options import BUILT_IN, Options
+from probe.compare.options import Options
 from probe.compare.progress import watched
-from probe.compare.proposals import Proposal, propose
+from probe.compare.proposals import Proposal
 from probe.compare.reading import Dump
 from probe.compare.records import PARAMETERS, Item
 from probe.compare.result import UNSUPPORTED, ComparisonResult, Divergence, Mode, Row
-from probe.compare.scopes import Side, side_of
 
 if TYPE_CHECKING:
 
@@ -42,44 +38,9 @@ _GOLDEN_OF = {
     "mindspore": ("mindspore", "pytorch"),
     "mindtorch": ("mindspore", "pytorch"),
 }
-# Below this share of modules that meet by name, layers are aligned by structure.
-_FEW = 0.1
 
 NO_MATCH = "warning: No bench data matched."
 NO_TARGET = "warning: No NPU data matched."
-
-
-def check_files(options: Options) -> None:
-    """Read every file of `options` that says what corresponds to what, or what is done to tensors.
-
-    Raises:
-        FileCheckException: one cannot be read.
-        MsprobeException: one holds something else.
-    """
-    if options.api_mapping:
-        load_api_entries(options.api_mapping)
-    for path in (options.cell_mapping, options.data_mapping):
-        if path:
-            load_names(path)
-    if options.layer_mapping:
-        layer_mapping.load_rules(options.layer_mapping)
-    if options.post_processing:
-        from probe.compare.post_processing import load_post_processing
-
-        load_post_processing(options.post_processing)
-
-
-def check_api_mapping(target: Dump) -> None:
-    """Whether APIs of `target` can be mapped.
-
-    Raises:
-        MsprobeException: they cannot.
-    """
-    if target.framework == "pytorch":
-        raise MsprobeException(
-            f"{target.path}: the framework is 'pytorch'; "
-            "an API mapping (-am) is for a target of MindSpore or MSAdapter."
-        )
 
 
 class Comparison:
@@ -163,7 +124,12 @@ class Comparison:
 
     def _rows(self, target: list[Call], golden: list[Call]) -> list[Row]:
         options = self.options
-        rows = by_kind(target, golden) if options.fuzzy else by_name(target, golden, self._mapping(target, golden))
+        if options.fuzzy:
+            rows = by_kind(target, golden)
+        else:
+            names = correspondence((self.target, self.golden), (target, golden), options)
+            self.derived, self.proposal = names.derived, names.proposal
+            rows = by_name(target, golden, names.mapping)
         if not options.compat:
             return list(rows)
         found = [row for row in rows if row.target is not None]
@@ -173,62 +139,6 @@ class Comparison:
             if n is not None and b is not None and not may_meet(n.dtype, b.dtype, self.across_frameworks):
                 row.golden, row.golden_record, row.notes = None, None, ()
         return found
-
-    def _mapping(self, target: list[Call], golden: list[Call]) -> NameMapping:
-        options = self.options
-        if self._aligns_layers(target, golden):
-            return NameMapping(items=self._aligned(target, golden))
-        apis: dict[str, str] | None = None
-        entries: dict[str, ApiEntry] = {}
-        if options.api_mapping is not None:
-            check_api_mapping(self.target)
-            apis = _renamed_apis(golden)
-            if options.api_mapping != BUILT_IN:
-                found = load_api_entries(options.api_mapping)
-                entries = entries_in_use(found, _bases(target), _bases(golden))
-        cells: dict[str, str] | None = None
-        if options.cell_mapping is not None:
-            cells = {} if options.cell_mapping == BUILT_IN else load_names(options.cell_mapping)
-        items = self._items(target, golden)
-        root = "Cell" if self.golden.framework == MINDSPORE and not options.compat else "Module"
-        rename = self.across_frameworks and not options.compat
-        return NameMapping(apis, entries, cells, items=items, parameters=rename, root=root)
-
-    def _items(self, target: list[Call], golden: list[Call]) -> dict[str, str] | None:
-        options = self.options
-        if options.data_mapping is not None:
-            return load_names(options.data_mapping)
-        if options.layer_mapping is None:
-            return None
-        rules = {} if options.layer_mapping == BUILT_IN else layer_mapping.load_rules(options.layer_mapping)
-        if (self.target.tree is None) != (self.golden.tree is None):
-            raise MsprobeException(
-                "a layer mapping (-lm) needs construct.json beside both dumps; one of them has none."
-            )
-        sides = self._scopes(target, golden)
-        self.derived = layer_mapping.map_items(target, golden, sides, rules, options.compat)
-        return self.derived
-
-    def _aligns_layers(self, target: list[Call], golden: list[Call]) -> bool:
-        """Whether nothing is said about names that are bound to differ, or do."""
-        if self.options.maps_names or self.options.compat or self.debug:
-            return False
-        return self.across_frameworks or _few_modules_meet(target, golden)
-
-    def _aligned(self, target: list[Call], golden: list[Call]) -> dict[str, str]:
-        sides = self._scopes(target, golden)
-        proposal = propose(*sides)
-        self.proposal = proposal if proposal.rules else None
-        return layer_mapping.map_items(target, golden, sides, proposal.rules)
-
-    def _scopes(self, target: list[Call], golden: list[Call]) -> tuple[Side, Side]:
-        trees = self.target.tree, self.golden.tree
-        if None in trees:
-            trees = None, None
-        return (
-            side_of(target, trees[0], self.target.framework),
-            side_of(golden, trees[1], self.golden.framework),
-        )
 
     def _with_values(self, rows: list[Row]) -> Iterator[Row]:
         # With numpy, which takes longer to import than most statistics take to compare.
@@ -292,24 +202,8 @@ class Comparison:
         return Mode.CHECKSUM if with_checksums[0] else Mode.STATISTICS
 
 
-def _bases(side: Iterable[Call]) -> set[str]:
-    return {parsed.base for call in side if (parsed := call.record.parsed) is not None}
-
-
-def _renamed_apis(golden: list[Call]) -> dict[str, str]:
-    """The table of names, without those that the golden side has too: torch.tanh is also called F.tanh."""
-    there = _bases(golden)
-    return {mine: theirs for mine, theirs in api_names().items() if mine not in there}
-
-
 def _any_checksum(side: Iterable[Call]) -> bool:
     return any(item.md5 is not None for call in side for item in call.items)
-
-
-def _few_modules_meet(target: list[Call], golden: list[Call]) -> bool:
-    """Whether both sides have modules, and hardly any of one has the name and class of one of the other."""
-    mine, theirs = ({call.key for call in side if is_module(call.key)} for side in (target, golden))
-    return bool(mine and theirs) and len(mine & theirs) < _FEW * min(len(mine), len(theirs))
 
 
 def _check_frameworks(target: Dump, golden: Dump, compat: bool) -> None:

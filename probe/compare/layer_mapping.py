@@ -11,7 +11,7 @@ from typing import Any
 
 from probe.common.errors import MsprobeException
 from probe.compare import call_pairs, item_pairs
-from probe.compare.mapping_files import load_yaml
+from probe.compare.mapping_files import load_mapping
 from probe.compare.matching import Call
 from probe.compare.operations import Operation, operation
 from probe.compare.scopes import Path, Side
@@ -30,13 +30,8 @@ def load_rules(path: str) -> Rules:
         FileCheckException: it cannot be read.
         MsprobeException: it holds something else.
     """
-    content = load_yaml(path)
-    if content is None:
-        return {}
     rules: Rules = {}
-    if not isinstance(content, dict):
-        raise MsprobeException(f"{path}: expected classes of layers, each with lines of the form `name: name`.")
-    for layer, names in content.items():
+    for layer, names in load_mapping(path, "classes of layers, each with lines of the form `name: name`").items():
         if not isinstance(names, dict):
             raise MsprobeException(f"{path}: {layer!r}: expected lines of the form `name: name`.")
         # Old files say Cell for the top.

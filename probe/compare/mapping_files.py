@@ -56,6 +56,21 @@ def load_yaml(path: str) -> Any:
         raise MsprobeException(f"{path}: not valid YAML: {reason}.") from None
 
 
+def load_mapping(path: str, expected: str) -> dict[Any, Any]:
+    """The keys and values of a YAML file, which may be empty; `expected` says in words what they should be.
+
+    Raises:
+        FileCheckException: it cannot be read.
+        MsprobeException: it holds something else.
+    """
+    content = load_yaml(path)
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise MsprobeException(f"{path}: expected {expected}, found a {type(content).__name__}.")
+    return content
+
+
 @cache
 def api_names() -> dict[str, str]:
     """APIs of MindSpore and their counterparts in PyTorch, where the names in a dump differ."""
@@ -70,11 +85,7 @@ def load_names(path: str) -> dict[str, str]:
         FileCheckException: it cannot be read.
         MsprobeException: it holds something else.
     """
-    content = load_yaml(path)
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise MsprobeException(f"{path}: expected lines of the form `name: name`, found a {type(content).__name__}.")
+    content = load_mapping(path, "lines of the form `name: name`")
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise MsprobeException(f"{path}: {key!r}: {value!r}: both sides are names.")

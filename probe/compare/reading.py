@@ -117,6 +117,16 @@ class Dump:
         return None if path is None else read_tensor(path)
 
 
+def folder_of(path: str) -> str:
+    """The folder of a dump, given that or a file in it."""
+    return path if os.path.isdir(path) else os.path.dirname(path) or os.curdir
+
+
+def has_real_data(path: str) -> bool:
+    """Whether a dump, given its folder or a file in it, has tensors."""
+    return os.path.isdir(os.path.join(folder_of(path), DATA_FOLDER))
+
+
 def read(path: str | os.PathLike[str]) -> Dump:
     """Open a dump.
 

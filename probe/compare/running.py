@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from probe.common import files, log
 from probe.common.errors import MsprobeException
 from probe.compare import proposals, table_files
-from probe.compare.comparing import Comparison, check_api_mapping, check_files
+from probe.compare.comparing import Comparison
 from probe.compare.first_difference import (
     Entry,
     Rank,
@@ -30,7 +30,8 @@ from probe.compare.locating import Place, locate
 from probe.compare.mapping_files import write_names
 from probe.compare.options import Options
 from probe.compare.parallel import Outcome, Outcomes, ProcessDied, Watch, Where, run
-from probe.compare.reading import DATA_FOLDER, read
+from probe.compare.preconditions import check
+from probe.compare.reading import DATA_FOLDER, folder_of, has_real_data, read
 from probe.compare.result import ComparisonResult
 from probe.compare.summary import Summary, summarise
 from probe.compare.terminal import hints, print_metrics
@@ -127,10 +128,7 @@ def _pairs(
 ) -> list[_Pair]:
     options = options or Options()
     # Once, and not as an error of every pair.
-    check_files(options)
-    _check_api_mapping(places, options)
-    if values:
-        _check_algorithms(places, options)
+    check(places, options, values)
     stamp = time.strftime("%Y%m%d%H%M%S")
     if output is not None:
         files.make_folder(output)
@@ -139,37 +137,6 @@ def _pairs(
         for _, of_step in groupby(places, key=attrgetter("step"))
         for index, place in enumerate(of_step)
     ]
-
-
-def _check_api_mapping(places: list[Place], options: Options) -> None:
-    """Whether the target can have one, by the first pair that can be read: all are of one run."""
-    for place in places if options.api_mapping is not None else ():
-        try:
-            target = read(place.target)
-        except MsprobeException:
-            continue  # Told when it is compared.
-        check_api_mapping(target)
-        return
-
-
-def _check_algorithms(places: list[Place], options: Options) -> None:
-    """Load the user's metrics where they are used, so that a mistake in one is known before any work."""
-    files_of_user = options.algorithms
-    real_data = any(_has_real_data(place.target) for place in places)
-    if files_of_user or real_data:
-        from probe.compare import algorithms
-
-        algorithms.load(files_of_user)
-    if files_of_user and not real_data:
-        log.warning("the metrics of --algorithms are for real data, and these dumps hold none.")
-
-
-def _has_real_data(path: str) -> bool:
-    return os.path.isdir(os.path.join(_folder(path), DATA_FOLDER))
-
-
-def _folder(path: str) -> str:
-    return path if os.path.isdir(path) else os.path.dirname(path) or os.curdir
 
 
 def _attempt(pair: _Pair) -> Outcome[ComparisonResult]:
@@ -246,9 +213,9 @@ def _takes_time(pairs: list[_Pair]) -> bool:
     if pairs[0].options.algorithms:
         return True  # Nobody knows.
     text = tensors = values = 0
-    for folder in (_folder(path) for pair in pairs for path in (pair.place.target, pair.place.golden)):
+    for folder in (folder_of(path) for pair in pairs for path in (pair.place.target, pair.place.golden)):
         text += sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
-        if _has_real_data(folder):
+        if has_real_data(folder):
             sizes = [entry.stat().st_size for entry in os.scandir(os.path.join(folder, DATA_FOLDER))]
             tensors, values = tensors + len(sizes), values + sum(sizes)
         if text > _SMALL_TEXT or tensors > _FEW_TENSORS or values > _SMALL_VALUES:

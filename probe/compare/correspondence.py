@@ -1,0 +1,123 @@
+"""How names of the target read on the golden side: as the options say, or where they say nothing as the dumps do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from probe.common.errors import MsprobeException
+from probe.common.naming import is_module
+from probe.compare import layer_mapping
+from probe.compare.mapping_files import ApiEntry, api_names, load_api_entries, load_names
+from probe.compare.matching import Call
+from probe.compare.name_mapping import NameMapping, entries_in_use
+from probe.compare.operations import MINDSPORE
+from probe.compare.options import BUILT_IN, Options
+from probe.compare.proposals import Proposal, propose
+from probe.compare.reading import Dump
+from probe.compare.scopes import Side, side_of
+
+# Below this share of modules that meet by name, layers are aligned by structure.
+_FEW = 0.1
+
+Dumps = tuple[Dump, Dump]
+Calls = tuple[list[Call], list[Call]]
+"""Both of target and golden side."""
+
+
+@dataclass(frozen=True)
+class Correspondence:
+    """What corresponds to what, and where that comes from."""
+
+    mapping: NameMapping
+    derived: dict[str, str] | None = None
+    """What a layer mapping came to, item by item."""
+    proposal: Proposal | None = None
+    """The layer mapping that was made because none was given and names differ."""
+
+
+def correspondence(dumps: Dumps, calls: Calls, options: Options) -> Correspondence:
+    """How names of the target read on the golden side.
+
+    Raises:
+        MsprobeException: the options do not fit the dumps, or one of their files holds something else.
+    """
+    if _aligns_layers(dumps, calls, options):
+        sides = _scopes(dumps, calls)
+        proposal = propose(*sides)
+        aligned = NameMapping(items=layer_mapping.map_items(*calls, sides, proposal.rules))
+        return Correspondence(aligned, proposal=proposal if proposal.rules else None)
+    target, golden = dumps
+    apis: dict[str, str] | None = None
+    entries: dict[str, ApiEntry] = {}
+    if options.api_mapping is not None:
+        check_api_mapping(target)
+        apis = _renamed_apis(calls[1])
+        if options.api_mapping != BUILT_IN:
+            found = load_api_entries(options.api_mapping)
+            entries = entries_in_use(found, *map(_bases, calls))
+    cells: dict[str, str] | None = None
+    if options.cell_mapping is not None:
+        cells = {} if options.cell_mapping == BUILT_IN else load_names(options.cell_mapping)
+    derived = _derived_items(dumps, calls, options)
+    items = derived if options.data_mapping is None else load_names(options.data_mapping)
+    root = "Cell" if golden.framework == MINDSPORE and not options.compat else "Module"
+    rename = _across_frameworks(dumps) and not options.compat
+    mapping = NameMapping(apis, entries, cells, items=items, parameters=rename, root=root)
+    return Correspondence(mapping, derived)
+
+
+def check_api_mapping(target: Dump) -> None:
+    """Whether APIs of `target` can be mapped.
+
+    Raises:
+        MsprobeException: they cannot.
+    """
+    if target.framework == "pytorch":
+        raise MsprobeException(
+            f"{target.path}: the framework is 'pytorch'; "
+            "an API mapping (-am) is for a target of MindSpore or MSAdapter."
+        )
+
+
+def _derived_items(dumps: Dumps, calls: Calls, options: Options) -> dict[str, str] | None:
+    if options.layer_mapping is None:
+        return None
+    rules = {} if options.layer_mapping == BUILT_IN else layer_mapping.load_rules(options.layer_mapping)
+    if (dumps[0].tree is None) != (dumps[1].tree is None):
+        raise MsprobeException("a layer mapping (-lm) needs construct.json beside both dumps; one of them has none.")
+    return layer_mapping.map_items(*calls, _scopes(dumps, calls), rules, options.compat)
+
+
+def _aligns_layers(dumps: Dumps, calls: Calls, options: Options) -> bool:
+    """Whether nothing is said about names that are bound to differ, or do."""
+    if options.maps_names or options.compat or dumps[0].level == "debug":
+        return False
+    return _across_frameworks(dumps) or _few_modules_meet(*calls)
+
+
+def _across_frameworks(dumps: Dumps) -> bool:
+    return dumps[0].framework != dumps[1].framework
+
+
+def _scopes(dumps: Dumps, calls: Calls) -> tuple[Side, Side]:
+    (target, golden), trees = dumps, (dumps[0].tree, dumps[1].tree)
+    if None in trees:
+        trees = None, None
+    return side_of(calls[0], trees[0], target.framework), side_of(calls[1], trees[1], golden.framework)
+
+
+def _few_modules_meet(target: list[Call], golden: list[Call]) -> bool:
+    """Whether both sides have modules, and hardly any of one has the name and class of one of the other."""
+    mine, theirs = ({call.key for call in side if is_module(call.key)} for side in (target, golden))
+    return bool(mine and theirs) and len(mine & theirs) < _FEW * min(len(mine), len(theirs))
+
+
+def _bases(side: Iterable[Call]) -> set[str]:
+    return {parsed.base for call in side if (parsed := call.record.parsed) is not None}
+
+
+def _renamed_apis(golden: list[Call]) -> dict[str, str]:
+    """The table of names, without those that the golden side has too: torch.tanh is also called F.tanh."""
+    there = _bases(golden)
+    return {mine: theirs for mine, theirs in api_names().items() if mine not in there}
