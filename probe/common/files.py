@@ -14,6 +14,7 @@ FOLDER_MODE = 0o750
 FILE_MODE = 0o640
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _UNFINISHED = ".tmp"
+_BUFFER = 1 << 20
 
 
 def make_folder(path: str) -> None:
@@ -51,17 +52,26 @@ def open_for_writing(path: str, append: bool = False) -> BinaryIO:
         OSError: among others when `path` is a symbolic link.
     """
     flags = os.O_WRONLY | os.O_CREAT | _NO_FOLLOW | (os.O_APPEND if append else os.O_TRUNC)
-    return os.fdopen(os.open(path, flags, FILE_MODE), "wb", buffering=0 if append else 1 << 20)
+    return os.fdopen(os.open(path, flags, FILE_MODE), "wb", buffering=0 if append else _BUFFER)
+
+
+def _create(path: str) -> BinaryIO:
+    """Open a file that is not there yet; what is, left by a dead process or laid by someone, is removed."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
+    try:
+        file = os.open(path, flags, FILE_MODE)
+    except FileExistsError:
+        os.unlink(path)
+        file = os.open(path, flags, FILE_MODE)
+    return os.fdopen(file, "wb", buffering=_BUFFER)
 
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[BinaryIO]:
     """A stream whose content appears under `path` at once and whole, or not at all."""
     aside = f"{path}.{os.getpid()}{_UNFINISHED}"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(aside)
     try:
-        with open_for_writing(aside) as stream:
+        with _create(aside) as stream:
             yield stream
         os.replace(aside, path)
     except BaseException:

@@ -43,6 +43,8 @@ _HEADER, _STACK, _RECORD, _NODE = 0, 1, 2, 3
 _BIG_INTEGER = 1
 _FRAME = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
+_KEPT = 64 << 20
+"""Bytes of a journal up to which each record is read from the file once and not twice."""
 
 
 def _big_integer(code: int, data: memoryview) -> int:
@@ -157,10 +159,14 @@ def _encodable(value: Any) -> Any:
     return value
 
 
-@dataclass
 class _Place:
-    order: int
-    frames: list[int]
+    """Where a record stands, and its frames: their fields, or their offsets in a journal too large to be kept."""
+
+    __slots__ = ("frames", "order")
+
+    def __init__(self, order: int, frame: msgspec.Raw | int) -> None:
+        self.order = order
+        self.frames = [frame]
 
 
 class Node(NamedTuple):
@@ -169,6 +175,14 @@ class Node(NamedTuple):
     begun: int
     stack: int
     parent: str | None
+
+
+def _order(item: tuple[str, _Place]) -> int:
+    return item[1].order
+
+
+def _begun(item: tuple[str, Node]) -> int:
+    return item[1].begun
 
 
 class JournalReader:
@@ -214,16 +228,17 @@ class JournalReader:
 
     def _index(self) -> Header:
         header: Header | None = None
+        kept = self._size <= _KEPT
         for offset, data in self._bodies():
             try:
                 frame = _decode_frame(data)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise DumpFormatError(f"{self.path}: frame at byte {offset} is not readable: {error}.") from error
-            if isinstance(frame, _HeaderFrame) != (header is None):
+            if (type(frame) is _HeaderFrame) != (header is None):
                 raise DumpFormatError(f"{self.path}: frame at byte {offset}: a header stands first and only there.")
             if isinstance(frame, _RecordFrame):
                 self._node(frame)
-                self._place(frame.name, frame.order, frame.rule, offset)
+                self._place(frame.name, frame.order, frame.rule, frame.fields if kept else offset)
             elif isinstance(frame, _NodeFrame):
                 self._node(frame)
             elif isinstance(frame, _StackFrame):
@@ -244,39 +259,42 @@ class JournalReader:
             raise DumpFormatError(f"{self.path}: the header is not readable: {error}.") from error
 
     def _node(self, frame: _RecordFrame | _NodeFrame) -> None:
-        if frame.begun >= 0:
-            self.nodes.setdefault(frame.name, Node(frame.begun, frame.stack, frame.parent))
+        if frame.begun >= 0 and frame.name not in self.nodes:
+            self.nodes[frame.name] = Node(frame.begun, frame.stack, frame.parent)
 
-    def _place(self, name: str, order: int, rule: int, offset: int) -> None:
+    def _place(self, name: str, order: int, rule: int, frame: msgspec.Raw | int) -> None:
         place = self._places.get(name)
         if place is None or rule == MOVE:
-            self._places[name] = _Place(order, [offset])
+            self._places[name] = _Place(order, frame)
         elif rule == ADD:
-            place.frames.append(offset)
+            place.frames.append(frame)
         else:
-            place.frames = [offset]
+            place.frames = [frame]
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Names and fields in the order of dump.json."""
-        for name, place in sorted(self._places.items(), key=lambda item: item[1].order):
+        for name, place in sorted(self._places.items(), key=_order):
             fields: Any = None
-            for offset in place.frames:
-                more = self._fields(offset)
+            for frame in place.frames:
+                more = self._fields(name, frame)
                 if isinstance(fields, dict) and isinstance(more, dict):
                     fields.update(more)
                 else:
                     fields = more
             yield name, fields
 
-    def _fields(self, offset: int) -> Any:
+    def _fields(self, name: str, frame: msgspec.Raw | int) -> Any:
+        try:
+            return _decode(self._read(frame) if isinstance(frame, int) else frame)
+        except (msgspec.DecodeError, RecursionError, TypeError, ValueError) as error:
+            raise DumpFormatError(f"{self.path}: the record {name} is not readable: {error}.") from error
+
+    def _read(self, offset: int) -> msgspec.Raw:
         self._stream.seek(offset)
         length, _ = _FRAME.unpack(self._stream.read(_FRAME.size))
         frame = _decode_frame(self._stream.read(length))
         assert isinstance(frame, _RecordFrame)
-        try:
-            return _decode(frame.fields)
-        except (msgspec.DecodeError, RecursionError, TypeError, ValueError) as error:
-            raise DumpFormatError(f"{self.path}: record at byte {offset} is not readable: {error}.") from error
+        return frame.fields
 
     @property
     def records_count(self) -> int:
@@ -284,7 +302,7 @@ class JournalReader:
 
     def calls(self) -> list[tuple[str, Node]]:
         """Every call in the order of their beginnings."""
-        return sorted(self.nodes.items(), key=lambda item: item[1].begun)
+        return sorted(self.nodes.items(), key=_begun)
 
     def close(self) -> None:
         self._stream.close()

@@ -76,6 +76,28 @@ def test_text_is_what_json_writes(value: Any, indent: int) -> None:
     assert JsonText()(value, indent) == dumps(value, indent)
 
 
+NUMBERS = st.floats() | st.sampled_from([1e-4, 9.9e-5, 1e-5, 1.5e-7, 1e16, 9999999999999998.0, 5e-324, -1e-9, 2.0**63])
+TEXTS = st.text(st.sampled_from('é\x7f\x00\x1f\n\r\t\b\f"\\/\u2028 :,0123e-.null{}[]😀\udc80'), max_size=12)
+
+
+@QUICK
+@given(VALUES | st.lists(NUMBERS | TEXTS) | st.dictionaries(TEXTS, NUMBERS | TEXTS), st.integers(0, 3))
+@example({"a": [None, NAN], "b": None}, 0)
+@example([None, INFINITY, -INFINITY], 1)
+@example({"null": 1.5, "b": None, "c": [2**64, -(2**63) - 1, 10**30]}, 2)
+@example(["\xcb\x7f\xf0", None, [[], {}, ""]], 0)
+def test_compiled_text_is_that_of_json_but_for_the_spelling_of_exponents(value: Any, indent: int) -> None:
+    mine = JsonText().encoded(value, indent).decode("ascii").split("\n")
+    theirs = dumps(value, indent).split("\n")
+    assert len(mine) == len(theirs)
+    for line, expected in zip(mine, theirs):
+        if line != expected:
+            # Only a number may be spelt in another way, and is to the last bit the same.
+            number, other = (text.rpartition(" ")[2].rstrip(",") for text in (line, expected))
+            assert float(number).hex() == float(other).hex()
+            assert line.replace(number, "") == expected.replace(other, "")
+
+
 def test_what_is_remembered_of_one_tensor_does_not_reach_another() -> None:
     write = JsonText()
     for n, extra in enumerate([{}, {"md5": "0" * 8}, {"shape": [9]}, {"dtype": "d"}, {"type": "t"}, {"Norm": None}]):
@@ -96,6 +118,7 @@ def test_values_as_deep_as_they_are_described_are_written() -> None:
     value: Any = 1
     for _ in range(401):
         value = [value]
+    assert JsonText().encoded(value, 0).decode() == JsonText()(value, 0)
     assert JsonText()(value, 0) == "[\n".join(" " * n for n in range(402)) + "1" + "".join(
         "\n" + " " * n + "]" for n in reversed(range(401))
     )
