@@ -2,7 +2,8 @@
 
 float16, bfloat16 and float32 are computed in the tensor's own type, as the contract says (the norm of two float16
 values 60000 is Infinity), in float32 at high precision; float64 in itself; integers in float64 for Mean and Norm.
-On the CPU results are read at once, which costs no synchronisation; on a device they wait for one common transfer.
+On the CPU results are there at once, from one pass over memory where `probe.common.one_pass` is compiled; on a device
+they wait for one common transfer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from probe.common import checksums
+from probe.common import checksums, one_pass
 from probe.common.contract import Entry
 
 KEYS = ("Max", "Min", "Mean", "Norm")
@@ -33,6 +34,12 @@ _VECTORISED_FROM = 8192
 _mean = torch.mean
 _norm = torch.linalg.vector_norm
 
+_ONE_PASS = {getattr(torch, name): kind for name, kind in one_pass.KINDS.items() if hasattr(torch, name)}
+if _ONE_PASS:
+    _ONE_PASS[torch.bool] = one_pass.KINDS["uint8"]
+_SEVERAL_THREADS_FROM = 1 << 18
+"""Elements from which torch, where it may use several threads, is faster than one pass in one."""
+
 
 class Unsupported(Exception):
     """This kind of tensor has no statistics; the message says which."""
@@ -49,6 +56,8 @@ class Statistics:
 
         With `elements`, `tensor` holds what is not zero of a tensor of so many elements.
         """
+        if elements is None and tensor.is_cpu and _fill_in_one_pass(entry, tensor, high_precision):
+            return
         if elements is None:
             results = _results(tensor, high_precision)
         else:
@@ -83,6 +92,26 @@ class Statistics:
             values = torch.stack([value for _, _, value in places]).tolist()
             for (entry, key, _), value in zip(places, values):
                 entry[key] = value
+
+
+def _fill_in_one_pass(entry: Entry, tensor: torch.Tensor, high_precision: bool) -> bool:
+    """Put the four statistics of a tensor in the host's memory into `entry`; whether that was possible."""
+    kind = _ONE_PASS.get(tensor.dtype)
+    elements = tensor.numel()
+    if kind is None or not elements or not tensor.dim() or tensor.is_neg() or one_pass.reduce is None:
+        return False
+    if elements >= _SEVERAL_THREADS_FROM and torch.get_num_threads() > 1:
+        return False
+    address = tensor.data_ptr()
+    if not address:
+        # Its memory was given back, as that of sharded parameters is.
+        return False
+    largest, smallest, mean, norm = one_pass.reduce(address, tensor.shape, tensor.stride(), kind, high_precision)
+    if tensor.dtype is torch.bool:
+        entry["Max"], entry["Min"], entry["Mean"], entry["Norm"] = bool(largest), bool(smallest), None, None
+    else:
+        entry["Max"], entry["Min"], entry["Mean"], entry["Norm"] = largest, smallest, mean, norm
+    return True
 
 
 def _results(tensor: torch.Tensor, high_precision: bool) -> tuple[torch.Tensor | None, ...] | None:
