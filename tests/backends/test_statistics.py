@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from probe.common import one_pass
 from probe.common.contract import Summary
 
 SHAPES = [(7,), (3, 4), (2, 3, 5), (1,), (1, 1, 1)]
@@ -15,6 +16,15 @@ FLOATS = ["float16", "bfloat16", "float32", "float64"]
 INTEGERS = ["int8", "uint8", "int16", "int32", "int64", "uint16", "uint32", "uint64"]
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-6, "float64": 1e-13}
 KEYS = ("Max", "Min", "Mean", "Norm")
+
+
+@pytest.fixture(params=["one pass", "the framework's functions"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the compiled reductions, and as where there is no compiler."""
+    if request.param != "one pass":
+        monkeypatch.setattr(one_pass, "reduce", None)
+    elif one_pass.reduce is None:
+        pytest.skip("the package was installed without a C compiler")
 
 
 def describe(backend: Any, tensor: Any, **summary: Any) -> dict[str, Any]:

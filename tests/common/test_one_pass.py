@@ -126,7 +126,8 @@ def test_a_mean_of_many_equal_numbers_is_that_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(0, (2,), (1,), 0), (8, (2,), (1,), 99), (8, (2,), (-1,), 0), (8, (0,), (1,), 0), (8, (2, 2), (1,), 0)]
+    "arguments",
+    [(0, (2,), (1,), 0), (8, (2,), (1,), 99), (8, (2,), (-1,), 0), (8, (0,), (1,), 0), (8, (2, 2), (1,), 0)],
 )
 def test_what_is_no_memory_is_refused(arguments: tuple[Any, ...]) -> None:
     assert one_pass.reduce is not None
