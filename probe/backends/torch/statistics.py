@@ -56,7 +56,9 @@ class Statistics:
 
         With `elements`, `tensor` holds what is not zero of a tensor of so many elements.
         """
-        if elements is None and tensor.is_cpu and _fill_in_one_pass(entry, tensor, high_precision):
+        at_once = in_one_pass(tensor, high_precision) if elements is None else None
+        if at_once is not None:
+            entry["Max"], entry["Min"], entry["Mean"], entry["Norm"] = at_once
             return
         if elements is None:
             results = _results(tensor, high_precision)
@@ -94,24 +96,22 @@ class Statistics:
                 entry[key] = value
 
 
-def _fill_in_one_pass(entry: Entry, tensor: torch.Tensor, high_precision: bool) -> bool:
-    """Put the four statistics of a tensor in the host's memory into `entry`; whether that was possible."""
+def in_one_pass(tensor: torch.Tensor, high_precision: bool) -> tuple[float | bool | None, ...] | None:
+    """Max, Min, Mean and Norm of a dense tensor in the host's memory, or ``None`` where they are not made like that."""
     kind = _ONE_PASS.get(tensor.dtype)
+    shape = tensor.shape
+    # A number of no dimension is its own statistics.
+    if kind is None or not shape or not tensor.is_cpu or one_pass.reduce is None or tensor.is_neg():
+        return None
     elements = tensor.numel()
-    if kind is None or not elements or not tensor.dim() or tensor.is_neg() or one_pass.reduce is None:
-        return False
-    if elements >= _SEVERAL_THREADS_FROM and torch.get_num_threads() > 1:
-        return False
+    if not elements or (elements >= _SEVERAL_THREADS_FROM and torch.get_num_threads() > 1):
+        return None
     address = tensor.data_ptr()
     if not address:
         # Its memory was given back, as that of sharded parameters is.
-        return False
-    largest, smallest, mean, norm = one_pass.reduce(address, tensor.shape, tensor.stride(), kind, high_precision)
-    if tensor.dtype is torch.bool:
-        entry["Max"], entry["Min"], entry["Mean"], entry["Norm"] = bool(largest), bool(smallest), None, None
-    else:
-        entry["Max"], entry["Min"], entry["Mean"], entry["Norm"] = largest, smallest, mean, norm
-    return True
+        return None
+    found = one_pass.reduce(address, shape, tensor.stride(), kind, high_precision)
+    return found if tensor.dtype is not torch.bool else (bool(found[0]), bool(found[1]), None, None)
 
 
 def _results(tensor: torch.Tensor, high_precision: bool) -> tuple[torch.Tensor | None, ...] | None:
