@@ -66,6 +66,20 @@ def _create(path: str) -> BinaryIO:
     return os.fdopen(file, "wb", buffering=_BUFFER)
 
 
+def nameless(folder: str) -> BinaryIO:
+    """A file in `folder` to write and to read that nobody else sees, and that is gone however its process ends.
+
+    Raises:
+        OSError: `folder` cannot be written to.
+    """
+    path = os.path.join(folder, f"{os.getpid()}{_UNFINISHED}")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, FILE_MODE)
+    os.unlink(path)
+    return os.fdopen(descriptor, "w+b", buffering=1 << 20)
+
+
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[BinaryIO]:
     """A stream whose content appears under `path` at once and whole, or not at all."""

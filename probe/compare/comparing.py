@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -20,16 +20,17 @@ from probe.compare.fuzzy import by_kind
 from probe.compare.matching import Call, by_name, calls
 from probe.compare.options import Options
 from probe.compare.progress import watched
-from probe.compare.proposals import Proposal
 from probe.compare.reading import Dump
 from probe.compare.records import PARAMETERS, Item
 from probe.compare.result import UNSUPPORTED, ComparisonResult, Divergence, Mode, Row
+from probe.compare.steps import Step, Trees, steps
 
 if TYPE_CHECKING:
 
     from probe.compare.algorithms import Algorithm
     from probe.compare.parallel import Watch
     from probe.compare.post_processing import PostProcessing
+    from probe.compare.proposals import Proposal
 
 _FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
 # What the reference tool holds against what: MindSpore runs against the run they were ported from, never the other way.
@@ -94,33 +95,53 @@ class Comparison:
         for row in ready if self.watch is None else watched(ready, self.watch, "items", len(rows)):
             self._measure(row, mode)
         # What only the golden side has stands at the end and belongs to no record of the target.
-        advisor = Advisor(mode, self.across_frameworks, self.options.compat)
-        for _, group in groupby((row for row in rows if row.target is not None), key=attrgetter("record")):
-            advisor.judge(list(group))
+        groups = groupby((row for row in rows if row.target is not None), key=attrgetter("record"))
+        self._judge([list(group) for _, group in groups], mode)
         stacks, golden_stacks = self.target.stacks, self.golden.stacks
         result = ComparisonResult(
             self.target.path, self.golden.path, mode, self.debug, rows, stacks, golden_stacks, self.derived
         )
         result.proposal = self.proposal
         result.algorithms = tuple(algorithm.column for algorithm in self._algorithms)
-        died = self.target.died, self.golden.died
-        result.levels = self.target.level, self.golden.level
-        result.endings = endings(target, golden, rows, result.levels, died)
-        if not self.debug:
-            result.divergence = self._divergence(result, [call.record.name for call in golden])
+        self.add_endings(result, target, golden)
         return result
 
-    def _divergence(self, result: ComparisonResult, golden_order: list[str]) -> Divergence | None:
+    def add_endings(self, result: ComparisonResult, target: list[Call], golden: list[Call]) -> None:
+        """Say in `result`, which has all rows, where each of the runs ends, and where they part."""
+        died = self.target.died, self.golden.died
+        result.levels = self.target.level, self.golden.level
+        result.endings = endings(target, golden, result.rows, result.levels, died)
+        if not self.debug:
+            order, trees = [call.record.name for call in golden], (self.target.tree, self.golden.tree)
+            part = common_part(result.rows, order, trees, result.levels, result.endings)
+            found = steps(part.rows, part.golden_order, part.trees, self._same_names)
+            self.add_divergence(result, found, part.level, part.trees)
+
+    def by_statistics(self, calls: list[list[Row]], golden_only: Iterable[Row] = ()) -> None:
+        """Measure rows by statistics and judge those of the target, which come call by call."""
+        for row in chain(chain.from_iterable(calls), golden_only):
+            self._measure(row, Mode.STATISTICS)
+        self._judge(calls, Mode.STATISTICS)
+
+    def _judge(self, calls: list[list[Row]], mode: Mode) -> None:
+        advisor = Advisor(mode, self.across_frameworks, self.options.compat)
+        for rows in calls:
+            advisor.judge(rows)
+
+    def add_divergence(self, result: ComparisonResult, calls: list[Step], level: str, trees: Trees) -> None:
+        """Say in `result` where the runs part, given the calls that both sides can have made."""
+        found = unexplained(calls, result.mode, level, trees, self._same_names)
+        if found:
+            first = found[0]
+            stacks, golden_stacks = result.stacks or {}, result.golden_stacks or {}
+            frames = stacks.get(first.record, []), golden_stacks.get(first.golden_record, [])
+            result.divergence = Divergence(first, *frames, found[1:])
+
+    @property
+    def _same_names(self) -> bool:
+        """Whether both sides call the same things the same."""
         options = self.options
-        same_names = not (self.across_frameworks or options.fuzzy or options.maps_names or self.proposal)
-        trees = self.target.tree, self.golden.tree
-        part = common_part(result.rows, golden_order, trees, result.levels, result.endings)
-        found = unexplained(part.rows, result.mode, part.level, part.golden_order, part.trees, same_names)
-        if not found:
-            return None
-        first = found[0]
-        stacks, golden_stacks = result.stacks or {}, result.golden_stacks or {}
-        return Divergence(first, stacks.get(first.record, []), golden_stacks.get(first.golden_record, []), found[1:])
+        return not (self.across_frameworks or options.fuzzy or options.maps_names or self.proposal)
 
     def _rows(self, target: list[Call], golden: list[Call]) -> list[Row]:
         options = self.options
@@ -193,7 +214,7 @@ class Comparison:
             raise MsprobeException(
                 f'{self.target.path}: "task" is {tasks[0]!r}; what can be compared is "statistics" and "tensor".'
             )
-        with_checksums = [_any_checksum(side) for side in (target, golden)]
+        with_checksums = [has_checksum(side) for side in (target, golden)]
         if with_checksums[0] != with_checksums[1]:
             has, lacks = (self.target, self.golden) if with_checksums[0] else (self.golden, self.target)
             raise MsprobeException(
@@ -202,7 +223,8 @@ class Comparison:
         return Mode.CHECKSUM if with_checksums[0] else Mode.STATISTICS
 
 
-def _any_checksum(side: Iterable[Call]) -> bool:
+def has_checksum(side: Iterable[Call]) -> bool:
+    """Whether an item of these calls has one: then dumps are compared by their checksums."""
     return any(item.md5 is not None for call in side for item in call.items)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from probe.common.errors import MsprobeException
 from probe.common.naming import is_module
@@ -13,9 +14,11 @@ from probe.compare.matching import Call
 from probe.compare.name_mapping import NameMapping, entries_in_use
 from probe.compare.operations import MINDSPORE
 from probe.compare.options import BUILT_IN, Options
-from probe.compare.proposals import Proposal, propose
 from probe.compare.reading import Dump
 from probe.compare.scopes import Side, side_of
+
+if TYPE_CHECKING:
+    from probe.compare.proposals import Proposal
 
 # Below this share of modules that meet by name, layers are aligned by structure.
 _FEW = 0.1
@@ -43,6 +46,8 @@ def correspondence(dumps: Dumps, calls: Calls, options: Options) -> Corresponden
         MsprobeException: the options do not fit the dumps, or one of their files holds something else.
     """
     if _aligns_layers(dumps, calls, options):
+        from probe.compare.proposals import propose
+
         sides = _scopes(dumps, calls)
         proposal = propose(*sides)
         aligned = NameMapping(items=layer_mapping.map_items(*calls, sides, proposal.rules))
@@ -93,7 +98,7 @@ def _aligns_layers(dumps: Dumps, calls: Calls, options: Options) -> bool:
     """Whether nothing is said about names that are bound to differ, or do."""
     if options.maps_names or options.compat or dumps[0].level == "debug":
         return False
-    return _across_frameworks(dumps) or _few_modules_meet(*calls)
+    return _across_frameworks(dumps) or few_modules_meet(*([call.key for call in side] for side in calls))
 
 
 def _across_frameworks(dumps: Dumps) -> bool:
@@ -107,9 +112,9 @@ def _scopes(dumps: Dumps, calls: Calls) -> tuple[Side, Side]:
     return side_of(calls[0], trees[0], target.framework), side_of(calls[1], trees[1], golden.framework)
 
 
-def _few_modules_meet(target: list[Call], golden: list[Call]) -> bool:
-    """Whether both sides have modules, and hardly any of one has the name and class of one of the other."""
-    mine, theirs = ({call.key for call in side if is_module(call.key)} for side in (target, golden))
+def few_modules_meet(target: Iterable[str], golden: Iterable[str]) -> bool:
+    """Whether both sides' keys have modules, and hardly any of one has the name and class of one of the other."""
+    mine, theirs = (set(filter(is_module, keys)) for keys in (target, golden))
     return bool(mine and theirs) and len(mine & theirs) < _FEW * min(len(mine), len(theirs))
 
 

@@ -12,12 +12,13 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
+from functools import lru_cache
+from itertools import chain, repeat
 from typing import Any
 
 import msgspec
 
-from probe.compare.tables import Cells
+from probe.compare.tables import Cells, Show
 
 _SPECIAL = ',"\n\r'
 
@@ -49,11 +50,12 @@ def _texts(cells: Cells) -> list[str]:
         if any(character in together for character in _SPECIAL):
             return list(map(_line, cells.of_rows))
         return list(map(",".join, cells.of_rows))
-    known: dict[tuple[Any, ...], str] = {}
-    for row in cells.of_rows:
-        if row not in known:
-            known[row] = _line(cells.show(row))
-    return [known[row] for row in cells.of_rows]
+    return list(map(_known_line, repeat(cells.show), cells.of_rows))
+
+
+@lru_cache(maxsize=4096)
+def _known_line(show: Show, row: tuple[Any, ...]) -> str:
+    return _line(show(row))
 
 
 def _line(cells: tuple[Any, ...]) -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from itertools import chain
 
 from probe.common.naming import (
     BACKWARD,
@@ -26,9 +26,10 @@ from probe.common.naming import (
 )
 from probe.compare.communication import is_communication
 from probe.compare.dtypes import is_device, plain_name
+from probe.compare.glances import Glance, fingerprint, glance, is_input, row_distance
 from probe.compare.records import INPUT, PARAMETERS, Item
 from probe.compare.result import Mode, Row, Unexplained
-from probe.compare.steps import Step, Trees, steps
+from probe.compare.steps import Step, Trees
 from probe.compare.tolerance import (
     ALTOGETHER,
     GRADIENT,
@@ -39,7 +40,6 @@ from probe.compare.tolerance import (
     explained,
     extent,
     is_finite,
-    is_same,
     rounding,
     unit_roundoff,
 )
@@ -57,20 +57,16 @@ _NOT_COMPUTED = frozenset(
 )
 
 
-def unexplained(
-    rows: Sequence[Row], mode: Mode, level: str, golden_order: Sequence[str], trees: Trees, same_names: bool
-) -> list[Unexplained]:
+def unexplained(calls: Sequence[Step], mode: Mode, level: str, trees: Trees, same_names: bool) -> list[Unexplained]:
     """The first calls of two runs that nothing explains, in order of execution; the first and at most `SUSPECTS` more.
 
     Args:
-        rows: the rows of a comparison.
+        calls: those of both runs, as `steps` puts them side by side.
         mode: what they were compared by.
         level: ``L0``, ``L1`` or ``mix``.
-        golden_order: the records of the golden side in their order.
         trees: the call trees of target and golden side.
         same_names: whether both sides call the same things the same.
     """
-    calls = steps(rows, golden_order, trees, same_names)
     walk = _Walk(calls, mode, level, trees, same_names)
     found: dict[tuple[str, str], Unexplained] = {}
     for place, step in enumerate(calls):
@@ -103,12 +99,10 @@ class _Walk:
         """Whether an output had NaN or an integer on one side that it had not on the other."""
         self._inside: dict[str | None, float] = {}
         """By module: the largest distance of an output of a call inside it."""
-        self._outputs: set[tuple[Any, ...]] = set()
-        """What the dumps say of outputs that are apart, by which they are known where they go in."""
-        self._distances: dict[int, float] = {}
-        """Those of rows, which all live as long as this."""
-        self._outputs_by_shape: dict[str | None, list[Row]] = {}
-        """The same outputs, for those that go in as a multiple of what they were."""
+        self._outputs: set[int] = set()
+        """Fingerprints of the outputs that are apart, by which they are known where they go in."""
+        self._by_shape: dict[str | None, list[Step]] = {}
+        """The calls with these outputs by their shape, for what goes in as a multiple of one."""
         self._missing: Step | None = None
         """A call that one side did not make, right before this one."""
 
@@ -135,40 +129,37 @@ class _Walk:
                 self._missing = self._missing or step
             return None
         suspect = None
-        self._note_types(step)
-        differing = [row for row in step.rows if not self._says_the_same(row)]
-        if differing and not self._is_below_any_bound(step, differing):
+        look = step.glance or glance(step.rows, self._mode)
+        self._note_types(look)
+        if look.differs and not self._is_below_any_bound(step, look):
             suspect = self._judge(step)
             if suspect is not None and self._missing is not None and self._is_due_to(self._missing, step, suspect):
                 suspect = self._made_on_one_side(self._missing)
         self._missing = None
         return suspect
 
-    def _is_below_any_bound(self, step: Step, differing: list[Row]) -> bool:
+    def _is_below_any_bound(self, step: Step, look: Glance) -> bool:
         """Whether no row differs by more than what was carried so far, which every bound allows whatever the call."""
-        for row in differing:
-            n, b = row.target, row.golden
-            if n is None or b is None or n.dtype != b.dtype or n.shape != b.shape or n.value is not None:
-                return False
-            if self._distance(row) > self._carried:
-                return False
-        for row in differing:
-            if not _is_input(row):
-                self._note_output(step, row, self._distance(row))
+        if not look.usual or look.apart > self._carried:
+            return False
+        self._note_apart(step, look.outputs_apart)
+        self._outputs.update(look.outputs)
+        for shape in look.shapes:
+            self._note_shape(step, shape)
         return True
 
     def _judge(self, step: Step) -> Unexplained | None:
         terms = Terms()
         suspect: Unexplained | None = None
         for row in step.rows:
-            if _is_input(row):
+            if is_input(row):
                 found = self._weigh_input(step, row, terms)
                 suspect = suspect or found
         api = self._add_what_forward_kept(step, terms)
         if api in _NOT_COMPUTED or self._is_gradient_of_a_part(step):
             return suspect
         for row in step.rows:
-            if not _is_input(row):
+            if not is_input(row):
                 found = self._judge_output(step, row, api, terms)
                 suspect = suspect or found
         return suspect
@@ -217,23 +208,28 @@ class _Walk:
     def _note_output(self, step: Step, row: Row, apart: float) -> None:
         """Keep how far an output was apart, for what comes after."""
         n, b = row.target, row.golden
-        parent = self._trees[0].get(step.record or "")
-        if apart > self._inside.get(parent, 0.0):
-            self._inside[parent] = apart
+        self._note_apart(step, apart)
         if apart >= ALTOGETHER:
             self._broken = True
         if apart and n is not None and b is not None and n.value is None and b.value is None:
-            self._outputs.add(_statistics(n, b))
-            self._outputs_by_shape.setdefault(b.shape, []).append(row)
+            self._outputs.add(fingerprint(n, b))
+            self._note_shape(step, b.shape)
 
-    def _note_types(self, step: Step) -> None:
-        for row in step.rows:
-            n, b = row.target, row.golden
-            if n is not None and b is not None and not (n.dtype == b.dtype and n.dtype in self._types):
-                # A type that one side alone uses is a finding and no reason to forgive more.
-                finer = min(n.dtype, b.dtype, key=unit_roundoff)
-                self._types.add(finer)
-                self._coarsest = max(self._coarsest, unit_roundoff(finer))
+    def _note_apart(self, step: Step, apart: float) -> None:
+        parent = self._trees[0].get(step.record or "")
+        if apart > self._inside.get(parent, 0.0):
+            self._inside[parent] = apart
+
+    def _note_shape(self, step: Step, shape: str | None) -> None:
+        there = self._by_shape.setdefault(shape, [])
+        if not there or there[-1] is not step:
+            there.append(step)
+
+    def _note_types(self, look: Glance) -> None:
+        # A type that one side alone uses is a finding and no reason to forgive more.
+        if not self._types.issuperset(look.types):
+            self._types.update(look.types)
+            self._coarsest = max(map(unit_roundoff, self._types))
 
     def _is_gradient_of_a_part(self, step: Step) -> bool:
         """Whether one framework hands out the gradient of the whole and the other that of its second half."""
@@ -262,25 +258,9 @@ class _Walk:
 
     def _inputs_of(self, record: str) -> list[Row]:
         step = self._by_record.get(record)
-        return [] if step is None else [row for row in step.rows if _is_input(row)]
+        return [] if step is None else [row for row in step.rows if is_input(row)]
 
     # --- one item
-
-    def _says_the_same(self, row: Row) -> bool:
-        n, b = row.target, row.golden
-        return (
-            n is not None and b is not None and is_same(n, b) and n.dtype == b.dtype and n.shape == b.shape
-            and not self._measured(row)
-        )  # fmt: skip
-
-    def _measured(self, row: Row) -> float | None:
-        """The norm of the difference relative to that of the larger tensor, where their values were compared."""
-        if self._mode is not Mode.TENSOR or row.golden is None or not row.metrics:
-            return None
-        apart = row.metrics[1]
-        norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
-        norm = max(filter(math.isfinite, norms), default=0.0)
-        return apart / norm if type(apart) is float and norm else None
 
     def _distance(self, row: Row) -> float:
         n, b = row.target, row.golden
@@ -289,11 +269,7 @@ class _Walk:
         # Plain values are the same or are not; see `_difference_of_plain`.
         if n is None or b is None or n.value is not None or b.value is not None:
             return 0.0
-        # What goes into a forward is asked for again at its backward.
-        known = self._distances.get(id(row))
-        if known is None:
-            known = self._distances[id(row)] = distance(n, b, self._measured(row))
-        return known
+        return row_distance(row, self._mode)
 
     def _difference_in_kind(self, row: Row) -> str:
         """A difference that is no matter of numbers, in words; empty where there is none."""
@@ -342,7 +318,7 @@ class _Walk:
         allowed = self._allowed_of_unknown(row.target, row.golden)
         if apart <= allowed or (self._broken and apart >= ALTOGETHER):
             return None
-        if _statistics(row.target, row.golden) in self._outputs:
+        if fingerprint(row.target, row.golden) in self._outputs:
             # It was judged where it was made, and may differ by much: what cancellation left of two near numbers.
             return None
         if self._is_a_multiple(row, row.target, row.golden):
@@ -359,7 +335,11 @@ class _Walk:
     def _is_a_multiple(self, row: Row, n: Item, b: Item) -> bool:
         """Whether the items of a row are, on both sides, an earlier output times the same number."""
         allowed = SAFETY * self._roundoff(n, b)
-        for earlier in self._outputs_by_shape.get(b.shape, ()):
+        for earlier in chain.from_iterable(step.rows for step in self._by_shape.get(b.shape, ())):
+            if is_input(earlier) or earlier.golden is None or earlier.golden.shape != b.shape:
+                continue
+            if not self._distance(earlier):
+                continue
             factors = _factor(n, earlier.target, allowed), _factor(b, earlier.golden, allowed)
             if all(factors) and abs(factors[0] / factors[1] - 1.0) <= allowed:
                 return True
@@ -371,7 +351,8 @@ class _Walk:
         """The call to name for an input that comes out of nowhere: at L0 the module whose own code made it."""
         if not self._modules_only:
             return step
-        record, golden = (tree.get(name or "") for tree, name in zip(self._trees, step[:2]))
+        records = step.record, step.golden_record
+        record, golden = (tree.get(name or "") for tree, name in zip(self._trees, records))
         return Step(record, golden, step.rows) if record and golden else step
 
     def _is_due_to(self, missing: Step, step: Step, suspect: Unexplained) -> bool:
@@ -381,7 +362,7 @@ class _Walk:
             if missing.record
             else (self._trees[1], missing.golden_record, step.golden_record)
         )
-        on_input = any(_is_input(row) and suspect.item == _name(row) for row in step.rows)
+        on_input = any(is_input(row) and suspect.item == _name(row) for row in step.rows)
         return on_input or tree.get(record or "") == around
 
     def _made_on_one_side(self, step: Step) -> Unexplained:
@@ -429,19 +410,10 @@ def _factor(item: Item, earlier: Item | None, allowed: float) -> float:
     return factor if agree and abs(values[3] - factor * before[3]) <= allowed * values[3] else 0.0
 
 
-def _statistics(n: Item, b: Item) -> tuple[Any, ...]:
-    return n.max, n.min, n.norm, n.md5, b.max, b.min, b.norm, b.md5
-
-
 def _rounds(row: Row) -> bool:
     """Whether an item has a type that rounds."""
     n, b = row.target, row.golden
     return bool((b is not None and unit_roundoff(b.dtype)) or (n is not None and unit_roundoff(n.dtype)))
-
-
-def _is_input(row: Row) -> bool:
-    item = row.target or row.golden
-    return item is not None and (item.state == INPUT or item.state == PARAMETERS)
 
 
 def _name(row: Row) -> str:

@@ -9,16 +9,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import yaml
-
 from probe.common import files, log
 from probe.common.errors import FileCheckException, MsprobeException
 
 # What YAML reads as a text without quotes; N/A is one.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./]*\Z")
 _NO_TEXTS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
-
-Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # Keys of an entry of an API mapping, by what they number; the second spelling is what msProbe reads in fact.
 _POSITIONS = {
@@ -46,9 +42,12 @@ def load_yaml(path: str) -> Any:
         FileCheckException: it cannot be read.
         MsprobeException: it is no YAML.
     """
+    # Most comparisons need none, and to import this takes as long as a small one.
+    import yaml
+
     try:
         with open(path, encoding="utf-8") as stream:
-            return yaml.load(stream, Loader=Loader)  # a safe loader
+            return yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # both are safe
     except OSError as error:
         raise FileCheckException(f"{path}: cannot be read: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

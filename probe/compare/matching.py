@@ -30,19 +30,27 @@ def calls(dump: Dump, renumber: bool = True, other: Iterable[Call] = ()) -> list
     A record that stands in the same words and under the same name among `other` shares its items: they are made once.
     """
     made = {call.record.name: call for call in other}
+    found = []
+    for record, key in zip(dump, keys(dump) if renumber else [record.name for record in dump]):
+        twin = made.get(record.name)
+        is_same = twin is not None and record.has_same_text(twin.record)
+        found.append(Call(record, key, twin.items if twin is not None and is_same else dump.items(record)))
+    return found
+
+
+def keys(records: Iterable[Record]) -> list[str]:
+    """What they are matched by: their names, those of backward records with a number of our own."""
     seen: dict[str, int] = {}
     found = []
-    for record in dump:
+    for record in records:
         key = record.name
-        parsed = record.parsed if renumber and BACKWARD in key else None
+        parsed = record.parsed if BACKWARD in key else None
         if parsed is not None and parsed.direction == BACKWARD:
             number = seen.get(parsed.base, 0)
             seen[parsed.base] = number + 1
             spell = module_name if parsed.is_module else api_name
             key = spell(parsed.base, number, BACKWARD)
-        twin = made.get(record.name)
-        is_same = twin is not None and record.has_same_text(twin.record)
-        found.append(Call(record, key, twin.items if twin is not None and is_same else dump.items(record)))
+        found.append(key)
     return found
 
 
@@ -54,12 +62,11 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
     mapping = mapping or NameMapping()
     whole = _whole(target, golden) if mapping.keeps_names else {}
     met = set(map(id, whole.values()))
-    index: dict[str, tuple[Item, str]] = {}
+    index: dict[str, dict[str, tuple[Item, str]]] = {}
     for call in golden:
         if id(call) not in met:
             name = call.record.name
-            for item in call.items:
-                index[call.key + item.name[len(name) :]] = item, name
+            index[call.key] = {item.name[len(name) :]: (item, name) for item in call.items}
     own_names = None if mapping.items is None else _own_names(golden)
     used: set[int] = set()
     for call in target:
@@ -70,9 +77,10 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
             for item, its_match in zip(call.items, other.items):
                 yield Row(name, item, its_match, golden_name)
             continue
+        there = index.get(key, _NOTHING)
         for item in call.items:
             suffix = mapping.suffix(name, item)
-            match = None if suffix is None else index.get(key + suffix)
+            match = None if suffix is None else there.get(suffix)
             if own_names is not None and mapping.items is not None and item.name in mapping.items:
                 match = own_names.get(mapping.items[item.name])
             if match is None:
@@ -80,9 +88,13 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
             else:
                 used.add(id(match[0]))
                 yield Row(name, item, match[0], match[1])
-    for item, record in index.values():
-        if id(item) not in used:
-            yield Row(record, None, item, record)
+    for items in index.values():
+        for item, record in items.values():
+            if id(item) not in used:
+                yield Row(record, None, item, record)
+
+
+_NOTHING: dict[str, tuple[Item, str]] = {}
 
 
 def _whole(target: list[Call], golden: list[Call]) -> dict[str, Call]:

@@ -49,6 +49,8 @@ class Row(msgspec.Struct, gc=False):
     verdict: str = PASS
     messages: tuple[str, ...] = ()
     requires_grad_consistent: bool = True
+    apart: Optional[float] = None  # noqa: UP045
+    """How far the two tensors are apart, relative to the larger one; ``None`` until that is asked for."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from probe.common import files, log
 from probe.common.errors import MsprobeException
-from probe.compare import proposals, table_files
+from probe.compare import halves, table_files
 from probe.compare.comparing import Comparison
 from probe.compare.first_difference import (
     Entry,
@@ -29,11 +29,11 @@ from probe.compare.first_difference import (
 from probe.compare.locating import Place, locate
 from probe.compare.mapping_files import write_names
 from probe.compare.options import Options
-from probe.compare.parallel import Outcome, Outcomes, ProcessDied, Watch, Where, run
+from probe.compare.parallel import Outcome, Outcomes, ProcessDied, Watch, Where, processors, run
 from probe.compare.preconditions import check
 from probe.compare.reading import DATA_FOLDER, folder_of, has_real_data, read
 from probe.compare.result import ComparisonResult
-from probe.compare.summary import Summary, summarise
+from probe.compare.summary import Summary, conclude, summarise
 from probe.compare.terminal import hints, print_metrics
 
 T = TypeVar("T")
@@ -90,7 +90,18 @@ def summaries(
         watch: is told how far the work is.
     """
     pairs = _pairs(locate(target, golden), output, options, xlsx, tensor_log)
-    yield from _readable(pairs, _run(where, _summarise, pairs, watch), target, golden)
+    work = _summarise_in_halves if _is_alone(pairs, where or Where()) else _summarise
+    yield from _readable(pairs, _run(where, work, pairs, watch), target, golden)
+
+
+def _is_alone(pairs: list[_Pair], where: Where) -> bool:
+    """Whether a single large pair has this machine's processors for itself, and a table of text is wanted of it."""
+    pair = pairs[0]
+    if len(pairs) > 1 or where.dask is not None or (where.jobs or processors()) < 2:
+        return False
+    if pair.folder is None or pair.xlsx or pair.tensor_log or has_real_data(pair.place.target):
+        return False
+    return _takes_time(pairs)
 
 
 @dataclass(frozen=True)
@@ -153,8 +164,26 @@ def _summarise(pair: _Pair, watch: Watch | None = None) -> Summary:
     return summarise(result)
 
 
+def _summarise_in_halves(pair: _Pair, watch: Watch | None = None) -> Summary:
+    assert pair.folder is not None
+    # A bar on the terminal would be a thread, beside which nothing is forked.
+    comparison = _comparison(pair)
+    if halves.can_be_compared(comparison):
+        files.make_folder(pair.folder)
+        path = os.path.join(pair.folder, f"{_stem(False, pair.place.label, pair.stamp)}.csv")
+        found = halves.compare(comparison, path, watch)
+        if found is not None:
+            result, counted = found
+            result.label, result.step = pair.place.label, pair.place.step
+            return conclude(result, counted)
+    return summarise(_written(pair, _finished(pair, comparison, watch=watch), watch))
+
+
 def _compared(pair: _Pair, watch: Watch | None = None) -> ComparisonResult:
-    result = _one(pair, watch=watch)
+    return _written(pair, _one(pair, watch=watch), watch)
+
+
+def _written(pair: _Pair, result: ComparisonResult, watch: Watch | None) -> ComparisonResult:
     if pair.folder is not None:
         if watch is not None:
             watch("writing", 0, None)
@@ -163,6 +192,8 @@ def _compared(pair: _Pair, watch: Watch | None = None) -> ComparisonResult:
         if result.data_mapping is not None:
             write_names(_mapping_file(pair.folder, "data_mapping", result, pair.stamp), result.data_mapping)
         if result.proposal is not None:
+            from probe.compare import proposals
+
             result.layer_mapping = _mapping_file(pair.folder, "layer_mapping", result, pair.stamp)
             proposals.write(result.layer_mapping, result.proposal, result.target, result.golden)
     return result
@@ -307,7 +338,16 @@ def _write_json(path: str, content: Any) -> None:
 def _one(pair: _Pair, values: bool = True, watch: Watch | None = None) -> ComparisonResult:
     if watch is not None:
         watch("reading", 0, None)
-    comparison = Comparison(read(pair.place.target), read(pair.place.golden), pair.options, release=True)
+    return _finished(pair, _comparison(pair), values, watch)
+
+
+def _comparison(pair: _Pair) -> Comparison:
+    return Comparison(read(pair.place.target), read(pair.place.golden), pair.options, release=True)
+
+
+def _finished(
+    pair: _Pair, comparison: Comparison, values: bool = True, watch: Watch | None = None
+) -> ComparisonResult:
     comparison.watch = watch
     result = comparison.run(values)
     result.label, result.step = pair.place.label, pair.place.step
@@ -316,5 +356,9 @@ def _one(pair: _Pair, values: bool = True, watch: Watch | None = None) -> Compar
 
 def stem(result: ComparisonResult, stamp: str) -> str:
     """The name of a table's file without its suffix."""
-    prefix = "debug_compare_result" if result.debug else "compare_result"
-    return "_".join(part for part in (prefix, result.label, stamp) if part)
+    return _stem(result.debug, result.label, stamp)
+
+
+def _stem(debug: bool, label: str, stamp: str) -> str:
+    prefix = "debug_compare_result" if debug else "compare_result"
+    return "_".join(part for part in (prefix, label, stamp) if part)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Optional
+from collections.abc import Callable, Iterable, Sequence
+from typing import Optional
 
 from probe.compare.alignment import align
+from probe.compare.glances import Glance
 from probe.compare.records import Item
 from probe.compare.result import Row
 from probe.compare.sources import Tree
@@ -13,13 +14,34 @@ from probe.compare.sources import Tree
 Trees = tuple[Optional[Tree], Optional[Tree]]
 
 
-class Step(NamedTuple):
-    """One call; a record is ``None`` where that side did not make it."""
+class Step:
+    """One call.
 
-    record: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
-    golden_record: Optional[str]  # noqa: UP045
-    rows: list[Row]
-    """Its items, on whichever sides they are."""
+    Args:
+        record, golden_record: ``None`` where that side did not make it.
+        rows: its items, on whichever sides they are; or what makes them, which is asked when they are.
+        glance: what was seen of the rows already.
+    """
+
+    __slots__ = ("_rows", "glance", "golden_record", "record")
+
+    def __init__(
+        self,
+        record: str | None,
+        golden_record: str | None,
+        rows: list[Row] | Callable[[], list[Row]],
+        glance: Glance | None = None,
+    ) -> None:
+        self.record, self.golden_record = record, golden_record
+        self._rows = rows
+        self.glance = glance
+
+    @property
+    def rows(self) -> list[Row]:
+        """Its items; the same objects each time."""
+        if not isinstance(self._rows, list):
+            self._rows = self._rows()
+        return self._rows
 
 
 def steps(rows: Iterable[Row], golden_order: Sequence[str], trees: Trees, same_names: bool) -> list[Step]:
@@ -46,7 +68,9 @@ def steps(rows: Iterable[Row], golden_order: Sequence[str], trees: Trees, same_n
     if same_names and (None in met or any(record not in met for record in golden_only)):
         return _in_order(matched, golden_only, golden_order, trees)
     return [
-        step._replace(rows=step.rows + golden_only[step.golden_record]) if step.golden_record in golden_only else step
+        Step(step.record, step.golden_record, step.rows + golden_only[step.golden_record])
+        if step.golden_record in golden_only
+        else step
         for step in matched
     ]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any, Optional
 
 from probe.compare.endings import Ending
@@ -99,55 +101,104 @@ class Summary:
         return asdict(self)
 
 
-def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
-    """The summary of `result` with at most `limit` suspects; errors count before warnings."""
-    found: dict[str, dict[str, Suspect]] = {ERROR: {}, WARNING: {}}
-    stacks = result.stacks or {}
-    for row in result.rows:
+@dataclass
+class Tally:
+    """What rows come to."""
+
+    rows: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((PASS, WARNING, ERROR), 0))
+    differs: bool = False
+    suspects: dict[str, dict[str, tuple[str, str]]] = field(default_factory=lambda: {ERROR: {}, WARNING: {}})
+    """By verdict and record: the golden record and the message."""
+    target_only: int = 0
+    golden_only: int = 0
+    target_alone: list[str] = field(default_factory=list)
+    """Records of the target of which no item has a match."""
+    golden_alone: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Count in what further rows come to, which are of other records."""
+        self.rows += other.rows
+        for verdict, count in other.counts.items():
+            self.counts[verdict] += count
+        for verdict, records in other.suspects.items():
+            self.suspects[verdict].update(records)
+        self.differs = self.differs or other.differs
+        self.target_only += other.target_only
+        self.golden_only += other.golden_only
+        self.target_alone += other.target_alone
+        self.golden_alone += other.golden_alone
+
+
+def tally(rows: Sequence[Row], mode: Mode) -> Tally:
+    """Count `rows`, in which records are whole."""
+    found: dict[str, dict[str, tuple[str, str]]] = {ERROR: {}, WARNING: {}}
+    for row in rows:
         if row.verdict == PASS or row.target is None or row.record in found[row.verdict]:
             continue
         # To have no match is counted by itself.
         if row.golden is None and row.verdict != ERROR:
             continue
         message = next(text for text in row.messages if text.startswith(row.verdict))
-        golden_record = row.golden_record or ""
-        found[row.verdict][row.record] = Suspect(
-            row.record, golden_record, row.verdict, message, stacks.get(row.record, [])
-        )
-    records = found[ERROR] or found[WARNING]
-    target_only = sum([row.golden is None for row in result.rows])
-    golden_only = sum([row.target is None for row in result.rows])
+        found[row.verdict][row.record] = row.golden_record or "", message
+    counts = Counter([row.verdict for row in rows])
+    target_only = sum([row.golden is None for row in rows])
+    golden_only = sum([row.target is None for row in rows])
+    return Tally(
+        len(rows),
+        {verdict: counts[verdict] for verdict in (PASS, WARNING, ERROR)},
+        any(_differs(row, mode) for row in rows),
+        found,
+        target_only,
+        golden_only,
+        _alone(row for row in rows if row.target is not None) if target_only else [],
+        _alone(rows, of_golden=True) if golden_only else [],
+    )
+
+
+def _alone(rows: Iterable[Row], of_golden: bool = False) -> list[str]:
+    met: dict[str, bool] = {}
+    for row in rows:
+        record = row.record if not of_golden or row.target is None else row.golden_record
+        if record is not None:
+            met[record] = met.get(record, False) or (row.target is not None and row.golden is not None)
+    return [record for record, has_met in met.items() if not has_met]
+
+
+def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
+    """The summary of `result` with at most `limit` suspects; errors count before warnings."""
+    return conclude(result, tally(result.rows, result.mode), limit)
+
+
+def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> Summary:
+    """The same, given what the rows come to."""
+    stacks = result.stacks or {}
+    verdict = ERROR if found.suspects[ERROR] else WARNING
+    suspects = found.suspects[verdict]
     return Summary(
         result.target,
         result.golden,
         result.label,
         result.step,
         result.mode.value,
-        len(result.rows),
-        result.counts(),
-        any(_differs(row, result.mode) for row in result.rows),
+        found.rows,
+        found.counts,
+        found.differs,
         result.divergence,
-        list(records.values())[:limit],
-        len(records),
-        target_only,
-        golden_only,
+        [
+            Suspect(record, golden_record, verdict, message, stacks.get(record, []))
+            for record, (golden_record, message) in islice(suspects.items(), limit)
+        ],
+        len(suspects),
+        found.target_only,
+        found.golden_only,
         result.tables,
-        _unmatched(row for row in result.rows if row.target is not None) if target_only else Unmatched(0, []),
-        _unmatched(result.rows, of_golden=True) if golden_only else Unmatched(0, []),
+        Unmatched(len(found.target_alone), found.target_alone[:NAMED]),
+        Unmatched(len(found.golden_alone), found.golden_alone[:NAMED]),
         _layers(result),
         result.levels,
         result.endings,
     )
-
-
-def _unmatched(rows: Iterable[Row], of_golden: bool = False) -> Unmatched:
-    met: dict[str, bool] = {}
-    for row in rows:
-        record = row.record if not of_golden or row.target is None else row.golden_record
-        if record is not None:
-            met[record] = met.get(record, False) or (row.target is not None and row.golden is not None)
-    alone = [record for record, has_met in met.items() if not has_met]
-    return Unmatched(len(alone), alone[:NAMED])
 
 
 def _layers(result: ComparisonResult) -> Layers | None:

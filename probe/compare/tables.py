@@ -59,12 +59,15 @@ def columns(result: ComparisonResult) -> list[str]:
     return names
 
 
+Show = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
 @dataclass(frozen=True)
 class Cells:
     """Neighbouring cells of some rows, and what there is to know for writing them fast."""
 
     of_rows: Sequence[tuple[Any, ...]]
-    show: Callable[[tuple[Any, ...]], tuple[Any, ...]] = tuple
+    show: Show = tuple
     """What the table shows for those of one row; equal ones show the same."""
     numbers: bool = False
     """Most are finite numbers, for which `show` gives themselves, or their text and `unit`."""
@@ -108,9 +111,11 @@ def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
         checksums = [_harmless([row.metrics[side] for row in chosen]) for side in (0, 1)]
         found.append(Cells(list(zip(*checksums)), distinct=True))
     if result.mode is not Mode.CHECKSUM:
-        for side in sides:
-            statistics = [(item.max, item.min, item.mean, item.norm) for item in side]
-            found.append(Cells(statistics, _statistic_cells, numbers=True, times=times))
+        if times > 1:
+            statistics: list[tuple[Any, ...]] = [(n.max, n.min, n.mean, n.norm) for n in targets]
+        else:
+            statistics = [(n.max, n.min, n.mean, n.norm, b.max, b.min, b.mean, b.norm) for n, b in pairs]
+        found.append(Cells(statistics, _statistic_cells, numbers=True, times=times))
     found.append(Cells([(row.requires_grad_consistent, row.verdict, row.messages) for row in chosen], _verdict_cells))
     if result.stacks is not None:
         previous = result.rows[start - 1].record if start else None

@@ -161,6 +161,11 @@ def _agree(x: Any, y: Any) -> bool:
 
 
 def _by_statistics(n: Item, b: Item) -> float:
+    return by_differences(n, b, n.max - b.max, n.min - b.min, n.mean - b.mean, n.norm - b.norm)
+
+
+def by_differences(n: Item, b: Item, of_max: float, of_min: float, of_mean: float, of_norm: float) -> float:
+    """`distance` of two tensors with finite statistics and a type that rounds, given their differences."""
     a, c, d, e = n.max, n.min, b.max, b.min
     largest = max(abs(a), abs(c), abs(d), abs(e))
     if not largest:
@@ -168,12 +173,16 @@ def _by_statistics(n: Item, b: Item) -> float:
     if largest > _MASK:
         # Beside a mask everything is small; what is not the mask has a size of its own.
         return float(max(_relative(a, d), _relative(c, e)))
-    apart = max(abs(a - d), abs(c - e)) / largest
+    apart = max(abs(of_max), abs(of_min)) / largest
     length = max(n.norm, b.norm)
     if length:
-        spread = math.sqrt(extent(b.shape).elements)
-        apart = max(apart, abs(n.norm - b.norm) / length, abs(n.mean - b.mean) * spread / length)
+        apart = max(apart, abs(of_norm) / length, abs(of_mean) * _spread(b.shape) / length)
     return float(apart)
+
+
+@cache
+def _spread(shape: str | None) -> float:
+    return math.sqrt(extent(shape).elements)
 
 
 def _by_some_statistics(statistics: Sequence[tuple[Any, Any]]) -> float:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from probe.common.recovery import recover
-
 
 class Recover:
     """Make dump.json, stack.json and construct.json of runs that died, from the journals they left below DIR.
@@ -22,6 +20,8 @@ class Recover:
         parser.add_argument("--remove", action="store_true", help="remove each journal after its files are written")
 
     def run(self, args: argparse.Namespace) -> int:
+        from probe.common.recovery import recover
+
         status = 0
         for found in recover(args.directory, args.remove):
             if found.problem is not None:

@@ -1,0 +1,378 @@
+"""One large pair of dumps with statistics, compared by two processes that begin at its two ends.
+
+The calls are cut into blocks. This process takes the first block that is left and a fork of it the last, until none is,
+so that both end at the same time whatever else the processors do. A block depends on no other: items meet inside a
+call, and are measured, judged and written call by call. What does depend is done here afterwards: where the runs part,
+for which a glance at most calls is enough, and what the golden side has alone. Items are not kept and not sent; those
+of the few calls that are looked at again are made again.
+
+The fork shares the text of both dumps, which are read before. It is made only while there is no other thread, whose
+locks it would take over in whatever state they are. Whatever goes wrong costs time and nothing else: what the fork has
+not done is done here, and what cannot be done block by block is done the usual way, with its errors.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import chain, islice
+from typing import BinaryIO, NamedTuple, NoReturn, Optional
+
+import msgspec
+
+from probe.common import files
+from probe.common.errors import MsprobeException
+from probe.compare import tables
+from probe.compare.comparing import Comparison, has_checksum
+from probe.compare.correspondence import few_modules_meet
+from probe.compare.csv_text import csv_text
+from probe.compare.glances import Glance, glance
+from probe.compare.matching import Call, by_name, keys
+from probe.compare.parallel import Watch
+from probe.compare.records import Record
+from probe.compare.result import ComparisonResult, Mode, Row
+from probe.compare.steps import Step
+from probe.compare.summary import Tally, tally
+from probe.compare.table_files import CSV_ROWS
+
+_CALLS = 128
+"""In a block: enough that what is done once for each does not count, and few enough that both end together."""
+_MOST_BLOCKS = 1024
+"""Their numbers fit into any pipe, at 4 bytes each."""
+_FEW_RECORDS = 4_000
+"""Below this a fork does not pay."""
+_ROW_BYTES = 200
+"""What a row takes up in a dump, about."""
+
+_GoldenOnly = dict[str, list[Row]]
+"""By record, the rows that the target does not have."""
+
+
+def can_be_compared(comparison: Comparison) -> bool:
+    """Whether `compare` is for these dumps, as far as can be said before their items are looked at."""
+    target, golden, options = comparison.target, comparison.golden, comparison.options
+    return (
+        _can_fork()
+        and target.task == golden.task == "statistics"
+        and target.level == golden.level != "debug"
+        and not (comparison.across_frameworks or target.died or golden.died)
+        and not (options.fuzzy or options.maps_names or options.compat)
+        and len(target) >= _FEW_RECORDS
+        and os.path.getsize(target.path) < CSV_ROWS * _ROW_BYTES
+    )
+
+
+def _can_fork() -> bool:
+    # Elsewhere it is not known how many threads there are.
+    return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
+
+
+def compare(comparison: Comparison, path: str, watch: Watch | None = None) -> tuple[ComparisonResult, Tally] | None:
+    """Compare two dumps and write the table `path`; the result has no rows, the tally says what they come to.
+
+    Returns:
+        ``None`` where the dumps are to be compared the usual way, and nothing is written.
+
+    Raises:
+        OSError: the table cannot be written.
+    """
+    try:
+        return _Halves(comparison).compare(path, watch)
+    except (_Unsuited, MsprobeException):
+        # What is wrong is to be said in the usual order.
+        return None
+
+
+class _Unsuited(Exception):
+    """Two dumps that are compared the usual way."""
+
+
+class _Pair(NamedTuple):
+    """A record of the target, and the one of the golden side with the same key."""
+
+    key: str
+    target: Record
+    golden: Optional[Record]  # noqa: UP045 (evaluated, on Python 3.9 too)
+
+
+class _Block(msgspec.Struct):
+    """What comes of a block besides its text."""
+
+    tally: Tally
+    glances: list[Glance]
+    """Of its calls."""
+    empty: list[int]
+    """The calls that have no items, by their places in the block."""
+    golden_only: list[int]
+    """Those of which the golden side has an item alone."""
+    size: int = 0
+    """Of the text, in bytes."""
+
+
+class _Halves:
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+        self._target, self._golden = comparison.target, comparison.golden
+        self._pairs, self._alone = _side_by_side(self._target.records, self._golden.records)
+        self._stacks = self._target.stacks
+        self._length = max(_CALLS, -(-len(self._pairs) // _MOST_BLOCKS))
+        self._numbers = range(-(-len(self._pairs) // self._length))
+        self._process = os.getpid()
+
+    def compare(self, path: str, watch: Watch | None) -> tuple[ComparisonResult, Tally]:
+        left = _Numbers(len(self._numbers))
+        with files.nameless(os.path.dirname(path)) as texts, _fork(partial(self._from_the_end, left, texts)) as fork:
+            done, golden_only, total = self._write_table(path, left, texts, fork, watch)
+        result = self._result([])
+        result.tables = [path]
+        if total.target_alone or total.golden_alone:
+            self._add_endings(result)
+            order = {record.name: place for place, record in enumerate(self._golden.records)}
+            total.golden_alone.sort(key=order.__getitem__)
+        else:
+            result.levels = self._target.level, self._golden.level
+            trees = self._target.tree, self._golden.tree
+            self._comparison.add_divergence(result, self._steps(done, golden_only), self._target.level or "", trees)
+        return result, total
+
+    def _write_table(
+        self, path: str, left: _Numbers, texts: BinaryIO, fork: _Fork, watch: Watch | None
+    ) -> tuple[list[_Block], _GoldenOnly, Tally]:
+        done: list[_Block] = []
+        with files.replacing(path) as table:
+            table.write(csv_text([tables.Cells([tuple(tables.columns(self._result([])))])]))
+            for number in self._numbers:
+                taken = left.take()
+                if taken is None:
+                    break
+                done.append(self._write(number, table))
+                if watch is not None:
+                    watch("records", taken * self._length, len(self._pairs))
+            theirs = fork.answer()
+            if theirs is None:
+                done += [self._write(number, table) for number in self._numbers[len(done) :]]
+            else:
+                table.flush()
+                done += _append(msgspec.msgpack.decode(theirs, type=list[_Block]), texts, table)
+            golden_only, total = self._golden_only(done)
+            table.write(self._text(list(chain.from_iterable(golden_only.values()))))
+            for block in done:
+                total.add(block.tally)
+            if total.rows > CSV_ROWS:
+                raise _Unsuited
+        return done, golden_only, total
+
+    # --- blocks
+
+    def _from_the_end(self, left: _Numbers, texts: BinaryIO) -> bytes:
+        """What the fork does: the blocks, in order, and their texts from the last to the first."""
+        done = []
+        for number in reversed(self._numbers):
+            # Nobody waits for it when this is a child of another process.
+            if left.take() is None or os.getppid() != self._process:
+                break
+            done.append(self._write(number, texts))
+        texts.flush()
+        return msgspec.msgpack.encode(done[::-1])
+
+    def _write(self, number: int, stream: BinaryIO) -> _Block:
+        """Compare a block and write its rows."""
+        pairs = self._pairs[number * self._length : (number + 1) * self._length]
+        calls, golden_only = self._rows(pairs)
+        self._comparison.by_statistics(calls, golden_only)
+        rows = list(chain.from_iterable(calls))
+        text = self._text(rows)
+        stream.write(text)
+        alone = {row.record for row in golden_only}
+        return _Block(
+            tally(rows + golden_only, Mode.STATISTICS),
+            [glance(of_call, Mode.STATISTICS) for of_call in calls],
+            [place for place, of_call in enumerate(calls) if not of_call],
+            [place for place, pair in enumerate(pairs) if pair.golden is not None and pair.golden.name in alone],
+            len(text),
+        )
+
+    def _rows(self, pairs: list[_Pair]) -> tuple[list[list[Row]], list[Row]]:
+        """The rows of the target's records, one by one, and what only the golden side has of them."""
+        target, golden = self._calls(pairs)
+        rows = by_name(target, golden)
+        # Every item of the target has its row, in their order.
+        return [list(islice(rows, len(call.items))) for call in target], list(rows)
+
+    def _calls(self, pairs: list[_Pair]) -> tuple[list[Call], list[Call]]:
+        target, golden = [], []
+        for key, mine, theirs in pairs:
+            items = self._target.items(mine)
+            target.append(Call(mine, key, items))
+            if theirs is not None:
+                is_same = mine.name == theirs.name and mine.has_same_text(theirs)
+                golden.append(Call(theirs, key, items if is_same else self._golden.items(theirs)))
+        if has_checksum(target) or has_checksum(golden):
+            raise _Unsuited
+        return target, golden
+
+    def _text(self, rows: list[Row]) -> bytes:
+        return csv_text(tables.block(self._result(rows), 0, len(rows))) if rows else b""
+
+    def _result(self, rows: list[Row]) -> ComparisonResult:
+        return ComparisonResult(
+            self._target.path, self._golden.path, Mode.STATISTICS, False, rows, self._stacks, self._golden.stacks
+        )
+
+    # --- all of them
+
+    def _steps(self, done: list[_Block], golden_only: _GoldenOnly) -> list[Step]:
+        """The calls that have items, where each has a match."""
+        found = []
+        for number, block in enumerate(done):
+            empty = set(block.empty)
+            pairs = self._pairs[number * self._length : (number + 1) * self._length]
+            for place, (pair, look) in enumerate(zip(pairs, block.glances)):
+                if place not in empty:
+                    assert pair.golden is not None
+                    name = pair.golden.name
+                    more = golden_only.get(name, [])
+                    found.append(Step(pair.target.name, name, partial(self._again, pair, more), None if more else look))
+        return found
+
+    def _again(self, pair: _Pair, golden_only: list[Row]) -> list[Row]:
+        (rows,), _ = self._rows([pair])
+        return rows + golden_only
+
+    def _golden_only(self, done: list[_Block]) -> tuple[_GoldenOnly, Tally]:
+        """The rows that the target does not have, in the golden order, and what those come to that are in no block."""
+        found: _GoldenOnly = {}
+        for number, block in enumerate(done):
+            for place in block.golden_only:
+                _, rows = self._rows([self._pairs[number * self._length + place]])
+                found[rows[0].record] = rows
+        rest = []
+        for call in self._others():
+            rest += (rows := list(by_name([], [call])))
+            if rows:
+                found[call.record.name] = rows
+        in_order = {record.name: found[record.name] for record in self._golden.records if record.name in found}
+        self._comparison.by_statistics([], chain.from_iterable(in_order.values()))
+        return in_order, tally(rest, Mode.STATISTICS)
+
+    def _others(self) -> list[Call]:
+        """The calls of the golden side whose keys the target does not have."""
+        found = [Call(record, key, self._golden.items(record)) for key, record in self._alone.items()]
+        if has_checksum(found):
+            raise _Unsuited
+        return found
+
+    def _add_endings(self, result: ComparisonResult) -> None:
+        """Say where the runs end and part; calls that one side alone made have no place without all rows."""
+        target, golden = self._calls(self._pairs)
+        order = {record.name: place for place, record in enumerate(self._golden.records)}
+        golden = sorted(golden + self._others(), key=lambda call: order[call.record.name])
+        result.rows = list(by_name(target, golden))
+        self._comparison.add_endings(result, target, golden)
+        result.rows = []
+
+
+def _side_by_side(target: list[Record], golden: list[Record]) -> tuple[list[_Pair], dict[str, Record]]:
+    """The records of the target with those that have their keys, and by key the others of the golden side.
+
+    Raises:
+        _Unsuited: names differ so much that layers are aligned.
+    """
+    names = [record.name for record in target]
+    if names == [record.name for record in golden]:
+        # Both sides would be numbered in the same way.
+        return list(map(_Pair, names, target, golden)), {}
+    mine, theirs = keys(target), keys(golden)
+    if few_modules_meet(mine, theirs):
+        raise _Unsuited
+    there = dict(zip(theirs, golden))
+    return [_Pair(key, record, there.pop(key, None)) for record, key in zip(target, mine)], there
+
+
+def _append(blocks: list[_Block], texts: BinaryIO, table: BinaryIO) -> list[_Block]:
+    """Write the texts of `blocks`, which are those of `texts` in the opposite order."""
+    end = os.fstat(texts.fileno()).st_size
+    for block in blocks:
+        start = end - block.size
+        while start < end:
+            start += os.sendfile(table.fileno(), texts.fileno(), start, end - start)
+        end -= block.size
+    return blocks
+
+
+# --- two processes
+
+
+class _Numbers:
+    """Counts up to `total` for several processes together."""
+
+    def __init__(self, total: int) -> None:
+        self._pipe, pipe = os.pipe()
+        # Who reads from a pipe takes it away from all others.
+        os.write(pipe, b"".join(number.to_bytes(4, "little") for number in range(1, total + 1)))
+        os.close(pipe)
+
+    def take(self) -> int | None:
+        """The next number, which nobody else gets; ``None`` when there is none left."""
+        number = os.read(self._pipe, 4)
+        return int.from_bytes(number, "little") if number else None
+
+    def __del__(self) -> None:
+        os.close(self._pipe)
+
+
+class _Fork:
+    """A process that does one thing."""
+
+    def __init__(self, pid: int, pipe: int) -> None:
+        self._pid = pid
+        self._pipe = pipe
+        self._running = True
+
+    def answer(self) -> bytes | None:
+        """What it has to say, once it is done; ``None`` if it died or could not do it."""
+        with os.fdopen(os.dup(self._pipe), "rb") as pipe:
+            said = pipe.read()
+        _, status = os.waitpid(self._pid, 0)
+        self._running = False
+        return said if status == 0 else None
+
+    def end(self) -> None:
+        """Let nothing of it stay."""
+        if self._running:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        os.close(self._pipe)
+
+
+@contextmanager
+def _fork(work: Callable[[], bytes]) -> Iterator[_Fork]:
+    """A fork of this process that does `work`; it is gone when the context ends."""
+    pipe, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _do(work, theirs)
+    os.close(theirs)
+    fork = _Fork(pid, pipe)
+    try:
+        yield fork
+    finally:
+        fork.end()
+
+
+def _do(work: Callable[[], bytes], pipe: int) -> NoReturn:
+    """In the fork: it ends here, without what the program that called us does at its end."""
+    status = 1
+    try:
+        # A terminal sends Ctrl-C to both; the other one sees to it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        said = work()
+        with os.fdopen(pipe, "wb") as stream:
+            stream.write(said)
+        status = 0
+    finally:
+        os._exit(status)
