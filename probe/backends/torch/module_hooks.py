@@ -12,6 +12,13 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.protocol import ModuleHandles
+from probe.backends.torch.compilation import (
+    compiled_by_wrapper,
+    compiled_in_place,
+    registered_as,
+    say_what_is_compiled,
+    seen_from_outside,
+)
 from probe.backends.torch.quiet import compiling, safely
 from probe.common import log, naming
 from probe.common.contract import Handle, Listener, ModuleName
@@ -69,7 +76,9 @@ def named(models: Any) -> Iterator[tuple[ModuleName, torch.nn.Module]]:
         for path, module in model.named_modules():
             if path:
                 full = f"{index}.{path}" if several else path
-                yield ModuleName(naming.module_base(ROOT, full, type(module).__name__)), module
+                # A model from torch.compile is seen as the one it was made from, which only compiled code calls.
+                seen = model if path == "_orig_mod" and compiled_by_wrapper(model) else module
+                yield ModuleName(naming.module_base(ROOT, full, type(module).__name__)), seen
 
 
 def _nothing(*_: Any) -> None:
@@ -83,6 +92,8 @@ class _Hook:
         self._report = report
         self._name = name
         self._module = weakref.ref(module)
+        self.number: int | None = None
+        """The one under which it was registered first."""
 
     def __deepcopy__(self, memo: Any) -> _Hook:
         return self
@@ -90,7 +101,7 @@ class _Hook:
     def __reduce__(self) -> Any:
         return _no_hook, ()
 
-    def _is_for(self, module: Any) -> bool:
+    def is_for(self, module: Any) -> bool:
         # A replica of DataParallel does the work of the module it was made from.
         return self._module() is module or getattr(module, "_is_replica", False)
 
@@ -101,19 +112,19 @@ def _no_hook() -> Callable[..., None]:
 
 class _Before(_Hook):
     def __call__(self, module: Any, args: Any, kwargs: Any) -> None:
-        if not compiling() and self._is_for(module):
+        if not compiling() and self.is_for(module):
             self._report(self._name, module, args, kwargs)
 
 
 class _After(_Hook):
     def __call__(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
-        if not compiling() and self._is_for(module):
+        if not compiling() and self.is_for(module):
             self._report(self._name, module, args, kwargs, output)
 
 
 class _Pass(_Hook):
     def __call__(self, module: Any, *_: Any) -> None:
-        if not compiling() and self._is_for(module):
+        if not compiling() and self.is_for(module):
             self._report()
 
 
@@ -126,6 +137,8 @@ class ModuleHooks:
         self._thread = _Thread()
         self._gradients = _Gradients()
         self._models: list[Any] = []
+        self._hooks: dict[tuple[str, int], tuple[_Before, _After]] = {}
+        """The hooks of each module, by its name and identity."""
 
     def attach(self, models: Any) -> ModuleHandles:
         """Watch the modules below `models`, and from their first call on the gradients of their parameters."""
@@ -134,10 +147,12 @@ class ModuleHooks:
         if not same:
             # The names belong to the models given last.
             self._gradients.remove()
+            self._hooks.clear()
             self._models = [weakref.ref(model) for model in given]
         modules = list(named(models))
         if not modules:
             log.warning("the model has no modules inside it, and the one given to start has itself no record.")
+        say_what_is_compiled(modules, given)
         return self._attach(modules)
 
     def attach_one(self, module: torch.nn.Module, name: ModuleName) -> ModuleHandles:
@@ -160,13 +175,24 @@ class ModuleHooks:
             slug = f"script-module {name.base}"
             log.warning(f"{name.base} is a ScriptModule, whose calls cannot be seen.", once=slug)
             return []
+        before, after = self._hooks_of(name, module)
+        if compiled_in_place(module):
+            return [seen_from_outside(module, before, after)]
         # Ours after the user's pre-hooks and before the user's hooks: what forward itself got and returned.
-        return [
-            module.register_forward_pre_hook(_Before(self.before, name, module), with_kwargs=True),
-            module.register_forward_hook(
-                _After(self.after, name, module), with_kwargs=True, always_call=True, prepend=True
-            ),
-        ]
+        first = registered_as(before.number, lambda: module.register_forward_pre_hook(before, with_kwargs=True))
+        last = registered_as(
+            after.number,
+            lambda: module.register_forward_hook(after, with_kwargs=True, always_call=True, prepend=True),
+        )
+        before.number, after.number = first.id, last.id
+        return [first, last]
+
+    def _hooks_of(self, name: ModuleName, module: Any) -> tuple[_Before, _After]:
+        key = (name.base, id(module))
+        found = self._hooks.get(key)
+        if found is None or not found[0].is_for(module):
+            found = self._hooks[key] = _Before(self.before, name, module), _After(self.after, name, module)
+        return found
 
     def before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> None:
         with _no_function_modes():
