@@ -34,19 +34,26 @@ class CallStacks:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
+        self._keys: list[tuple[int, ...]] = []
         self._own: dict[int, bool] = {}
         # Keeps every code object that was seen alive, so that an identity is never given to another one.
         self._codes: list[CodeType] = []
         self.frames: list[list[Frame]] = []
         """The frames of every stack, by its number, innermost first."""
 
-    def current(self, skip: int) -> int:
-        """The number of the caller's stack without frames of the tool; the `skip` innermost are known to be such."""
+    def current(self, skip: int, outer: FrameType | None = None, outer_stack: int = -1) -> int:
+        """The number of the caller's stack without frames of the tool; the `skip` innermost are known to be such.
+
+        `outer`, if it is still below, is where the stack `outer_stack` was taken: the innermost of its frames. It has
+        gone on since, but what is below it is waiting for it and the same, and is not walked again.
+        """
         frame = sys._getframe(skip)
+        if outer_stack < 0:
+            outer = None
         own = self._own
         key: list[int] = []
         add = key.append
-        walk = frame
+        walk: FrameType | None = frame
         while walk is not None:
             code = walk.f_code
             identity = id(code)
@@ -56,7 +63,10 @@ class CallStacks:
             if not ours:
                 add(identity)
                 add(walk.f_lasti)
-            walk = walk.f_back  # type: ignore[assignment]
+                if walk is outer:
+                    key += self._keys[outer_stack][2:]
+                    break
+            walk = walk.f_back
         found = tuple(key)
         number = self._numbers.get(found)
         if number is None:
@@ -86,6 +96,7 @@ class CallStacks:
     def _number(self, key: tuple[int, ...], frame: object) -> int:
         number = len(self._numbers)
         self._numbers[key] = number
+        self._keys.append(key)
         frames: list[Frame] = []
         walk = frame
         while walk is not None:

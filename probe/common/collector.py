@@ -36,9 +36,9 @@ def _guarded(method: _Method) -> _Method:
     """A failure inside `method` is logged with the record's name, and the user's program goes on."""
 
     @functools.wraps(method)
-    def call(self: Collector, *args: Any, **kwargs: Any) -> Any:
+    def call(self: Collector, *args: Any) -> Any:
         try:
-            return method(self, *args, **kwargs)
+            return method(self, *args)
         except Exception as error:
             self.failed(args[0] if args else None, error)
             return None
@@ -118,6 +118,7 @@ class Collector:
         self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed)
         self._saves_all = config.task == "tensor"
         self._saves_some = config.tensor_list if config.task == "statistics" else ()
+        self._saves_none = not self._saves_all and not self._saves_some
         self._described: Call | None = None
         self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
 
@@ -192,15 +193,18 @@ class Collector:
             return None
         base = api.base
         number = next(self._counts[base])
+        opened = thread.open
         begun = next(self._order)
-        parent = self._innermost(thread.open) if self._with_tree and thread.open else None
+        parent = self._innermost(opened) if opened and self._with_tree else None
         call = Call(base, number, f"{base}.{number}.forward", begun, parent, self.folder)
         call.api = api
-        self._enter_api(call, args, kwargs)
+        try:
+            self._enter_api(call, args, kwargs)
+        except Exception as error:
+            self.failed(call, error)
         thread.in_api = True
         return call
 
-    @_guarded
     def _enter_api(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         selection = self._selection
         if not selection.everything:
@@ -222,9 +226,12 @@ class Collector:
 
     def leave_api(self, call: Call, output: Any) -> bool:
         self._thread.in_api = False
-        return bool(self._leave_api(call, output))
+        try:
+            return self._leave_api(call, output)
+        except Exception as error:
+            self.failed(call, error)
+            return False
 
-    @_guarded
     def _leave_api(self, call: Call, output: Any) -> bool:
         selection = self._selection
         wanted = call.wanted if selection.everything else selection.end(call.name)
@@ -237,7 +244,9 @@ class Collector:
         call.fields = {}
         if self._with_tree:
             return True
-        return selection.backward and self._with_values and (call.wanted or wanted or self._possible(call))
+        if not selection.backward or not self._with_values:
+            return False
+        return call.wanted or wanted or self._possible(call)
 
     def _possible(self, call: Call) -> bool:
         if self._by_risk:
@@ -298,9 +307,9 @@ class Collector:
             self._described = gradient
             save = self._saving(gradient)
             if gradient.wanted and selection.inputs:
-                gradient.fields["input"] = self._values.sequence(grad_output, f"{name}.input", save)
+                gradient.fields["input"] = self._values.sequence(grad_output, save and f"{name}.input", save)
             if ended and selection.outputs:
-                gradient.fields["output"] = self._values.sequence(grad_input, f"{name}.output", save)
+                gradient.fields["output"] = self._values.sequence(grad_input, save and f"{name}.output", save)
         self._finish(gradient, journals.REPLACE)
 
     # --- modules
@@ -375,7 +384,7 @@ class Collector:
             return
         self._described = call
         save = self._saving(call)
-        entries[index] = self._values.describe(gradient, None, f"{call.name}.{field}.{index}", save)
+        entries[index] = self._values.describe(gradient, None, save and f"{call.name}.{field}.{index}", save)
 
     def leave_backward(self, call: Call) -> None:
         self._close(call)
@@ -413,7 +422,7 @@ class Collector:
         call.begun = -1
         self._described = call
         save = self._saving(call)
-        call.fields[parameter] = [self._values.describe(gradient, None, f"{name}.{parameter}", save)]
+        call.fields[parameter] = [self._values.describe(gradient, None, save and f"{name}.{parameter}", save)]
         self._write(call, journals.ADD)
 
     # --- regions
@@ -467,7 +476,10 @@ class Collector:
     @_guarded
     def _describe_parameters(self, call: Call, parameters: Mapping[str, Any]) -> None:
         self._described = call
-        call.fields["parameters"] = self._values.mapping(parameters, f"{call.name}.parameters", self._saving(call))
+        save = self._saving(call)
+        call.fields["parameters"] = (
+            self._values.mapping(parameters, save and f"{call.name}.parameters", save) if parameters else {}
+        )
 
     def _tensor_failed(self, error: Exception) -> None:
         self.failed(self._described, error)
@@ -482,12 +494,21 @@ class Collector:
             kwargs = {key: None if key in filled else value for key, value in kwargs.items()}
         self._described = call
         save = self._saving(call)
-        call.fields["input_args"] = self._values.sequence(args, f"{call.name}.input", save)
-        call.fields["input_kwargs"] = self._values.mapping(kwargs, f"{call.name}.kwargs", save) if kwargs else {}
+        fields = call.fields
+        fields["input_args"] = self._values.sequence(args, save and f"{call.name}.input", save)
+        fields["input_kwargs"] = self._values.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
 
     def _take_stack(self, call: Call) -> None:
-        if self._with_stacks:
-            call.stack = self._stacks.current(3)
+        if not self._with_stacks:
+            return
+        opened = self._thread.open
+        # A module stands there already itself.
+        at = len(opened) - 1 - (call.frame is not None)
+        if at < 0:
+            call.stack = self._stacks.current(4)
+        else:
+            outer = opened[at]
+            call.stack = self._stacks.current(4, outer.frame, outer.stack)
 
     def _innermost(self, opened: list[Call]) -> str | None:
         """The name of the innermost open call.
@@ -534,6 +555,8 @@ class Collector:
 
     def _saving(self, call: Call) -> SaveTensor | None:
         """What writes the tensors of `call` to files, if they are wanted."""
+        if self._saves_none:
+            return None
         if not self._saves_all and not any(text in call.name for text in self._saves_some):
             return None
         undecided = call.opened is not None and not self._selection.everything
@@ -574,7 +597,9 @@ class Collector:
 
     def _append(self, frame: tuple[Any, ...]) -> None:
         assert self.folder is not None
-        self._append_stack(frame[2])
+        stack = frame[2]
+        if stack >= 0 and stack not in self._written_stacks:
+            self._append_stack(stack)
         self.folder.journal.record(*frame)
 
     def _append_stack(self, number: int) -> None:

@@ -93,6 +93,44 @@ def test_the_caller_is_the_innermost_frame_of_the_user() -> None:
     assert frame is sys._getframe()
 
 
+def test_a_stack_above_a_known_one_is_the_stack_of_a_whole_walk() -> None:
+    stacks = CallStacks()
+
+    def outer(deep: int) -> None:
+        if deep:
+            return outer(deep - 1)
+        frame = sys._getframe()
+        below = here_without_this_function()
+        for _ in range(2):
+            # The frame that is known has gone on since, in a line of its own and in a loop.
+            inner(frame, below)
+
+    def here_without_this_function() -> int:
+        return stacks.current(2)
+
+    def inner(frame: Any, below: int) -> None:
+        both = stacks.current(1), stacks.current(1, frame, below)
+        # One line, two instructions: the texts are the same, the numbers are not.
+        assert stacks.frames[both[0]] == stacks.frames[both[1]]
+        for _ in range(2):
+            numbers = [stacks.current(1, *known) for known in ((), (frame, below), (frame, -1), (None, below))]
+            assert [stacks.frames[number] for number in numbers] == [stacks.frames[numbers[0]]] * 4
+        again = dict.fromkeys((None, frame), 0)
+        for known in again:
+            again[known] = stacks.current(1, known, below)
+        assert again[None] == again[frame], "one instruction, one stack, however it is walked"
+
+    for deep in (0, 3):
+        outer(deep)
+
+    def elsewhere() -> int:
+        return stacks.current(1, left_already, below)
+
+    left_already = (lambda: sys._getframe())()
+    below = number_of(stacks)
+    assert stacks.frames[elsewhere()][0][2] == "elsewhere", "a frame that is not below is of no use"
+
+
 def test_stacks_of_code_that_is_gone_are_never_given_to_other_code() -> None:
     stacks = CallStacks()
     numbers = []

@@ -36,6 +36,7 @@ _pop = torch._C._pop_torch_function_stack
 _push = torch._C._push_on_torch_function_stack
 _depth = torch._C._len_torch_function_stack
 _all_disabled = torch._C._is_torch_function_all_disabled
+_grad_enabled = torch.is_grad_enabled
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _NONE: Mapping[str, Any] = {}
 
@@ -125,6 +126,11 @@ class ApiHooks:
         if compiling() or _all_disabled():
             # Not the user's own call, or one where the user wants no interception.
             return function(*args, **kwargs)
+        return self._observe(name, function, args, kwargs)
+
+    def _observe(
+        self, name: ApiName, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
         listener = self._listener
         self._flow.advance_to_current()
         call = safely(listener, name, listener.enter_api, name, args, kwargs)
@@ -144,24 +150,23 @@ class ApiHooks:
             if not self._works.hold(call, output, result):
                 safely(listener, call, listener.leave_api, call, result)
             return output
-        wants_backward = safely(listener, call, listener.leave_api, call, output)
-        # A dropout of probability 0 has no backward by contract.
-        if wants_backward and torch.is_grad_enabled() and not _drops_nothing(name, args, kwargs):
-            safely(listener, call, self._watch_backward, call, output)
+        safely(listener, call, self._leave, call, name, args, kwargs, output)
         return output
 
-    def _watch_backward(self, call: Any, output: Any) -> None:
+    def _leave(self, call: Any, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
+        if not self._listener.leave_api(call, output) or not _grad_enabled():
+            return
         tensor = first_tensor(output)
-        if tensor is None or not tensor.requires_grad or tensor.grad_fn is None:
+        # A dropout of probability 0 has no backward by contract.
+        if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
             return
         node = tensor.grad_fn
-        number = node._sequence_nr()
-        node.register_hook(functools.partial(self._on_backward, call, number))
+        if node is not None:
+            number = node._sequence_nr()
+            # Without a function of its own in between; what a hook returns takes the gradient's place, here None.
+            node.register_hook(functools.partial(safely, self._listener, call, self._backward, call, number))
 
-    def _on_backward(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
-        safely(self._listener, call, self._backward, call, number, grad_output, grad_input)
-
-    def _backward(self, call: Any, number: int, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
+    def _backward(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         self._flow.advance(number)
         self._listener.backward_api(call, grad_output, grad_input)
 
@@ -222,7 +227,8 @@ class ApiHooks:
             name = self._aten_name(function)
             if name is None:
                 return self._reentry.call(function, types, args, kwargs or _NONE)
-        return self.observe(name, function, args, kwargs or _NONE)
+        # The mode has asked already what `observe` asks.
+        return self._observe(name, function, args, kwargs or _NONE)
 
     def _aten_name(self, function: Any) -> ApiName | None:
         packet = function.overloadpacket if isinstance(function, torch._ops.OpOverload) else function

@@ -16,6 +16,7 @@ from probe.common.gradient_flow import Edge, Place
 _NOTE = "msprobe"
 """Key in a node's own `metadata`; the node keeps what is noted there exactly as long as it lives."""
 
+_Tensor = torch.Tensor
 _next_sequence_number = torch._C._autograd._get_sequence_nr
 _current_node = torch._C._current_autograd_node
 
@@ -62,9 +63,20 @@ class TorchGraph:
         self._leaves: list[Any] = []
 
     def input_places(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
-        return [gradient_edge(tensor) for tensor in (*tensors_in(args), *tensors_in(kwargs))]
+        places: list[Place] = []
+        for value in args:
+            if isinstance(value, _Tensor):
+                if value.requires_grad:
+                    places.append(gradient_edge(value))
+            else:
+                places += map(gradient_edge, tensors_in(value))
+        if kwargs:
+            places += map(gradient_edge, tensors_in(kwargs))
+        return places
 
     def output_places(self, output: Any) -> list[Place]:
+        if isinstance(output, _Tensor):
+            return [gradient_edge(output)] if output.requires_grad else []
         return [gradient_edge(tensor) for tensor in tensors_in(output)]
 
     def entry_number(self, inputs: list[Place]) -> int:
