@@ -168,6 +168,7 @@ class GradientFlow:
         self._listener = listener
         self._graph = graph
         self._current_pass = graph.current_pass
+        self._safely = graph.safely
         self._open: dict[int, list[Watch]] = {}
         """Backwards that have begun, by ascending `entered_at`, for each pass of the engine that is under way.
 
@@ -220,11 +221,13 @@ class GradientFlow:
         if kind.each_alone:
             crossings = _told_apart(crossings)
         watch = kind(call, entered_at, len(outputs), len(edges), len(inputs))
-        seen: set[int] = set()
-        returned = [places[edge] for _, edge in edges if edge in places]
-        for indices in [indices for _, _, indices in crossings] + returned:
-            watch.shared.update(seen.intersection(indices))
-            seen.update(indices)
+        leading = [indices for _, _, indices in crossings]
+        leading += [places[edge] for _, edge in edges if edge in places]
+        if len(leading) > 1:
+            seen: set[int] = set()
+            for indices in leading:
+                watch.shared.update(seen.intersection(indices))
+                seen.update(indices)
         for node, slots in _by_node(edges).items():
             if graph.number(node) >= LEAF_NUMBER:
                 graph.hold(node)
@@ -242,9 +245,9 @@ class GradientFlow:
             noted = notes[kind] = []
             number = self._graph.number(node)
             if kind == "arrivals":
-                self._graph.on_arrival(node, functools.partial(self._on_arrival, noted, number))
+                self._graph.on_arrival(node, functools.partial(self._safely, None, self._arrived, noted, number))
             else:
-                self._graph.on_departure(node, functools.partial(self._on_crossing, noted, number))
+                self._graph.on_departure(node, functools.partial(self._safely, None, self._crossed, noted, number))
         noted.append((watch, what))
 
     # --- backward
@@ -257,7 +260,9 @@ class GradientFlow:
 
     def _advance_all_but(self, number: int, waiting: list[Watch]) -> None:
         """`advance`, but leave open what is about to get another gradient from the node that runs."""
-        opened = self._open.get(self._current_pass(), [])
+        opened = self._open.get(self._current_pass())
+        if not opened or opened[-1].entered_at <= number:
+            return
         for watch in [watch for watch in reversed(opened) if watch.entered_at > number]:
             if watch not in waiting:
                 opened.remove(watch)
@@ -295,9 +300,6 @@ class GradientFlow:
         """The step is over; no gradient of it will be reported."""
         self._graph.forget()
 
-    def _on_arrival(self, noted: list[Any], number: int, gradients: Sequence[Any]) -> None:
-        self._graph.safely(None, self._arrived, noted, number, gradients)
-
     def _arrived(self, noted: list[Any], number: int, gradients: Sequence[Any]) -> None:
         # Several calls can return the same tensor. The outermost was noted last and is entered first; one that
         # began after this node was made returns its input unchanged and ends before the next one begins.
@@ -320,10 +322,7 @@ class GradientFlow:
             # A leaf is the same node in every pass, and later ones are not of these calls.
             noted.clear()
 
-    def _on_crossing(self, noted: list[Any], number: int, flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
-        self._graph.safely(None, self._crossed, noted, number, flowing)
-
-    def _crossed(self, noted: list[Any], number: int, flowing: Sequence[Any]) -> None:
+    def _crossed(self, noted: list[Any], number: int, flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
         self.advance(number)
         for watch, crossings in noted:
             if watch.backward is None:
@@ -358,7 +357,8 @@ class GradientFlow:
             opened = self._open[task] = []
             self._lowest[task] = watch.entered_at
             self._graph.at_end_of_pass(functools.partial(self._graph.safely, None, self._pass_ended, task))
-        self._lowest[task] = min(self._lowest[task], watch.entered_at)
+        if watch.entered_at < self._lowest[task]:
+            self._lowest[task] = watch.entered_at
         at = len(opened)
         while at and opened[at - 1].entered_at > watch.entered_at:
             at -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
@@ -53,8 +54,8 @@ class TorchGraph:
     without_gradient_last = False
 
     def __init__(self, listener: Listener) -> None:
-        self._listener = listener
         # Bound here so that the hot path calls them directly.
+        self.safely: Callable[..., Any] = functools.partial(safely, listener)
         self.recording: Callable[[], bool] = torch.is_grad_enabled
         self.current_pass: Callable[[], int] = torch._C._current_graph_task_id
         self.following: Callable[[Any], Sequence[Edge]] = operator.attrgetter("next_functions")
@@ -113,9 +114,6 @@ class TorchGraph:
 
     def add(self, one: Any, other: Any) -> Any:
         return torch.add(one, other)
-
-    def safely(self, about: Any, function: Callable[..., Any], *args: Any) -> Any:
-        return safely(self._listener, about, function, *args)
 
 
 def first_tensor(value: Any) -> torch.Tensor | None:
