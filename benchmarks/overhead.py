@@ -97,11 +97,15 @@ def _debugger(backend: str, mode: str) -> Any:
 
 
 def _written() -> dict[str, int]:
-    """What the steps of a round wrote, for one step; removed, so that a long run does not fill the disk."""
+    """What the steps of a round wrote, for one step; removed, so that a long run does not fill the disk.
+
+    A file with several names counts once.
+    """
     folders = list(Path("dump").glob("step*"))
     records = size = 0
     for folder in folders:
-        size += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        found = [path.stat() for path in folder.rglob("*") if path.is_file()]
+        size += sum({each.st_ino: each.st_size for each in found}.values())
         for path in folder.rglob("dump.json"):
             records += len(json.loads(path.read_text(encoding="utf-8"))["data"])
     shutil.rmtree("dump", ignore_errors=True)

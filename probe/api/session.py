@@ -61,7 +61,8 @@ class Session:
         if self.config.level in ("L1", "mix"):
             log.info("Hooks for APIs are ready; they are in place between start and stop only.")
         if self.config.async_dump and self.config.task == "tensor":
-            log.warning("async_dump keeps every wanted tensor in memory until stop or step.")
+            most = self.config.async_dump_max_mib
+            log.warning(f"async_dump keeps up to {most} MiB of tensors (async_dump_max_mib) until stop or step.")
 
     @property
     def active(self) -> bool:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import zlib
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
+
+try:
+    # The same CRC-32 at 42 GB/s instead of 3 (100 KB in the cache, AMD EPYC); of the extra "fast".
+    from isal.isal_zlib import crc32 as _crc32
+except ImportError:
+    from zlib import crc32 as _crc32
+
+crc32_of: Callable[[Any], int] = _crc32
+"""CRC-32 (ISO 3309, that of zlib) of anything that has bytes."""
 
 Bytes = np.ndarray[Any, Any]
 """One dimension, uint8."""
@@ -15,8 +23,8 @@ NO_BYTES_XOR = "0x" + "0" * 16
 
 
 def crc32(data: Bytes) -> str:
-    """CRC-32 (ISO 3309, that of zlib) as eight hexadecimal digits."""
-    return f"{zlib.crc32(data.data):08x}" if data.size else NO_BYTES_CRC32
+    """CRC-32 as eight hexadecimal digits."""
+    return f"{crc32_of(data.data):08x}" if data.size else NO_BYTES_CRC32
 
 
 def xor(data: Bytes) -> str:

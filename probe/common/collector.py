@@ -23,7 +23,7 @@ from probe.common.contract import ApiName, Entry, ModuleName, Summary, Tensors
 from probe.common.reference_checksums import ReferenceChecksums
 from probe.common.run_folder import RunFolder
 from probe.common.selection import Selection, wanted_by_risk
-from probe.common.tensor_files import TensorFiles
+from probe.common.tensor_files import Held, TensorFiles
 from probe.common.values import SaveTensor, ValueDescriber
 
 _DELAYED = 256
@@ -70,7 +70,7 @@ class Call:
         self.frame: FrameType | None = None
         self.api: ApiName | None = None
         self.opened: list[Call] | None = None
-        self.snapshots: list[tuple[str, Any]] | None = None
+        self.snapshots: Held | None = None
 
 
 class _Thread(threading.local):
@@ -126,7 +126,9 @@ class Collector:
         """Collect into `folder`, with all counters at zero."""
         self._reset()
         self.folder = folder
-        self._files = TensorFiles(folder, self._tensors, self._config.async_dump)
+        self._files = TensorFiles(
+            folder, self._tensors, self._config.async_dump_max_mib << 20 if self._config.async_dump else None
+        )
         if self._reference is not None:
             self._reference.load(folder.relative)
 

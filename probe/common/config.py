@@ -21,6 +21,7 @@ from probe.common.config_values import (
     parse_limit,
     parse_numbers,
     parse_path,
+    parse_size,
     parse_texts,
     quoted,
     show,
@@ -59,7 +60,7 @@ _KERNEL_STATISTICS = ("max", "min", "mean", "l2norm", "count", "hash")
 # fmt: off
 _TOP_KEYS = (
     "task", "dump_path", "level", "step", "rank",
-    "async_dump", "dump_enable", "extra_info", "precision", "risk_level",
+    "async_dump", "async_dump_max_mib", "dump_enable", "extra_info", "precision", "risk_level",
 )
 # fmt: on
 _SECTION_KEYS = {
@@ -96,6 +97,7 @@ class Config:
         step: the steps to collect, sorted; empty means all.
         rank: the ranks to collect, sorted; empty means all.
         async_dump: write tensors at the end of the step instead of at once.
+        async_dump_max_mib: what they may take in memory until then, in MiB; with more they are written earlier.
         dump_enable: collect now; ``None`` when the file has no such key, and so is not read again while running.
         extra_info: write ``stack.json`` and ``construct.json``.
         precision: ``high`` computes statistics in float32.
@@ -116,6 +118,7 @@ class Config:
     step: tuple[int, ...] = ()
     rank: tuple[int, ...] = ()
     async_dump: bool = False
+    async_dump_max_mib: int = 1024
     dump_enable: bool | None = None
     extra_info: bool = True
     precision: str = "low"
@@ -225,6 +228,7 @@ def _build(top: _Settings) -> Config:
         step=top.read("step", parse_numbers, default.step),
         rank=top.read("rank", parse_numbers, default.rank),
         async_dump=top.read("async_dump", parse_flag, default.async_dump),
+        async_dump_max_mib=top.read("async_dump_max_mib", parse_size, default.async_dump_max_mib),
         dump_enable=top.read("dump_enable", parse_flag, default.dump_enable),
         extra_info=top.read("extra_info", parse_flag, default.extra_info),
         precision=top.read("precision", one_of(*PRECISIONS), default.precision),

@@ -132,6 +132,13 @@ def parse_limit(value: object, place: Place) -> int:
     raise place.wrong(value, "whole numbers from 1, or -1 for no limit")
 
 
+def parse_size(value: object, place: Place) -> int:
+    """An amount in MiB."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER:
+        return value
+    raise place.wrong(value, f"whole numbers of MiB from 0 to {MAX_NUMBER}")
+
+
 def parse_numbers(values: object, place: Place) -> tuple[int, ...]:
     """Steps or ranks, sorted and unique, from numbers, texts ``"3"`` and inclusive ranges ``"4-6"``.
 

@@ -45,6 +45,26 @@ class Summary:
     high_precision: bool = False
 
 
+@dataclass(frozen=True)
+class TensorFile:
+    """The content of a file that holds one tensor: `head`, `data` and `tail`, one after the other."""
+
+    suffix: str
+    """The framework's own, such as ``.pt``."""
+    head: bytes
+    """What comes before the elements. Files of equal heads and data have equal tails."""
+    data: memoryview
+    """The elements in row-major order, as bytes."""
+    tail: bytes
+    crc: int
+    """CRC-32 of `data`."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.head) + self.data.nbytes + len(self.tail)
+
+
 class Handle(Protocol):
     """Something attached; `remove` puts everything back exactly as it was and may be called twice."""
 
@@ -119,8 +139,6 @@ class Tensors(Protocol):
 
     framework: str
     """Its name in dump.json."""
-    tensor_suffix: str
-    """The suffix of its tensor files, such as ``.pt``."""
     module_root: str
     """``Module`` or ``Cell``."""
     several_outputs: tuple[type, ...]
@@ -138,11 +156,14 @@ class Tensors(Protocol):
         `key` is the last dictionary key on the way to the value.
         """
 
-    def snapshot(self, tensor: Any) -> Any:
-        """A contiguous host copy of `tensor` which later writes to it cannot reach; ``None`` if it has no data."""
+    def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
+        """What the file of `tensor`, or of a numpy array among the values, holds; ``None`` if it has no data.
 
-    def save_tensor(self, snapshot: Any, stream: Any) -> None:
-        """Write what `snapshot` returned to a binary stream, in the framework's own file form."""
+        Args:
+            tensor: of any device and layout.
+            copied: later writes to `tensor` must not reach the result. Without it the result may be the tensor's own
+                memory, and is used before the program goes on.
+        """
 
     def pending(self) -> int:
         """How many described tensors still wait for `resolve`."""

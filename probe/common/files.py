@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Union
+
+from typing_extensions import TypeAlias
 
 from probe.common.errors import FileCheckException
 
+Buffer: TypeAlias = Union[bytes, memoryview]
+
 FOLDER_MODE = 0o750
 FILE_MODE = 0o640
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _UNFINISHED = ".tmp"
 _BUFFER = 1 << 20
 
@@ -51,13 +56,13 @@ def open_for_writing(path: str, append: bool = False) -> BinaryIO:
     Raises:
         OSError: among others when `path` is a symbolic link.
     """
-    flags = os.O_WRONLY | os.O_CREAT | _NO_FOLLOW | (os.O_APPEND if append else os.O_TRUNC)
+    flags = os.O_WRONLY | os.O_CREAT | NO_FOLLOW | (os.O_APPEND if append else os.O_TRUNC)
     return os.fdopen(os.open(path, flags, FILE_MODE), "wb", buffering=0 if append else _BUFFER)
 
 
 def _create(path: str) -> BinaryIO:
     """Open a file that is not there yet; what is, left by a dead process or laid by someone, is removed."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW
     try:
         file = os.open(path, flags, FILE_MODE)
     except FileExistsError:
@@ -75,9 +80,50 @@ def nameless(folder: str) -> BinaryIO:
     path = os.path.join(folder, f"{os.getpid()}{_UNFINISHED}")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, FILE_MODE)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW, FILE_MODE)
     os.unlink(path)
     return os.fdopen(descriptor, "w+b", buffering=1 << 20)
+
+
+def write_anew(path: str, parts: Sequence[Buffer]) -> bool:
+    """Write a file of `parts`, one after the other; whether there was one of this name.
+
+    That one is not emptied, for it may have other names, under which it lives on.
+
+    Raises:
+        OSError: `path` is a symbolic link, or not everything could be written. Then there is no file of this name.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW
+    replaced = False
+    try:
+        descriptor = os.open(path, flags, FILE_MODE)
+    except FileExistsError:
+        if os.path.islink(path):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
+        os.unlink(path)
+        descriptor = os.open(path, flags, FILE_MODE)
+        replaced = True
+    try:
+        try:
+            _write_all(descriptor, parts)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
+    return replaced
+
+
+def _write_all(descriptor: int, parts: Sequence[Buffer]) -> None:
+    """Linux takes no more than 2 GiB at a time, and a full disk what it has room for."""
+    left = [memoryview(part) for part in parts]
+    while left:
+        written = os.writev(descriptor, left)
+        while left and written >= len(left[0]):
+            written -= len(left.pop(0))
+        if written:
+            left[0] = left[0][written:]
 
 
 @contextlib.contextmanager

@@ -1,74 +1,104 @@
-"""Whole tensors on disk, one file each, written before the training can overwrite them."""
+"""Whole tensors on disk, one name each, written before the training can overwrite them."""
 
 from __future__ import annotations
 
-import os
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from probe.common import files, naming
-from probe.common.contract import Entry, Tensors
+from probe.common import naming
+from probe.common.contract import Entry, TensorFile, Tensors
 from probe.common.run_folder import RunFolder
+from probe.common.tensor_folder import TensorFolder
 from probe.common.values import SaveTensor
+
+
+class Copy(NamedTuple):
+    """A tensor that is not written yet."""
+
+    name: str
+    file: TensorFile
+    entry: Entry
+
+
+Held = list[Copy]
+"""The tensors of a call whose end decides whether they are written."""
 
 
 class TensorFiles:
     """Writes tensors into the ``dump_tensor_data`` of one folder.
 
     Args:
-        later: Keep copies in memory and write them at the next flush.
+        folder: Of the step.
+        tensors: The framework.
+        later: ``None`` writes at once, from the tensor's memory. A number keeps copies of at most so many bytes, and
+            writes all of them at the next flush or when one more does not fit.
     """
 
-    def __init__(self, folder: RunFolder, tensors: Tensors, later: bool) -> None:
+    def __init__(self, folder: RunFolder, tensors: Tensors, later: int | None) -> None:
         self._folder = folder
         self._tensors = tensors
-        self._later = later
-        self._waiting: list[tuple[str, Any]] = []
+        self._most = later
+        self._written = TensorFolder()
+        self._waiting: Held = []
+        self._size = 0
 
     def now(self, value: Any, entry: Entry, path: str) -> None:
         """Save `value`; its entry then names the file."""
-        self._save(value, entry, path, self._waiting if self._later else None)
+        copy = self._copy(value, entry, path, self._most is not None)
+        if copy is not None:
+            self._put(copy)
 
-    def held_in(self, snapshots: list[tuple[str, Any]]) -> SaveTensor:
-        """Like `now`, but keep the copies in `snapshots` until it is known whether they are wanted."""
-        return lambda value, entry, path: self._save(value, entry, path, snapshots)
+    def held_in(self, held: Held) -> SaveTensor:
+        """Like `now`, but keep the copies in `held` until it is known whether they are wanted."""
 
-    def write_held(self, snapshots: list[tuple[str, Any]]) -> None:
-        if self._later:
-            self._waiting += snapshots
-            return
-        for name, snapshot in snapshots:
-            self._write(name, snapshot)
+        def hold(value: Any, entry: Entry, path: str) -> None:
+            copy = self._copy(value, entry, path, True)
+            if copy is not None:
+                held.append(copy)
+
+        return hold
+
+    def write_held(self, held: Held) -> None:
+        """They are wanted."""
+        for copy in held:
+            self._put(copy)
 
     def write_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for name, snapshot in waiting:
-            try:
-                self._write(name, snapshot)
-            except Exception as error:
-                self._folder.log_error(name, error)
+        """Write what was left for later."""
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        waiting.reverse()
+        # Each copy is given back as soon as it is written.
+        while waiting:
+            self._write(waiting.pop())
 
-    def _save(self, value: Any, entry: Entry, path: str, hold: Any) -> None:
+    def _copy(self, value: Any, entry: Entry, path: str, copied: bool) -> Copy | None:
         try:
-            snapshot = self._tensors.snapshot(value)
-            if snapshot is None:
-                return
-            suffix = ".npy" if isinstance(snapshot, np.ndarray) else self._tensors.tensor_suffix
-            name = naming.file_name(path, suffix)
-            if hold is None:
-                self._write(name, snapshot)
-            else:
-                hold.append((name, snapshot))
+            file = self._tensors.tensor_file(value, copied)
+            if file is None:
+                return None
+            name = naming.file_name(path, file.suffix)
         except Exception as error:
-            # Without data_name the entry says truthfully that there is no file.
             self._folder.log_error(path, error)
-            return
+            return None
         entry["data_name"] = name
+        return Copy(name, file, entry)
 
-    def _write(self, name: str, snapshot: Any) -> None:
-        with files.open_for_writing(os.path.join(self._folder.tensor_folder, name)) as stream:
-            if isinstance(snapshot, np.ndarray):
-                np.save(stream, snapshot, allow_pickle=False)
-            else:
-                self._tensors.save_tensor(snapshot, stream)
+    def _put(self, copy: Copy) -> None:
+        if self._most is None:
+            self._write(copy)
+            return
+        size = copy.file.size
+        if self._size + size > self._most:
+            self.write_waiting()
+        if size > self._most:
+            self._write(copy)
+            return
+        self._waiting.append(copy)
+        self._size += size
+
+    def _write(self, copy: Copy) -> None:
+        try:
+            self._written.write(self._folder.tensor_folder, copy.name, copy.file)
+        except Exception as error:
+            # Without data_name the entry says truthfully that there is no file, unless its record is written already.
+            copy.entry.pop("data_name", None)
+            self._folder.log_error(copy.name, error)

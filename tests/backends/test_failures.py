@@ -85,15 +85,15 @@ def test_collection_goes_on_after_a_failure(runs: Any, backend: Any, faulty: Any
     assert f"{absolute.base}.0.forward" in dump.errors and f"{absolute.base}.1.forward" not in dump.errors
 
 
-def test_a_failed_snapshot_costs_the_file_and_not_the_statistics(
+def test_a_failed_copy_costs_the_file_and_not_the_statistics(
     runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs.errors_expected = True
 
-    def raising(tensor: Any) -> Any:
+    def raising(tensor: Any, copied: bool) -> Any:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(backend.adapter, "snapshot", raising)
+    monkeypatch.setattr(backend.adapter, "tensor_file", raising)
     absolute, debugger = backend.apis["abs"], runs.new(task="tensor")
     debugger.start()
     result = absolute.call(batch(backend))

@@ -232,3 +232,52 @@ def test_checksums_stand_beside_files(runs: Any, backend: Any, task: str) -> Non
     for entry in entries:
         array = np.ascontiguousarray(content(backend, dump, entry))
         assert entry["md5"] == f"{zlib.crc32(array.tobytes()):08x}"
+
+
+def inodes(dump: Any) -> dict[str, int]:
+    return {name: (dump.folder / "dump_tensor_data" / name).stat().st_ino for name in dump.files}
+
+
+def test_the_output_of_one_call_and_the_input_of_the_next_are_one_file(runs: Any, backend: Any) -> None:
+    absolute, relu = backend.apis["abs"], backend.apis["relu"]
+    debugger = runs.new(task="tensor")
+    debugger.start()
+    # Of abs and relu each gives what it got.
+    relu.call(absolute.call(backend.tensor(np.array([1.0, 2.0], np.float32))))
+    relu.call(backend.tensor(np.array([1.0, 3.0], np.float32)))
+    debugger.stop()
+    dump = runs.read()
+    assert len(dump.files) == 6
+    first = {name: inode for name, inode in inodes(dump).items() if f"{relu.base}.1." not in name}
+    assert len(first) == 4 and len(set(first.values())) == 1 and len(set(inodes(dump).values())) == 2
+    for name, record in dump.data.items():
+        for entry in dumped.tensors(record):
+            expected = [1.0, 3.0] if name.startswith(f"{relu.base}.1.") else [1.0, 2.0]
+            assert content(backend, dump, entry).tolist() == expected
+
+
+def test_a_write_between_two_calls_makes_another_file(runs: Any, backend: Any) -> None:
+    absolute = backend.apis["abs"]
+    debugger = runs.new(task="tensor")
+    x = backend.tensor(np.array([1.0, 2.0], np.float32))
+    debugger.start()
+    absolute.call(x)
+    backend.write(x, 9)
+    absolute.call(x)
+    debugger.stop()
+    dump = runs.read()
+    for number, expected in ((0, [1.0, 2.0]), (1, [9.0, 9.0])):
+        (entry,) = dump.data[f"{absolute.base}.{number}.forward"]["input_args"]
+        assert content(backend, dump, entry).tolist() == expected
+
+
+def test_a_second_run_into_the_same_folder_leaves_no_old_content(runs: Any, backend: Any) -> None:
+    absolute = backend.apis["abs"]
+    for value in (1.0, 2.0):
+        debugger = runs.new(task="tensor")
+        debugger.start()
+        absolute.call(backend.tensor(np.array([value], np.float32)))
+        debugger.stop()
+        dump = runs.read()
+        for entry in dumped.tensors(dump.data):
+            assert content(backend, dump, entry).tolist() == [value]

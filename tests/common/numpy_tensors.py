@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from probe.common.contract import Entry, Summary
+from probe.common.contract import Entry, Summary, TensorFile
+from probe.common.npy_file import npy_file
 
 
 class NumpyTensors:
@@ -18,7 +19,6 @@ class NumpyTensors:
     """
 
     framework = "pytorch"  # the schema allows no name of its own
-    tensor_suffix = ".bin"
     default_risk_level = "FOCUS"
     several_outputs: tuple[type, ...] = (tuple, list)
     module_root = "Module"
@@ -51,12 +51,12 @@ class NumpyTensors:
             return {"type": "text", "value": f"<{value}>"}
         return None
 
-    def snapshot(self, tensor: Any) -> Any:
-        # Bytes and not an array, so that the shared code has to ask for the framework's own file form.
-        return tensor.copy() if isinstance(tensor, np.ndarray) and tensor.dtype != np.float32 else tensor.tobytes()
-
-    def save_tensor(self, snapshot: Any, stream: Any) -> None:
-        stream.write(snapshot)
+    def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
+        if tensor.dtype != np.float32:
+            return npy_file(tensor.copy())
+        # The elements alone, so that the shared code has to ask for the framework's own file form.
+        data = tensor.tobytes()
+        return TensorFile(".bin", b"", memoryview(data), b"", zlib.crc32(data))
 
     def pending(self) -> int:
         return len(self._waiting)

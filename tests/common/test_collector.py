@@ -414,6 +414,24 @@ def test_async_files_are_written_at_the_flush(tmp_path: Path) -> None:
     assert dump.files == [entry["data_name"]] and (folder / entry["data_name"]).read_bytes() == tensor(1).tobytes()
 
 
+def test_async_copies_are_written_before_they_exceed_their_bound(tmp_path: Path) -> None:
+    run = Run(tmp_path, task="tensor", level="L1", names=("relu",), async_dump=True, async_dump_max_mib=1)
+    folder = Path(run.folder.tensor_folder)
+    third = 450_000 // 4  # bytes; of three copies there is room for two, with what else is in a file
+    on_disk = []
+    for number in range(6):
+        run.api(RELU, np.full(third, number, np.float32))
+        on_disk.append(len(list(folder.iterdir())))
+    assert on_disk == [0, 0, 2, 2, 4, 4]
+    run.api(RELU, np.zeros(1 << 19, np.float32))
+    assert len(list(folder.iterdir())) == 7, "what does not fit is written at once"
+    dump = run.files()
+    assert len(dump.files) == 7
+    for number in range(6):
+        (entry,) = dump.data[f"{RELU.base}.{number}.forward"]["input_args"]
+        assert (folder / entry["data_name"]).read_bytes() == np.full(third, number, np.float32).tobytes()
+
+
 def test_tensor_list_saves_the_records_it_names(tmp_path: Path) -> None:
     run = Run(tmp_path, level="L1", tensor_list=("relu.1",))
     for n in range(3):

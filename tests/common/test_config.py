@@ -117,6 +117,8 @@ def test_equal_files_give_equal_configurations():
         ({"rank": [0, "4-6"]}, "rank", (0, 4, 5, 6)),
         ({"step": [11, "12-13"]}, "step", (11, 12, 13)),
         ({"async_dump": True}, "async_dump", True),
+        ({"async_dump_max_mib": 0}, "async_dump_max_mib", 0),
+        ({"async_dump_max_mib": 64}, "async_dump_max_mib", 64),
         ({"async_dump": True, "statistics": {"summary_mode": "xor"}}, "summary_mode", "xor"),
         ({"task": "tensor", "async_dump": True, "tensor": {"list": ["relu"]}}, "names", ("relu",)),
         ({"task": "tensor", "async_dump": True, "level": "debug", "tensor": {}}, "async_dump", True),
@@ -283,6 +285,18 @@ WRONG = {
     "step_reversed": ({"step": [1, "3-1"]}, '"step[1]" is "3-1", which runs backwards; write "1-3".'),
     "async_text": ({"async_dump": "yes"}, '"async_dump" is "yes"; allowed: true, false.'),
     "async_number": ({"async_dump": 0}, '"async_dump" is 0; allowed: true, false.'),
+    "async_bound_text": (
+        {"async_dump_max_mib": "1 GiB"},
+        '"async_dump_max_mib" is "1 GiB"; allowed: whole numbers of MiB from 0 to 1000000.',
+    ),
+    "async_bound_flag": (
+        {"async_dump_max_mib": True},
+        '"async_dump_max_mib" is true; allowed: whole numbers of MiB from 0 to 1000000.',
+    ),
+    "async_bound_negative": (
+        {"async_dump_max_mib": -1},
+        '"async_dump_max_mib" is -1; allowed: whole numbers of MiB from 0 to 1000000.',
+    ),
     "async_tensor_without_list": (
         {"task": "tensor", "tensor": {}, "async_dump": True},
         '"async_dump" is true and "tensor.list" is empty; list the records to save, as all tensors of a step would '

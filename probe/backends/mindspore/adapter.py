@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Callable
+from typing import TYPE_CHECKING, Any, Callable, cast
 
-import numpy as np
 from mindspore import Tensor
 
 from probe.backends.mindspore import api_list, module_hooks, random_calls, randomness, tensors
@@ -18,7 +17,7 @@ from probe.backends.mindspore.quiet import quietly
 from probe.backends.mindspore.statistics import Statistics
 from probe.backends.protocol import FrameworkAdapter, ModuleHandles
 from probe.common.api_list import Watched
-from probe.common.contract import ApiName, Entry, Handle, Listener, ModuleName, Summary
+from probe.common.contract import ApiName, Entry, Handle, Listener, ModuleName, Summary, TensorFile
 from probe.common.random_calls import RandomCall
 from probe.common.substitution import Handles, wrap_attribute
 
@@ -37,7 +36,6 @@ class MindSporeAdapter:
     """Implements `probe.backends.protocol.FrameworkAdapter` for MindSpore on CPU, GPU and Ascend."""
 
     framework = "mindspore"
-    tensor_suffix = ".npy"
     default_risk_level = "ALL"
     several_outputs: tuple[type, ...] = (tuple,)
     kind: ModuleKind = CELLS
@@ -57,11 +55,8 @@ class MindSporeAdapter:
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
 
-    def snapshot(self, tensor: Any) -> Any:
-        return quietly(tensors.snapshot, tensor)
-
-    def save_tensor(self, snapshot: Any, stream: BinaryIO) -> None:
-        np.save(stream, snapshot, allow_pickle=False)
+    def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
+        return cast("TensorFile | None", quietly(tensors.tensor_file, tensor, copied))
 
     def resolve(self) -> None:
         quietly(self._statistics.resolve)

@@ -13,7 +13,8 @@ from mindspore._c_expression import TensorPy, typing
 from probe.backends.mindspore import statistics
 from probe.backends.mindspore.gradient_graph import HAS_NODES
 from probe.backends.mindspore.statistics import KEYS, Statistics
-from probe.common.contract import Entry, Summary
+from probe.common.contract import Entry, Summary, TensorFile
+from probe.common.npy_file import npy_file
 
 _Dtype = typing.Type
 
@@ -73,14 +74,18 @@ def requires_grad(tensor: Tensor) -> bool:
     return getattr(tensor, "requires_grad", False) is True or bool(_takes_gradient(tensor))
 
 
-def snapshot(value: Any) -> Any:
-    """A contiguous host copy as a numpy array; ``None`` for an array that holds neither numbers nor texts.
+def tensor_file(value: Any, copied: bool) -> TensorFile | None:
+    """The file of a tensor or numpy array; see `probe.common.contract.Tensors.tensor_file`.
 
-    Copied always: an array of MindSpore shares its memory with the tensor, which may be written to.
+    Arrays that hold neither numbers nor texts have none. On the CPU a tensor's array shares its memory.
     """
-    if isinstance(value, np.ndarray):
-        return np.array(value, copy=True, order="C") if value.dtype.kind in "biufcUS" else None
-    return np.array(statistics.as_saved(value), copy=True, order="C")
+    if not isinstance(value, np.ndarray):
+        array = statistics.as_saved(value)
+    elif value.dtype.kind in "biufcUS":
+        array = value
+    else:
+        return None
+    return npy_file(np.array(array, copy=True, order="C") if copied else np.asarray(array, order="C"))
 
 
 def describe_value(value: Any, key: str | None) -> Entry | None:

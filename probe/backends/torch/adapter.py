@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, Callable
+from typing import TYPE_CHECKING, Any, Callable, cast
 
 import torch
 
@@ -17,7 +17,7 @@ from probe.backends.torch.module_hooks import ModuleHooks
 from probe.backends.torch.quiet import quietly
 from probe.backends.torch.regions import RegionHooks
 from probe.backends.torch.statistics import Statistics
-from probe.common.contract import ApiName, Entry, Handle, Listener, ModuleName, Summary
+from probe.common.contract import ApiName, Entry, Handle, Listener, ModuleName, Summary, TensorFile
 from probe.common.gradient_flow import GradientFlow
 from probe.common.random_calls import RandomCall
 from probe.common.substitution import wrap_attribute
@@ -38,7 +38,6 @@ class TorchAdapter:
     """Implements `probe.backends.protocol.FrameworkAdapter` for PyTorch on CPU, CUDA and NPU."""
 
     framework = "pytorch"
-    tensor_suffix = ".pt"
     default_risk_level = "FOCUS"
     several_outputs: tuple[type, ...] = (tuple, list)
     module_root = module_hooks.ROOT
@@ -57,11 +56,8 @@ class TorchAdapter:
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
 
-    def snapshot(self, tensor: Any) -> Any:
-        return quietly(tensors.snapshot, tensor)
-
-    def save_tensor(self, snapshot: Any, stream: BinaryIO) -> None:
-        quietly(torch.save, snapshot, stream)
+    def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
+        return cast("TensorFile | None", quietly(tensors.tensor_file, tensor, copied))
 
     def resolve(self) -> None:
         quietly(self._statistics.resolve)

@@ -82,6 +82,22 @@ def quietly(function: Callable[..., Any], *args: Any) -> Any:
             _set_tracing_state(tracing)
 
 
+_transforms = torch._C._functorch.peek_interpreter_stack
+_of_transforms = _key_set("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode")
+
+
+def beneath_transforms(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function(*args)` so that what it makes of an ordinary tensor is one.
+
+    Inside a function transform (vmap, grad) every result is a wrapper, also that of an operation on a tensor which the
+    transform knows nothing of.
+    """
+    if _transforms() is None:
+        return function(*args)
+    with _without_keys(_of_transforms):
+        return function(*args)
+
+
 @_skipped
 def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
     """Call `function(*args)` unseen; a failure is the tool's own affair and must not reach the user's program."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 
+from probe.backends.torch.memory import bytes_of
 from probe.common import checksums, one_pass
 from probe.common.contract import Entry
 
@@ -195,23 +195,11 @@ def _sparse_results(
     return largest, smallest, None if mean is None else torch.mul(mean, (values.numel() + 1) / elements), norm
 
 
-def _bytes(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The elements' bytes in row-major order."""
-    if tensor.is_conj():
-        tensor = tensor.resolve_conj()
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    flat = tensor.contiguous().reshape(-1)
-    if not flat.is_cpu:
-        flat = flat.cpu()
-    return flat.view(torch.uint8).numpy()
-
-
 def crc32(tensor: torch.Tensor) -> str:
     """CRC-32 of the raw bytes."""
-    return checksums.crc32(_bytes(tensor)) if tensor.numel() else checksums.NO_BYTES_CRC32
+    return checksums.crc32(bytes_of(tensor)) if tensor.numel() else checksums.NO_BYTES_CRC32
 
 
 def xor(tensor: torch.Tensor) -> str:
     """Exclusive or of the raw bytes."""
-    return checksums.xor(_bytes(tensor)) if tensor.numel() else checksums.NO_BYTES_XOR
+    return checksums.xor(bytes_of(tensor)) if tensor.numel() else checksums.NO_BYTES_XOR

@@ -8,9 +8,11 @@ import numpy as np
 import torch
 
 from probe.backends.torch import statistics
-from probe.backends.torch.quiet import with_autograd_kernels
+from probe.backends.torch.quiet import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.statistics import KEYS, Statistics, Unsupported
-from probe.common.contract import Entry, Summary
+from probe.backends.torch.tensor_file import tensor_file as pt_file
+from probe.common.contract import Entry, Summary, TensorFile
+from probe.common.npy_file import npy_file
 
 _Tensor = torch.Tensor
 _Parameter = torch.nn.Parameter
@@ -157,31 +159,38 @@ def _shape(tensor: torch.Tensor) -> list[Any]:
     return shape if type(tensor) is _Tensor else [size if type(size) is int else None for size in shape]
 
 
-def snapshot(value: Any) -> Any:
-    """A contiguous, detached host copy; numeric arrays become tensors, text arrays stay; ``None`` without data."""
+def tensor_file(value: Any, copied: bool) -> TensorFile | None:
+    """The file of a tensor or numpy array; see `probe.common.contract.Tensors.tensor_file`.
+
+    Numeric arrays become tensors; arrays of texts stay arrays; any other array has no file.
+    """
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "biufc":
-            return torch.from_numpy(np.array(value, copy=True, order="C"))
-        return np.array(value, copy=True) if value.dtype.kind in "US" else None
+            return pt_file(torch.from_numpy(np.array(value, copy=True, order="C")))
+        return npy_file(np.array(value, copy=True, order="C")) if value.dtype.kind in "US" else None
+    tensor = _dense(value)
+    if tensor is None or tensor.numel() == 0:
+        return None
+    if copied and tensor.is_cpu:
+        tensor = beneath_transforms(_copy, tensor)
+    return pt_file(tensor)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor | None:
     # Nothing may be computed of a tensor before its kind is known: with its own dispatch out of the way a wrapper
     # subclass would give a tensor without memory, and reading that ends the process.
-    tensor = value
-    if not _is_plain(tensor):
-        special = _special(tensor)
-        if special.values is None or special.not_supported is not None:
-            return None
-        if special.elements is not None:
-            if tensor.numel() > _LARGEST_DENSE_COPY:
-                return None
-            with with_autograd_kernels():
-                tensor = tensor.to_dense()
-        else:
-            tensor = special.values
-    if tensor.numel() == 0:
+    if _is_plain(tensor):
+        return tensor
+    special = _special(tensor)
+    if special.values is None or special.not_supported is not None:
         return None
-    if tensor.is_cpu:
-        copy = tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-    else:
-        copy = tensor.contiguous().cpu()
-    # Inside a function transform even the copy of an ordinary tensor is a wrapper.
-    return torch._C._functorch.get_unwrapped(copy) if _wrapped_by_functorch(copy) else copy
+    if special.elements is None:
+        return special.values
+    if tensor.numel() > _LARGEST_DENSE_COPY:
+        return None
+    with with_autograd_kernels():
+        return tensor.to_dense()

@@ -1,0 +1,27 @@
+"""The bytes of a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from probe.backends.torch.quiet import beneath_transforms
+
+
+def bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The elements' bytes in row-major order: one dimension, uint8; of a contiguous host tensor its own memory."""
+    found: np.ndarray[Any, Any] = beneath_transforms(_bytes_of, tensor)
+    return found
+
+
+def _bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    if tensor.is_conj():
+        tensor = tensor.resolve_conj()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    flat = tensor.contiguous().reshape(-1)
+    if not flat.is_cpu:
+        flat = flat.cpu()
+    return flat.view(torch.uint8).numpy()
