@@ -24,4 +24,6 @@ def _bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     flat = tensor.contiguous().reshape(-1)
     if not flat.is_cpu:
         flat = flat.cpu()
-    return flat.view(torch.uint8).numpy()
+    # Not numpy(), after which torch refuses to resize the memory for as long as it lives, as FSDP2 does all the time.
+    found: np.ndarray[Any, Any] = np.from_dlpack(flat.view(torch.uint8))
+    return found

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
 
 import dumped
 import pytest
+import two_processes
 
 SCRIPT = """
 import sys, torch, torch.distributed as dist
@@ -68,24 +66,7 @@ dist.destroy_process_group()
 
 
 def run(folder: Path, when: str) -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    script = folder / "script.py"
-    script.write_text(SCRIPT, encoding="utf-8")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), port, str(folder / "dump"), when],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, cwd=folder,
-        )
-        for rank in (0, 1)
-    ]  # fmt: skip
-    try:
-        outputs = [process.communicate(timeout=90)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    outputs = two_processes.run(folder, SCRIPT, str(folder / "dump"), when)
     # Two gloo processes of torch 2.13 abort at exit now and then, without any tool at work too.
     assert "result" in outputs[0] and "Traceback" not in "".join(outputs), "\n".join(outputs)
     return outputs[0]

@@ -332,3 +332,18 @@ def test_parametrized_and_weight_normed_modules(runs: Any) -> None:
     assert work(debugger.start) == expected
     debugger.stop()
     assert [name for name in runs.read().forward if "ParametrizedLinear" in name]
+
+
+@LEVELS
+@pytest.mark.parametrize("summary_mode", ["statistics", "md5", "xor"])
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_what_was_read_can_still_be_resized(runs: Any, level: str, task: str, summary_mode: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    x = torch.ones(4, 4)
+    debugger = runs.new(level=level, task=task, summary_mode=summary_mode)
+    debugger.start(model)
+    out = model(x)
+    debugger.stop()
+    for tensor in (x, out, model[0].weight):
+        assert tensor.untyped_storage().resizable()
+    assert x.resize_(8, 8).shape == (8, 8)
