@@ -39,10 +39,11 @@ from probe.compare.steps import Step
 from probe.compare.summary import Tally, tally
 from probe.compare.table_files import CSV_ROWS
 
-_CALLS = 128
-"""In a block: enough that what is done once for each does not count, and few enough that both end together."""
-_MOST_BLOCKS = 1024
-"""Their numbers fit into any pipe, at 4 bytes each."""
+_CALLS = 64
+"""In a block: enough that what is done once for each does not count, and so few that its text is below 128 KB. Larger
+ones are got from the system each time, and the first touch of each of their pages costs as much as a row."""
+_MOST_BLOCKS = 8192
+"""Their numbers fit into a pipe, at 4 bytes each."""
 _FEW_RECORDS = 4_000
 """Below this a fork does not pay."""
 _ROW_BYTES = 200
@@ -313,8 +314,14 @@ class _Numbers:
     def __init__(self, total: int) -> None:
         self._pipe, pipe = os.pipe()
         # Who reads from a pipe takes it away from all others.
-        os.write(pipe, b"".join(number.to_bytes(4, "little") for number in range(1, total + 1)))
-        os.close(pipe)
+        numbers = b"".join(number.to_bytes(4, "little") for number in range(1, total + 1))
+        os.set_blocking(pipe, False)
+        try:
+            # A user who has very many pipes gets short ones.
+            if os.write(pipe, numbers) < len(numbers):
+                raise _Unsuited
+        finally:
+            os.close(pipe)
 
     def take(self) -> int | None:
         """The next number, which nobody else gets; ``None`` when there is none left."""
