@@ -1,7 +1,7 @@
 """Models spread over two processes: the same bits as without the tool, and records of what each rank holds.
 
-One run of two gloo processes serves every test. Its script trains each model without the tool and then once with each of
-the settings, and compares on the spot.
+One run of two gloo processes serves every test. Its script trains each model without the tool and then once with
+each of the settings, and compares on the spot.
 """
 
 from __future__ import annotations
