@@ -11,7 +11,13 @@ from probe.backends.torch.quiet import beneath_transforms
 
 
 def bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The elements' bytes in row-major order: one dimension, uint8; of a contiguous host tensor its own memory."""
+    """The elements' bytes in row-major order: one dimension, uint8; of a contiguous host tensor its own memory.
+
+    Raises:
+        RuntimeError: its memory was given back, as that of sharded parameters is; torch would end the process.
+    """
+    if not tensor.data_ptr() and tensor.numel():
+        raise RuntimeError("its memory was given back, so it has no values now")
     found: np.ndarray[Any, Any] = beneath_transforms(_bytes_of, tensor)
     return found
 

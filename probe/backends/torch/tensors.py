@@ -35,12 +35,15 @@ class TensorDescriber:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
         if _is_plain(tensor):
             # Nearly all are of this kind, and this takes half the time.
-            if summary.mode == "statistics" and (found := statistics.in_one_pass(tensor, summary.high_precision)):
+            if summary.mode != "xor" and (found := statistics.in_one_pass(tensor, summary.high_precision)):
                 largest, smallest, mean, norm = found
-                return {
+                entry = {
                     "type": "torch.Tensor", "dtype": _DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape),
                     "Max": largest, "Min": smallest, "Mean": mean, "Norm": norm, "requires_grad": tensor.requires_grad,
                 }  # fmt: skip
+                if summary.mode == "md5":
+                    entry["md5"] = statistics.crc32(tensor)
+                return entry
             return self._entry(tensor, _Special("torch.Tensor", tensor), summary)
         try:
             special = _special(tensor)
@@ -169,7 +172,8 @@ def tensor_file(value: Any, copied: bool) -> TensorFile | None:
             return pt_file(torch.from_numpy(np.array(value, copy=True, order="C")))
         return npy_file(np.array(value, copy=True, order="C")) if value.dtype.kind in "US" else None
     tensor = _dense(value)
-    if tensor is None or tensor.numel() == 0:
+    # Without an address its memory was given back, as that of sharded parameters is.
+    if tensor is None or tensor.numel() == 0 or not tensor.data_ptr():
         return None
     if copied and tensor.is_cpu:
         tensor = beneath_transforms(_copy, tensor)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import json
+import os
+import shutil
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,3 +162,48 @@ def test_memory_does_not_grow_with_the_number_of_calls(runs: Any) -> None:
     grown = objects() - before
     debugger.stop()
     assert grown < 200
+
+
+SAVING = """
+import json, resource, sys
+import torch
+from probe.api.pytorch import PrecisionDebugger
+
+settings = json.loads(sys.argv[1])
+with open("config.json", "w") as stream:
+    json.dump({"dump_path": "dump", "level": "L1", "task": "tensor", "risk_level": "ALL", **settings}, stream)
+debugger = PrecisionDebugger("config.json")
+x = torch.rand(1 << 21)  # 8 MiB
+debugger.start()
+torch.abs_(x)
+most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for _ in range(30):
+    x.add_(1)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+debugger.stop()
+print("grown by", (after - most) // 1024)
+"""
+
+
+def grown_mib(folder: Path, **settings: Any) -> int:
+    """By how much memory a run grows that saves 480 MiB in tensors of 8 MiB, half of them different."""
+    command = [sys.executable, "-c", SAVING, json.dumps(settings)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    files = list((folder / "dump").rglob("*.pt"))
+    assert len(files) == 62 and all(file.stat().st_size > 8 << 20 for file in files)
+    shutil.rmtree(folder / "dump")
+    print(done.stdout.splitlines()[-1])
+    return int(done.stdout.split()[-1])
+
+
+def test_tensors_on_their_way_to_disk_take_no_memory(tmp_path: Path) -> None:
+    assert grown_mib(tmp_path) < 8
+
+
+@pytest.mark.parametrize("most", [0, 64])
+def test_async_copies_take_no_more_than_their_bound_and_one_tensor(tmp_path: Path, most: int) -> None:
+    settings = {"async_dump": True, "async_dump_max_mib": most, "tensor": {"list": ["_."]}}
+    grown = grown_mib(tmp_path, **settings)
+    assert most - 16 <= grown < most + 8 + 16, "16 MiB for what the allocator keeps"

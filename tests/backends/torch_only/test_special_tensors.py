@@ -303,3 +303,23 @@ def test_reading_statistics_passes_no_dispatch_mode_of_the_user(runs: Any, backe
         torch.abs(torch.ones(3, requires_grad=True)).sum().backward()
     debugger.stop()
     assert given.seen == without.seen != []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["at once", "async"])
+def test_a_tensor_whose_memory_was_given_back_has_no_values_and_no_file(
+    runs: Any, backend: Any, asynchronous: bool
+) -> None:
+    # Sharded parameters are like this between two uses; to copy one ends the process.
+    tensor = torch.ones(3, 4)
+    tensor.untyped_storage().resize_(0)
+    entry = describe(backend, tensor, mode="md5")
+    assert statistics(entry) == [None] * 4 and entry["md5"] is None and "not_supported" in entry
+    owner = SimpleNamespace(take=lambda value: None)
+    debugger = runs.new(task="tensor", async_dump=asynchronous, **({"list": ["."]} if asynchronous else {}))
+    debugger.register_custom_api(owner, "take", "User")
+    debugger.start()
+    owner.take(tensor)
+    debugger.stop()
+    dump = runs.read()
+    (saved,) = dump.data["User.take.0.forward"]["input_args"]
+    assert saved["shape"] == [3, 4] and "data_name" not in saved and dump.files == []
