@@ -409,14 +409,15 @@ def _crossings(
         if node in seen:
             continue
         seen.add(node)
-        for slot, (following, number) in enumerate(following_of(node)):
+        for slot, edge in enumerate(following_of(node)):
+            following = edge[0]
             if following is None:
                 continue
-            places = inputs.get((following, number))
+            places = inputs.get(edge)
             if places is not None:
-                if (following, number) not in returned:
+                if edge not in returned:
                     found.append((node, slot, places))
-            elif number_of(following) >= entered_at:
+            elif following not in seen and number_of(following) >= entered_at:
                 ahead.append(following)
     return found
 

@@ -159,16 +159,6 @@ def _encodable(value: Any) -> Any:
     return value
 
 
-class _Place:
-    """Where a record stands, and its frames: their fields, or their offsets in a journal too large to be kept."""
-
-    __slots__ = ("frames", "order")
-
-    def __init__(self, order: int, frame: msgspec.Raw | int) -> None:
-        self.order = order
-        self.frames = [frame]
-
-
 class Node(NamedTuple):
     """A call: when it began, its stack's number or -1, and the name it ran inside."""
 
@@ -177,8 +167,9 @@ class Node(NamedTuple):
     parent: str | None
 
 
-def _order(item: tuple[str, _Place]) -> int:
-    return item[1].order
+def _order(item: tuple[str, list[Any]]) -> int:
+    order: int = item[1][0]
+    return order
 
 
 def _begun(item: tuple[str, Node]) -> int:
@@ -194,13 +185,14 @@ class JournalReader:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._stream = open(path, "rb")  # noqa: SIM115 (closed by close)
+        self._stream = open(path, "rb", buffering=1 << 17)  # noqa: SIM115 (closed by close)
         self._size = os.fstat(self._stream.fileno()).st_size
         self.torn_at: int | None = None
         """Where a frame was cut off, when the writer died in the middle of one."""
         self.stacks: dict[int, list[Frame]] = {}
         self.nodes: dict[str, Node] = {}
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, list[Any]] = {}
+        """Of each record its order and then its frames: their fields, or their offsets if the journal is large."""
         try:
             start = self._stream.read(len(MAGIC))
             if start != MAGIC and MAGIC.startswith(start):
@@ -214,17 +206,18 @@ class JournalReader:
 
     def _bodies(self) -> Iterator[tuple[int, bytes]]:
         offset = len(MAGIC)
-        while offset < self._size:
-            head = self._stream.read(_FRAME.size)
-            length, crc = _FRAME.unpack(head) if len(head) == _FRAME.size else (_MAX_FRAME + 1, 0)
+        read, unpack, crc32, head_size, size = self._stream.read, _FRAME.unpack, zlib.crc32, _FRAME.size, self._size
+        while offset < size:
+            head = read(head_size)
+            length, crc = unpack(head) if len(head) == head_size else (_MAX_FRAME + 1, 0)
             # A length beyond the file cannot be right and is not allocated.
-            data = self._stream.read(length) if length <= min(_MAX_FRAME, self._size) else b""
+            data = read(length) if length <= _MAX_FRAME and length <= size else b""
             # No frame is empty: zeros are what a file system leaves of a block that a power cut kept it from writing.
-            if not data or len(data) != length or zlib.crc32(data) != crc:
+            if not data or len(data) != length or crc32(data) != crc:
                 self.torn_at = offset
                 return
             yield offset, data
-            offset += _FRAME.size + length
+            offset += head_size + length
 
     def _index(self) -> Header:
         header: Header | None = None
@@ -265,17 +258,17 @@ class JournalReader:
     def _place(self, name: str, order: int, rule: int, frame: msgspec.Raw | int) -> None:
         place = self._places.get(name)
         if place is None or rule == MOVE:
-            self._places[name] = _Place(order, frame)
+            self._places[name] = [order, frame]
         elif rule == ADD:
-            place.frames.append(frame)
+            place.append(frame)
         else:
-            place.frames = [frame]
+            place[1:] = [frame]
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Names and fields in the order of dump.json."""
-        for name, place in sorted(self._places.items(), key=_order):
-            fields: Any = None
-            for frame in place.frames:
+        for name, (_, first, *others) in sorted(self._places.items(), key=_order):
+            fields: Any = self._fields(name, first)
+            for frame in others:
                 more = self._fields(name, frame)
                 if isinstance(fields, dict) and isinstance(more, dict):
                     fields.update(more)

@@ -61,7 +61,7 @@ class TorchGraph:
         self.following: Callable[[Any], Sequence[Edge]] = operator.attrgetter("next_functions")
         self.number: Callable[[Any], int] = operator.methodcaller("_sequence_nr")
         # A leaf holds its accumulation node weakly; what is noted on one would be lost before the backward.
-        self._leaves: list[Any] = []
+        self._leaves: set[Any] = set()
 
     def input_places(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
         places: list[Place] = []
@@ -91,7 +91,7 @@ class TorchGraph:
         return notes
 
     def hold(self, node: Any) -> None:
-        self._leaves.append(node)
+        self._leaves.add(node)
 
     def forget(self) -> None:
         self._leaves.clear()
