@@ -177,7 +177,7 @@ x = torch.rand(1 << 21)  # 8 MiB
 debugger.start()
 torch.abs_(x)
 most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-for _ in range(30):
+for _ in range(12):
     x.add_(1)
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 debugger.stop()
@@ -186,15 +186,15 @@ print("grown by", (after - most) // 1024)
 
 
 def grown_mib(folder: Path, **settings: Any) -> int:
-    """By how much memory a run grows that saves 480 MiB in tensors of 8 MiB, half of them different."""
+    """By how much memory a run grows that saves 200 MiB in tensors of 8 MiB, half of them different."""
     command = [sys.executable, "-c", SAVING, json.dumps(settings)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    # What is freed goes back to the system at once, so that the most there was is the most that was held.
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "MALLOC_MMAP_THRESHOLD_": "1048576"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     files = list((folder / "dump").rglob("*.pt"))
-    assert len(files) == 62 and all(file.stat().st_size > 8 << 20 for file in files)
+    assert len(files) == 26 and all(file.stat().st_size > 8 << 20 for file in files)
     shutil.rmtree(folder / "dump")
-    print(done.stdout.splitlines()[-1])
     return int(done.stdout.split()[-1])
 
 
@@ -205,5 +205,4 @@ def test_tensors_on_their_way_to_disk_take_no_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("most", [0, 64])
 def test_async_copies_take_no_more_than_their_bound_and_one_tensor(tmp_path: Path, most: int) -> None:
     settings = {"async_dump": True, "async_dump_max_mib": most, "tensor": {"list": ["_."]}}
-    grown = grown_mib(tmp_path, **settings)
-    assert most - 16 <= grown < most + 8 + 16, "16 MiB for what the allocator keeps"
+    assert most - 16 <= grown_mib(tmp_path, **settings) < most + 8 + 8, "8 MiB for all that is not a copy"
