@@ -40,8 +40,8 @@ from probe.compare.summary import Tally, tally
 from probe.compare.table_files import CSV_ROWS
 
 _CALLS = 64
-"""In a block: enough that what is done once for each does not count, and so few that its text is below 128 KB. Larger
-ones are got from the system each time, and the first touch of each of their pages costs as much as a row."""
+"""In a block: enough that what is done once for each does not count, and so few that its text is below 128 KB. Memory
+for larger ones is got from the system each time, which took 21,000 page faults and 60 ms of 20,000 records."""
 _MOST_BLOCKS = 8192
 """Their numbers fit into a pipe, at 4 bytes each."""
 _FEW_RECORDS = 4_000
