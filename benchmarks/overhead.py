@@ -20,6 +20,9 @@ Modes: ``bare`` (no tool: how exact this is), ``mounted`` (a debugger exists, `s
 (`start`, `stop` and `step` are called, but no step is wanted), ``L0``, ``L1``, ``mix`` (statistics), ``tensor`` (mix,
 all tensors saved), ``md5`` (mix, checksums besides statistics).
 
+What a step writes is removed after each round, which makes new files slower on ext4: it looks past the inodes that were
+deleted in the last minutes. ``TMPDIR=/dev/shm`` measures without that.
+
 The CPU time is that of the whole process (``time.process_time``); processes a tool might start are not in it.
 """
 
