@@ -1,74 +1,270 @@
-"""Small models of Transformers train to the same bits with the tool on."""
+"""Small models of Transformers and torch train to the same bits with the tool on, and the user's hooks fire alike."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 transformers = pytest.importorskip("transformers", reason="models of Transformers are needed")
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*lr_scheduler.*:UserWarning"
+)
+STEPS = 3
+KINDS = [
+    {"task": "statistics"},
+    {"task": "statistics", "summary_mode": "md5"},
+    {"task": "statistics", "summary_mode": "xor"},
+    {"task": "tensor"},
+    {"task": "tensor", "summary_mode": "md5"},
+    {"task": "structure"},
+]
 SMALL = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 40,
     "max_position_embeddings": 32,
 }  # fmt: skip
 
 
-def build(name: str) -> Any:
-    torch.manual_seed(0)
-    if name == "Llama":
-        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL, num_key_value_heads=1))
-    if name == "GPT2":
-        return transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=40, n_positions=32)
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+# --- models: the loss of a step, or the losses of those that take several
+
+
+def of_transformers(name: str, config: str, **settings: Any) -> Any:
+    return getattr(transformers, name)(getattr(transformers, config)(**settings))
+
+
+class Convolutions(nn.Module):
+    """Activations in place after a convolution, after batch normalization and after a residual sum in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6)
+        self.conv2, self.conv3 = nn.Conv2d(6, 6, 3, padding=1), nn.Conv2d(6, 6, 3, padding=1)
+        self.norm3, self.act = nn.BatchNorm2d(6), nn.ReLU(inplace=True)
+        self.pool, self.drop, self.head = nn.MaxPool2d(2), nn.Dropout(0.2, inplace=True), nn.Linear(96, 5)
+
+    def forward(self, images: Any) -> Any:
+        x = self.act(self.norm1(self.conv1(images)))
+        y = self.norm3(self.conv3(self.act(self.conv2(x))))
+        y += x
+        return self.head(self.drop(self.pool(self.act(y)).flatten(1)))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.lstm = nn.Embedding(40, 8), nn.LSTM(8, 8, 2, dropout=0.2, bidirectional=True)
+        self.head = nn.Linear(16, 40)
+
+    def forward(self, tokens: Any) -> Any:
+        out, (hidden, _) = self.lstm(self.words(tokens))
+        return self.head(out) * hidden.mean()
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.reentrant = reentrant
+        self.words, self.head = nn.Embedding(40, 8), nn.Linear(8, 40)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.2), nn.Linear(16, 8))
+            for _ in range(2)
         )
-    return transformers.BertForMaskedLM(transformers.BertConfig(**SMALL))
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.words(tokens)
+        for block in self.blocks:
+            x = x + checkpoint(block, x, use_reentrant=self.reentrant)
+        return self.head(x)
 
 
-def train(model: Any, around: Callable[[Callable[[], Any]], Any]) -> list[bytes]:
-    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
-    torch.manual_seed(1)
-    model.train()
-    losses = []
-    for step in range(2):
-        tokens = torch.randint(0, 40, (2, 9), generator=torch.Generator().manual_seed(step))
-
-        def one(tokens: Any = tokens) -> Any:
-            optimizer.zero_grad()
-            loss = model(input_ids=tokens, labels=tokens).loss
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            return loss
-
-        losses.append(around(one))
-    values = [*losses, *model.parameters(), *(p.grad for p in model.parameters()), torch.get_rng_state()]
-    return [value.detach().numpy().tobytes() for value in values]
+class Adversaries(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maker = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 4))
+        self.critic = nn.Sequential(nn.Linear(4, 8), nn.LeakyReLU(0.2, inplace=True), nn.Dropout(0.2), nn.Linear(8, 1))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-@pytest.mark.parametrize(
-    ("name", "level"), [("Llama", "L0"), ("Llama", "L1"), ("Llama", "mix"), ("GPT2", "L0"), ("Bert", "mix")]
+class Case(NamedTuple):
+    build: Callable[[], Any]
+    losses: Callable[[Any, Any], Iterator[Any]]
+    """Of a model and a generator of random numbers; a step of the optimizer follows on each."""
+    parts: tuple[str, ...] = ("",)
+    """The modules that take turns in being trained, each with an optimizer of its own."""
+    not_reached: tuple[str, ...] = ()
+    """Parts of the names of modules that are called and whose outputs take no gradient."""
+
+
+def of_words(model: Any, generator: Any) -> Iterator[Any]:
+    tokens = torch.randint(0, 40, (2, 9), generator=generator)
+    yield model(input_ids=tokens, labels=tokens).loss
+
+
+def of_images(model: Any, generator: Any) -> Iterator[Any]:
+    images = torch.randn(2, 3, 8, 8, generator=generator)
+    yield model(pixel_values=images, labels=torch.tensor([1, 0])).loss
+
+
+def of_scores(model: Any, generator: Any) -> Iterator[Any]:
+    tokens = torch.randint(0, 40, (7, 3), generator=generator)
+    yield F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+
+
+def of_classes(model: Any, generator: Any) -> Iterator[Any]:
+    yield F.cross_entropy(model(torch.randn(4, 3, 8, 8, generator=generator)), torch.tensor([0, 1, 2, 3]))
+
+
+def in_bfloat16(losses: Callable[[Any, Any], Iterator[Any]]) -> Callable[[Any, Any], Iterator[Any]]:
+    def cast(model: Any, generator: Any) -> Iterator[Any]:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            (loss,) = losses(model, generator)
+        yield loss
+
+    return cast
+
+
+def of_adversaries(model: Any, generator: Any) -> Iterator[Any]:
+    fake = model.maker(torch.randn(6, 3, generator=generator))
+    yield model.critic(torch.randn(6, 4, generator=generator)).mean() - model.critic(fake.detach()).mean()
+    yield -model.critic(fake).mean()
+
+
+llama = functools.partial(
+    of_transformers, "LlamaForCausalLM", "LlamaConfig", **SMALL, num_key_value_heads=1
+)  # fmt: skip
+mixtral = functools.partial(
+    of_transformers, "MixtralForCausalLM", "MixtralConfig", **SMALL, num_key_value_heads=1, num_local_experts=2,
+    num_experts_per_tok=1, output_router_logits=True,
+)  # fmt: skip
+bert = functools.partial(of_transformers, "BertForMaskedLM", "BertConfig", **SMALL)
+gpt2 = functools.partial(
+    of_transformers, "GPT2LMHeadModel", "GPT2Config", n_embd=16, n_layer=1, n_head=2, vocab_size=40, n_positions=32
 )
-def test_training_gives_the_same_bits(runs: Any, name: str, level: str) -> None:
-    expected = train(build(name), lambda one: one())
-    model, debugger = build(name), runs.new(level=level, summary_mode="md5" if level == "mix" else "statistics")
+vit = functools.partial(
+    of_transformers, "ViTForImageClassification", "ViTConfig", hidden_size=16, num_hidden_layers=1,
+    num_attention_heads=2, intermediate_size=24, image_size=8, patch_size=4, hidden_dropout_prob=0.1,
+)  # fmt: skip
+t5 = functools.partial(
+    of_transformers, "T5ForConditionalGeneration", "T5Config", d_model=16, d_kv=8, d_ff=24, num_layers=1, num_heads=2,
+    vocab_size=40, decoder_start_token_id=0,
+)  # fmt: skip
+CASES = {
+    # Rotary embeddings return nothing that takes a gradient.
+    "Llama": Case(llama, of_words, not_reached=("otary",)),
+    "Mixtral": Case(mixtral, of_words, not_reached=("otary",)),
+    "GPT2": Case(gpt2, of_words),
+    "BERT": Case(bert, of_words),
+    "ViT": Case(vit, of_images),
+    "T5": Case(t5, of_words),
+    "convolutions": Case(Convolutions, of_classes),
+    "LSTM": Case(Recurrent, of_scores),
+    "adversaries": Case(Adversaries, of_adversaries, ("critic", "maker")),
+    "checkpoints": Case(functools.partial(Checkpointed, False), of_scores),
+    "reentrant checkpoints": Case(functools.partial(Checkpointed, True), of_scores),
+    "autocast": Case(llama, in_bfloat16(of_words), not_reached=("otary",)),
+    "convolutions in autocast": Case(Convolutions, in_bfloat16(of_classes)),
+}
 
-    def collected(one: Callable[[], Any]) -> Any:
+# --- how they are trained
+
+Around = Callable[[Any, Callable[[], None]], None]
+
+
+class Seen(NamedTuple):
+    """Everything that a program can see of its training."""
+
+    bits: dict[str, bytes]
+    hooks: list[str]
+    """Which of the user's hooks fired, in order."""
+
+
+def train(case: Case, around: Around) -> Seen:
+    torch.manual_seed(0)
+    model, values, fired = case.build().train(), {}, []
+    parts = [(name, model.get_submodule(name)) for name in case.parts]
+    optimizers = [torch.optim.AdamW(part.parameters(), 0.01) for _, part in parts]
+    for name, module in model.named_modules():
+        module.register_forward_pre_hook(lambda *_, name=name: fired.append(f"{name} called"))
+        module.register_forward_hook(lambda *_, name=name: fired.append(f"{name} returned"))
+    for name, parameter in model.named_parameters():
+        parameter.register_hook(lambda _, name=name: fired.append(f"{name} gradient"))
+        parameter.register_post_accumulate_grad_hook(lambda _, name=name: fired.append(f"{name} accumulated"))
+    generator = torch.Generator().manual_seed(3)
+
+    def step(number: int) -> None:
+        for (name, part), optimizer, loss in zip(parts, optimizers, case.losses(model, generator)):
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(part.parameters(), 1.0)
+            values[f"{number} loss {name}"] = loss.detach().clone()
+            values.update({f"{number} {name} {k}.grad": p.grad.clone() for k, p in part.named_parameters()})
+            optimizer.step()
+
+    for number in range(STEPS):
+        around(model, functools.partial(step, number))
+    values.update(model.named_parameters())
+    values.update(model.named_buffers())
+    for optimizer in optimizers:
+        values.update({f"state {i} {j}": v for i, s in optimizer.state_dict()["state"].items() for j, v in s.items()})
+    values["random numbers"] = torch.get_rng_state()
+    return Seen({name: value.detach().contiguous().numpy().tobytes() for name, value in values.items()}, fired)
+
+
+@functools.cache
+def without_the_tool(name: str) -> Seen:
+    return train(CASES[name], lambda model, step: step())
+
+
+def collecting(debugger: Any) -> Around:
+    def around(model: Any, step: Callable[[], None]) -> None:
         debugger.start(model)
-        loss = one()
+        step()
         debugger.stop()
         debugger.step()
-        return loss
 
-    assert train(model, collected) == expected
-    dump = runs.read(1)
-    assert len(dump.names) > 40
+    return around
+
+
+def selected() -> Iterator[Any]:
+    """Two models with every setting, each other one with every level and three of the kinds, which go round."""
+    for index, name in enumerate(CASES):
+        for place, level in enumerate(("L0", "L1", "mix")):
+            for kind in KINDS if name in ("Llama", "convolutions") else [KINDS[(index + 2 * place) % len(KINDS)]]:
+                yield pytest.param(name, level, kind, id="-".join((name, level, *kind.values())))
+
+
+@pytest.mark.parametrize(("name", "level", "kind"), list(selected()))
+def test_training_gives_the_same_bits(runs: Any, name: str, level: str, kind: dict[str, str]) -> None:
+    expected = without_the_tool(name)
+    found = train(CASES[name], collecting(runs.new(level=level, **kind)))
+    assert list(found.bits) == list(expected.bits)
+    assert [key for key, value in expected.bits.items() if found.bits[key] != value] == []
+    assert found.hooks == expected.hooks and len(found.hooks) > 40
+    if (level, kind["task"]) == ("L1", "structure"):
+        return  # the tree of modules of a level without modules
+    dump = runs.read(STEPS - 1)
+    assert len(dump.tree if kind["task"] == "structure" else dump.data) >= 6, "something was collected"
     assert all(parent is None or parent in dump.tree for parent in dump.tree.values())
-    if level != "L1":
-        called = {name.rsplit(".forward", 1)[0] for name in dump.forward if name.startswith("Module")}
-        backward = {name.rsplit(".backward", 1)[0] for name in dump.backward if name.startswith("Module")}
-        # Rotary embeddings and the like return nothing that takes a gradient.
-        assert {name for name in called - backward if "otary" not in name} == set()
+    if level != "L1" and kind["task"] != "structure":
+        assert modules_without_backward(dump, CASES[name].not_reached) == set()
+
+
+def modules_without_backward(dump: Any, not_reached: tuple[str, ...]) -> set[str]:
+    """Modules whose backward has no record, or none of the gradient of the first output."""
+    called = {name.rsplit(".forward", 1)[0] for name in dump.forward if name.startswith("Module")}
+    complete = {name.rsplit(".backward", 1)[0] for name in dump.backward if dump.data[name]["input"][0] is not None}
+    return {module for module in called - complete if not any(part in module for part in not_reached)}
