@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from probe.backends.torch.gradient_flow import first_tensor
 from probe.backends.torch.quiet import compiling, safely
+from probe.backends.torch.views import part_of_whole, written_through
 from probe.common.api_list import Watched
 from probe.common.contract import ApiName, Listener
 from probe.common.gradient_flow import GradientFlow
@@ -160,11 +161,25 @@ class ApiHooks:
         # A dropout of probability 0 has no backward by contract.
         if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
             return
+        written = written_through(tensor, args, kwargs) if tensor._is_view() else None
+        if written is not None:
+            self._watch_written(call, tensor, written)
+            return
         node = tensor.grad_fn
         if node is not None:
             number = node._sequence_nr()
             # Without a function of its own in between; what a hook returns takes the gradient's place, here None.
             node.register_hook(functools.partial(safely, self._listener, call, self._backward, call, number))
+
+    def _watch_written(self, call: Any, view: torch.Tensor, node: Any) -> None:
+        number, part = node._sequence_nr(), part_of_whole(view)
+
+        def backward(grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+            # The first input is the whole tensor before, the others are what was written from.
+            inputs = [part(grad_input[0]), *grad_input[1:]]
+            self._backward(call, number, inputs, [part(gradient) for gradient in grad_output])
+
+        node.register_hook(functools.partial(safely, self._listener, call, backward))
 
     def _backward(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         self._flow.advance(number)
