@@ -13,7 +13,14 @@ from programs import batch, block_network, chain
 SETTINGS = [
     {"level": level, "task": task, **more}
     for level in ("L0", "L1", "mix")
-    for task, more in (("statistics", {}), ("tensor", {}), ("statistics", {"summary_mode": "md5"}), ("structure", {}))
+    for task, more in (
+        ("statistics", {}),
+        ("statistics", {"summary_mode": "md5"}),
+        ("statistics", {"summary_mode": "xor"}),
+        ("tensor", {}),
+        ("tensor", {"summary_mode": "md5"}),
+        ("structure", {}),
+    )
 ]
 
 
