@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable, TypeVar
 
 from probe.api.single_points import SinglePoints
 from probe.backends.protocol import FrameworkAdapter
@@ -14,8 +15,27 @@ from probe.common import log, naming
 from probe.common.collector import Collector
 from probe.common.config import Config, load_config
 from probe.common.contract import Handle, ModuleName
-from probe.common.errors import MsprobeException
+from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.run_folder import RunFolder
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _for_the_training(method: _Method) -> _Method:
+    """What a training calls: its own mistakes reach it, a failure of the tool does not."""
+
+    @functools.wraps(method)
+    def guarded(self: Session, *args: Any) -> Any:
+        try:
+            return method(self, *args)
+        except MsprobeException:
+            raise
+        except Exception as error:
+            self.collector.failed(f"{method.__name__}()", error)
+            return None
+
+    return guarded  # type: ignore[return-value]
+
 
 _LOOK_WHILE_ENABLED = 0.5
 _LOOK_WHILE_DISABLED = 3.0
@@ -50,6 +70,8 @@ class Session:
         self._rank: int | None = None
         self._ended = False
         self._modules_named = False
+        self._unwritable = ""
+        """Why the folder of the last step could not be written."""
         self._active = False
         self._forward: list[Handle] = []
         self._dumped: list[Handle] = []
@@ -71,6 +93,7 @@ class Session:
 
     # --- the calls of the debugger
 
+    @_for_the_training
     def start(self, model: Any, token_range: Any, rank_id: Any) -> None:
         """Collect from now on, if this step and rank are wanted."""
         self._check_start(model, token_range, rank_id)
@@ -82,26 +105,33 @@ class Session:
             return
         if not self._wanted(rank_id) or not self._open_folder():
             return
-        self._attach(model, token_range)
-        self._active = True
-        target = os.path.abspath(self._folder.path)
-        log.info(f"Collection of step {self.current_step} starts; the data goes to {target}.")
+        try:
+            self._attach(model, token_range)
+            self._active = True
+            target = os.path.abspath(self._folder.path)
+            log.info(f"Collection of step {self.current_step} starts; the data goes to {target}.")
+        except BaseException:
+            self._detach()
+            raise
 
+    @_for_the_training
     def stop(self) -> None:
         """Collect no new calls; the gradients of those collected are still taken until the step ends."""
         if self._active:
-            self._detach()
+            self._attempt(self._detach)
             log.info("Collection stopped.")
             self._flush()
         elif self.collector.folder is not None:
             self._flush()
         self._look_at_file()
 
+    @_for_the_training
     def step(self) -> None:
         """The training step is over: close its files and count on."""
         if self._active:
-            self._detach()
-        self._close_step()
+            self._attempt(self._detach)
+        self._attempt(self._close_step)
+        self._attempt(self.collector.end_step)
         self._steps += 1
         self._look_at_file()
 
@@ -110,6 +140,7 @@ class Session:
             raise MsprobeException(f"set_init_step: step is {step!r}; allowed: an integer from 0.")
         self._init_step = step
 
+    @_for_the_training
     def resume_at(self, step: int) -> None:
         """`set_init_step` after a `start` for which nothing has run yet; the next `start` collects the first step."""
         if self._active and self._folder.discard():
@@ -117,6 +148,7 @@ class Session:
             self.collector.abandon()
         self.set_init_step(step)
 
+    @_for_the_training
     def save(self, variable: Any, name: Any, save_backward: bool) -> None:
         """Record one value at level debug."""
         if self.config.level != "debug":
@@ -150,6 +182,7 @@ class Session:
             raise MsprobeException(f"restore_custom_api: {_title(owner)}.{api} was not registered.")
         handle.remove()
 
+    @_for_the_training
     def module_dump(self, module: Any, name: Any) -> None:
         """Record `module` itself under `name`, and no APIs, until `module_dump_end`."""
         if not self._adapter.is_module(module):
@@ -168,9 +201,9 @@ class Session:
     def module_dump_end(self) -> None:
         """Record APIs again, and the module no longer."""
         dumped, self._dumped = self._dumped, []
-        for handle in dumped:
-            handle.remove()
         self.collector.apis_hidden = False
+        for handle in dumped:
+            self._attempt(handle.remove)
 
     # --- steps, ranks and folders
 
@@ -216,16 +249,39 @@ class Session:
             with_tensors = config.task == "tensor" or (config.task == "statistics" and bool(config.tensor_list))
             try:
                 opened = RunFolder(config, self.current_step, process, self._adapter.framework, with_tensors)
-            except OSError as error:
-                log.error(f"step {self.current_step} is not collected: its folder cannot be written ({error}).")
+            except (OSError, FileCheckException) as error:
+                if isinstance(error, FileCheckException) and error.__cause__ is None:
+                    raise  # not what the system did, but a path that is wrong
+                self._say_unwritable(error)
                 return False
-            self.collector.begin_step(opened)
+            self._unwritable = ""
+            try:
+                self.collector.begin_step(opened)
+            except BaseException:
+                opened.close()
+                raise
         elif os.path.basename(folder.path) != process:
             folder.rename(process)
         return True
 
+    def _say_unwritable(self, error: Exception) -> None:
+        # Once, and not at each of ten thousand steps, while the reason is the same.
+        reason = type(error).__name__ if not isinstance(error, OSError) else str(error.errno)
+        if reason != self._unwritable:
+            self._unwritable = reason
+            text = f"step {self.current_step} is not collected: its folder cannot be written ({error})."
+            log.error(f"{text} Nor are later ones, as long as that is so; the training goes on.")
+
+    def _attempt(self, action: Callable[..., Any], *args: Any) -> Any:
+        """Do one of several things of which each has to be done, also when another one fails."""
+        try:
+            return action(*args)
+        except Exception as error:
+            self.collector.failed(getattr(action, "__qualname__", "the end of collection"), error)
+            return None
+
     def _flush(self) -> None:
-        self._adapter.finish_backward()
+        self._attempt(self._adapter.finish_backward)
         try:
             news = self.collector.flush()
         except Exception as error:
@@ -236,6 +292,7 @@ class Session:
 
     def _cannot_write(self, error: Exception) -> None:
         """The training goes on; what is in the journal can still be recovered."""
+        self._folder.log_error(f"the files of step {self.current_step}", error, tell=False)
         log.error(
             f"the files of step {self.current_step} cannot be written ({error}); the training goes on. If "
             f"{self._folder.path} still holds its journal, `msprobe recover` makes them from it."
@@ -244,13 +301,13 @@ class Session:
     def _close_step(self) -> None:
         if self.collector.folder is None:
             return
-        self.points.reset()
-        self._flush()
-        self._adapter.end_step()
-        self.collector.end_step()
-        for handle in self._gradients:
-            handle.remove()
-        self._gradients = []
+        self._attempt(self.points.reset)
+        self._attempt(self._flush)
+        self._attempt(self._adapter.end_step)
+        gradients, self._gradients = self._gradients, []
+        for handle in gradients:
+            self._attempt(handle.remove)
+        self._attempt(self.collector.end_step)
 
     def _say_where(self) -> None:
         name = "debug.json" if self.config.level == "debug" else "dump.json"
@@ -294,19 +351,19 @@ class Session:
 
     def _detach(self) -> None:
         # While the collector still knows which backwards are inside of which.
-        self._adapter.finish_backward()
+        self._attempt(self._adapter.finish_backward)
         self._active = False
         self.collector.collecting = False
-        self.module_dump_end()
-        self.collector.leave_all()
+        self._attempt(self.module_dump_end)
+        self._attempt(self.collector.leave_all)
         handles, self._forward = self._forward, []
         for handle in reversed(handles):
-            handle.remove()
+            self._attempt(handle.remove)
 
     def _at_exit(self) -> None:
         if os.getpid() == self._process:
             if self._active:
-                self._detach()
+                self._attempt(self._detach)
             self._close_step()
 
     def _forked(self) -> None:

@@ -95,9 +95,16 @@ class SinglePoints:
     ) -> Callable[[Any], None]:
         collector = self._collector
 
-        def receive(gradient: Any) -> None:
+        def take(gradient: Any) -> None:
             if collector.folder is not None:
                 put(collector.point(full, gradient, collector.save_point, path))
                 collector.write_point(full, order, holder[0])
+
+        def receive(gradient: Any) -> None:
+            try:
+                take(gradient)
+            except Exception as error:
+                # This is a hook of the user's backward.
+                collector.failed(full, error)
 
         return receive

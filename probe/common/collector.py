@@ -40,7 +40,7 @@ def _guarded(method: _Method) -> _Method:
         try:
             return method(self, *args)
         except Exception as error:
-            self.failed(args[0] if args else None, error)
+            self.failed(args[0] if args else method.__name__, error)
             return None
 
     return call  # type: ignore[return-value]
@@ -125,12 +125,12 @@ class Collector:
     def begin_step(self, folder: RunFolder) -> None:
         """Collect into `folder`, with all counters at zero."""
         self._reset()
-        self.folder = folder
         self._files = TensorFiles(
             folder, self._tensors, self._config.async_dump_max_mib << 20 if self._config.async_dump else None
         )
         if self._reference is not None:
             self._reference.load(folder.relative)
+        self.folder = folder
 
     def _reset(self) -> None:
         # Counters, not numbers: two threads that ask at once must not get the same one.
@@ -159,9 +159,12 @@ class Collector:
     def end_step(self) -> None:
         """Take no more records, late gradients included, for this step; call `flush` before."""
         if self.folder is not None:
-            folder, self.folder = self.folder, None
             self.collecting = False
-            folder.close()
+            try:
+                self.folder.close()
+            except Exception as error:
+                self.failed("the end of the step", error)
+            self.folder = None
 
     def abandon(self) -> None:
         """Forget the current step without touching its files, which belong to the process this one was forked from."""
@@ -171,11 +174,18 @@ class Collector:
 
     def failed(self, about: Any, error: BaseException) -> None:
         """Log a failure of the tool itself, once per place, with the name of the record it happened at."""
-        name = about if isinstance(about, str) else getattr(about, "name", None) or getattr(about, "base", "a record")
-        if self.folder is not None:
-            self.folder.log_error(str(name), error)
-        else:
-            log.warning(f"{name}: {type(error).__name__}: {error}; the training goes on.", once=f"failed {name}")
+        if isinstance(about, Call) and about.api is not None:
+            # What ends the call may have failed, and nothing further would be seen on this thread.
+            self._thread.in_api = False
+        try:
+            of_call = getattr(about, "name", None) or getattr(about, "base", "a record")
+            name = about if isinstance(about, str) else of_call
+            if self.folder is not None:
+                self.folder.log_error(str(name), error)
+            else:
+                log.warning(f"{name}: {type(error).__name__}: {error}; the training goes on.", once=f"failed {name}")
+        except Exception as second:
+            log.warning(f"a failure of the tool cannot be noted ({second!r}); the training goes on.", once="not noted")
 
     @_guarded
     def leave_all(self) -> None:
@@ -424,8 +434,10 @@ class Collector:
         call.begun = -1
         self._described = call
         save = self._saving(call)
-        call.fields[parameter] = [self._values.describe(gradient, None, save and f"{name}.{parameter}", save)]
-        self._write(call, journals.ADD)
+        entry = self._values.describe(gradient, None, save and f"{name}.{parameter}", save)
+        if entry is not None:
+            call.fields[parameter] = [entry]
+            self._write(call, journals.ADD)
 
     # --- regions
 
@@ -437,6 +449,7 @@ class Collector:
             self._thread.open.append(call)
             self._write_node(call)
 
+    @_guarded
     def leave_region(self, name: str) -> None:
         for call in reversed(self._thread.open):
             if call.name == name:
@@ -479,9 +492,9 @@ class Collector:
     def _describe_parameters(self, call: Call, parameters: Mapping[str, Any]) -> None:
         self._described = call
         save = self._saving(call)
-        call.fields["parameters"] = (
-            self._values.mapping(parameters, save and f"{call.name}.parameters", save) if parameters else {}
-        )
+        described = self._values.mapping(parameters, save and f"{call.name}.parameters", save) if parameters else {}
+        # Null stands for None, which no parameter is: one that cannot be described is left out.
+        call.fields["parameters"] = {name: entry for name, entry in described.items() if entry is not None}
 
     def _tensor_failed(self, error: Exception) -> None:
         self.failed(self._described, error)
@@ -590,7 +603,7 @@ class Collector:
             if self._tensors.pending():
                 self._tensors.resolve()
         except Exception as error:
-            self.failed(None, error)
+            self.failed("what waited for its statistics", error)
         for frame in delayed:
             try:
                 self._append(frame)

@@ -161,6 +161,15 @@ _Arrivals = list[tuple[int, int, Sequence[int]]]
 _Crossed = list[tuple[int, Sequence[int]]]
 
 
+class _Noted(list[Any]):
+    """What was noted at a node: calls with what to do for them."""
+
+    @property
+    def name(self) -> str:
+        """Of the call that a failure at this node is logged with."""
+        return getattr(self[-1][0].call, "name", "") if self else ""
+
+
 class GradientFlow:
     """Tells a listener of the backward of calls."""
 
@@ -242,12 +251,12 @@ class GradientFlow:
         notes = self._graph.notes(node)
         noted = notes.get(kind)
         if noted is None:
-            noted = notes[kind] = []
+            noted = notes[kind] = _Noted()
             number = self._graph.number(node)
             if kind == "arrivals":
-                self._graph.on_arrival(node, functools.partial(self._safely, None, self._arrived, noted, number))
+                self._graph.on_arrival(node, functools.partial(self._safely, noted, self._arrived, noted, number))
             else:
-                self._graph.on_departure(node, functools.partial(self._safely, None, self._crossed, noted, number))
+                self._graph.on_departure(node, functools.partial(self._safely, noted, self._crossed, noted, number))
         noted.append((watch, what))
 
     # --- backward
@@ -356,7 +365,7 @@ class GradientFlow:
         if opened is None:
             opened = self._open[task] = []
             self._lowest[task] = watch.entered_at
-            self._graph.at_end_of_pass(functools.partial(self._graph.safely, None, self._pass_ended, task))
+            self._graph.at_end_of_pass(functools.partial(self._safely, watch.call, self._pass_ended, task))
         if watch.entered_at < self._lowest[task]:
             self._lowest[task] = watch.entered_at
         at = len(opened)

@@ -31,11 +31,10 @@ _NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
 
 def skeleton(folder: str, header: Header) -> None:
     """Write the files as they are before the first record."""
-    with files.open_for_writing(os.path.join(folder, header.file_name)) as stream:
-        _put_data(stream, header, ())
+    _write_data(folder, header, ())
     if header.level != "debug" and header.extra_info:
         for name in ("stack.json", "construct.json"):
-            with files.open_for_writing(os.path.join(folder, name)) as stream:
+            with files.replacing(os.path.join(folder, name)) as stream:
                 stream.write(b"{}")
 
 

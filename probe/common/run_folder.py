@@ -46,7 +46,6 @@ class RunFolder:
         self.journal = JournalWriter(os.path.join(self.path, FILE_NAME), self.header)
         self._written = self._empty = self.journal.frames
         self._failures: set[str] = set()
-        self._log_failed = False
 
     def _keep_what_a_dead_run_left(self) -> None:
         journal = os.path.join(self.path, FILE_NAME)
@@ -63,7 +62,11 @@ class RunFolder:
         if os.path.lexists(target):
             log.warning(f"{target} exists already; this run stays in {self.path}.")
             return
-        os.replace(self.path, target)
+        try:
+            os.replace(self.path, target)
+        except OSError as error:
+            log.warning(f"{self.path} cannot be renamed ({error}); this run stays there.")
+            return
         self.path = target
         self.tensor_folder = os.path.join(target, TENSOR_FOLDER)
 
@@ -96,18 +99,25 @@ class RunFolder:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.path, FILE_NAME))
 
-    def log_error(self, name: str, error: BaseException) -> None:
-        """Add a failure of the tool to the folder's log, and tell the user about each kind once."""
+    def log_error(self, name: str, error: BaseException, tell: bool = True) -> None:
+        """Add a failure of the tool to the folder's log, and tell the user about each kind once unless not `tell`."""
         kind = f"{type(error).__name__}: {error}"
-        slug = f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1:]}"
-        if slug not in self._failures:
-            self._failures.add(slug)
-            log.error(f"{name} could not be recorded completely ({kind}); the training goes on. Details: {ERROR_LOG}.")
+        slug = _slug(error)
+        first = slug not in self._failures
+        self._failures.add(slug)
+        details = "".join(traceback.format_exception(type(error), error, error.__traceback__)) if first else kind + "\n"
+        where = f"Details: {ERROR_LOG}"
         try:
             with files.open_for_writing(os.path.join(self.path, ERROR_LOG), append=True) as stream:
-                details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
                 stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {name}\n{details}\n".encode("utf-8", "replace"))
         except OSError as second:
-            if not self._log_failed:
-                self._log_failed = True
-                log.error(f"{ERROR_LOG} cannot be written ({second}); further failures of the tool are not noted.")
+            where = f"Others are not counted, for {ERROR_LOG} cannot be written ({second.strerror})"
+        if first and tell:
+            log.error(f"{name} could not be recorded completely ({kind}); the training goes on. {where}.")
+
+
+def _slug(error: BaseException) -> str:
+    """What tells kinds of failures apart: a full disk is one wherever it is met, another error one at each place."""
+    if isinstance(error, OSError):
+        return f"{type(error).__name__} {error.errno}"
+    return f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1:]}"

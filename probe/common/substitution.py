@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, Callable
 
@@ -20,6 +20,18 @@ from probe.common.contract import Handle
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 _ABSENT = object()
+
+
+def each(actions: Iterable[Callable[[], object]]) -> None:
+    """Call every one of `actions`, those after one that failed as well; the first failure is raised at the end."""
+    first: Exception | None = None
+    for action in actions:
+        try:
+            action()
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 class CodeSwap:
@@ -36,11 +48,12 @@ class CodeSwap:
     def install(self) -> None:
         # The code is taken now, not earlier: someone may have put their own there since, and that is what must run.
         code = self._function.__code__
+        if code is self._trampoline:
+            return  # it was not taken away, because something failed
         if code is not self._original:
-            self._original = code
-            self.body = _body_of(self._function)
-            self._trampoline = _trampoline(code, self._handler)
+            body, trampoline = _body_of(self._function), _trampoline(code, self._handler)
             self._signature = _signature(self._function)
+            self._original, self.body, self._trampoline = code, body, trampoline
         assert self._trampoline is not None
         self._function.__code__ = self._trampoline
         self._function.__dict__.setdefault("__signature__", self._signature)
@@ -109,13 +122,16 @@ class Attributes:
 
     def remove(self) -> None:
         replaced, self._replaced = self._replaced, []
-        for owner, name, before, value in reversed(replaced):
-            if vars(owner).get(name, _ABSENT) is not value:
-                continue  # replaced again by someone else meanwhile
-            if before is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
+        each(functools.partial(_put_back, *replacement) for replacement in reversed(replaced))
+
+
+def _put_back(owner: Any, name: str, before: Any, value: Any) -> None:
+    if vars(owner).get(name, _ABSENT) is not value:
+        return  # replaced again by someone else meanwhile
+    if before is _ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, before)
 
 
 class Handles:
@@ -126,8 +142,7 @@ class Handles:
 
     def remove(self) -> None:
         handles, self._handles = self._handles, []
-        for handle in reversed(handles):
-            handle.remove()
+        each(handle.remove for handle in reversed(handles))
 
 
 def wrap_attribute(owner: Any, attribute: str, wrap: Callable[[Callable[..., Any]], Any]) -> Attributes:

@@ -30,7 +30,7 @@ from probe.backends.torch.views import part_of_whole, written_through
 from probe.common.api_list import Watched
 from probe.common.contract import ApiName, Listener
 from probe.common.gradient_flow import GradientFlow
-from probe.common.substitution import Attributes, CodeSwap
+from probe.common.substitution import Attributes, CodeSwap, each
 from probe.common.works import Works
 
 _pop = torch._C._pop_torch_function_stack
@@ -38,7 +38,7 @@ _push = torch._C._push_on_torch_function_stack
 _depth = torch._C._len_torch_function_stack
 _all_disabled = torch._C._is_torch_function_all_disabled
 _grad_enabled = torch.is_grad_enabled
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _NONE: Mapping[str, Any] = {}
 
 
@@ -54,7 +54,7 @@ class ApiHooks:
         self._attributes = Attributes()
         self._works = Works(listener, _kinds_of_work, safely)
         self._mode = _Mode(self)
-        self._reentry = _Reentry(self._mode)
+        self._reentry = _Reentry(self._mode, listener)
         self._prepare(families)
         self._attached = False
 
@@ -95,6 +95,13 @@ class ApiHooks:
         if self._attached:
             return
         self._attached = True
+        try:
+            self._install()
+        except BaseException:
+            self.remove()
+            raise
+
+    def _install(self) -> None:
         for swap in self._swaps:
             swap.install()
         for replacement in self._replacements:
@@ -109,11 +116,8 @@ class ApiHooks:
         if not self._attached:
             return
         self._attached = False
-        _take_out(self._mode)
-        self._attributes.remove()
-        self._works.remove()
-        for swap in self._swaps:
-            swap.restore()
+        parts = (functools.partial(_take_out, self._mode), self._attributes.remove, self._works.remove)
+        each([*parts, *(swap.restore for swap in self._swaps)])
 
     def end_step(self) -> None:
         self._works.forget()
@@ -133,8 +137,7 @@ class ApiHooks:
         self, name: ApiName, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
         listener = self._listener
-        self._flow.advance_to_current()
-        call = safely(listener, name, listener.enter_api, name, args, kwargs)
+        call = safely(listener, name, self._enter, name, args, kwargs)
         if call is None:
             return function(*args, **kwargs)
         try:
@@ -144,15 +147,19 @@ class ApiHooks:
             raise
         if output is NotImplemented:
             # An operator that leaves the work to the other operand.
-            listener.cancel_api(call)
+            safely(listener, call, listener.cancel_api, call)
             return output
         if name.returns_arguments:
             result = (*args, *kwargs.values())
-            if not self._works.hold(call, output, result):
+            if not safely(listener, call, self._works.hold, call, output, result):
                 safely(listener, call, listener.leave_api, call, result)
             return output
         safely(listener, call, self._leave, call, name, args, kwargs, output)
         return output
+
+    def _enter(self, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self._flow.advance_to_current()
+        return self._listener.enter_api(name, args, kwargs)
 
     def _leave(self, call: Any, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
         if not self._listener.leave_api(call, output) or not _grad_enabled():
@@ -239,7 +246,7 @@ class ApiHooks:
         """A call that passed the mode, which is out of the way until this returns."""
         name = self._names.get(function)
         if name is None:
-            name = self._aten_name(function)
+            name = safely(self._listener, "Aten", self._aten_name, function)
             if name is None:
                 return self._reentry.call(function, types, args, kwargs or _NONE)
         # The mode has asked already what `observe` asks.
@@ -318,20 +325,22 @@ class _Reentry:
     globals in which that question is answered with no.
     """
 
-    def __init__(self, mode: TorchFunctionMode) -> None:
+    def __init__(self, mode: TorchFunctionMode, listener: Listener) -> None:
         self._mode = mode
+        self._listener = listener
         self._bodies: dict[Any, Callable[..., Any]] = {}
         self._local = _Running()
 
     def call(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if type(function) is not FunctionType or any(kind not in _PLAIN for kind in types):
+        if type(function) is not FunctionType or not _PLAIN.issuperset(types):
             return function(*args, **kwargs)
         running = self._local.functions
         if function in running:
             return function(*args, **kwargs)
         body = self._bodies.get(function)
         if body is None:
-            body = self._bodies[function] = _without_question(function)
+            body = safely(self._listener, function.__name__, _without_question, function) or function
+            self._bodies[function] = body
         running.add(function)
         _push(self._mode)
         try:

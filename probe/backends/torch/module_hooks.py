@@ -160,11 +160,15 @@ class ModuleHooks:
 
     def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
         forward: list[Handle] = []
-        for name, module in modules:
-            forward += self._attach_forward(name, module)
-        return ModuleHandles(Handles(forward), self._gradients)
+        try:
+            for name, module in modules:
+                self._attach_forward(name, module, forward)
+            return ModuleHandles(Handles(forward), self._gradients)
+        except BaseException:
+            Handles(forward).remove()
+            raise
 
-    def _attach_forward(self, name: ModuleName, module: torch.nn.Module) -> list[Handle]:
+    def _attach_forward(self, name: ModuleName, module: torch.nn.Module, handles: list[Handle]) -> None:
         if getattr(module, "_is_full_backward_hook", None) is False:
             log.warning(
                 f"{name.base} has a hook of the deprecated register_backward_hook; its backward is not collected. "
@@ -174,18 +178,20 @@ class ModuleHooks:
         if isinstance(module, torch.jit.ScriptModule):
             slug = f"script-module {name.base}"
             log.warning(f"{name.base} is a ScriptModule, whose calls cannot be seen.", once=slug)
-            return []
+            return
         before, after = self._hooks_of(name, module)
         if compiled_in_place(module):
-            return [seen_from_outside(module, before, after)]
+            handles.append(seen_from_outside(module, before, after))
+            return
         # Ours after the user's pre-hooks and before the user's hooks: what forward itself got and returned.
         first = registered_as(before.number, lambda: module.register_forward_pre_hook(before, with_kwargs=True))
+        handles.append(first)
         last = registered_as(
             after.number,
             lambda: module.register_forward_hook(after, with_kwargs=True, always_call=True, prepend=True),
         )
+        handles.append(last)
         before.number, after.number = first.id, last.id
-        return [first, last]
 
     def _hooks_of(self, name: ModuleName, module: Any) -> tuple[_Before, _After]:
         key = (name.base, id(module))
@@ -195,6 +201,12 @@ class ModuleHooks:
         return found
 
     def before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> None:
+        try:
+            self._before(name, module, args, kwargs)
+        except Exception as error:
+            self._listener.failed(name, error)
+
+    def _before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> None:
         with _no_function_modes():
             self._flow.advance_to_current()
             call = safely(self._listener, name, self._listener.enter_module, name, args, kwargs)
@@ -212,6 +224,12 @@ class ModuleHooks:
                 self._gradients.watch(name, parameter_name, parameter, self._on_parameter)
 
     def after(self, name: ModuleName, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        try:
+            self._after(module, output)
+        except Exception as error:
+            self._listener.failed(name, error)
+
+    def _after(self, module: Any, output: Any) -> None:
         opened = self._close(module)
         if opened is None:
             return
@@ -237,10 +255,12 @@ class ModuleHooks:
         return None
 
     def _on_parameter(self, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
-        gradient = parameter.grad
-        if gradient is not None:
+        safely(self._listener, name, self._report_gradient, name, parameter_name, parameter)
+
+    def _report_gradient(self, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
             owed = self._flow.in_collected_pass()
-            safely(self._listener, name, self._listener.parameter_gradient, name, parameter_name, gradient, owed)
+            self._listener.parameter_gradient(name, parameter_name, parameter.grad, owed)
 
 
 def attach_gradient(tensor: torch.Tensor, receive: Callable[[Any], None]) -> Handle:

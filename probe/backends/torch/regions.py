@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from probe.backends.torch.quiet import safely
 from probe.common.contract import Handle, Listener
-from probe.common.substitution import CodeSwap
+from probe.common.substitution import CodeSwap, each
 
 CLIP_GRAD = "clip_grad"
 OPTIMIZER = "optimizer"
@@ -31,27 +32,32 @@ class RegionHooks:
         listener = self._listener
 
         def clip(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            listener.enter_region(CLIP_GRAD)
+            safely(listener, CLIP_GRAD, listener.enter_region, CLIP_GRAD)
             try:
                 return swap.body(*args, **kwargs)
             finally:
-                listener.leave_region(CLIP_GRAD)
+                safely(listener, CLIP_GRAD, listener.leave_region, CLIP_GRAD)
 
         swap = CodeSwap(function, clip)
         return swap
 
     def install(self) -> None:
+        try:
+            self._install()
+        except BaseException:
+            self.remove()
+            raise
+
+    def _install(self) -> None:
         for swap in self._swaps:
             swap.install()
         listener = self._listener
-        self._handles = [
-            register_optimizer_step_pre_hook(lambda *_: listener.enter_region(OPTIMIZER)),
-            register_optimizer_step_post_hook(lambda *_: listener.leave_region(OPTIMIZER)),
-        ]
+        for register, report in (
+            (register_optimizer_step_pre_hook, listener.enter_region),
+            (register_optimizer_step_post_hook, listener.leave_region),
+        ):
+            self._handles.append(register(lambda *_, report=report: safely(listener, OPTIMIZER, report, OPTIMIZER)))
 
     def remove(self) -> None:
         handles, self._handles = self._handles, []
-        for handle in handles:
-            handle.remove()
-        for swap in self._swaps:
-            swap.restore()
+        each([*(handle.remove for handle in handles), *(swap.restore for swap in self._swaps)])
