@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, Callable
 
 import msgspec
@@ -38,8 +38,12 @@ def skeleton(folder: str, header: Header) -> None:
                 stream.write(b"{}")
 
 
-def write(folder: str) -> Header:
+def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
     """Make the files of `folder` from the journal in it.
+
+    Args:
+        folder: With the journal.
+        change: Called with the fields of every record before they are written.
 
     Raises:
         DumpFormatError: the journal cannot be read.
@@ -47,11 +51,18 @@ def write(folder: str) -> Header:
     """
     with JournalReader(os.path.join(folder, FILE_NAME)) as journal:
         header = _with_place(journal.header, folder)
-        _write_data(folder, header, journal.records())
+        records = journal.records()
+        _write_data(folder, header, records if change is None else _changed(records, change))
         if header.level != "debug" and header.extra_info:
             _write_stacks(folder, journal)
             _write_tree(folder, journal)
     return header
+
+
+def _changed(records: Iterable[tuple[str, Any]], change: Callable[[Any], None]) -> Iterator[tuple[str, Any]]:
+    for name, fields in records:
+        change(fields)
+        yield name, fields
 
 
 def _with_place(header: Header, folder: str) -> Header:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from probe.common import output
 from probe.common.errors import DumpFormatError, FileCheckException
 from probe.common.journal import FILE_NAME, JournalReader
+from probe.common.run_folder import TENSOR_FOLDER
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,8 @@ class Recovered:
     """The byte at which the process died in the middle of a record, if it did."""
     problem: str | None = None
     """Why the files could not be made, if so."""
+    unwritten: int = 0
+    """Tensors that were still to be written (``async_dump``): their entries name no file."""
 
 
 def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
@@ -46,12 +53,50 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
 
 def _recover_one(folder: str, remove: bool) -> Recovered:
     journal = os.path.join(folder, FILE_NAME)
-    header = output.write(folder)
+    files = _TensorFiles(os.path.join(folder, TENSOR_FOLDER))
+    header = output.write(folder, files.forget_unwritten)
     with JournalReader(journal) as reader:
-        found = Recovered(folder, header.file_name, reader.records_count, reader.torn_at)
+        found = Recovered(
+            folder, header.file_name, reader.records_count, reader.torn_at, unwritten=files.unwritten
+        )
     if remove:
         os.unlink(journal)
     return found
+
+
+class _TensorFiles:
+    """The tensor files of a run that died; its journal can name some that it had no time to write."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.unwritten = 0
+
+    def forget_unwritten(self, value: Any) -> None:
+        """Take the names of files that are not there, or not whole, out of the entries in `value`."""
+        ahead = [value]
+        while ahead:
+            part = ahead.pop()
+            if isinstance(part, list):
+                ahead += part
+            elif isinstance(part, dict):
+                name = part.get("data_name")
+                if isinstance(name, str) and not self._whole(name):
+                    del part["data_name"]
+                    self.unwritten += 1
+                ahead += part.values()
+
+    def _whole(self, name: str) -> bool:
+        if os.path.basename(name) != name:
+            return False  # no name that the tool gives
+        path = os.path.join(self._folder, name)
+        if not name.endswith(".npy"):
+            # The end of a zip file is written last.
+            return zipfile.is_zipfile(path)
+        try:
+            np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return False
+        return True
 
 
 def _with_journal(directory: str) -> list[str]:

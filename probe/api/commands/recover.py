@@ -29,5 +29,6 @@ class Recover:
                 status = 2
                 continue
             torn = "" if found.torn_at is None else f"; the last record was cut off at byte {found.torn_at} and is lost"
-            print(f"{found.folder}: {found.records} records in {found.file_name}{torn}")
+            left = f"; {found.unwritten} tensors had not been written yet" if found.unwritten else ""
+            print(f"{found.folder}: {found.records} records in {found.file_name}{torn}{left}")
         return status
