@@ -70,6 +70,8 @@ class Session:
         self._rank: int | None = None
         self._ended = False
         self._modules_named = False
+        self._unmade: tuple[int, str] | None = None
+        """The step whose files could not be made last, and why."""
         self._unwritable = ""
         """Why the folder of the last step could not be written."""
         self._active = False
@@ -293,6 +295,10 @@ class Session:
     def _cannot_write(self, error: Exception) -> None:
         """The training goes on; what is in the journal can still be recovered."""
         self._folder.log_error(f"the files of step {self.current_step}", error, tell=False)
+        # stop says it, and step need not say it again.
+        told, self._unmade = self._unmade, (self.current_step, str(error))
+        if told == self._unmade:
+            return
         log.error(
             f"the files of step {self.current_step} cannot be written ({error}); the training goes on. If "
             f"{self._folder.path} still holds its journal, `msprobe recover` makes them from it."

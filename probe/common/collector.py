@@ -169,8 +169,11 @@ class Collector:
     def abandon(self) -> None:
         """Forget the current step without touching its files, which belong to the process this one was forked from."""
         self.collecting = False
-        self.folder = None
+        folder, self.folder = self.folder, None
         self._delayed = []
+        if folder is not None:
+            # The lock on it is the parent's alone.
+            folder.journal.close()
 
     def failed(self, about: Any, error: BaseException) -> None:
         """Log a failure of the tool itself, once per place, with the name of the record it happened at."""

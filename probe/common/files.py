@@ -13,6 +13,11 @@ from typing_extensions import TypeAlias
 
 from probe.common.errors import FileCheckException
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 Buffer: TypeAlias = Union[bytes, memoryview]
 
 FOLDER_MODE = 0o750
@@ -138,6 +143,31 @@ def replacing(path: str) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             os.unlink(aside)
         raise
+
+
+def lock(stream: BinaryIO) -> bool:
+    """Mark an open file as in use until it is closed or its process dies; false if another process has done so.
+
+    Where the file system has no locks nobody is kept out.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def in_use(path: str) -> bool:
+    """Whether a process that runs has locked the file `path`."""
+    try:
+        with open(path, "rb") as stream:
+            return not lock(stream)
+    except OSError:
+        return False
 
 
 def remove_unfinished(folder: str, pid: int) -> None:

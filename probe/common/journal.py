@@ -105,6 +105,9 @@ class JournalWriter:
 
     def __init__(self, path: str, header: Header) -> None:
         self._stream: BinaryIO = files.open_for_writing(path, append=True)
+        if not files.lock(self._stream):
+            self._stream.close()
+            raise OSError(errno.EBUSY, "another process is collecting into this folder", path)
         self._encode = msgspec.msgpack.Encoder().encode
         self.path = path
         self.frames = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import time
@@ -49,6 +50,8 @@ class RunFolder:
 
     def _keep_what_a_dead_run_left(self) -> None:
         journal = os.path.join(self.path, FILE_NAME)
+        if files.in_use(journal):
+            raise OSError(errno.EBUSY, "another process is collecting into this folder", self.path)
         if os.path.lexists(journal):
             kept = next(name for i in itertools.count(1) if not os.path.lexists(name := f"{journal}.{i}"))
             os.replace(journal, kept)

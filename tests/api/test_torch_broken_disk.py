@@ -1,0 +1,214 @@
+"""A disk that is full or read-only, a folder that goes away, no file left to open, another run in the same folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import dumped
+import pytest
+import torch
+
+from probe.api.cli import main
+
+TRAINING = """
+import ctypes, os, resource, shutil, sys, torch
+from torch import nn
+from msprobe.pytorch import PrecisionDebugger
+
+def say(*words):
+    os.write(1, ("> " + " ".join(map(str, words)) + "\\n").encode())
+
+def mount(options, flags=0):
+    # In a name space of its own, which ends with this process; without root in a user name space.
+    libc, uid, gid = ctypes.CDLL(None), os.getuid(), os.getgid()
+    done = libc.unshare(0x20000 | (0x10000000 if uid else 0)) == 0
+    if done and uid:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {{uid}} 1"), ("gid_map", f"0 {{gid}} 1")):
+            with open(f"/proc/self/{{name}}", "w") as stream:
+                stream.write(text)
+    os.makedirs("dump")
+    done = done and libc.mount(b"none", b"/", None, 0x4000 | 0x40000, None) == 0
+    if not done or libc.mount(b"tmpfs", b"dump", b"tmpfs", flags, options) != 0:
+        say("cannot mount")
+        sys.exit()
+
+def train(debugger, middle=lambda step: None):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    losses = []
+    for step in range(4):
+        if debugger:
+            debugger.start(net)
+        x = torch.sin(net(torch.randn(8, 16)))
+        middle(step)
+        loss = net(x).pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        if debugger:
+            debugger.stop()
+            debugger.step()
+    return losses, [p.tolist() for p in net.parameters()], torch.get_rng_state().tolist()
+
+expected = train(None)
+debugger = PrecisionDebugger("config.json")
+{work}
+say("same" if found == expected else "other")
+if os.path.exists("dump"):
+    shutil.copytree("dump", "left")
+"""
+
+
+def run(scripts: Any, folder: Path, work: str, task: str = "tensor", **more: Any) -> Any:
+    config = {"task": task, "level": "mix", "risk_level": "ALL", "dump_path": str(folder / "dump"), task: {}}
+    (folder / "config.json").write_text(json.dumps(config))
+    ended = scripts.run(folder, TRAINING.format(work=work), **more)
+    if "cannot mount" in ended.said:
+        pytest.skip("neither root nor a user name space, so no file system can be mounted here")
+    assert ended.status == 0 and ended.said == ["same"] and ended.err == "", ended.err
+    ended.lines = re.findall(r"\[(?:WARNING|ERROR)\] (.*)", ended.out)
+    return ended
+
+
+def readable(folder: Path) -> list[str]:
+    """Recover; every file is valid and every tensor file that is named loads. The steps that have records."""
+    if list(folder.rglob("dump.journal")):
+        assert main(["recover", str(folder)]) == 0
+    steps = []
+    for path in sorted(folder.glob("step*/*")):
+        if not (path / "dump.json").exists():
+            # There was no room for its files when it began, so nothing was collected.
+            assert not [file for file in path.rglob("*") if file.is_file()]
+            continue
+        dump = dumped.Dump(path)
+        for entry in dumped.tensors(dump.data):
+            if "data_name" in entry:
+                torch.load(path / "dump_tensor_data" / entry["data_name"], weights_only=True)
+        if dump.names:
+            steps.append(path.parent.name)
+    return steps
+
+
+@pytest.mark.parametrize("task", ["tensor", "statistics"])
+def test_a_full_disk(scripts: Any, tmp_path: Path, task: str) -> None:
+    size = {"tensor": 300_000, "statistics": 100_000}[task]
+    ended = run(scripts, tmp_path, f"mount(b'size={size}')\nfound = train(debugger)", task)
+    assert all("No space left on device" in line for line in ended.lines), ended.lines
+    # The first loss, the files that cannot be made from what is there, and the steps that cannot begin.
+    assert 1 <= len(ended.lines) <= 4, ended.lines
+    assert readable(tmp_path / "left")[:1] == ["step0"]
+
+
+def test_a_read_only_folder(scripts: Any, tmp_path: Path) -> None:
+    ended = run(scripts, tmp_path, "mount(None, 1)\nfound = train(debugger)")
+    (line,) = ended.lines
+    assert "step 0 is not collected: its folder cannot be written" in line and "Read-only file system" in line
+    assert "Nor are later ones" in line and list((tmp_path / "left").iterdir()) == []
+
+
+@pytest.mark.parametrize("task", ["tensor", "statistics"])
+def test_a_folder_that_is_removed_while_it_is_written(scripts: Any, tmp_path: Path, task: str) -> None:
+    work = "found = train(debugger, lambda step: shutil.rmtree('dump') if step == 1 else None)"
+    ended = run(scripts, tmp_path, work, task)
+    assert 1 <= len(ended.lines) <= 2 and all("No such file or directory" in line for line in ended.lines), ended.lines
+    assert "the files of step 1 cannot be written" in ended.lines[-1]
+    assert readable(tmp_path / "left") == ["step2", "step3"]
+
+
+def test_no_file_left_to_open(scripts: Any, tmp_path: Path) -> None:
+    work = """
+most = resource.getrlimit(resource.RLIMIT_NOFILE)
+def middle(step):
+    number = len(os.listdir("/proc/self/fd")) - 1 if step == 1 else most[0]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, most[1]))
+found = train(debugger, middle)
+"""
+    ended = run(scripts, tmp_path, work)
+    # The first loss in each of two steps, for the limit ends in the middle of one, and the files that cannot be made.
+    assert 1 <= len(ended.lines) <= 3 and all("Too many open files" in line for line in ended.lines), ended.lines
+    assert readable(tmp_path / "left") == [f"step{n}" for n in range(4)]
+
+
+def test_a_second_run_keeps_away_from_a_folder_that_is_being_written(scripts: Any, tmp_path: Path) -> None:
+    config = {"task": "statistics", "level": "L1", "risk_level": "ALL", "dump_path": str(tmp_path / "dump")}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "statistics": {}}))
+    ended = scripts.run(tmp_path, TWO_RUNS)
+    assert ended.status == 0 and ended.err == "", ended.err
+    lines = re.findall(r"\[(?:WARNING|ERROR)\] (.*)", ended.out)
+    (line,) = lines
+    assert "another process is collecting into this folder" in line and "is not collected" in line
+    assert dumped.read(tmp_path / "dump", 0, "rank3").names == ["Torch.relu.0.forward"]
+
+
+TWO_RUNS = """
+import os, torch
+from msprobe.pytorch import PrecisionDebugger
+
+ready, go = os.pipe(), os.pipe()
+second = os.fork()
+if second == 0:
+    os.read(ready[0], 1)
+debugger = PrecisionDebugger("config.json")
+debugger.start(rank_id=3)
+(torch.relu if second else torch.abs)(torch.ones(1))
+if second:
+    os.write(ready[1], b".")
+    os.waitpid(second, 0)
+debugger.stop()
+debugger.step()
+"""
+
+
+def test_eight_processes_side_by_side(scripts: Any, tmp_path: Path) -> None:
+    config = {"task": "tensor", "level": "mix", "risk_level": "ALL", "dump_path": str(tmp_path / "dump"), "tensor": {}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    ended = scripts.run(tmp_path, RANKS.format(world=8), copies=8)
+    assert [process.status for process in ended] == [0] * 8, ended[0].err
+    assert "ERROR" not in ended[0].out
+    for step in range(2):
+        names = [dumped.read(tmp_path / "dump", step, f"rank{rank}").names for rank in range(8)]
+        assert names[0] and names == [names[0]] * 8
+    assert len(dumped.folders(tmp_path / "dump")) == 16
+
+
+def test_a_rank_that_never_starts_costs_the_others_nothing_that_they_have(scripts: Any, tmp_path: Path) -> None:
+    config = {"task": "statistics", "level": "L1", "risk_level": "ALL", "dump_path": str(tmp_path / "dump")}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "statistics": {}}))
+    code = RANKS.format(world=3).replace("dist.init", "debugger.start()\ntorch.abs(torch.ones(1))\ndist.init")
+    ended = scripts.run(tmp_path, code, copies=2)
+    assert [process.status for process in ended] == [1, 1] and "ERROR" not in ended[0].out
+    assert "Error" in ended[0].err, "the program gets what it would get without the tool"
+    for process in ended:
+        assert dumped.read(tmp_path / "dump", 0, f"proc{process.pid}").names == ["Torch.abs.0.forward"]
+
+
+RANKS = """
+import datetime, os, torch, torch.distributed as dist
+from torch import nn
+from msprobe.pytorch import PrecisionDebugger
+
+os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+for rank in range(8):
+    try:
+        os.close(os.open(f"taken{{rank}}", os.O_CREAT | os.O_EXCL))
+        break
+    except FileExistsError:
+        pass
+debugger = PrecisionDebugger("config.json")
+wait = datetime.timedelta(seconds=60 if {world} == 8 else 2)
+dist.init_process_group("gloo", f"file://{{os.getcwd()}}/store", rank=rank, world_size={world}, timeout=wait)
+net = nn.Sequential(nn.Linear(4, 4))
+for step in range(2):
+    debugger.start(net)
+    net(torch.ones(1, 4)).sum().backward()
+    dist.all_reduce(net[0].weight.grad)
+    debugger.stop()
+    debugger.step()
+dist.barrier()
+dist.destroy_process_group()
+"""
