@@ -13,14 +13,16 @@ from typing import Any, Callable, NamedTuple
 from probe.common import files
 from probe.common.contract import TensorFile
 
+digest_of: Callable[[Any], bytes] | None = None
+"""128 bits that stand for a content, where that is cheaper than to compare it with what is on the disk."""
+
 try:
     # 45 GB/s (100 KB in the cache, AMD EPYC); hashlib's fastest reads 2, which is slower than to write the file.
-    from xxhash import xxh3_128_digest as _digest
+    import xxhash
 except ImportError:
-    _digest = None
-
-digest_of: Callable[[Any], bytes] | None = _digest
-"""128 bits that stand for a content, where that is cheaper than to compare it with what is on the disk."""
+    pass
+else:
+    digest_of = xxhash.xxh3_128_digest
 
 _MOST_KNOWN = 1 << 16
 """Files that are kept in mind: 20 to 40 MB."""

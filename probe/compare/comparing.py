@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 from operator import attrgetter
@@ -13,7 +14,7 @@ from probe.compare.advisor import Advisor
 from probe.compare.checksum_metrics import checksum
 from probe.compare.common_part import common_part
 from probe.compare.correspondence import correspondence
-from probe.compare.divergence import unexplained
+from probe.compare.divergence import TypePair, unexplained
 from probe.compare.dtypes import may_meet
 from probe.compare.endings import endings
 from probe.compare.fuzzy import by_kind
@@ -103,10 +104,10 @@ class Comparison:
         )
         result.proposal = self.proposal
         result.algorithms = tuple(algorithm.column for algorithm in self._algorithms)
-        self.add_endings(result, target, golden)
+        self.add_endings_and_divergence(result, target, golden)
         return result
 
-    def add_endings(self, result: ComparisonResult, target: list[Call], golden: list[Call]) -> None:
+    def add_endings_and_divergence(self, result: ComparisonResult, target: list[Call], golden: list[Call]) -> None:
         """Say in `result`, which has all rows, where each of the runs ends, and where they part."""
         died = self.target.died, self.golden.died
         result.levels = self.target.level, self.golden.level
@@ -128,9 +129,16 @@ class Comparison:
         for rows in calls:
             advisor.judge(rows)
 
-    def add_divergence(self, result: ComparisonResult, calls: list[Step], level: str, trees: Trees) -> None:
-        """Say in `result` where the runs part, given the calls that both sides can have made."""
-        found = unexplained(calls, result.mode, level, trees, self._same_names)
+    def add_divergence(
+        self,
+        result: ComparisonResult,
+        calls: list[Step],
+        level: str,
+        trees: Trees,
+        types: Counter[TypePair] | None = None,
+    ) -> None:
+        """Say in `result` where the runs part, given the calls that both sides can have made; `types` are theirs."""
+        found = unexplained(calls, result.mode, level, trees, self._same_names, types)
         if found:
             first = found[0]
             stacks, golden_stacks = result.stacks or {}, result.golden_stacks or {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -26,7 +26,7 @@ from probe.common.naming import (
 )
 from probe.compare.communication import is_communication
 from probe.compare.dtypes import is_device, plain_name
-from probe.compare.glances import Glance, fingerprint, glance, is_input, row_distance
+from probe.compare.glances import Glance, balance_of, fingerprint, glance, is_input, row_distance
 from probe.compare.records import INPUT, PARAMETERS, Item
 from probe.compare.result import Mode, Row, Unexplained
 from probe.compare.steps import Step, Trees
@@ -57,7 +57,28 @@ _NOT_COMPUTED = frozenset(
 )
 
 
-def unexplained(calls: Sequence[Step], mode: Mode, level: str, trees: Trees, same_names: bool) -> list[Unexplained]:
+TypePair = tuple[str, str]
+"""The types of an item of the target and of its match, without what frameworks put before them."""
+
+
+def pairs_of_types(rows: Iterable[Row]) -> Counter[TypePair]:
+    """How many of the rows have which types."""
+    found: Counter[TypePair] = Counter()
+    both = ((row.target, row.golden) for row in rows)
+    as_written = Counter((n.dtype or "", b.dtype or "") for n, b in both if n is not None and b is not None)
+    for (n_type, b_type), number in as_written.items():
+        found[plain_name(n_type), plain_name(b_type)] += number
+    return found
+
+
+def unexplained(
+    calls: Sequence[Step],
+    mode: Mode,
+    level: str,
+    trees: Trees,
+    same_names: bool,
+    types: Counter[TypePair] | None = None,
+) -> list[Unexplained]:
     """The first calls of two runs that nothing explains, in order of execution; the first and at most `SUSPECTS` more.
 
     Args:
@@ -66,8 +87,9 @@ def unexplained(calls: Sequence[Step], mode: Mode, level: str, trees: Trees, sam
         level: ``L0``, ``L1`` or ``mix``.
         trees: the call trees of target and golden side.
         same_names: whether both sides call the same things the same.
+        types: what `pairs_of_types` gives for all rows, where that is known.
     """
-    walk = _Walk(calls, mode, level, trees, same_names)
+    walk = _Walk(calls, mode, level, trees, same_names, types)
     found: dict[tuple[str, str], Unexplained] = {}
     for place, step in enumerate(calls):
         suspect = walk.judge(step)
@@ -81,8 +103,17 @@ def unexplained(calls: Sequence[Step], mode: Mode, level: str, trees: Trees, sam
 class _Walk:
     """What is known after the calls so far."""
 
-    def __init__(self, calls: Sequence[Step], mode: Mode, level: str, trees: Trees, same_names: bool) -> None:
+    def __init__(
+        self,
+        calls: Sequence[Step],
+        mode: Mode,
+        level: str,
+        trees: Trees,
+        same_names: bool,
+        types: Counter[TypePair] | None,
+    ) -> None:
         self._calls = calls
+        self._type_pairs = types
         self._mode = mode
         self._modules_only = level == "L0"
         self._trees = trees[0] or {}, trees[1] or {}
@@ -101,8 +132,8 @@ class _Walk:
         """By module: the largest distance of an output of a call inside it."""
         self._outputs: set[int] = set()
         """Fingerprints of the outputs that are apart, by which they are known where they go in."""
-        self._by_shape: dict[str | None, list[Step]] = {}
-        """The calls with these outputs by their shape, for what goes in as a multiple of one."""
+        self._by_shape: dict[str | None, list[tuple[float, Step]]] = {}
+        """The balances of these outputs and their calls by shape, for what goes in as a multiple of one."""
         self._missing: Step | None = None
         """A call that one side did not make, right before this one."""
 
@@ -113,13 +144,12 @@ class _Walk:
     @cached_property
     def _usual_types(self) -> tuple[str, str]:
         """Those of most tensors: a run in half precision differs from one in full by intention, and from the start."""
-        pairs = Counter(
-            (plain_name(row.target.dtype or ""), plain_name(row.golden.dtype or ""))
-            for step in self._calls
-            for row in step.rows
-            if row.target is not None and row.golden is not None
-        )
-        return next((pair for pair, _ in pairs.most_common() if all(map(unit_roundoff, pair))), ("", ""))
+        pairs = self._type_pairs
+        if pairs is None:
+            pairs = pairs_of_types(chain.from_iterable(step.rows for step in self._calls))
+        # The same one whoever counted: in another order equal counts would be in another one too.
+        ordered = sorted(pairs.items(), key=lambda item: (-item[1], item[0]))
+        return next((pair for pair, _ in ordered if all(map(unit_roundoff, pair))), ("", ""))
 
     def judge(self, step: Step) -> Unexplained | None:
         """The finding on the next call, if there is one."""
@@ -144,8 +174,8 @@ class _Walk:
             return False
         self._note_apart(step, look.outputs_apart)
         self._outputs.update(look.outputs)
-        for shape in look.shapes:
-            self._note_shape(step, shape)
+        for shape, balance in zip(look.shapes, look.balances):
+            self._note_shape(step, shape, balance)
         return True
 
     def _judge(self, step: Step) -> Unexplained | None:
@@ -213,17 +243,15 @@ class _Walk:
             self._broken = True
         if apart and n is not None and b is not None and n.value is None and b.value is None:
             self._outputs.add(fingerprint(n, b))
-            self._note_shape(step, b.shape)
+            self._note_shape(step, b.shape, balance_of(b))
 
     def _note_apart(self, step: Step, apart: float) -> None:
         parent = self._trees[0].get(step.record or "")
         if apart > self._inside.get(parent, 0.0):
             self._inside[parent] = apart
 
-    def _note_shape(self, step: Step, shape: str | None) -> None:
-        there = self._by_shape.setdefault(shape, [])
-        if not there or there[-1] is not step:
-            there.append(step)
+    def _note_shape(self, step: Step, shape: str | None, balance: float) -> None:
+        self._by_shape.setdefault(shape, []).append((balance, step))
 
     def _note_types(self, look: Glance) -> None:
         # A type that one side alone uses is a finding and no reason to forgive more.
@@ -335,7 +363,10 @@ class _Walk:
     def _is_a_multiple(self, row: Row, n: Item, b: Item) -> bool:
         """Whether the items of a row are, on both sides, an earlier output times the same number."""
         allowed = SAFETY * self._roundoff(n, b)
-        for earlier in chain.from_iterable(step.rows for step in self._by_shape.get(b.shape, ())):
+        # A multiple has the same balance up to 4 times what its statistics may be off.
+        balance, most = balance_of(b), 5 * allowed
+        steps_like_it = [step for there, step in self._by_shape.get(b.shape, ()) if abs(there - balance) <= most]
+        for earlier in chain.from_iterable(step.rows for step in steps_like_it):
             if is_input(earlier) or earlier.golden is None or earlier.golden.shape != b.shape:
                 continue
             if not self._distance(earlier):

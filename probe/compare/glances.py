@@ -30,6 +30,8 @@ class Glance(msgspec.Struct, gc=False, array_like=True):
     """`fingerprint` of each output that is apart."""
     shapes: tuple[Optional[str], ...] = ()  # noqa: UP045
     """Theirs."""
+    balances: tuple[float, ...] = ()
+    """`balance_of` each, of the golden side."""
 
 
 def glance(rows: Iterable[Row], mode: Mode) -> Glance:
@@ -40,6 +42,7 @@ def glance(rows: Iterable[Row], mode: Mode) -> Glance:
     usual = True
     outputs: list[int] = []
     shapes: list[str | None] = []
+    balances: list[float] = []
     for row in rows:
         n, b = row.target, row.golden
         if n is None or b is None:
@@ -69,14 +72,28 @@ def glance(rows: Iterable[Row], mode: Mode) -> Glance:
             if size:
                 outputs.append(fingerprint(n, b))
                 shapes.append(b.shape)
-    return Glance(_shared(tuple(types)), differs, usual, apart, outputs_apart, tuple(outputs), tuple(shapes))
+                balances.append(balance_of(b))
+    of_outputs = tuple(outputs), tuple(shapes), tuple(balances)
+    return Glance(_shared(tuple(types)), differs, usual, apart, outputs_apart, *of_outputs)
 
 
-_known: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+_types_seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
 
 def _shared(types: tuple[Any, ...]) -> tuple[Any, ...]:
-    return _known.setdefault(types, types)
+    return _types_seen.setdefault(types, types)
+
+
+def balance_of(item: Item) -> float:
+    """How far the extremes of a tensor are on one side of zero, from -1 to 1: the same of any positive multiple of it.
+
+    NaN where the statistics do not tell.
+    """
+    largest, smallest = item.max, item.min
+    if not (type(largest) is type(smallest) is float):
+        return math.nan
+    size = abs(largest) + abs(smallest)
+    return (largest + smallest) / size if size else math.nan
 
 
 def fingerprint(n: Item, b: Item) -> int:

@@ -6,21 +6,17 @@ call, and are measured, judged and written call by call. What does depend is don
 for which a glance at most calls is enough, and what the golden side has alone. Items are not kept and not sent; those
 of the few calls that are looked at again are made again.
 
-The fork shares the text of both dumps, which are read before. It is made only while there is no other thread, whose
-locks it would take over in whatever state they are. Whatever goes wrong costs time and nothing else: what the fork has
-not done is done here, and what cannot be done block by block is done the usual way, with its errors.
+The fork shares the text of both dumps, which are read before. What it has not done is done here, and what cannot be
+done block by block is done the usual way, with its errors.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections import Counter
+from functools import cached_property, partial
 from itertools import chain, islice
-from typing import BinaryIO, NamedTuple, NoReturn, Optional
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -28,8 +24,9 @@ from probe.common import files
 from probe.common.errors import MsprobeException
 from probe.compare import tables
 from probe.compare.comparing import Comparison, has_checksum
-from probe.compare.correspondence import few_modules_meet
 from probe.compare.csv_text import csv_text
+from probe.compare.divergence import TypePair, pairs_of_types
+from probe.compare.forking import CannotFork, Fork, Numbers, can_fork, fork
 from probe.compare.glances import Glance, glance
 from probe.compare.matching import Call, by_name, keys
 from probe.compare.parallel import Watch
@@ -57,7 +54,7 @@ def can_be_compared(comparison: Comparison) -> bool:
     """Whether `compare` is for these dumps, as far as can be said before their items are looked at."""
     target, golden, options = comparison.target, comparison.golden, comparison.options
     return (
-        _can_fork()
+        can_fork()
         and target.task == golden.task == "statistics"
         and target.level == golden.level != "debug"
         and not (comparison.across_frameworks or target.died or golden.died)
@@ -65,11 +62,6 @@ def can_be_compared(comparison: Comparison) -> bool:
         and len(target) >= _FEW_RECORDS
         and os.path.getsize(target.path) < CSV_ROWS * _ROW_BYTES
     )
-
-
-def _can_fork() -> bool:
-    # Elsewhere it is not known how many threads there are.
-    return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
 
 
 def compare(comparison: Comparison, path: str, watch: Watch | None = None) -> tuple[ComparisonResult, Tally] | None:
@@ -83,7 +75,7 @@ def compare(comparison: Comparison, path: str, watch: Watch | None = None) -> tu
     """
     try:
         return _Halves(comparison).compare(path, watch)
-    except (_Unsuited, MsprobeException):
+    except (_Unsuited, CannotFork, MsprobeException):
         # What is wrong is to be said in the usual order.
         return None
 
@@ -92,12 +84,12 @@ class _Unsuited(Exception):
     """Two dumps that are compared the usual way."""
 
 
-class _Pair(NamedTuple):
+class _SameKey(NamedTuple):
     """A record of the target, and the one of the golden side with the same key."""
 
     key: str
     target: Record
-    golden: Optional[Record]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    golden: Record
 
 
 class _Block(msgspec.Struct):
@@ -110,6 +102,8 @@ class _Block(msgspec.Struct):
     """The calls that have no items, by their places in the block."""
     golden_only: list[int]
     """Those of which the golden side has an item alone."""
+    types: list[tuple[TypePair, int]]
+    """The pairs of types of its items, and how many have each."""
     size: int = 0
     """Of the text, in bytes."""
 
@@ -118,30 +112,39 @@ class _Halves:
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
         self._target, self._golden = comparison.target, comparison.golden
-        self._pairs, self._alone = _side_by_side(self._target.records, self._golden.records)
+        self._pairs = _side_by_side(self._target.records, self._golden.records)
         self._stacks = self._target.stacks
         self._length = max(_CALLS, -(-len(self._pairs) // _MOST_BLOCKS))
         self._numbers = range(-(-len(self._pairs) // self._length))
         self._process = os.getpid()
 
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        """The place of each golden record."""
+        return {record.name: place for place, record in enumerate(self._golden.records)}
+
     def compare(self, path: str, watch: Watch | None) -> tuple[ComparisonResult, Tally]:
-        left = _Numbers(len(self._numbers))
-        with files.nameless(os.path.dirname(path)) as texts, _fork(partial(self._from_the_end, left, texts)) as fork:
-            done, golden_only, total = self._write_table(path, left, texts, fork, watch)
+        with (
+            Numbers(len(self._numbers)) as left,
+            files.nameless(os.path.dirname(path)) as texts,
+            fork(partial(self._from_the_end, left, texts)) as other,
+        ):
+            done, golden_only, total = self._write_table(path, left, texts, other, watch)
         result = self._result([])
-        result.tables = [path]
+        result.golden_stacks, result.tables = self._golden.stacks, [path]
         if total.target_alone or total.golden_alone:
-            self._add_endings(result)
-            order = {record.name: place for place, record in enumerate(self._golden.records)}
-            total.golden_alone.sort(key=order.__getitem__)
+            self._add_endings_and_divergence(result)
+            total.golden_alone.sort(key=self._order.__getitem__)
         else:
             result.levels = self._target.level, self._golden.level
             trees = self._target.tree, self._golden.tree
-            self._comparison.add_divergence(result, self._steps(done, golden_only), self._target.level or "", trees)
+            types = sum((Counter(dict(block.types)) for block in done), Counter[TypePair]())
+            calls = self._steps(done, golden_only)
+            self._comparison.add_divergence(result, calls, self._target.level or "", trees, types)
         return result, total
 
     def _write_table(
-        self, path: str, left: _Numbers, texts: BinaryIO, fork: _Fork, watch: Watch | None
+        self, path: str, left: Numbers, texts: BinaryIO, other: Fork, watch: Watch | None
     ) -> tuple[list[_Block], _GoldenOnly, Tally]:
         done: list[_Block] = []
         with files.replacing(path) as table:
@@ -152,14 +155,13 @@ class _Halves:
                     break
                 done.append(self._write(number, table))
                 if watch is not None:
-                    watch("records", taken * self._length, len(self._pairs))
-            theirs = fork.answer()
+                    watch("records", min(taken * self._length, len(self._pairs)), len(self._pairs))
+            theirs = _blocks(other.answer())
             if theirs is None:
                 done += [self._write(number, table) for number in self._numbers[len(done) :]]
             else:
-                table.flush()
-                done += _append(msgspec.msgpack.decode(theirs, type=list[_Block]), texts, table)
-            golden_only, total = self._golden_only(done)
+                done += _append(theirs, texts, table)
+            golden_only, total = self._golden_only(done), Tally()
             table.write(self._text(list(chain.from_iterable(golden_only.values()))))
             for block in done:
                 total.add(block.tally)
@@ -169,7 +171,7 @@ class _Halves:
 
     # --- blocks
 
-    def _from_the_end(self, left: _Numbers, texts: BinaryIO) -> bytes:
+    def _from_the_end(self, left: Numbers, texts: BinaryIO) -> bytes:
         """What the fork does: the blocks, in order, and their texts from the last to the first."""
         done = []
         for number in reversed(self._numbers):
@@ -182,7 +184,7 @@ class _Halves:
 
     def _write(self, number: int, stream: BinaryIO) -> _Block:
         """Compare a block and write its rows."""
-        pairs = self._pairs[number * self._length : (number + 1) * self._length]
+        pairs = self._block(number)
         calls, golden_only = self._rows(pairs)
         self._comparison.by_statistics(calls, golden_only)
         rows = list(chain.from_iterable(calls))
@@ -193,25 +195,28 @@ class _Halves:
             tally(rows + golden_only, Mode.STATISTICS),
             [glance(of_call, Mode.STATISTICS) for of_call in calls],
             [place for place, of_call in enumerate(calls) if not of_call],
-            [place for place, pair in enumerate(pairs) if pair.golden is not None and pair.golden.name in alone],
+            [place for place, pair in enumerate(pairs) if pair.golden.name in alone],
+            list(pairs_of_types(rows).items()),
             len(text),
         )
 
-    def _rows(self, pairs: list[_Pair]) -> tuple[list[list[Row]], list[Row]]:
+    def _block(self, number: int) -> list[_SameKey]:
+        return self._pairs[number * self._length : (number + 1) * self._length]
+
+    def _rows(self, pairs: list[_SameKey]) -> tuple[list[list[Row]], list[Row]]:
         """The rows of the target's records, one by one, and what only the golden side has of them."""
         target, golden = self._calls(pairs)
         rows = by_name(target, golden)
         # Every item of the target has its row, in their order.
         return [list(islice(rows, len(call.items))) for call in target], list(rows)
 
-    def _calls(self, pairs: list[_Pair]) -> tuple[list[Call], list[Call]]:
+    def _calls(self, pairs: list[_SameKey]) -> tuple[list[Call], list[Call]]:
         target, golden = [], []
         for key, mine, theirs in pairs:
             items = self._target.items(mine)
             target.append(Call(mine, key, items))
-            if theirs is not None:
-                is_same = mine.name == theirs.name and mine.has_same_text(theirs)
-                golden.append(Call(theirs, key, items if is_same else self._golden.items(theirs)))
+            is_same = mine.name == theirs.name and mine.has_same_text(theirs)
+            golden.append(Call(theirs, key, items if is_same else self._golden.items(theirs)))
         if has_checksum(target) or has_checksum(golden):
             raise _Unsuited
         return target, golden
@@ -220,9 +225,7 @@ class _Halves:
         return csv_text(tables.block(self._result(rows), 0, len(rows))) if rows else b""
 
     def _result(self, rows: list[Row]) -> ComparisonResult:
-        return ComparisonResult(
-            self._target.path, self._golden.path, Mode.STATISTICS, False, rows, self._stacks, self._golden.stacks
-        )
+        return ComparisonResult(self._target.path, self._golden.path, Mode.STATISTICS, False, rows, self._stacks)
 
     # --- all of them
 
@@ -231,155 +234,71 @@ class _Halves:
         found = []
         for number, block in enumerate(done):
             empty = set(block.empty)
-            pairs = self._pairs[number * self._length : (number + 1) * self._length]
-            for place, (pair, look) in enumerate(zip(pairs, block.glances)):
+            for place, (pair, look) in enumerate(zip(self._block(number), block.glances)):
                 if place not in empty:
-                    assert pair.golden is not None
                     name = pair.golden.name
                     more = golden_only.get(name, [])
-                    found.append(Step(pair.target.name, name, partial(self._again, pair, more), None if more else look))
+                    rows = partial(self._made_again, pair, more)
+                    found.append(Step(pair.target.name, name, rows, None if more else look))
         return found
 
-    def _again(self, pair: _Pair, golden_only: list[Row]) -> list[Row]:
+    def _made_again(self, pair: _SameKey, golden_only: list[Row]) -> list[Row]:
         (rows,), _ = self._rows([pair])
         return rows + golden_only
 
-    def _golden_only(self, done: list[_Block]) -> tuple[_GoldenOnly, Tally]:
-        """The rows that the target does not have, in the golden order, and what those come to that are in no block."""
+    def _golden_only(self, done: list[_Block]) -> _GoldenOnly:
+        """The rows that the target does not have, in the golden order."""
         found: _GoldenOnly = {}
         for number, block in enumerate(done):
             for place in block.golden_only:
-                _, rows = self._rows([self._pairs[number * self._length + place]])
+                _, rows = self._rows([self._block(number)[place]])
                 found[rows[0].record] = rows
-        rest = []
-        for call in self._others():
-            rest += (rows := list(by_name([], [call])))
-            if rows:
-                found[call.record.name] = rows
         in_order = {record.name: found[record.name] for record in self._golden.records if record.name in found}
         self._comparison.by_statistics([], chain.from_iterable(in_order.values()))
-        return in_order, tally(rest, Mode.STATISTICS)
+        return in_order
 
-    def _others(self) -> list[Call]:
-        """The calls of the golden side whose keys the target does not have."""
-        found = [Call(record, key, self._golden.items(record)) for key, record in self._alone.items()]
-        if has_checksum(found):
-            raise _Unsuited
-        return found
-
-    def _add_endings(self, result: ComparisonResult) -> None:
+    def _add_endings_and_divergence(self, result: ComparisonResult) -> None:
         """Say where the runs end and part; calls that one side alone made have no place without all rows."""
         target, golden = self._calls(self._pairs)
-        order = {record.name: place for place, record in enumerate(self._golden.records)}
-        golden = sorted(golden + self._others(), key=lambda call: order[call.record.name])
+        golden.sort(key=lambda call: self._order[call.record.name])
         result.rows = list(by_name(target, golden))
-        self._comparison.add_endings(result, target, golden)
+        self._comparison.add_endings_and_divergence(result, target, golden)
         result.rows = []
 
 
-def _side_by_side(target: list[Record], golden: list[Record]) -> tuple[list[_Pair], dict[str, Record]]:
-    """The records of the target with those that have their keys, and by key the others of the golden side.
+def _side_by_side(target: list[Record], golden: list[Record]) -> list[_SameKey]:
+    """The records of the target, each with the one of the golden side that has its key.
 
     Raises:
-        _Unsuited: names differ so much that layers are aligned.
+        _Unsuited: one side made a call that the other did not, and such a call finds its place among all rows only.
     """
     names = [record.name for record in target]
     if names == [record.name for record in golden]:
         # Both sides would be numbered in the same way.
-        return list(map(_Pair, names, target, golden)), {}
+        return list(map(_SameKey, names, target, golden))
     mine, theirs = keys(target), keys(golden)
-    if few_modules_meet(mine, theirs):
-        raise _Unsuited
     there = dict(zip(theirs, golden))
-    return [_Pair(key, record, there.pop(key, None)) for record, key in zip(target, mine)], there
+    if not len(mine) == len(theirs) == len(there) or there.keys() != set(mine):
+        raise _Unsuited
+    return [_SameKey(key, record, there[key]) for record, key in zip(target, mine)]
+
+
+def _blocks(answer: bytes | None) -> list[_Block] | None:
+    """What the fork answered; ``None`` if that is nothing."""
+    try:
+        return None if answer is None else msgspec.msgpack.decode(answer, type=list[_Block])
+    except msgspec.DecodeError:
+        return None
 
 
 def _append(blocks: list[_Block], texts: BinaryIO, table: BinaryIO) -> list[_Block]:
     """Write the texts of `blocks`, which are those of `texts` in the opposite order."""
     end = os.fstat(texts.fileno()).st_size
     for block in blocks:
-        start = end - block.size
-        while start < end:
-            start += os.sendfile(table.fileno(), texts.fileno(), start, end - start)
+        texts.seek(end - block.size)
+        text = texts.read(block.size)
+        if len(text) != block.size:
+            raise _Unsuited
+        table.write(text)
         end -= block.size
     return blocks
-
-
-# --- two processes
-
-
-class _Numbers:
-    """Counts up to `total` for several processes together."""
-
-    def __init__(self, total: int) -> None:
-        self._pipe, pipe = os.pipe()
-        # Who reads from a pipe takes it away from all others.
-        numbers = b"".join(number.to_bytes(4, "little") for number in range(1, total + 1))
-        os.set_blocking(pipe, False)
-        try:
-            # A user who has very many pipes gets short ones.
-            if os.write(pipe, numbers) < len(numbers):
-                raise _Unsuited
-        finally:
-            os.close(pipe)
-
-    def take(self) -> int | None:
-        """The next number, which nobody else gets; ``None`` when there is none left."""
-        number = os.read(self._pipe, 4)
-        return int.from_bytes(number, "little") if number else None
-
-    def __del__(self) -> None:
-        os.close(self._pipe)
-
-
-class _Fork:
-    """A process that does one thing."""
-
-    def __init__(self, pid: int, pipe: int) -> None:
-        self._pid = pid
-        self._pipe = pipe
-        self._running = True
-
-    def answer(self) -> bytes | None:
-        """What it has to say, once it is done; ``None`` if it died or could not do it."""
-        with os.fdopen(os.dup(self._pipe), "rb") as pipe:
-            said = pipe.read()
-        _, status = os.waitpid(self._pid, 0)
-        self._running = False
-        return said if status == 0 else None
-
-    def end(self) -> None:
-        """Let nothing of it stay."""
-        if self._running:
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-        os.close(self._pipe)
-
-
-@contextmanager
-def _fork(work: Callable[[], bytes]) -> Iterator[_Fork]:
-    """A fork of this process that does `work`; it is gone when the context ends."""
-    pipe, theirs = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _do(work, theirs)
-    os.close(theirs)
-    fork = _Fork(pid, pipe)
-    try:
-        yield fork
-    finally:
-        fork.end()
-
-
-def _do(work: Callable[[], bytes], pipe: int) -> NoReturn:
-    """In the fork: it ends here, without what the program that called us does at its end."""
-    status = 1
-    try:
-        # A terminal sends Ctrl-C to both; the other one sees to it.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        said = work()
-        with os.fdopen(pipe, "wb") as stream:
-            stream.write(said)
-        status = 0
-    finally:
-        os._exit(status)

@@ -11,6 +11,7 @@ is how cancellation loses digits.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -88,7 +89,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    return _is_number(value) and math.isfinite(value)
+    """Whether it is a number that a float can hold, which an integer need not be."""
+    return _is_number(value) and abs(value) <= sys.float_info.max
 
 
 # --- how far apart
@@ -107,7 +109,7 @@ def is_same(n: Item, b: Item) -> bool:
 
 def is_finite(item: Item) -> bool:
     """Whether no statistic of a tensor is NaN or infinite."""
-    return all(not _is_number(value) or math.isfinite(value) for value in (item.max, item.min, item.mean, item.norm))
+    return all(not _is_number(value) or _is_finite(value) for value in (item.max, item.min, item.mean, item.norm))
 
 
 def distance(n: Item, b: Item, exact: float | None = None) -> float:
@@ -195,7 +197,7 @@ def _by_some_statistics(statistics: Sequence[tuple[Any, Any]]) -> float:
 
 
 def _relative(x: float, y: float) -> float:
-    if _agree(x, y) or not (math.isfinite(x) and math.isfinite(y)):
+    if _agree(x, y) or not (_is_finite(x) and _is_finite(y)):
         return 0.0
     return abs(x - y) / max(abs(x), abs(y))
 

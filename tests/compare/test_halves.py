@@ -24,17 +24,21 @@ pytestmark = pytest.mark.skipif(
 CALLS = 4400
 Data = dict[str, Any]
 
-# Says at the end how many processes it forked.
+# Says at the end how many processes it forked, and whether it had an answer of one.
 COMMAND = """
 import os, sys
 from probe.api.cli import main
-forks = []
+from probe.compare import forking
+forks, answers = [], []
 os.register_at_fork(after_in_parent=lambda: forks.append(1))
+listen = forking.Fork.answer
+forking.Fork.answer = lambda fork: answers.append(listen(fork)) or answers[-1]
 {before}
 status = main()
-print(f"forks: {{len(forks)}}", file=sys.stderr)
+print(f"forks: {{len(forks)}}, answered: {{any(answers)}}", file=sys.stderr)
 sys.exit(status)
 """
+ALONE, TOGETHER, UNANSWERED = "forks: 0, answered: False", "forks: 1, answered: True", "forks: 1, answered: False"
 
 
 def tensor(numbers: random.Random, **other: Any) -> Data:
@@ -117,12 +121,25 @@ PAIRS = {
     "backward calls are recomputed, which changes their numbers": (
         NEAR, {name.replace(".backward", "0.backward") if "linear" in name else name: RUN[name] for name in RUN},
     ),
+    "an integer that no float holds": (
+        changed(NEAR, LATE, lambda call: call["output"][0].update(Max=10**400)), RUN,
+    ),
+    "most types differ": (
+        json.loads(json.dumps(NEAR).replace("torch.float32", "torch.bfloat16")), RUN,
+    ),
     "there are checksums near the end": tuple(
         changed(data, LATE, lambda call: call["output"][1].update(md5="00c0ffee")) for data in (NEAR, RUN)
     ),
     "a call has no items": (changed(NEAR, LATE, dict.clear), changed(RUN, LATE, dict.clear)),
     "a call has no items on one side": (changed(NEAR, LATE, dict.clear), RUN),
 }  # fmt: skip
+# Where a call was made by one side alone, or there are checksums, one process does everything.
+INSTEAD = {
+    "the target lacks a call": ALONE,
+    "the golden run lacks two calls": ALONE,
+    "the target ends early": ALONE,
+    "there are checksums near the end": UNANSWERED,
+}
 
 
 def write(folder: Path, data: Data) -> Path:
@@ -186,7 +203,7 @@ def test_two_processes_say_and_write_what_one_does(tmp_path: Path, what: str) ->
     options = ("--json", "--fail-on", "divergence")
     alone = compare(sides, tmp_path / "alone", *options, "--jobs", "1")
     halves = compare(sides, tmp_path / "halves", *options, "--jobs", "2")
-    assert (alone[2], halves[2]) == ("forks: 0\n", "forks: 1\n")
+    assert (alone[2], halves[2]) == (f"{ALONE}\n", f"{INSTEAD.get(what, TOGETHER)}\n")
     assert alone[0] == halves[0]
     assert without_paths(alone[1]) == without_paths(halves[1])
     assert written(tmp_path / "alone") == written(tmp_path / "halves")
@@ -201,7 +218,7 @@ def test_a_process_that_is_killed_costs_nothing_but_time(tmp_path: Path) -> None
     process = start(sides, tmp_path / "out", "--json")
     os.kill(fork_of(process), signal.SIGKILL)
     said, errors = process.communicate(timeout=120)
-    assert (process.returncode, errors) == (0, "forks: 1\n")
+    assert (process.returncode, errors) == (0, f"{UNANSWERED}\n")
     assert without_paths(said) == without_paths(alone[1])
     assert written(tmp_path / "out") == written(tmp_path / "alone")
 
@@ -211,7 +228,7 @@ def test_one_that_never_begins_costs_nothing_either(tmp_path: Path) -> None:
     alone = compare(sides, tmp_path / "alone", "--jobs", "1")
     dies = "os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), 9))"
     status, _, errors = compare(sides, tmp_path / "out", before=dies)
-    assert (status, errors) == (0, "forks: 1\n") and alone[0] == 0
+    assert (status, errors) == (0, f"{UNANSWERED}\n") and alone[0] == 0
     assert written(tmp_path / "out") == written(tmp_path / "alone")
 
 
@@ -223,6 +240,41 @@ def test_ctrl_c_ends_both_and_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130 and "interrupted" in errors
     assert list((tmp_path / "out").iterdir()) == []
     assert not Path(f"/proc/{fork}").exists()
+
+
+FAULTS = {
+    "there are no more processes": "def no(): raise BlockingIOError(11, 'no more')\nos.fork = no",
+    "there are no more pipes": "def no(): raise OSError(24, 'too many')\nos.pipe = no",
+    "the fork says something else": "import msgspec; forking.Fork.answer = lambda fork: b'abc'",
+    "nobody is told of children": "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fork_that_fails_costs_nothing_but_time(tmp_path: Path, fault: str) -> None:
+    sides = both(tmp_path)
+    alone = compare(sides, tmp_path / "alone", "--json", "--jobs", "1")
+    status, said, errors = compare(sides, tmp_path / "out", "--json", before=FAULTS[fault])
+    assert (status, errors.count("\n")) == (0, 1), errors
+    assert without_paths(said) == without_paths(alone[1])
+    assert written(tmp_path / "out") == written(tmp_path / "alone")
+
+
+def test_one_whose_parent_is_killed_before_it_reads_the_answer_ends_too(tmp_path: Path) -> None:
+    never = "import time; forking.Fork.answer = lambda fork: time.sleep(100)"
+    process = start(both(tmp_path), tmp_path / "out", before=never)
+    fork = fork_of(process)
+    # More than a pipe holds waits to be read.
+    writes = Path(f"/proc/{fork}/wchan")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and "pipe" not in writes.read_text():
+        time.sleep(0.01)
+    process.kill()
+    process.communicate(timeout=120)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and _runs(fork):
+        time.sleep(0.01)
+    assert not _runs(fork)
 
 
 def test_one_whose_parent_was_killed_ends_too(tmp_path: Path) -> None:
@@ -250,7 +302,7 @@ def _runs(pid: int) -> bool:
 def test_a_damaged_record_is_the_one_error_it_is_otherwise(tmp_path: Path, name: str) -> None:
     sides = both(tmp_path, changed(NEAR, name, lambda call: call["output"].append(5)))
     found = [compare(sides, tmp_path / jobs, "--jobs", jobs) for jobs in ("1", "2")]
-    errors = [errors.replace("forks: 1", "forks: 0") for _, _, errors in found]
+    errors = [errors.partition("forks: ")[0] for _, _, errors in found]
     assert [status for status, _, _ in found] == [2, 2]
     assert errors[0] == errors[1] and f"{name}.output.2: a number (5) stands where" in errors[0]
     assert [list((tmp_path / jobs).iterdir()) for jobs in ("1", "2")] == [[], []]
@@ -259,10 +311,10 @@ def test_a_damaged_record_is_the_one_error_it_is_otherwise(tmp_path: Path, name:
 @pytest.mark.parametrize("more", [("--jobs", "1"), ("-fm",), ("--compat",), ("-cm",)])
 def test_what_is_not_for_halves_stays_in_one_process(tmp_path: Path, more: tuple[str, ...]) -> None:
     status, _, errors = compare(both(tmp_path), tmp_path / "out", *more)
-    assert (status, errors.splitlines()[-1]) == (0, "forks: 0")
+    assert (status, errors.splitlines()[-1]) == (0, ALONE)
 
 
 def test_nothing_is_forked_beside_another_thread(tmp_path: Path) -> None:
     waits = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
     status, _, errors = compare(both(tmp_path), tmp_path / "out", before=waits)
-    assert (status, errors) == (0, "forks: 0\n")
+    assert (status, errors) == (0, f"{ALONE}\n")
