@@ -6,11 +6,14 @@
 #   make demo-msadapter        and with torch's API over MindSpore (Python 3.9 to 3.11), in ./.venv-msadapter
 #   make test                  every environment of tox.ini
 #   make test ENV=core         one of them; TOX_PARALLEL=2 runs two at a time
+#   make reliability           kills and faults in numbers: KILLS=200 SEED=1; see docs/reliability.md
 #   make lint | benchmark | clean
 
 PYTHON ?= python3
 ENV ?=
 TOX_PARALLEL ?=
+KILLS ?= 200
+SEED ?=
 
 # torch is named first everywhere, so that pip takes this build and not whatever a plain `torch` resolves to.
 TORCH := torch==2.13.0
@@ -19,7 +22,7 @@ TOX := .tox/bootstrap/bin/tox
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-mindspore demo-msadapter test lint benchmark clean
+.PHONY: demo demo-compare demo-mindspore demo-msadapter test lint benchmark reliability clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -41,6 +44,9 @@ lint: .tox/bootstrap/.installed
 
 benchmark: .tox/bootstrap/.installed
 	$(TOX) run -e benchmark
+
+reliability: .tox/bootstrap/.installed
+	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 clean:
 	rm -rf .venv .venv-mindspore .venv-msadapter .tox build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,7 +5,7 @@ a record has ended; this process kills it (SIGKILL) at a moment drawn from the s
 that against the lines: every record that had ended is there, the files are valid, the tensor files named in them
 exist and load, and a second recover changes not one byte.
 
-A third of the kills are aimed at the end of a step, when ``stop()`` and ``step()`` make the files.
+Two of five kills are aimed at the end of a step, when ``stop()`` and ``step()`` make the files.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ KINDS = [
     for task in ("statistics", "tensor", "async")
     for level in ("L0", "L1", "mix")
 ]
+AT_THE_END = 0.4
+"""Of the kills: aimed at the moments in which a step ends."""
 PASSES = 10
 """Forward and backward passes in each step."""
 
@@ -69,8 +71,8 @@ def kills(number: int, seed: int) -> Iterator[Kill]:
     draw = random.Random(seed)
     for n in range(number):
         level, task, processes = KINDS[n % len(KINDS)] if number >= len(KINDS) else draw.choice(KINDS)
-        at_end = n % 3 == 0
-        seconds = draw.uniform(0, 0.008 if at_end else draw.choice((0.03, 0.2)))
+        at_end = draw.random() < AT_THE_END
+        seconds = draw.uniform(0, 0.006 if at_end else draw.choice((0.03, 0.2)))
         yield Kill(level, task, processes, seconds, draw.randrange(3) if at_end else None, draw.random() < 0.5)
 
 
