@@ -139,9 +139,12 @@ def replacing(path: str) -> Iterator[BinaryIO]:
         with _create(aside) as stream:
             yield stream
         os.replace(aside, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(aside)
+        if isinstance(error, OSError) and error.filename is None:
+            # A write knows its file by a number.
+            error.filename = path
         raise
 
 

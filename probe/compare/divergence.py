@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
+from operator import itemgetter
 
 from probe.common.naming import (
     BACKWARD,
@@ -26,7 +27,7 @@ from probe.common.naming import (
 )
 from probe.compare.communication import is_communication
 from probe.compare.dtypes import is_device, plain_name
-from probe.compare.glances import Glance, balance_of, fingerprint, glance, is_input, row_distance
+from probe.compare.glances import Glance, balance_of, fingerprint, glance, gradients_part, is_input, row_distance
 from probe.compare.records import INPUT, PARAMETERS, Item
 from probe.compare.result import Mode, Row, Unexplained
 from probe.compare.steps import Step, Trees
@@ -91,13 +92,30 @@ def unexplained(
     """
     walk = _Walk(calls, mode, level, trees, same_names, types)
     found: dict[tuple[str, str], Unexplained] = {}
-    for place, step in enumerate(calls):
+    for place, step in _causes_first(calls):
         suspect = walk.judge(step)
         if suspect is not None:
             found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=place))
             if len(found) > SUSPECTS:
                 break
     return list(found.values())
+
+
+def _causes_first(calls: Sequence[Step]) -> list[tuple[int, Step]]:
+    """The calls with their places, each after what it is computed from.
+
+    That is their order but for gradients of parameters, which are complete before the backward that gives them is.
+    """
+    backwards = {step.record: place for place, step in enumerate(calls) if step.record and BACKWARD in step.record}
+    found = []
+    for place, step in enumerate(calls):
+        after = -1
+        if step.record is not None and PARAMETERS_GRAD in step.record:
+            parsed = parse(step.record)
+            after = -1 if parsed is None else backwards.get(_other(parsed, BACKWARD), -1)
+        found.append((max(place, after), after > place, place, step))
+    found.sort(key=itemgetter(0, 1))
+    return [(place, step) for _, _, place, step in found]
 
 
 class _Walk:
@@ -134,6 +152,8 @@ class _Walk:
         """Fingerprints of the outputs that are apart, by which they are known where they go in."""
         self._by_shape: dict[str | None, list[tuple[float, Step]]] = {}
         """The balances of these outputs and their calls by shape, for what goes in as a multiple of one."""
+        self._gradients_part = False
+        """Whether it was said already that a tensor takes a gradient on one side only, as many after it then do."""
         self._missing: Step | None = None
         """A call that one side did not make, right before this one."""
 
@@ -161,7 +181,8 @@ class _Walk:
         suspect = None
         look = step.glance or glance(step.rows, self._mode)
         self._note_types(look)
-        if look.differs and not self._is_below_any_bound(step, look):
+        one_sided = look.gradients_part and self._same_names and not self._gradients_part
+        if one_sided or (look.differs and not self._is_below_any_bound(step, look)):
             suspect = self._judge(step)
             if suspect is not None and self._missing is not None and self._is_due_to(self._missing, step, suspect):
                 suspect = self._made_on_one_side(self._missing)
@@ -204,7 +225,7 @@ class _Walk:
         found = self._out_of_nowhere(step, row, apart)
         if found is not None and _short(row) == "input.0" and function_name(step.record or "") in _OVERWRITING:
             return None
-        return found
+        return found or self._difference_in_gradients(step, row)
 
     def _judge_output(self, step: Step, row: Row, api: str, terms: Terms) -> Unexplained | None:
         n, b = row.target, row.golden
@@ -230,7 +251,7 @@ class _Walk:
         if apart < ALTOGETHER:
             self._carried = max(self._carried, apart / factor)
         if apart <= allowed:
-            return None
+            return self._difference_in_gradients(step, row)
         what = f"{_short(row)} differs by {_size(apart)} of its size"
         reason = f"{what}; its inputs, which differ by {_size(terms.error)}, and rounding explain {_size(allowed)}"
         return self._suspect(step, row, reason, apart, allowed)
@@ -323,6 +344,14 @@ class _Walk:
     def _are_whole_between_frameworks(self, types: tuple[str, str]) -> bool:
         """Whether they differ in width alone, as labels do: MindSpore takes int32 where torch wants int64."""
         return not self._same_names and all(name.startswith(("int", "uint")) for name in types)
+
+    def _difference_in_gradients(self, step: Step, row: Row) -> Unexplained | None:
+        n, b = row.target, row.golden
+        if self._gradients_part or not self._same_names or n is None or b is None or not gradients_part(n, b):
+            return None
+        self._gradients_part = True
+        side = "target" if n.requires_grad else "golden run"
+        return self._suspect(step, row, f"{_short(row)} takes a gradient in the {side} only")
 
     def _difference_of_plain(self, row: Row, n: Item, b: Item) -> str:
         if not self._same_names or str(n.value) == str(b.value) or (is_device(n.value) and is_device(b.value)):

@@ -32,6 +32,8 @@ class Glance(msgspec.Struct, gc=False, array_like=True):
     """Theirs."""
     balances: tuple[float, ...] = ()
     """`balance_of` each, of the golden side."""
+    gradients_part: bool = False
+    """Of any item."""
 
 
 def glance(rows: Iterable[Row], mode: Mode) -> Glance:
@@ -39,7 +41,7 @@ def glance(rows: Iterable[Row], mode: Mode) -> Glance:
     types: dict[Optional[str], None] = {}  # noqa: UP045
     differs = False
     apart = outputs_apart = 0.0
-    usual = True
+    usual, one_sided = True, False
     outputs: list[int] = []
     shapes: list[str | None] = []
     balances: list[float] = []
@@ -53,6 +55,8 @@ def glance(rows: Iterable[Row], mode: Mode) -> Glance:
             differs, usual = True, False
             continue
         types[n.dtype] = None
+        if n.requires_grad is not b.requires_grad and gradients_part(n, b):
+            one_sided = True
         if not usual or (n is b and mode is not Mode.TENSOR):
             continue
         size = _by_metrics(row) if mode is Mode.STATISTICS else None
@@ -74,7 +78,7 @@ def glance(rows: Iterable[Row], mode: Mode) -> Glance:
                 shapes.append(b.shape)
                 balances.append(balance_of(b))
     of_outputs = tuple(outputs), tuple(shapes), tuple(balances)
-    return Glance(_shared(tuple(types)), differs, usual, apart, outputs_apart, *of_outputs)
+    return Glance(_shared(tuple(types)), differs, usual, apart, outputs_apart, *of_outputs, one_sided)
 
 
 _types_seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -82,6 +86,11 @@ _types_seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
 def _shared(types: tuple[Any, ...]) -> tuple[Any, ...]:
     return _types_seen.setdefault(types, types)
+
+
+def gradients_part(n: Item, b: Item) -> bool:
+    """Whether a tensor takes a gradient on one side only, as far as both dumps say so."""
+    return n.requires_grad is not b.requires_grad and None not in (n.requires_grad, b.requires_grad)
 
 
 def balance_of(item: Item) -> float:

@@ -10,6 +10,7 @@ import os
 import re
 from dataclasses import dataclass
 
+from probe.common import log
 from probe.common.errors import FileCheckException
 from probe.common.journal import FILE_NAME as JOURNAL
 from probe.compare.reading import DATA_FILES
@@ -105,12 +106,22 @@ def _steps(target: str, golden: str) -> list[str]:
 
 
 def _common_steps(target: str, golden: str) -> list[str]:
-    of_golden = _numbered(golden, _STEP)
-    return [step for step in _numbered(target, _STEP) if step in of_golden]
+    of_target, of_golden = _numbered(target, _STEP), _numbered(golden, _STEP)
+    common = [step for step in of_target if step in of_golden]
+    for folder, found in ((target, of_target), (golden, of_golden)):
+        alone = [step for step in found if step not in common]
+        if alone and common:
+            log.warning(f"{', '.join(alone)}: in {folder} only, and not compared.")
+    return common
 
 
 def _ranks(target: str, golden: str, step: str) -> list[Place]:
     of_target, of_golden = _numbered(target, _RANK), _numbered(golden, _RANK)
+    if _holds_data(target) != _holds_data(golden):
+        whole, other = (target, golden) if _holds_data(target) else (golden, target)
+        raise FileCheckException(
+            f"{whole} is the folder of one process and {other} holds folders of processes; give both in the same form."
+        )
     if len(of_target) != len(of_golden):
         raise FileCheckException(
             f"{target} has {len(of_target)} rank folders and {golden} has {len(of_golden)}; they are paired in order."
@@ -123,6 +134,9 @@ def _ranks(target: str, golden: str, step: str) -> list[Place]:
                     f"{folder} holds {len(found)} proc folders and no rank folder; "
                     "give a step folder with ranks or with exactly one process."
                 )
+    elif of_target != of_golden:
+        pairs = ", ".join(f"{n} with {b}" for n, b in zip(of_target, of_golden))
+        log.warning(f"{target} and {golden} hold different ranks, which are paired in order: {pairs}.")
     return [
         Place(os.path.join(target, n), os.path.join(golden, b), n if n != "rank" else "rank0", step)
         for n, b in zip(of_target, of_golden)

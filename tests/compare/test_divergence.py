@@ -440,6 +440,43 @@ def test_at_l0_the_module_whose_own_code_made_the_difference_is_named(tmp_path: 
     assert divergence is not None and f"where it calls {out}" in divergence.first.reason
 
 
+def test_a_wrong_gradient_between_modules_is_not_explained_by_what_is_computed_from_it(tmp_path: Path) -> None:
+    def run(factor: float) -> tuple[Run, dict[str, str | None]]:
+        gradient = (X * factor).astype(np.float32)
+        names = [f"Module.block.{part}.Linear.backward.0" for part in ("last", "first")]
+        data: Run = {
+            "Module.block.first.Linear.forward.0": call([tensor(X)], tensor(X @ W), weight=tensor(W)),
+            "Module.block.last.Linear.forward.0": call([tensor(X @ W)], tensor(X @ W @ W), weight=tensor(W)),
+            "Module.block.Block.forward.0": call([tensor(X)], tensor(X @ W @ W)),
+            names[0]: backward([tensor(X)], tensor(X @ W.T)),
+            # Complete before the backward that it comes of.
+            "Module.block.first.Linear.parameters_grad.0": {"weight": [tensor(X.T @ gradient)]},
+            names[1]: backward([tensor(gradient)], tensor(gradient @ W.T)),
+            "Module.block.Block.backward.0": backward([tensor(X)], tensor(gradient @ W.T)),
+        }
+        return data, dict.fromkeys(names, "Module.block.Block.backward.0")
+
+    (target, tree), (golden, _) = run(1.05), run(1.0)
+    divergence = compared(tmp_path, target, golden, tree, level="L0")
+    assert named(divergence) == "Module.block.Block.backward.0"
+    assert divergence is not None and "Module.block.first.Linear.backward.0" in divergence.first.reason
+
+
+def test_a_gradient_that_is_cut_off_is_named_where_it_is_and_not_what_follows(tmp_path: Path) -> None:
+    def run(*takes: bool) -> Run:
+        first, second, third = (tensor(X) | {"requires_grad": take} for take in takes)
+        return {
+            "Functional.relu.0.forward": call([first], second),
+            "Functional.relu.1.forward": call([second], third),
+            "Functional.relu.2.forward": call([third], third),
+        }
+
+    divergence = compared(tmp_path, run(True, False, False), run(True, True, True))
+    assert named(divergence) == "Functional.relu.0.forward"
+    assert divergence is not None and divergence.first.reason == "output.0 takes a gradient in the golden run only"
+    assert divergence.suspects == []
+
+
 def test_without_statistics_a_checksum_that_changes_inside_a_call_is_named(tmp_path: Path) -> None:
     def crc(text: str) -> Record:
         return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False, "md5": text}

@@ -24,7 +24,7 @@ SLOW = """
 import time
 def column_name(): return "Slow"
 def compare(n_value, b_value):
-    time.sleep(0.2)
+    time.sleep(0.4)
     return 0
 """
 COMMAND = "from probe.api import cli; sys.exit(cli.main(['compare', *sys.argv[1:]]))"
@@ -80,7 +80,7 @@ def test_several_pairs_are_counted(tmp_path: Path) -> None:
 def test_the_items_of_a_single_pair_are_counted(tmp_path: Path) -> None:
     one_pair(tmp_path)
     found = counted(on_terminal(tmp_path), "items")
-    assert len(found) >= 3 and found == sorted(found) and set(found) <= {f"{n}/4" for n in range(5)}
+    assert len(found) >= 2 and found == sorted(found) and set(found) <= {f"{n}/4" for n in range(5)}
 
 
 def test_ranks_are_counted_in_the_search_for_the_first_difference(tmp_path: Path) -> None:

@@ -230,6 +230,29 @@ def test_only_the_kinds_that_both_have_are_compared(tmp_path: Path) -> None:
     }
 
 
+def test_a_step_that_only_one_run_has_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = two_runs(tmp_path, ["step0/rank0", "step1/rank0", "step2/rank0"])
+    shutil.rmtree(target / "step2")
+    assert compare(target, golden, tmp_path / "out") == 0
+    assert f"[WARNING] step2: in {golden} only, and not compared.\n" in capsys.readouterr().out
+
+
+def test_ranks_with_other_numbers_are_paired_and_that_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1"])
+    (target / "step0" / "rank1").rename(target / "step0" / "rank5")
+    assert compare(target, golden, tmp_path / "out") == 0
+    assert "which are paired in order: rank0 with rank0, rank5 with rank1." in capsys.readouterr().out
+
+
+def test_one_process_against_a_step_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = two_runs(tmp_path, ["step0/rank0"])
+    assert compare(target / "step0" / "rank0", golden / "step0", tmp_path / "out") == cli.FAILED
+    error = capsys.readouterr().err
+    assert "is the folder of one process and" in error and "give both in the same form" in error
+
+
 def test_nothing_of_one_kind_on_both_sides_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, ["graph/step0/proc7", "pynative/step0/proc7"])
     shutil.rmtree(golden / "pynative")

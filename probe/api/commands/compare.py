@@ -75,7 +75,7 @@ class Compare:
             help="a line for each pair of tensors, with its metrics",
         )
         several = parser.add_mutually_exclusive_group()
-        several.add_argument("--jobs", metavar="N", type=arguments.processes, help="processes for ranks and steps")
+        several.add_argument("--jobs", metavar="N", type=arguments.processes, help="how many processes compare")
         several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")
         add("--json", action="store_true", help="print the summary as JSON")
         add(
