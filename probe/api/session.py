@@ -17,6 +17,7 @@ from probe.common.config import Config, load_config
 from probe.common.contract import Handle, ModuleName
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.run_folder import RunFolder
+from probe.common.stack_room import StackRoom
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -323,6 +324,7 @@ class Session:
 
     def _attach(self, model: Any, token_range: Sequence[int] | None) -> None:
         adapter, collector, level = self._adapter, self.collector, self.config.level
+        self._forward.append(StackRoom())
         if level in ("L0", "mix"):
             if not self._modules_named:
                 self._modules_named = True

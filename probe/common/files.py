@@ -6,6 +6,7 @@ import contextlib
 import errno
 import glob
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Union
 
@@ -53,6 +54,25 @@ def make_folder(path: str) -> None:
                 raise FileCheckException(f"{part} is a symbolic link.") from None
         except OSError as error:
             raise FileCheckException(f"cannot create folder {part}: {error.strerror}.") from error
+
+
+def open_for_reading(path: str, buffering: int = -1) -> BinaryIO:
+    """Open a regular file, also through a link; a pipe or a device, which might never end or answer, is refused.
+
+    Raises:
+        OSError: `path` cannot be read, or is something else.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no regular file", path)
+        return os.fdopen(descriptor, "rb", buffering=buffering)
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def open_for_writing(path: str, append: bool = False) -> BinaryIO:
@@ -129,6 +149,15 @@ def _write_all(descriptor: int, parts: Sequence[Buffer]) -> None:
             written -= len(left.pop(0))
         if written:
             left[0] = left[0][written:]
+
+
+def folds_names(folder: str) -> bool:
+    """Whether the file system takes names that differ only in case for one; `folder` exists, its name has letters."""
+    above, name = os.path.split(folder)
+    try:
+        return os.path.samefile(folder, os.path.join(above, name.swapcase()))
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager

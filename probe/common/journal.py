@@ -188,7 +188,7 @@ class JournalReader:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._stream = open(path, "rb", buffering=1 << 17)  # noqa: SIM115 (closed by close)
+        self._stream = files.open_for_reading(path, buffering=1 << 17)
         self._size = os.fstat(self._stream.fileno()).st_size
         self.torn_at: int | None = None
         """Where a frame was cut off, when the writer died in the middle of one."""

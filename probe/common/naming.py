@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import NamedTuple
 
@@ -82,24 +83,45 @@ def is_module(name: str) -> bool:
     return name.startswith(("Module.", "Cell."))
 
 
-def file_name(stem: str, suffix: str) -> str:
+def file_name(stem: str, suffix: str, folded: bool = False) -> str:
     """A file name for `stem` that stays inside its folder whatever a user's model is called.
 
     Separators, NUL and control characters become ``%XX``, as does ``%`` itself, so that two stems never share a
-    file; what would exceed the usual limit of 255 bytes is refused with ``ValueError``.
+    file. What would exceed the usual limit of 255 bytes is cut, and ends in ``%~`` and a digest of the whole.
+
+    Args:
+        stem: the text.
+        suffix: what the name ends in, such as ``.pt``.
+        folded: the file system takes names that differ in case, or in how accents are spelt, for one; everything but
+            small letters, digits, ``.``, ``_`` and ``-`` is ``%XX`` then.
     """
-    if not _SAFE.match(stem):
-        stem = "".join(map(_safe, stem))
-    name = stem + suffix
-    if len(name.encode()) > _LONGEST_FILE_NAME:
-        raise ValueError(f"file name of {len(name.encode())} bytes is longer than {_LONGEST_FILE_NAME}")
-    return name
+    if folded:
+        safe = "".join(character if _FOLDED.match(character) else _escaped(character) for character in stem)
+    else:
+        safe = stem if _SAFE.match(stem) else "".join(map(_safe, stem))
+    # Alone these would be the folder itself and the one above it.
+    if not suffix and safe in (".", ".."):
+        safe = safe.replace(".", "%2E")
+    name = safe + suffix
+    return name if len(name.encode()) <= _LONGEST_FILE_NAME else _cut(stem, safe, suffix)
+
+
+def _cut(stem: str, safe: str, suffix: str) -> str:
+    # No escape begins with %~, so that no shorter stem has such a name.
+    end = f"%~{hashlib.blake2b(stem.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}{suffix}"
+    begin = safe.encode()[: _LONGEST_FILE_NAME - len(end.encode())].decode(errors="ignore")
+    return begin + end
 
 
 _SAFE = re.compile(r"^[A-Za-z0-9_.\-]+\Z")
+_FOLDED = re.compile(r"[a-z0-9_.\-]")
 
 
 def _safe(character: str) -> str:
     if character.isprintable() and character not in "/\\%":
         return character
+    return _escaped(character)
+
+
+def _escaped(character: str) -> str:
     return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))

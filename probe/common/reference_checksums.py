@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from probe.common import log
+from probe.common import files, log
 
 
 class ReferenceChecksums:
@@ -31,8 +31,17 @@ class ReferenceChecksums:
         if path is None:
             log.warning(f"bench_path {self._bench_path} has no dump of {relative}: nothing to compare this step with.")
             return
-        with open(path, encoding="utf-8") as stream:
-            self._data = json.load(stream).get("data") or {}
+        try:
+            with files.open_for_reading(path) as stream:
+                content = json.load(stream)
+        except (OSError, ValueError, RecursionError) as error:
+            log.warning(f"{path} cannot be read ({error}): nothing to compare this step with.")
+            return
+        data = content.get("data") if isinstance(content, dict) else None
+        if isinstance(data, dict):
+            self._data = data
+        else:
+            log.warning(f"{path} is no dump: nothing to compare this step with.")
 
     def differs(self, name: str, fields: dict[str, Any]) -> bool:
         """Whether the call has the reference's inputs but not its outputs; counted."""

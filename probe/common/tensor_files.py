@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from probe.common import naming
+from probe.common import files, naming
 from probe.common.contract import Entry, TensorFile, Tensors
 from probe.common.run_folder import RunFolder
 from probe.common.tensor_folder import TensorFolder
@@ -37,6 +37,7 @@ class TensorFiles:
         self._folder = folder
         self._tensors = tensors
         self._most = later
+        self._folds = files.folds_names(folder.tensor_folder)
         self._written = TensorFolder()
         self._waiting: Held = []
         self._size = 0
@@ -75,7 +76,7 @@ class TensorFiles:
             file = self._tensors.tensor_file(value, copied)
             if file is None:
                 return None
-            name = naming.file_name(path, file.suffix)
+            name = naming.file_name(path, file.suffix, self._folds)
         except Exception as error:
             self._folder.log_error(path, error)
             return None

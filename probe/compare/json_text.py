@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from probe.common import files
 from probe.common.errors import DumpFormatError, FileCheckException
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ def load_bytes(path: str) -> bytes:
         FileCheckException: it does not exist or cannot be read.
     """
     try:
-        with open(path, "rb") as stream:
+        with files.open_for_reading(path) as stream:
             return stream.read()
     except OSError as error:
         raise FileCheckException(f"{path}: cannot be read: {error.strerror}.") from error

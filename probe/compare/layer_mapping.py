@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from probe.common.config_values import show
 from probe.common.errors import MsprobeException
 from probe.compare import call_pairs, item_pairs
 from probe.compare.mapping_files import load_mapping
@@ -33,7 +34,7 @@ def load_rules(path: str) -> Rules:
     rules: Rules = {}
     for layer, names in load_mapping(path, "classes of layers, each with lines of the form `name: name`").items():
         if not isinstance(names, dict):
-            raise MsprobeException(f"{path}: {layer!r}: expected lines of the form `name: name`.")
+            raise MsprobeException(f"{path}: {show(layer)}: expected lines of the form `name: name`.")
         # Old files say Cell for the top.
         of_layer = rules.setdefault(TOP if layer == "Cell" else str(layer), {})
         for mine, theirs in names.items():

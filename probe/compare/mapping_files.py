@@ -10,7 +10,9 @@ from functools import cache
 from typing import Any
 
 from probe.common import files, log
-from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.config_values import show
+from probe.common.errors import MsprobeException
+from probe.compare.yaml_text import load_yaml
 
 # What YAML reads as a text without quotes; N/A is one.
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./]*\Z")
@@ -33,26 +35,6 @@ class ApiEntry:
     golden: str
     positions: dict[str, dict[str, str]]
     """By state, from position or name on the target's side to that on the golden one."""
-
-
-def load_yaml(path: str) -> Any:
-    """The content of a YAML file, read without making objects of it.
-
-    Raises:
-        FileCheckException: it cannot be read.
-        MsprobeException: it is no YAML.
-    """
-    # Most comparisons need none, and to import this takes as long as a small one.
-    import yaml
-
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # both are safe
-    except OSError as error:
-        raise FileCheckException(f"{path}: cannot be read: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise MsprobeException(f"{path}: not valid YAML: {reason}.") from None
 
 
 def load_mapping(path: str, expected: str) -> dict[Any, Any]:
@@ -87,7 +69,7 @@ def load_names(path: str) -> dict[str, str]:
     content = load_mapping(path, "lines of the form `name: name`")
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise MsprobeException(f"{path}: {key!r}: {value!r}: both sides are names.")
+            raise MsprobeException(f"{path}: {show(key)}: {show(value)}: both sides are names.")
     return content
 
 

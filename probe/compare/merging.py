@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe.common import files, log
+from probe.common.config_values import show
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 from probe.compare import tables
-from probe.compare.mapping_files import load_yaml
+from probe.compare.yaml_text import load_yaml
 
 _TABLE = re.compile(r"compare_result_rank(\d+)_(\d{14})(?:_part_([1-9]\d*))?\.(csv|xlsx)\Z")
 _NO_NUMBER = ("N/A", "unsupported", "Nan")
@@ -48,10 +49,11 @@ def load_choice(path: str) -> Choice:
     content = load_yaml(path)
     apis = content.get("api") if isinstance(content, dict) else None
     if not _names(apis) or not apis:
-        raise MsprobeException(f'{path}: "api" is {apis!r}; expected a list of names such as Distributed.all_reduce.')
+        wanted = "a list of names such as Distributed.all_reduce"
+        raise MsprobeException(f'{path}: "api" is {show(apis)}; expected {wanted}.')
     metrics = content.get("compare_index")
     if metrics is not None and not _names(metrics):
-        raise MsprobeException(f'{path}: "compare_index" is {metrics!r}; expected a list of columns.')
+        raise MsprobeException(f'{path}: "compare_index" is {show(metrics)}; expected a list of columns.')
     return Choice(tuple(apis), tuple(metrics) if metrics else None)
 
 

@@ -6,7 +6,8 @@ import os
 from functools import cache
 from typing import Any, NamedTuple
 
-from probe.compare.mapping_files import api_names, load_yaml
+from probe.compare.mapping_files import api_names
+from probe.compare.yaml_text import load_yaml
 
 MINDSPORE = "mindspore"
 

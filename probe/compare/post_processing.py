@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common import log
+from probe.common.config_values import show
 from probe.common.errors import MsprobeException
-from probe.compare.mapping_files import load_yaml
 from probe.compare.tensor_reading import read_tensor
+from probe.compare.yaml_text import load_yaml
 
 Array = NDArray[Any]
+_MOST_KEYS_NAMED = 10
 LEFT, RIGHT = "left", "right"
 # Section of the file -> the key of each map, which side of the product its matrix stands on, which dump it is for.
 _MAPS = {
@@ -72,10 +74,11 @@ def load_post_processing(path: str) -> PostProcessing:
     found = PostProcessing()
     for section, maps in content.items():
         if not isinstance(maps, dict):
-            raise MsprobeException(f"{path}: {section} is {maps!r}; expected {_keys(section)}.")
+            raise MsprobeException(f"{path}: {section} is {show(maps)}; expected {_keys(section)}.")
         unknown = maps.keys() - {key for key, _, _ in _MAPS[section]}
         if unknown:
-            raise MsprobeException(f"{path}: {section} has {sorted(map(str, unknown))}; expected {_keys(section)}.")
+            some = ", ".join(sorted(map(show, unknown))[:_MOST_KEYS_NAMED])
+            raise MsprobeException(f"{path}: {section} has {some}; expected {_keys(section)}.")
         for key, side, dump in _MAPS[section]:
             for matrix, names in _tensor_map(path, section, key, maps.get(key)).items():
                 file = matrix if os.path.exists(matrix) else os.path.join(os.path.dirname(path), matrix)

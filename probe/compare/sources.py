@@ -79,9 +79,9 @@ class Files:
             return None
         found: Stacks = {}
         for key, entry in json_text.decode(path, json_text.load_bytes(path), dict[str, list[Any]]).items():
-            if len(entry) == 2 and isinstance(entry[0], list) and isinstance(entry[1], list):
+            if len(entry) == 2 and _texts(entry[0]) and _texts(entry[1]):
                 found.update(dict.fromkeys(entry[0], entry[1]))
-            elif all(isinstance(line, str) for line in entry):
+            elif _texts(entry):
                 # Releases before 26 wrote every record's frames under its name.
                 found[key] = entry
             else:
@@ -123,6 +123,10 @@ class Journal:
         line = cache(_line)
         texts = {number: [line(tuple(frame)) for frame in stack] for number, stack in self._frames.items()}
         return {name: texts[node.stack] for name, node in self._calls if node.stack in texts}
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _line(frame: Frame) -> str:

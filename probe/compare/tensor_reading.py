@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.errors import FileCheckException, MissingDependency
+from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
+from probe.compare.npy_reading import read_npy
+from probe.compare.pt_checking import check_pt
 
 Array = NDArray[Any]
 
 _LARGE = 1 << 20
 """Bytes from which on it pays to map a file into memory."""
+_MOST_REPEATED = 256 << 20
+"""Bytes that a tensor may have though its file has less: one that was saved as a view repeats its elements."""
+_LONGEST_REASON = 300
 
 
 def read_tensor(path: str, mapped: bool = False) -> Array:
@@ -31,17 +34,16 @@ def read_tensor(path: str, mapped: bool = False) -> Array:
     """
     try:
         if path.endswith(".npy"):
-            mapped = mapped and os.path.getsize(path) >= _LARGE
-            return np.asarray(np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False))
+            return read_npy(path, mapped and os.path.getsize(path) >= _LARGE)
         if path.endswith(".pt"):
             return _read_pt(path, mapped and os.path.getsize(path) >= _LARGE)
-    except (MissingDependency, MemoryError):
+    except (MsprobeException, MemoryError):
         raise
     except OSError as error:
         raise FileCheckException(f"{path}: cannot be read: {error.strerror or error}.") from None
     except Exception as error:
         # What torch and numpy raise for a damaged file is of many classes, among them RuntimeError and KeyError.
-        reason = str(error).split("\n", 1)[0] or type(error).__name__
+        reason = str(error).split("\n", 1)[0][:_LONGEST_REASON].rstrip(".") or type(error).__name__
         raise FileCheckException(f"{path}: not a tensor: {reason}.") from None
     raise FileCheckException(f"{path}: tensors are read from .pt and .npy files.")
 
@@ -51,11 +53,15 @@ def _read_pt(path: str, mapped: bool) -> Array:
         import torch
     except ImportError:
         raise MissingDependency(f"{path}: torch is needed to read .pt files: pip install 'msprobe[torch]'.") from None
+    size, is_archive = check_pt(path)
     # Files of before PyTorch 1.6 are no archives, and only these can be mapped.
-    mapped = mapped and zipfile.is_zipfile(path)
-    value = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    value = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)
     if not isinstance(value, torch.Tensor):
-        raise FileCheckException(f"{path}: holds {type(value).__name__}, not a tensor.")
+        raise FileCheckException(f"{path}: not a tensor: it holds a {type(value).__name__}.")
+    claimed = value.numel() * value.element_size()
+    # Strides of 0 repeat an element any number of times.
+    if claimed > max(size, _MOST_REPEATED):
+        raise FileCheckException(f"{path}: not a tensor: it stands for {claimed} bytes, and the file has {size}.")
     value = value.detach()
     try:
         return value.numpy()

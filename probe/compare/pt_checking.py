@@ -1,0 +1,96 @@
+"""Whether a ``.pt`` file is what `torch.save` writes of one tensor, before torch makes anything of it.
+
+``weights_only`` keeps torch from executing what a file says, but not from taking memory: an archive may be compressed a
+thousand times over, and its pickle may ask for a ``bytearray`` or a ``Tensor`` of any size.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import zipfile
+from functools import lru_cache
+from typing import BinaryIO
+
+from probe.common import files
+from probe.common.errors import FileCheckException
+
+_LARGEST_PICKLE = 1 << 20
+_MOST_ENTRIES = 1000
+_END = b"PK\5\6"
+_END_SIZE = 22
+
+# Whatever `data.pkl` of a dense tensor of any release names, besides types such as `torch.FloatStorage`.
+_MADE_BY = frozenset(
+    (
+        "torch._utils _rebuild_tensor", "torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_tensor_v3",
+        "torch._utils _rebuild_parameter", "collections OrderedDict", "torch Size",
+        "torch.storage UntypedStorage", "torch.storage TypedStorage",
+    )
+)  # fmt: skip
+_TYPES = ("float", "bfloat", "int", "uint", "complex", "bool", "double", "half", "long", "short")
+
+
+def check_pt(path: str) -> tuple[int, bool]:
+    """The size of the file `path` in bytes, and whether it is an archive, as it has been since PyTorch 1.6.
+
+    Raises:
+        OSError: it cannot be read.
+        FileCheckException: it is an archive that `torch.save` does not write, or not of a dense tensor.
+    """
+    with files.open_for_reading(path) as stream:
+        size = stream.seek(0, 2)
+        stream.seek(0)
+        if stream.read(4) != b"PK\3\4":
+            return size, False
+        try:
+            wrong = _wrong_in(stream, size)
+        except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
+            # ValueError: also a pickle that cannot be taken apart.
+            wrong = str(error) or "it ends too early"
+    if wrong is not None:
+        raise FileCheckException(f"{path}: not a tensor: {wrong}.")
+    return size, True
+
+
+def _wrong_in(stream: BinaryIO, size: int) -> str | None:
+    # Where two readers could take different places for the end of an archive, they could see different files in it.
+    stream.seek(-min(_END_SIZE, size), 2)
+    if stream.read(4) != _END:
+        return "its archive is cut off or has something after its end"
+    with zipfile.ZipFile(stream) as archive:
+        entries = archive.infolist()
+        if len(entries) > _MOST_ENTRIES or min((entry.header_offset for entry in entries), default=1) != 0:
+            return "its archive is not one of torch.save"
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            return "its archive is compressed, which those of torch.save are not"
+        # Entries may lie upon each other.
+        if sum(entry.file_size for entry in entries) > size:
+            return f"its archive tells of more bytes than the {size} it has"
+        if len({entry.filename.lower() for entry in entries}) != len(entries):
+            return "its archive has two entries of one name"
+        pickles = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
+        if len(pickles) != 1 or pickles[0].file_size > _LARGEST_PICKLE:
+            return "its archive has no data.pkl of one tensor"
+        if any(entry.filename.endswith("/constants.pkl") for entry in entries):
+            return "it is a program of TorchScript"
+        return _wrong_in_pickle(archive.read(pickles[0]))
+
+
+@lru_cache(maxsize=1024)
+def _wrong_in_pickle(content: bytes) -> str | None:
+    """What a pickle asks for that a tensor does not; equal ones, as of one type and shape, are looked at once."""
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name == "GLOBAL":
+            if argument not in _MADE_BY and not _is_type(str(argument)):
+                return f"it asks for {str(argument)[:80].replace(' ', '.')}, which no dense tensor needs"
+        elif operation.name in ("STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4"):
+            return f"its pickle has {operation.name}, which no dense tensor needs"
+    return None
+
+
+def _is_type(name: str) -> bool:
+    """Whether `name` is that of an element's type, or of a storage of such."""
+    module, _, kind = name.partition(" ")
+    if module != "torch":
+        return False
+    return kind.lower().startswith((*_TYPES, "byte", "char")) and (kind.endswith("Storage") or kind.islower())
