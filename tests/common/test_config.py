@@ -384,6 +384,75 @@ for _value, _shown in ((0, "0"), (-2, "-2"), (1.0, "1.0"), (True, "true"), ("1",
         {"task": "tensor", "tensor": {"diff_nums": _value}},
         f'"tensor.diff_nums" is {_shown}; allowed: whole numbers from 1, or -1 for no limit.',
     )
+# Every key with values of other kinds: what is allowed, and for each value how the message shows it.
+FLAGS = "true, false"
+WORDS = '"forward", "backward", "input", "output", "all"'
+TEXTS = "a list of texts"
+SUMMARIES = '"statistics", "md5", "xor"'
+OTHER_KINDS = {
+    "task": (
+        '"statistics", "tensor", "structure"',
+        {"null in a list": ([None], "a list of 1"), "flag": (True, "true")},
+    ),
+    "level": (
+        '"L0", "L1", "mix", "debug"',
+        {"two": ("L0,L1", '"L0,L1"'), "number": (1, "1"), "list": (["L0"], "a list of 1")},
+    ),
+    "dump_path": (
+        "the path of a folder as text",
+        {"list": (["d"], "a list of 1"), "flag": (False, "false"), "object": ({}, "an object")},
+    ),
+    "async_dump": (FLAGS, {"list": ([], "a list of 0"), "float": (1.5, "1.5"), "object": ({"a": 1}, "an object")}),
+    "dump_enable": (FLAGS, {"number": (1, "1"), "list": ([True], "a list of 1")}),
+    "extra_info": (FLAGS, {"text": ("no", '"no"'), "object": ({}, "an object")}),
+    "async_dump_max_mib": (
+        "whole numbers of MiB from 0 to 1000000",
+        {
+            "float": (1.5, "1.5"), "beyond": (1_000_001, "1000001"),
+            "list": ([1], "a list of 1"), "huge": (10**90, "a very large number"),
+        },
+    ),
+    "precision": ('"low", "high"', {"case": ("High", '"High"'), "flag": (True, "true"), "number": (32, "32")}),
+    "risk_level": ('"ALL", "FOCUS", "CORE"', {"list": (["ALL"], "a list of 1"), "number": (0, "0")}),
+    "rank": (f"a list of {NUMBERS}", {"object": ({"0": 1}, "an object"), "flag": (True, "true")}),
+    "step": (f"a list of {NUMBERS}", {"text": ("0-3", '"0-3"'), "float": (0.5, "0.5")}),
+    "statistics.list": (TEXTS, {"object": ({"a": 1}, "an object"), "number": (1, "1")}),
+    "statistics.tensor_list": (TEXTS, {"flag": (True, "true")}),
+    "statistics.data_mode": (f"a list of {WORDS}", {"object": ({}, "an object"), "number": (1, "1")}),
+    "statistics.summary_mode": (
+        SUMMARIES,
+        {"case": ("MD5", '"MD5"'), "flag": (True, "true"), "object": ({}, "an object")},
+    ),
+    "tensor.list": (TEXTS, {"text": ("relu", '"relu"')}),
+    "tensor.summary_mode": (SUMMARIES, {"number": (5, "5")}),
+    "tensor.data_mode": (f"a list of {WORDS}", {"text": ("forward", '"forward"')}),
+    "tensor.file_format": (
+        '"npy", "bin"',
+        {"case": ("NPY", '"NPY"'), "list": (["npy"], "a list of 1"), "flag": (False, "false")},
+    ),
+    "tensor.bench_path": (
+        "the path of a folder as text",
+        {"list": (["."], "a list of 1"), "nul": ("a\0b", '"a\\u0000b"')},
+    ),
+    "tensor.diff_nums": (
+        "whole numbers from 1, or -1 for no limit",
+        {"list": ([1], "a list of 1"), "float": (1.5, "1.5"), "object": ({}, "an object")},
+    ),
+    "structure.list": (TEXTS, {"number": (0, "0")}),
+    "structure.data_mode": (f"a list of {WORDS}", {"flag": (True, "true")}),
+}
+for _key, (_allowed, _values) in OTHER_KINDS.items():
+    _section, _, _name = _key.rpartition(".")
+    for _kind, (_value, _shown) in _values.items():
+        WRONG[f"{_key} {_kind}"] = (
+            {"task": _section, _section: {_name: _value}} if _section else {_name: _value},
+            f'"{_key}" is {_shown}; allowed: {_allowed}.',
+        )
+for _task in ("statistics", "tensor", "structure"):
+    WRONG[f"{_task} is a number"] = (
+        {"task": _task, _task: 1},
+        f'"{_task}" is 1; allowed: an object with the settings of this task.',
+    )
 
 EXAMPLES = '"Module.fc.Linear.forward.0" or "Functional.relu.0.backward"'
 WRONG_SCOPE = {
@@ -454,6 +523,14 @@ def test_refuses_a_scope_that_cannot_be_collected(name):
     changes, message = WRONG_SCOPE[name]
     with pytest.raises(ScopeException, match=exactly(f"config.json: {message}")):
         load(changes)
+
+
+def test_a_hundred_wrong_configurations_over_every_key_have_a_message_of_their_own():
+    messages = [message for _, message in (*WRONG.values(), *WRONG_SCOPE.values())]
+    assert len(set(messages)) >= 100
+    keys = {re.match(r'"(?:\w+\.)?(\w+)', message)[1] for message in messages}
+    fields = {field.name for field in dataclasses.fields(Config)} - {"names"} | {"list"}
+    assert fields <= keys
 
 
 def test_a_scope_that_is_no_list_is_an_ordinary_mistake():
