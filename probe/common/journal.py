@@ -228,7 +228,7 @@ class JournalReader:
         for offset, data in self._bodies():
             try:
                 frame = _decode_frame(data)
-            except (msgspec.DecodeError, RecursionError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise DumpFormatError(f"{self.path}: frame at byte {offset} is not readable: {error}.") from error
             if (type(frame) is _HeaderFrame) != (header is None):
                 raise DumpFormatError(f"{self.path}: frame at byte {offset}: a header stands first and only there.")

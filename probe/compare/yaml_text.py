@@ -48,11 +48,12 @@ def load_yaml(path: str) -> Any:
         loader = _loader()
         _check(path, yaml.parse(text, Loader=loader))
         return yaml.load(text, Loader=loader)
-    except (yaml.YAMLError, ValueError, OverflowError) as error:
-        if isinstance(error, MsprobeException):
-            raise
-        # ValueError and OverflowError: a date, a number or a text that its form promises and that does not exist.
-        reason = " ".join(str(error).split())[:_LONGEST_REASON]
+    except (MsprobeException, MemoryError):
+        raise
+    except Exception as error:
+        # A value that is not what its tag promises gives whatever its constructor happens to raise: ValueError for a
+        # date, IndexError for an integer, KeyError for a boolean, AttributeError for a timestamp.
+        reason = " ".join(str(error).split())[:_LONGEST_REASON] or type(error).__name__
         raise MsprobeException(f"{path}: not valid YAML: {reason}.") from None
 
 

@@ -284,6 +284,11 @@ def test_a_frame_of_another_form_is_refused_with_its_place(body: Any) -> None:
     refused(raw(*FRAMES, body), f"dump.journal: frame at byte {len(raw(*FRAMES))}")
 
 
+def test_a_name_that_is_no_text_is_refused_with_its_place() -> None:
+    body = msgspec.msgpack.encode([2, "Torch.relu", 7, -1, None, 7, 0, {}]).replace(b"relu", b"re\x9cu")
+    refused(raw(*FRAMES) + with_checksum(body), f"dump.journal: frame at byte {len(raw(*FRAMES))}.*utf-8")
+
+
 @pytest.mark.parametrize("key", ["task", "level", "framework", "dump_data_dir"])
 def test_a_header_without_a_key_or_with_another_type_is_refused(key: str) -> None:
     refused(raw(head=[0, {name: value for name, value in HEAD_BODY[1].items() if name != key}]), "header.*" + key)

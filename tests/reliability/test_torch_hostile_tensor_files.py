@@ -9,10 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hostile_pt import GOOD, PT
 from test_hostile_files import assert_refused, read_in_child, write
+from test_reader_properties import CHANGES, answered, changed
 
 from probe.compare.tensor_reading import read_tensor
 
@@ -54,6 +57,16 @@ TYPES = [
 OLD_TYPES = TYPES[:11]
 
 
+def _old() -> bytes:
+    stream = io.BytesIO()
+    torch.save(torch.arange(6.0), stream, _use_new_zipfile_serialization=False)
+    return stream.getvalue()
+
+
+OLD = _old()
+"""A file as PyTorch wrote it before 1.6."""
+
+
 @pytest.mark.parametrize(
     ("dtype", "legacy"), [*((dtype, False) for dtype in TYPES), *((dtype, True) for dtype in OLD_TYPES)], ids=str
 )
@@ -76,3 +89,11 @@ def test_tensors_of_any_layout_are_read(tmp_path: Path, value: torch.Tensor) -> 
     torch.save(value, stream)
     (path,) = write(tmp_path / "t", {"a": stream.getvalue()}, ".pt")
     np.testing.assert_array_equal(read_tensor(path), value.detach().resolve_conj().numpy())
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from([GOOD, OLD]), CHANGES)
+def test_a_damaged_pt_file(content: bytes, changes: list[tuple[int, bytes, int]]) -> None:
+    content = changed(content, changes)
+    values = answered("tensor.pt", content, read_tensor)
+    assert values is None or values.nbytes <= max(256 << 20, len(content))

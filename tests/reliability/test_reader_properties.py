@@ -1,0 +1,165 @@
+"""Whatever bytes stand in a file, its reader answers or raises one of our errors, which names the file.
+
+The journal and config.json have tests of this kind beside their own, in tests/common. `fuzz_readers.py` goes further.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import probe
+from probe.common.errors import MsprobeException
+from probe.compare import layer_mapping, mapping_files, merging, post_processing
+from probe.compare.tensor_reading import read_tensor
+
+sys.path.insert(0, str(Path(__file__).parent))
+import hostile_files as hostile
+
+QUICK = settings(deadline=None, max_examples=150)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+CHANGES = st.lists(st.tuples(st.integers(0, 10**4), st.binary(max_size=4), st.integers(0, 6)), max_size=4)
+
+
+def changed(content: bytes, changes: list[tuple[int, bytes, int]]) -> bytes:
+    """`content` in which some bytes are replaced, added or left out."""
+    for place, put, left_out in changes:
+        place %= len(content) + 1
+        content = content[:place] + put + content[place + left_out :]
+    return content
+
+
+def answered(name: str, content: bytes, read: Callable[[str], Any], **beside: bytes) -> Any:
+    """What `read` makes of the file, ``None`` after one of our errors; any other fails the test."""
+    with tempfile.TemporaryDirectory() as folder:
+        for other, text in beside.items():
+            Path(folder, f"{other}.json").write_bytes(text)
+        path = os.path.join(folder, name)
+        Path(path).write_bytes(content)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                return read(path)
+        except MsprobeException as error:
+            assert name in str(error) and len(str(error)) < 2000
+            return None
+
+
+def everything(path: str) -> int:
+    dump = probe.read(path)
+    for record in dump:
+        for item in dump.items(record):
+            dump.tensor_path(item)
+    return len(dump)
+
+
+GOOD = hostile.dump_of("a.npy").encode()
+
+
+def test_the_good_files_are_read() -> None:
+    assert answered("dump.json", GOOD, everything) == 1
+    assert answered("mapping.yaml", b"a: b", mapping_files.load_names) == {"a": "b"}
+    assert answered("tensor.npy", NPY[0], read_tensor).shape == (2, 3)
+
+
+@QUICK
+@given(st.binary(max_size=80) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_file_in_the_place_of_a_dump(content: bytes) -> None:
+    answered("dump.json", content, everything)
+
+
+@QUICK
+@given(CHANGES)
+def test_a_damaged_dump(changes: list[tuple[int, bytes, int]]) -> None:
+    answered("dump.json", changed(GOOD.replace(b"1.0", b"NaN", 1), changes), everything)
+
+
+@QUICK
+@given(JSON, st.sampled_from(["input_args", "input_kwargs", "output", "parameters", "weight"]))
+def test_any_value_in_a_record(value: Any, key: str) -> None:
+    record = {**json.loads(GOOD)["data"]["Torch.relu.0.forward"], key: value}
+    answered("dump.json", json.dumps({"data": {"Torch.relu.0.forward": record}}).encode(), everything)
+
+
+@QUICK
+@given(st.sampled_from(list(hostile.tensor_entry("a"))), JSON)
+def test_any_value_in_the_entry_of_a_tensor(key: str, value: Any) -> None:
+    record = {"output": [{**hostile.tensor_entry("a"), key: value}]}
+    answered("dump.json", json.dumps({"data": {"Torch.relu.0.forward": record}}).encode(), everything)
+
+
+@QUICK
+@given(JSON | st.dictionaries(st.text(max_size=3), st.lists(JSON, max_size=2), max_size=3))
+def test_any_json_beside_a_dump(value: Any) -> None:
+    content = json.dumps(value).encode()
+    answered("stack.json", content, lambda path: probe.read(os.path.dirname(path)).stacks, dump=b'{"data": {}}')
+    answered("construct.json", content, lambda path: probe.read(os.path.dirname(path)).tree, dump=b'{"data": {}}')
+
+
+MAPPINGS = [
+    mapping_files.load_names, mapping_files.load_api_entries, layer_mapping.load_rules,
+    post_processing.load_post_processing, merging.load_choice,
+]  # fmt: skip
+YAML_PARTS = st.sampled_from(
+    ["a", ": ", "\n", "- ", "  ", "&a ", "*a", "<<", "[", "]", "{", "}", ", ", "!!int ", "!!python/name:os", "'", '"',
+     "ms_api", "pt_api", "api", "TopLayer", "right_matmul", "? ", "|", ">", "#", "---", "1", "0x", "2024-13-01", "\\u",
+     "~", ".inf", "%", "@", "\t", "ms_args", "pt_args"]
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("read", MAPPINGS, ids=lambda read: str(read.__name__))
+@QUICK
+@given(st.lists(YAML_PARTS, max_size=25).map("".join).map(str.encode) | st.binary(max_size=40))
+def test_any_mapping(read: Callable[[str], Any], content: bytes) -> None:
+    answered("mapping.yaml", content, read)
+
+
+@pytest.mark.parametrize("read", MAPPINGS, ids=lambda read: str(read.__name__))
+@QUICK
+@given(JSON)
+def test_any_values_in_a_mapping(read: Callable[[str], Any], value: Any) -> None:
+    # JSON is YAML too.
+    answered("mapping.yaml", json.dumps(value).encode(), read)
+
+
+def npy(array: np.ndarray[Any, Any]) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+NPY = [npy(np.arange(6.0).reshape(2, 3)), npy(np.array(["a", "bc"])), npy(np.zeros((0, 3), np.int8))]
+
+
+@QUICK
+@given(st.sampled_from(NPY), CHANGES)
+def test_a_damaged_npy_file(content: bytes, changes: list[tuple[int, bytes, int]]) -> None:
+    content = changed(content, changes)
+    values = answered("tensor.npy", content, read_tensor)
+    assert values is None or values.nbytes <= len(content)
+
+
+DTYPES = st.sampled_from(["<f8", ">i4", "|b1", "<c16", "|O", "|V3", "|V0", "<U2", "<M8[s]", "<f99", "x", "", "|S0"])
+
+
+@QUICK
+@given(DTYPES, st.lists(st.integers(-2, 2**70), max_size=3).map(tuple), st.binary(max_size=40), st.integers(0, 4))
+def test_any_header_of_an_npy_file(dtype: str, shape: tuple[int, ...], data: bytes, version: int) -> None:
+    content = hostile.npy(dtype, repr(shape), data, version=version)
+    values = answered("tensor.npy", content, read_tensor)
+    assert values is None or values.nbytes <= len(data)
