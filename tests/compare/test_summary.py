@@ -153,8 +153,8 @@ def test_communication_is_collected_over_ranks(tmp_path: Path, more: tuple[str, 
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("api: []", '"api" is []'),
-        ("compare_index: [a]", '"api" is None'),
+        ("api: []", '"api" is a list of 0'),
+        ("compare_index: [a]", '"api" is null'),
         ("api: [Distributed.all_reduce]\ncompare_index: [Maximum]", "'Maximum', which is no column"),
         ("api: [Distributed.nothing]", "no table has a row"),
         ("api: [", "not valid YAML"),
