@@ -281,3 +281,5 @@ def test_a_second_run_into_the_same_folder_leaves_no_old_content(runs: Any, back
         dump = runs.read()
         for entry in dumped.tensors(dump.data):
             assert content(backend, dump, entry).tolist() == [value]
+        # The first run is over before the second begins; one that is not keeps its folder.
+        debugger.step()
