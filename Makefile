@@ -7,6 +7,7 @@
 #   make test                  every environment of tox.ini
 #   make test ENV=core         one of them; TOX_PARALLEL=2 runs two at a time
 #   make reliability           kills and faults in numbers: KILLS=200 SEED=1; see docs/reliability.md
+#   make fuzz SECONDS=60       every reader fuzzed for so long
 #   make lint | benchmark | clean
 
 PYTHON ?= python3
@@ -22,7 +23,7 @@ TOX := .tox/bootstrap/bin/tox
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-mindspore demo-msadapter test lint benchmark reliability clean
+.PHONY: demo demo-compare demo-mindspore demo-msadapter test lint benchmark reliability fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -47,6 +48,9 @@ benchmark: .tox/bootstrap/.installed
 
 reliability: .tox/bootstrap/.installed
 	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+
+fuzz: .tox/bootstrap/.installed
+	SECONDS=$(or $(SECONDS),60) $(TOX) run -e fuzz
 
 clean:
 	rm -rf .venv .venv-mindspore .venv-msadapter .tox build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
