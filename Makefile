@@ -50,7 +50,7 @@ reliability: .tox/bootstrap/.installed
 	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 
 fuzz: .tox/bootstrap/.installed
-	SECONDS=$(or $(SECONDS),60) $(TOX) run -e fuzz
+	FUZZ_SECONDS=$(or $(SECONDS),60) $(TOX) run -e fuzz
 
 clean:
 	rm -rf .venv .venv-mindspore .venv-msadapter .tox build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

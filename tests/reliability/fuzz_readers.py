@@ -3,13 +3,14 @@
     pip install atheris                      # Python 3.11 or 3.12; no dependency of the package
     python tests/reliability/fuzz_readers.py READER [SECONDS]
 
-READER is config, dump, stacks, journal, mapping, npy or pt. The inputs begin with `seeds()` and go on from what
+READER is config, dump, stacks, journal, mapping, npy or pt. The inputs begin with those kept in `corpus/` and go on from what
 reaches new lines. Prints how many were tried; ends with status 0, or with the input that broke a promise in
 `crash-<hash>` and its traceback: another exception, 30 s for one input, or 2 GiB of memory.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import io
 import os
@@ -102,7 +103,9 @@ READERS: dict[str, tuple[str, Callable[[Path], None]]] = {
 
 
 def seeds(reader: str) -> Iterator[Any]:
-    """Good files, and the hostile ones that are tested by name."""
+    """What earlier runs found, a line of base64 each; good files; and the hostile ones that are tested by name."""
+    with open(Path(__file__).parent / "corpus" / f"{reader}.txt", encoding="ascii") as stream:
+        yield from map(base64.b64decode, stream)
     if reader == "config":
         yield '{"task": "tensor", "dump_path": "d", "level": "L1", "step": [1, "2-3"], "tensor": {"list": ["a"]}}'
         yield '{"dump_path": "d", "statistics": {"data_mode": ["all"], "summary_mode": "md5"}, "rank": []}'
