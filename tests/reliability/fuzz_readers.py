@@ -3,7 +3,7 @@
     pip install atheris                      # Python 3.11 or 3.12; no dependency of the package
     python tests/reliability/fuzz_readers.py READER [SECONDS]
 
-READER is config, dump, stacks, journal, mapping, npy or pt. The inputs begin with those kept in `corpus/` and go on from
+READER is config, dump, stacks, journal, mapping, npy or pt. It begins with inputs in `corpus/` and go on from
 what reaches new lines. Prints how many were tried; ends with status 0, or with the input that broke a promise in
 `crash-<hash>` and its traceback: another exception, 30 s for one input, or 2 GiB of memory.
 """
