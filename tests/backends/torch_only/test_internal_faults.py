@@ -4,8 +4,8 @@ The functions are not listed: one run is watched, and what it called is made to 
 itself. A profile function raises as the first thing that happens inside of the call, wherever that is made from:
 closures, hooks of the autograd engine, list comprehensions and property getters included.
 
-A run of all tests does it to a random share of them. ``PROBE_TEST_LONG=1`` fails each at its first and its last call
-and with each kind of error, and prints the counts.
+A run of all tests does it to a share of them. ``PROBE_TEST_LONG=1`` fails each at its first and its last call and with
+each kind of error, and prints the counts.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 import dumped
 import numpy as np
 import pytest
+import torch
 from programs import batch, block_network
 
 import probe
@@ -33,9 +34,9 @@ from probe.common.contract import Listener, Tensors
 ROOT = str(Path(probe.__file__).parent) + os.sep
 LONG = os.environ.get("PROBE_TEST_LONG") == "1"
 SHARE = 0.3
-"""Of the functions that fail in a run of all tests, others each time: it takes 15 s, and all of them 50."""
-SEED = int(os.environ.get("PROBE_TEST_SEED", random.randrange(10**6)))
-"""Set the variable to the number that a failing test has printed to have the same faults."""
+"""Of the functions that fail in a run of all tests: it takes 15 s, and all of them 50."""
+SEED = int(os.environ.get("PROBE_TEST_SEED", 3))
+"""Which share; another number has others fail."""
 
 
 class OurFault(Exception):
@@ -43,11 +44,19 @@ class OurFault(Exception):
 
 
 @pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    """A debugger that a fault kept from taking its hooks away does so at its next step, and some here have none."""
+    question = torch.overrides.has_torch_function
+    yield
+    while torch._C._len_torch_function_stack():
+        torch._C._pop_torch_function_stack()
+    torch.overrides.has_torch_function = question
+
+
+@pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     # What is said once in a process is said once for each fault, which stands for a process of its own.
     monkeypatch.setattr(log, "_given", set())
-
-
 
 
 KINDS: tuple[type[Exception], ...] = (OurFault, MemoryError, RecursionError)
