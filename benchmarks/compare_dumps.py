@@ -112,7 +112,7 @@ def write_made(folder: Path, records: int, apart: float = 0.0) -> None:
             break
         data[name] = record
     frames = [
-        f"File /home/user/train/model/part_{number}.py, line {100 + 7 * number}, in forward, \n "
+        f"File model/part_{number}.py, line {100 + 7 * number}, in forward, \n "
         f"hidden_states = self.layer_{number}(hidden_states, attention_mask=mask)"
         for number in range(3 * _FRAMES)
     ]
