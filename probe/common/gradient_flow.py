@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 from typing_extensions import Protocol, TypeAlias
 
@@ -25,13 +25,25 @@ from probe.common.contract import Listener
 
 Edge: TypeAlias = tuple[Any, int]
 """A gradient node and the number of its output (forward output, so gradient input) that a tensor is."""
-Place: TypeAlias = Optional[Edge]
-"""The edge of a tensor; ``None`` where a tensor takes no gradient and has a place in the record all the same."""
+Cut: TypeAlias = Callable[[Any], Any]
+"""Takes a tensor's part out of a gradient of the larger tensor it lies in; two that take the same part are equal."""
+Place: TypeAlias = Optional[Union[Edge, tuple[Any, int, Cut]]]
+"""The edge of a tensor, or that of the tensor it lies in with its part of it; ``None`` where a tensor takes no gradient
+and has a place in the record all the same."""
 
 FindPlaces: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], list[Place]]
 
 LEAF_NUMBER = 1 << 62
 """Nodes of leaves have this number or a higher one, and say nothing about the order of the others."""
+
+
+class Writes(NamedTuple):
+    """What a call wrote in place to tensors it was given."""
+
+    before: list[tuple[int, Place]]
+    """For each input that it wrote to, where the gradient of what was there before arrives, besides its own place."""
+    after: list[Edge]
+    """Where the gradients of what is there now arrive, whether the call returned these tensors or not."""
 
 
 class Graph(Protocol):
@@ -46,8 +58,11 @@ class Graph(Protocol):
     def input_places(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
         """The places of a call's inputs."""
 
-    def output_places(self, output: Any) -> list[Place]:
-        """The places of what it returned."""
+    def writes(self, inputs: list[Place]) -> Writes | None:
+        """What the call wrote to the tensors whose places `inputs` are, as `input_places` returned them."""
+
+    def output_places(self, output: Any, inputs: list[Place]) -> list[Place]:
+        """The places of what it returned; asked after `writes`."""
 
     def entry_number(self, inputs: list[Place]) -> int:
         """A sequence number that no node of the call about to begin is below, and each earlier one is."""
@@ -157,8 +172,11 @@ class CallWatch(ModuleWatch):
 
 
 Watch: TypeAlias = ModuleWatch
-_Arrivals = list[tuple[int, int, Sequence[int]]]
-_Crossed = list[tuple[int, Sequence[int]]]
+_Arrivals = list[tuple[int, Optional[int], Sequence[int], Optional[Cut]]]
+"""Slots, the places of the output (``None``: nothing the call returned), those of the input, and the part they have."""
+_Crossed = list[tuple[int, Sequence[int], Optional[Cut]]]
+_End = tuple[Optional[int], Any]
+"""Where a call's backward begins: the place of the output, if it is one, and in the graph."""
 
 
 class _Noted(list[Any]):
@@ -211,36 +229,51 @@ class GradientFlow:
         if not graph.recording():
             return
         try:
-            outputs = graph.output_places(output)
-            if any(outputs):
-                self._watch(kind, call, entered_at, inputs, outputs)
+            writes = graph.writes(inputs)
+            outputs = graph.output_places(output, inputs)
+            if writes is not None or any(outputs):
+                self._watch(kind, call, entered_at, inputs, outputs, writes)
         except Exception as error:
             self._listener.failed(call, error)
 
     def _watch(
-        self, kind: type[Watch], call: Any, entered_at: int, inputs: list[Place], outputs: list[Place]
+        self,
+        kind: type[Watch],
+        call: Any,
+        entered_at: int,
+        inputs: list[Place],
+        outputs: list[Place],
+        writes: Writes | None,
     ) -> None:
         graph = self._graph
-        places: dict[Edge, list[int]] = {}
+        places: dict[Any, list[int]] = {}
         for index, place in enumerate(inputs):
             if place is not None:
                 places.setdefault(place, []).append(index)
-        edges = [(index, edge) for index, edge in enumerate(outputs) if edge is not None]
-        crossings = _crossings(graph, edges, places, entered_at)
+        ends: list[_End] = [(index, place) for index, place in enumerate(outputs) if place is not None]
+        if writes is not None:
+            ends += _unreturned(writes, ends)
+            for index, place in writes.before:
+                if index not in places.setdefault(place, []):
+                    places[place].append(index)
+        crossings = _crossings(graph, ends, places, entered_at)
         if kind.each_alone:
             crossings = _told_apart(crossings)
-        watch = kind(call, entered_at, len(outputs), len(edges), len(inputs))
-        leading = [indices for _, _, indices in crossings]
-        leading += [places[edge] for _, edge in edges if edge in places]
+        watch = kind(call, entered_at, len(outputs), len(ends), len(inputs))
+        leading = [indices for _, _, indices, _ in crossings]
+        leading += [places[place] for _, place in ends if place in places]
         if len(leading) > 1:
             seen: set[int] = set()
             for indices in leading:
                 watch.shared.update(seen.intersection(indices))
                 seen.update(indices)
-        for node, slots in _by_node(edges).items():
+        for node, slots in _by_node(ends).items():
             if graph.number(node) >= LEAF_NUMBER:
                 graph.hold(node)
-            arrivals: _Arrivals = [(slot, index, places.get((node, slot), ())) for index, slot in slots]
+            arrivals: _Arrivals = [
+                (place[1], index, places.get(place, ()), place[2] if len(place) == 3 else None)
+                for index, place in slots
+            ]
             self._note(node, "arrivals", watch, arrivals)
         for node, crossed in _crossings_by_node(crossings).items():
             watch.crossings += 1
@@ -319,10 +352,12 @@ class GradientFlow:
             waiting.pop()
             if watch.backward is None and not self._begin(watch):
                 continue
-            for slot, index, inputs in arrivals:
+            for slot, index, inputs, cut in arrivals:
                 gradient = gradients[slot] if slot < len(gradients) else None
                 watch.outputs_left -= 1
-                if gradient is not None:
+                if gradient is not None and index is not None:
+                    if cut is not None:
+                        gradient = cut(gradient)
                     watch.gradient(self._listener, "input", index, gradient)
                     for place in inputs:
                         self._input_gradient(watch, place, gradient)
@@ -336,9 +371,11 @@ class GradientFlow:
         for watch, crossings in noted:
             if watch.backward is None:
                 continue
-            for slot, indices in crossings:
+            for slot, indices, cut in crossings:
                 gradient = flowing[slot] if slot < len(flowing) else None
                 if gradient is not None:
+                    if cut is not None:
+                        gradient = cut(gradient)
                     for index in indices:
                         self._input_gradient(watch, index, gradient)
             watch.crossings_left -= 1
@@ -397,22 +434,30 @@ class GradientFlow:
         watch.crossings_left = watch.crossings
 
 
-_Crossing = tuple[Any, int, list[int]]
-"""A node inside, its slot, places of the input."""
+_Crossing = tuple[Any, int, list[int], Optional[Cut]]
+"""A node inside, its slot, places of the input, and their part of what flows there."""
 
 
-def _crossings(
-    graph: Graph, outputs: list[tuple[int, Edge]], inputs: dict[Edge, list[int]], entered_at: int
-) -> list[_Crossing]:
+def _unreturned(writes: Writes, ends: list[_End]) -> list[_End]:
+    """Where the gradients of what a call wrote arrive, and no gradient of what it returned."""
+    returned = {place[:2] for _, place in ends}
+    return [(None, edge) for edge in dict.fromkeys(writes.after) if edge not in returned]
+
+
+def _crossings(graph: Graph, ends: list[_End], inputs: dict[Any, list[int]], entered_at: int) -> list[_Crossing]:
     """The edges from inside the call to its inputs."""
     found: list[_Crossing] = []
     if not inputs:
         return found
     following_of, number_of = graph.following, graph.number
+    parts: dict[Edge, list[Any]] = {}
+    for place in inputs:
+        if len(place) == 3:
+            parts.setdefault(place[:2], []).append(place)
     seen: set[Any] = set()
     # An output that is an input is where the walk ends; its gradient, with all that flows there, is seen on arrival.
-    returned = {edge for _, edge in outputs if edge in inputs}
-    ahead: list[Any] = [edge[0] for _, edge in outputs if edge not in returned]
+    returned = {place for _, place in ends if place in inputs}
+    ahead: list[Any] = [place[0] for _, place in ends if place not in returned]
     while ahead:
         node = ahead.pop()
         if node in seen:
@@ -425,34 +470,37 @@ def _crossings(
             places = inputs.get(edge)
             if places is not None:
                 if edge not in returned:
-                    found.append((node, slot, places))
+                    found.append((node, slot, places, None))
             elif following not in seen and number_of(following) >= entered_at:
                 ahead.append(following)
+            if parts:
+                found += [(node, slot, inputs[part], part[2]) for part in parts.get(edge, ()) if part not in returned]
     return found
 
 
 def _told_apart(crossings: list[_Crossing]) -> list[_Crossing]:
     """Where as many edges lead to an input as it has places, each edge is one place's, in their order."""
     edges: dict[int, list[int]] = {}
-    for at, (_, _, places) in enumerate(crossings):
+    for at, (_, _, places, _) in enumerate(crossings):
         edges.setdefault(id(places), []).append(at)
     for found in edges.values():
         places = crossings[found[0]][2]
         if 1 < len(places) == len(found):
             for place, at in zip(places, found):
-                crossings[at] = (*crossings[at][:2], [place])
+                node, slot, _, cut = crossings[at]
+                crossings[at] = node, slot, [place], cut
     return crossings
 
 
-def _by_node(edges: list[tuple[int, Edge]]) -> dict[Any, list[tuple[int, int]]]:
-    nodes: dict[Any, list[tuple[int, int]]] = {}
-    for index, (node, slot) in edges:
-        nodes.setdefault(node, []).append((index, slot))
+def _by_node(ends: list[_End]) -> dict[Any, list[_End]]:
+    nodes: dict[Any, list[_End]] = {}
+    for index, place in ends:
+        nodes.setdefault(place[0], []).append((index, place))
     return nodes
 
 
 def _crossings_by_node(crossings: list[_Crossing]) -> dict[Any, _Crossed]:
     nodes: dict[Any, _Crossed] = {}
-    for node, slot, indices in crossings:
-        nodes.setdefault(node, []).append((slot, indices))
+    for node, slot, indices, cut in crossings:
+        nodes.setdefault(node, []).append((slot, indices, cut))
     return nodes

@@ -84,7 +84,10 @@ class MindSporeGraph:
         """The same for the call of a function: of tensors that are arguments themselves, not inside of containers."""
         return [self._place(tensor) for tensor in (*args, *kwargs.values()) if isinstance(tensor, Tensor)]
 
-    def output_places(self, output: Any) -> list[Place]:
+    def writes(self, inputs: list[Place]) -> None:
+        """A tensor that was written to is looked up by what the call returned, like any other."""
+
+    def output_places(self, output: Any, inputs: list[Place]) -> list[Place]:
         tensors = list(tensors_in(output))
         places = [self._place(tensor) for tensor in tensors]
         for tensor, place in zip(tensors, places):

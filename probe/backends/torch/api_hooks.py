@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from probe.backends.torch.gradient_flow import first_tensor
 from probe.backends.torch.quiet import compiling, safely
-from probe.backends.torch.views import part_of_whole, written_through
+from probe.backends.torch.views import Part, has_lost_its_node, written_through
 from probe.common.api_list import Watched
 from probe.common.contract import ApiName, Listener
 from probe.common.gradient_flow import GradientFlow
@@ -168,10 +168,13 @@ class ApiHooks:
         # A dropout of probability 0 has no backward by contract.
         if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
             return
-        written = written_through(tensor, args, kwargs) if tensor._is_view() else None
-        if written is not None:
-            self._watch_written(call, tensor, written)
-            return
+        if tensor._is_view():
+            written = written_through(tensor, args, kwargs)
+            if written is not None:
+                self._watch_written(call, tensor, written)
+                return
+            if has_lost_its_node(tensor):
+                return
         node = tensor.grad_fn
         if node is not None:
             number = node._sequence_nr()
@@ -179,7 +182,7 @@ class ApiHooks:
             node.register_hook(functools.partial(safely, self._listener, call, self._backward, call, number))
 
     def _watch_written(self, call: Any, view: torch.Tensor, node: Any) -> None:
-        number, part = node._sequence_nr(), part_of_whole(view)
+        number, part = node._sequence_nr(), Part.of(view)
 
         def backward(grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
             # The first input is the whole tensor before, the others are what was written from.

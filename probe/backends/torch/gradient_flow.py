@@ -11,8 +11,9 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.torch.quiet import safely
+from probe.backends.torch.views import WRITTEN, Part, has_lost_its_node
 from probe.common.contract import Listener
-from probe.common.gradient_flow import Edge, Place
+from probe.common.gradient_flow import Edge, Place, Writes
 
 _NOTE = "msprobe"
 """Key in a node's own `metadata`; the node keeps what is noted there exactly as long as it lives."""
@@ -48,6 +49,63 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(getattr(value, field.name, None))
 
 
+def _edge(tensor: torch.Tensor) -> Edge | None:
+    """`gradient_edge`, and ``None`` for a view that has no node any more."""
+    return None if tensor._is_view() and has_lost_its_node(tensor) else gradient_edge(tensor)
+
+
+def _whole(tensor: torch.Tensor) -> Any:
+    return tensor._base if tensor._is_view() else tensor
+
+
+def _part(view: torch.Tensor) -> Place:
+    node, slot = gradient_edge(_whole(view))
+    return node, slot, Part.of(view)
+
+
+class _Inputs(list[Place]):
+    """The places of a call's inputs, and what is needed to see afterwards which of them it wrote to."""
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.tensors: list[torch.Tensor] = []
+        self.before: list[tuple[Any, int]] = []
+        """The gradient node of each of `tensors`, or of the one it is a view of, and the number of its output there."""
+        self.others = [
+            value for value in (*args, *kwargs.values()) if isinstance(value, _Tensor) and not value.requires_grad
+        ]
+        """Arguments that take no gradient, and will where something is written to them that does."""
+        self.written_views: list[torch.Tensor] = []
+
+    def add(self, tensor: torch.Tensor) -> None:
+        whole = _whole(tensor)
+        self.append(_edge(tensor))
+        self.tensors.append(tensor)
+        self.before.append((whole.grad_fn, whole.output_nr))
+
+    def written(self) -> list[int]:
+        """Which of the tensors were written to, as far as the graph tells."""
+        found = [at for at, tensor in enumerate(self.tensors) if _whole(tensor).grad_fn is not self.before[at][0]]
+        if len(found) < 2:
+            return found
+        # One of several views of a tensor changes the node of it for all.
+        wholes = [id(_whole(self.tensors[at])) for at in found]
+        shared = {at for at, whole in zip(found, wholes) if wholes.count(whole) > 1}
+        direct = [at for at in shared if _written_last(self.tensors[at])]
+        return [at for at in found if at not in shared or not direct or at in direct]
+
+
+def _written_last(tensor: torch.Tensor) -> bool:
+    """Whether the last write to the memory of `tensor` went through it and no other view."""
+    if tensor._is_view() and has_lost_its_node(tensor):
+        return False
+    node: Any = tensor.grad_fn
+    if not tensor._is_view():
+        return not node.name().endswith(WRITTEN)
+    # torch makes the view's new node right after that of the write.
+    return bool(node._sequence_nr() == _whole(tensor).grad_fn._sequence_nr() + 1)
+
+
 class TorchGraph:
     """Implements `probe.common.gradient_flow.Graph`."""
 
@@ -64,21 +122,61 @@ class TorchGraph:
         self._leaves: set[Any] = set()
 
     def input_places(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
-        places: list[Place] = []
+        places = _Inputs(args, kwargs)
         for value in args:
             if isinstance(value, _Tensor):
                 if value.requires_grad:
-                    places.append(gradient_edge(value))
+                    places.add(value)
             else:
-                places += map(gradient_edge, tensors_in(value))
+                for tensor in tensors_in(value):
+                    places.add(tensor)
         if kwargs:
-            places += map(gradient_edge, tensors_in(kwargs))
+            for tensor in tensors_in(kwargs):
+                places.add(tensor)
         return places
 
-    def output_places(self, output: Any) -> list[Place]:
+    def writes(self, inputs: list[Place]) -> Writes | None:
+        if not isinstance(inputs, _Inputs):
+            return None
+        tensors = inputs.tensors
+        written = inputs.written()
+        filled = [tensor for tensor in inputs.others if tensor.requires_grad and _whole(tensor).grad_fn is not None]
+        for at, place in enumerate(inputs):
+            if place is None and at not in written:
+                # Its node was made inside of the call, if the call used it.
+                inputs[at] = _edge(tensors[at])
+        if not written and not filled:
+            return None
+        views = [at for at in written if tensors[at]._is_view()]
+        inputs.written_views = [tensor for tensor in (*(tensors[at] for at in views), *filled) if tensor._is_view()]
+        before: list[tuple[int, Place]] = [
+            (at, (*inputs.before[at], Part.of(tensors[at]))) for at in views if inputs.before[at][0] is not None
+        ]
+        now = [_whole(tensor) for tensor in (*(tensors[at] for at in written), *filled)]
+        return Writes(before, [gradient_edge(whole) for whole in now if whole.requires_grad])
+
+    def output_places(self, output: Any, inputs: list[Place]) -> list[Place]:
         if isinstance(output, _Tensor):
-            return [gradient_edge(output)] if output.requires_grad else []
-        return [gradient_edge(tensor) for tensor in tensors_in(output)]
+            return [self._output_place(output, inputs)] if output.requires_grad else []
+        return [self._output_place(tensor, inputs) for tensor in tensors_in(output)]
+
+    def _output_place(self, tensor: torch.Tensor, inputs: list[Place]) -> Place:
+        if not tensor._is_view():
+            return gradient_edge(tensor)
+        given = inputs if isinstance(inputs, _Inputs) else None
+        # Where the call wrote to a view, its node is that of the whole tensor, through which all later uses go.
+        if given is not None and any(tensor is view for view in given.written_views):
+            return _part(tensor)
+        edge = _edge(tensor)
+        if edge is not None:
+            return edge
+        place = _part(tensor)
+        if given is not None:
+            for at, one in enumerate(given.tensors):
+                if one is tensor:
+                    # Returned as it came.
+                    given[at] = place
+        return place
 
     def entry_number(self, inputs: list[Place]) -> int:
         number: int = _next_sequence_number()

@@ -1,18 +1,23 @@
 """The backward of operations that write in place into a view.
 
 Such an operation changes the tensor that the view is of. In the gradient graph torch makes it one node of that tensor,
-which holds what was written, and the view gets a new node that only later uses of the view itself run through. So the
-gradients of the operation are those of its part of the whole tensor.
+which holds what was written. The view that was written through gets a new node, and any other view gets one when it is
+used the next time; only uses of the view itself run through it. So the gradients of the operation are those of its part
+of the whole tensor.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any
 
 import torch
 
-_WRITTEN = "CopySlices"
+WRITTEN = "CopySlices"
+"""How the name ends of the node of a write through a view."""
+_next_sequence_number = torch._C._autograd._get_sequence_nr
+_set_versions = torch._C._autograd._unsafe_set_version_counter
 
 
 def written_through(output: torch.Tensor, args: Sequence[Any], kwargs: Any) -> Any:
@@ -20,20 +25,51 @@ def written_through(output: torch.Tensor, args: Sequence[Any], kwargs: Any) -> A
     if not any(output is value for value in (*args, *kwargs.values())):
         return None
     node = output._base.grad_fn  # type: ignore[union-attr]
-    return node if node is not None and node.name().endswith(_WRITTEN) else None
+    return node if node is not None and node.name().endswith(WRITTEN) else None
 
 
-def part_of_whole(view: torch.Tensor) -> Callable[[Any], Any]:
-    """A function that takes `view`'s part out of a gradient of the tensor it is a view of."""
-    base: Any = view._base
-    whole, strides = base.size(), base.stride()
-    size, stride, offset = view.size(), view.stride(), view.storage_offset() - base.storage_offset()
+def has_lost_its_node(view: torch.Tensor) -> bool:
+    """Whether the memory of `view` was written to since its gradient node was made, and another is still to be made.
 
-    def part(gradient: Any) -> Any:
+    torch makes it when somebody asks, as the last one there is, and the engine goes by that order: if we were the one,
+    sums of gradients could have other last bits. Nothing tells before asking. So where asking has made a node, it is
+    taken back: torch is told that the node belongs to another version of the memory, and makes a new one the next time.
+    """
+    number = _next_sequence_number()
+    view.grad_fn  # noqa: B018  (asked for)
+    if _next_sequence_number() == number:
+        return False
+    version = view._version
+    _set_versions((view,), (version + 1,))
+    try:
+        view.grad_fn  # noqa: B018
+    finally:
+        _set_versions((view,), (version,))
+    return True
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Takes a view's part out of a gradient of the tensor it is a view of."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    """All three of the view, in items; the offset counts from the beginning of the whole."""
+    whole: tuple[int, ...]
+    strides: tuple[int, ...]
+    """Of the whole tensor."""
+
+    @classmethod
+    def of(cls, view: torch.Tensor) -> Part:
+        base: Any = view._base
+        offset = int(view.storage_offset() - base.storage_offset())
+        return cls(tuple(view.size()), view.stride(), offset, tuple(base.size()), base.stride())
+
+    def __call__(self, gradient: Any) -> Any:
         if gradient is None:
             return None
-        if gradient.stride() != strides or gradient.layout is not torch.strided:
-            gradient = torch.empty_strided(whole, strides, dtype=gradient.dtype, device=gradient.device).copy_(gradient)
-        return gradient.as_strided(size, stride, gradient.storage_offset() + offset)
-
-    return part
+        if gradient.stride() != self.strides or gradient.layout is not torch.strided:
+            laid_out = torch.empty_strided(self.whole, self.strides, dtype=gradient.dtype, device=gradient.device)
+            gradient = laid_out.copy_(gradient)
+        return gradient.as_strided(self.size, self.stride, gradient.storage_offset() + self.offset)
