@@ -1,4 +1,7 @@
-"""Small models of Transformers and torch train to the same bits with the tool on, and the user's hooks fire alike."""
+"""Small models of Transformers and torch train to the same bits with the tool on, and the user's hooks fire alike.
+
+Each model meets each task and each way of it, the levels taking turns; two of them meet all of these at every level.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import dumped
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,14 +22,23 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore:.*lr_scheduler.*:UserWarning"
 )
 STEPS = 3
-KINDS = [
-    {"task": "statistics"},
-    {"task": "statistics", "summary_mode": "md5"},
-    {"task": "statistics", "summary_mode": "xor"},
-    {"task": "tensor"},
-    {"task": "tensor", "summary_mode": "md5"},
-    {"task": "structure"},
-]
+KINDS: dict[str, dict[str, Any]] = {
+    "statistics": {"task": "statistics"},
+    "md5": {"task": "statistics", "summary_mode": "md5"},
+    "xor": {"task": "statistics", "summary_mode": "xor"},
+    "high precision": {"task": "statistics", "precision": "high"},
+    "forward": {"task": "statistics", "data_mode": ["forward"]},
+    "backward input": {"task": "statistics", "data_mode": ["backward", "input"]},
+    "asynchronous statistics": {"task": "statistics", "async_dump": True},
+    "tensor": {"task": "tensor"},
+    "tensor md5": {"task": "tensor", "summary_mode": "md5"},
+    "tensor output": {"task": "tensor", "data_mode": ["output"]},
+    "asynchronous tensor": {"task": "tensor", "async_dump": True, "list": ["Linear", "linear", "softmax"]},
+    "structure": {"task": "structure"},
+}
+COMPLETE = ("statistics", "md5", "xor", "high precision", "asynchronous statistics", "tensor", "tensor md5")
+"""What leaves no record out."""
+LEVELS = ("L0", "L1", "mix")
 SMALL = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 40,
     "max_position_embeddings": 32,
@@ -192,7 +205,8 @@ class Seen(NamedTuple):
     """Which of the user's hooks fired, in order."""
 
 
-def train(case: Case, around: Around) -> Seen:
+def train(case: Case, around: Around, save: Callable[[Any, str], None] = lambda value, name: None) -> Seen:
+    """Three steps, each called through `around`; the user's code hands some of what it sees to `save`."""
     torch.manual_seed(0)
     model, values, fired = case.build().train(), {}, []
     parts = [(name, model.get_submodule(name)) for name in case.parts]
@@ -200,6 +214,8 @@ def train(case: Case, around: Around) -> Seen:
     for name, module in model.named_modules():
         module.register_forward_pre_hook(lambda *_, name=name: fired.append(f"{name} called"))
         module.register_forward_hook(lambda *_, name=name: fired.append(f"{name} returned"))
+        if name:
+            module.register_forward_hook(lambda _, __, output, name=name: save(output, name))
     for name, parameter in model.named_parameters():
         parameter.register_hook(lambda _, name=name: fired.append(f"{name} gradient"))
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: fired.append(f"{name} accumulated"))
@@ -208,6 +224,7 @@ def train(case: Case, around: Around) -> Seen:
     def step(number: int) -> None:
         for (name, part), optimizer, loss in zip(parts, optimizers, case.losses(model, generator)):
             optimizer.zero_grad()
+            save(loss, "loss")
             loss.backward()
             nn.utils.clip_grad_norm_(part.parameters(), 1.0)
             values[f"{number} loss {name}"] = loss.detach().clone()
@@ -239,28 +256,71 @@ def collecting(debugger: Any) -> Around:
     return around
 
 
-def selected() -> Iterator[Any]:
-    """Two models with every setting, each other one with every level and three of the kinds, which go round."""
-    for index, name in enumerate(CASES):
-        for place, level in enumerate(("L0", "L1", "mix")):
-            for kind in KINDS if name in ("Llama", "convolutions") else [KINDS[(index + 2 * place) % len(KINDS)]]:
-                yield pytest.param(name, level, kind, id="-".join((name, level, *kind.values())))
+def functions() -> dict[str, Any]:
+    """Every function that users can reach by name, with its code where it is written in Python."""
+    owners = (torch, F, torch.Tensor, torch._VF, nn.Module, nn.init, torch.linalg, torch.overrides)
+    found: dict[str, Any] = {"what torch.nn calls": vars(torch._VF)["vf"]}
+    for owner in owners:
+        for name, value in vars(owner).items():
+            if callable(value):
+                found[f"{owner} {name}"] = value
+                found[f"{owner} {name} code"] = getattr(value, "__code__", None)
+    return found
 
 
-@pytest.mark.parametrize(("name", "level", "kind"), list(selected()))
-def test_training_gives_the_same_bits(runs: Any, name: str, level: str, kind: dict[str, str]) -> None:
-    expected = without_the_tool(name)
-    found = train(CASES[name], collecting(runs.new(level=level, **kind)))
+def assert_same(found: Seen, expected: Seen) -> None:
     assert list(found.bits) == list(expected.bits)
     assert [key for key, value in expected.bits.items() if found.bits[key] != value] == []
     assert found.hooks == expected.hooks and len(found.hooks) > 40
-    if (level, kind["task"]) == ("L1", "structure"):
+
+
+def selected() -> Iterator[Any]:
+    for index, name in enumerate(CASES):
+        for place, kind in enumerate(KINDS):
+            of_all = name in ("Llama", "convolutions")
+            for level in LEVELS if of_all else [LEVELS[(index + place + place // 3) % 3]]:
+                yield pytest.param(name, level, kind, id=f"{name}-{level}-{kind}")
+
+
+def test_each_model_meets_each_level_and_each_way() -> None:
+    chosen = [param.values for param in selected()]
+    assert {(name, kind) for name, _, kind in chosen} == {(name, kind) for name in CASES for kind in KINDS}
+    assert {(name, level) for name, level, _ in chosen} == {(name, level) for name in CASES for level in LEVELS}
+    assert {(level, kind) for _, level, kind in chosen} == {(level, kind) for level in LEVELS for kind in KINDS}
+
+
+@pytest.mark.parametrize(("name", "level", "kind"), list(selected()))
+def test_training_gives_the_same_bits(runs: Any, name: str, level: str, kind: str) -> None:
+    expected, before = without_the_tool(name), functions()
+    settings = KINDS[kind]
+    found = train(CASES[name], collecting(runs.new(level=level, **settings)))
+    assert_same(found, expected)
+    after = functions()
+    assert list(after) == list(before) and [key for key in before if after[key] is not before[key]] == []
+    if (level, kind) == ("L1", "structure"):
         return  # the tree of modules of a level without modules
     dump = runs.read(STEPS - 1)
-    assert len(dump.tree if kind["task"] == "structure" else dump.data) >= 6, "something was collected"
+    recorded = dump.tree if kind == "structure" else dump.data
+    assert len(recorded) >= (6 if kind in (*COMPLETE, "structure") else 1), "something was collected"
     assert all(parent is None or parent in dump.tree for parent in dump.tree.values())
-    if level != "L1" and kind["task"] != "structure":
+    if level != "L1" and kind in COMPLETE:
         assert modules_without_backward(dump, CASES[name].not_reached) == set()
+
+
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+@pytest.mark.parametrize("name", CASES)
+def test_saving_single_values_changes_nothing(runs: Any, name: str, task: str) -> None:
+    """Level debug: the outputs of all modules and the loss are saved with their gradients, from hooks of the user."""
+    debugger = runs.new(level="debug", task=task, **({"summary_mode": "md5"} if len(name) % 2 else {}))
+
+    def around(model: Any, step: Callable[[], None]) -> None:
+        step()
+        debugger.step()
+
+    found = train(CASES[name], around, debugger.save)
+    assert_same(found, without_the_tool(name))
+    saved = dumped.read_debug(runs.path, STEPS - 1)["data"]
+    assert len([key for key in saved if "_grad." in key and saved[key] is not None]) >= 4
 
 
 def modules_without_backward(dump: Any, not_reached: tuple[str, ...]) -> set[str]:

@@ -78,9 +78,7 @@ def test_every_type_comes_back_as_from_torch_save(tmp_path: Path, dtype: Any, sh
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", _STORAGES, ids=str)
-def test_the_archive_is_sound_and_says_what_torch_save_says(
-    tmp_path: Path, dtype: Any, shape: tuple[int, ...]
-) -> None:
+def test_the_archive_is_sound_and_says_what_torch_save_says(tmp_path: Path, dtype: Any, shape: tuple[int, ...]) -> None:
     tensor = example(dtype, shape)
     path = written(tmp_path / "t.pt", adapter.tensor_file(tensor, False))
     with zipfile.ZipFile(path) as ours, zipfile.ZipFile(saved_by_torch(tensor)) as theirs:
