@@ -40,9 +40,13 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
         Raises:
             MsprobeException: there is no model where one is needed; or MindSpore is in graph mode.
         """
+        if os.environ.get("MS_ROLE") != "MS_SCHED":
+            cls.session().shield("start", cls._start, model, token_range, rank_id)
+        # Otherwise msrun's scheduler, which runs the script as well, has no rank and trains nothing.
+
+    @classmethod
+    def _start(cls, model: Any, token_range: Sequence[int] | None, rank_id: int | None) -> None:
         session = cls.session()
-        if os.environ.get("MS_ROLE") == "MS_SCHED":
-            return  # msrun's scheduler runs the script as well, has no rank and trains nothing
         loader.room(BACKEND, "graph_mode").check_pynative()
         if cls._instance is not None and cls._instance._served_by != loader.detect(BACKEND):
             log.warning(

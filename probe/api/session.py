@@ -27,13 +27,7 @@ def _for_the_training(method: _Method) -> _Method:
 
     @functools.wraps(method)
     def guarded(self: Session, *args: Any) -> Any:
-        try:
-            return method(self, *args)
-        except MsprobeException:
-            raise
-        except Exception as error:
-            self.collector.failed(f"{method.__name__}()", error)
-            return None
+        return self.shield(method.__name__, method, self, *args)
 
     return guarded  # type: ignore[return-value]
 
@@ -94,6 +88,16 @@ class Session:
         """Whether collection is on, between `start` and `stop`."""
         return self._active
 
+    def shield(self, name: str, action: Callable[..., Any], *args: Any) -> Any:
+        """Call `action` for the training that called `name`; see `_for_the_training`."""
+        try:
+            return action(*args)
+        except MsprobeException:
+            raise
+        except Exception as error:
+            self.collector.failed(f"{name}()", error)
+            return None
+
     # --- the calls of the debugger
 
     @_for_the_training
@@ -106,7 +110,10 @@ class Session:
         if self._active:
             log.warning("start was called twice without stop in between; collection goes on.")
             return
-        if not self._wanted(rank_id) or not self._open_folder():
+        if not self._wanted(rank_id):
+            return
+        self._remove_what_stayed()
+        if not self._open_folder():
             return
         try:
             self._attach(model, token_range)
@@ -131,7 +138,7 @@ class Session:
     @_for_the_training
     def step(self) -> None:
         """The training step is over: close its files and count on."""
-        if self._active:
+        if self._active or self._forward:
             self._attempt(self._detach)
         self._attempt(self._close_step)
         self._attempt(self.collector.end_step)
@@ -203,10 +210,8 @@ class Session:
 
     def module_dump_end(self) -> None:
         """Record APIs again, and the module no longer."""
-        dumped, self._dumped = self._dumped, []
         self.collector.apis_hidden = False
-        for handle in dumped:
-            self._attempt(handle.remove)
+        self._attempt(self._remove, self._dumped)
 
     # --- steps, ranks and folders
 
@@ -311,9 +316,7 @@ class Session:
         self._attempt(self.points.reset)
         self._attempt(self._flush)
         self._attempt(self._adapter.end_step)
-        gradients, self._gradients = self._gradients, []
-        for handle in gradients:
-            self._attempt(handle.remove)
+        self._attempt(self._remove, self._gradients)
         self._attempt(self.collector.end_step)
 
     def _say_where(self) -> None:
@@ -364,9 +367,25 @@ class Session:
         self.collector.collecting = False
         self._attempt(self.module_dump_end)
         self._attempt(self.collector.leave_all)
-        handles, self._forward = self._forward, []
-        for handle in reversed(handles):
-            self._attempt(handle.remove)
+        self._attempt(self._remove, self._forward)
+
+    def _remove_what_stayed(self) -> None:
+        """Before a step begins: what failed to be removed when the last one ended."""
+        if self._forward:
+            self._attempt(self._detach)
+        if self._gradients and self.collector.folder is None:
+            self._attempt(self._remove, self._gradients)
+
+    def _remove(self, handles: list[Handle]) -> None:
+        """Remove the last one first; what fails stays in the list, and is tried again when a step ends or begins."""
+        for at in range(len(handles) - 1, -1, -1):
+            remove = handles[at].remove
+            try:
+                remove()
+            except Exception as error:
+                self.collector.failed(remove.__qualname__, error)
+            else:
+                del handles[at]
 
     def _at_exit(self) -> None:
         if os.getpid() == self._process:

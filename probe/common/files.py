@@ -166,6 +166,8 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     aside = f"{path}.{os.getpid()}{_UNFINISHED}"
     try:
         with _create(aside) as stream:
+            # For `remove_left`, which may look from another machine.
+            lock(stream)
             yield stream
         os.replace(aside, path)
     except BaseException as error:
@@ -200,6 +202,44 @@ def in_use(path: str) -> bool:
             return not lock(stream)
     except OSError:
         return False
+
+
+def remove_left(folder: str, names: Sequence[str]) -> list[str]:
+    """Remove what processes that died were writing under `names` in `folder` with `replacing`; the paths that are gone.
+
+    A process lives if this machine has one of its number, or another machine a lock on the file.
+    """
+    removed: list[str] = []
+    if fcntl is None:
+        return removed  # nor can it be asked there whether a process lives
+    for name in names:
+        for path in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(name)}.*{_UNFINISHED}")):
+            pid = path[: -len(_UNFINISHED)].rpartition(".")[2]
+            # Not in_use of anything else: a pipe might never answer.
+            if pid.isdecimal() and not _lives(int(pid)) and _is_regular(path) and not in_use(path):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                    removed.append(path)
+    return removed
+
+
+def _is_regular(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _lives(pid: int) -> bool:
+    if pid == os.getpid():
+        return False  # an earlier one of this number: what this one writes is locked
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # another user's, or no number of a process
+    return True
 
 
 def remove_unfinished(folder: str, pid: int) -> None:

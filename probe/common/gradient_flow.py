@@ -179,7 +179,7 @@ _End = tuple[Optional[int], Any]
 """Where a call's backward begins: the place of the output, if it is one, and in the graph."""
 
 
-class _Noted(list[Any]):
+class Noted(list[Any]):
     """What was noted at a node: calls with what to do for them."""
 
     @property
@@ -284,7 +284,7 @@ class GradientFlow:
         notes = self._graph.notes(node)
         noted = notes.get(kind)
         if noted is None:
-            noted = notes[kind] = _Noted()
+            noted = notes[kind] = Noted()
             number = self._graph.number(node)
             if kind == "arrivals":
                 self._graph.on_arrival(node, functools.partial(self._safely, noted, self._arrived, noted, number))

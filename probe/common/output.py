@@ -19,6 +19,9 @@ from probe.common import files
 from probe.common.callstack import Frame, frame_text
 from probe.common.journal import FILE_NAME, Header, JournalReader
 
+FILES = ("dump.json", "debug.json", "stack.json", "construct.json")
+"""What can be made from a journal."""
+
 _encode_text = json.encoder.encode_basestring_ascii
 _float = float.__repr__
 _TENSOR_KEYS = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "requires_grad")

@@ -12,6 +12,7 @@ import numpy as np
 
 from probe.common import output
 from probe.common.errors import DumpFormatError, FileCheckException
+from probe.common.files import remove_left
 from probe.common.journal import FILE_NAME, JournalReader
 from probe.common.run_folder import TENSOR_FOLDER
 
@@ -59,6 +60,7 @@ def _recover_one(folder: str, remove: bool) -> Recovered:
         found = Recovered(
             folder, header.file_name, reader.records_count, reader.torn_at, unwritten=files.unwritten
         )
+    remove_left(folder, output.FILES)
     if remove:
         os.unlink(journal)
     return found

@@ -34,6 +34,20 @@ def each(actions: Iterable[Callable[[], object]]) -> None:
         raise first
 
 
+def remove_all(handles: list[Handle]) -> None:
+    """Remove every one of `handles`, the last one first; what failed stays in the list, and is raised at the end."""
+    first: Exception | None = None
+    for at in range(len(handles) - 1, -1, -1):
+        try:
+            handles[at].remove()
+        except Exception as error:
+            first = first or error
+        else:
+            del handles[at]
+    if first is not None:
+        raise first
+
+
 class CodeSwap:
     """`function` calls `handler(args, kwargs)` while this is in place; `body` is a second function with its code."""
 
@@ -112,26 +126,39 @@ class Attributes:
     """Attributes that were replaced, and what was there before."""
 
     def __init__(self) -> None:
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._replaced: list[Handle] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         # vars, not getattr: an inherited attribute must be inherited again afterwards.
         before = vars(owner).get(name, _ABSENT)
+        # Noted first: one that is noted and not set is left alone, one that is set and not noted would stay.
+        self._replaced.append(_Replaced(owner, name, before, value))
         setattr(owner, name, value)
-        self._replaced.append((owner, name, before, value))
 
     def remove(self) -> None:
-        replaced, self._replaced = self._replaced, []
-        each(functools.partial(_put_back, *replacement) for replacement in reversed(replaced))
+        """Put everything back; what fails is left for the next time."""
+        remove_all(self._replaced)
 
 
-def _put_back(owner: Any, name: str, before: Any, value: Any) -> None:
-    if vars(owner).get(name, _ABSENT) is not value:
-        return  # replaced again by someone else meanwhile
-    if before is _ABSENT:
-        delattr(owner, name)
-    else:
-        setattr(owner, name, before)
+class _Replaced:
+    """`owner` holds `value` under `name` in the place of `before`."""
+
+    __slots__ = ("_before", "_name", "_owner", "_value")
+
+    def __init__(self, owner: Any, name: str, before: Any, value: Any) -> None:
+        self._owner = owner
+        self._name = name
+        self._before = before
+        self._value = value
+
+    def remove(self) -> None:
+        owner, name, before = self._owner, self._name, self._before
+        if vars(owner).get(name, _ABSENT) is not self._value:
+            return  # replaced again by someone else meanwhile
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
 
 
 class Handles:
@@ -141,8 +168,7 @@ class Handles:
         self._handles = list(handles)
 
     def remove(self) -> None:
-        handles, self._handles = self._handles, []
-        each(handle.remove for handle in reversed(handles))
+        remove_all(self._handles)
 
 
 def wrap_attribute(owner: Any, attribute: str, wrap: Callable[[Callable[..., Any]], Any]) -> Attributes:

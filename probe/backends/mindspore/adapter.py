@@ -72,7 +72,7 @@ class MindSporeAdapter:
 
     def _for(self, listener: Listener) -> Parts:
         if self._parts is None or self._parts.listener is not listener:
-            flow, compilation = flow_for(listener), Compilation()
+            flow, compilation = flow_for(listener), Compilation(listener)
             apis = ApiHooks(listener, flow, compilation, self.watched())
             self._parts = Parts(listener, flow, apis, ModuleHooks(listener, flow, compilation, self.kind))
         return self._parts

@@ -22,7 +22,7 @@ from probe.backends.mindspore.quiet import is_quiet, safely, settle
 from probe.common.api_list import Watched
 from probe.common.contract import ApiName, Listener
 from probe.common.gradient_flow import CallWatch
-from probe.common.substitution import Attributes
+from probe.common.substitution import Attributes, each
 from probe.common.works import Works
 
 Primitive = ops.Primitive
@@ -52,31 +52,35 @@ class ApiHooks:
         if self._attached:
             return
         self._attached = True
-        self._primitives = list(_primitives(kind, models))
-        self._works.install()
-        self.resume()
-        self._compilation.add(self)
+        try:
+            self._primitives = list(_primitives(kind, models))
+            self._works.install()
+            self.resume()
+            self._compilation.add(self)
+        except BaseException:
+            self.remove()
+            raise
 
     def remove(self) -> None:
         """Put everything back."""
-        if self._attached:
-            self._attached = False
-            self._compilation.discard(self)
-            self.suspend()
-            self._works.remove()
-            self._primitives = []
+        # Also when it was done already: something may have failed.
+        self._attached = False
+        each((functools.partial(self._compilation.discard, self), self.suspend, self._works.remove))
+        self._primitives = []
 
     def end_step(self) -> None:
         self._works.forget()
 
     def suspend(self) -> None:
         """Put everything back for a moment."""
-        self._attributes.remove()
-        changed, self._changed = self._changed, []
-        for primitive, before in changed:
+        while self._changed:
+            primitive, before = self._changed.pop()
             primitive.__class__ = before
+        self._attributes.remove()
 
     def resume(self) -> None:
+        if not self._attached:
+            return
         for place, watched in enumerate(self._watched):
             # Looked up now: someone may have put a function of their own there, and that is what must run.
             found = getattr(watched.owner, watched.attribute)
@@ -120,14 +124,20 @@ class ApiHooks:
             raise
         if output is NotImplemented:
             # An operator that leaves the work to the other operand.
-            listener.cancel_api(call)
-        elif self._works.hold(call, output, (*args, *kwargs.values()) if name.returns_arguments else output):
-            pass  # the record is completed when the user has waited
-        elif name.returns_arguments:
-            safely(listener, call, listener.leave_api, call, (*args, *kwargs.values()))
-        elif safely(listener, call, listener.leave_api, call, output) and not _drops_nothing(name, args, output):
-            safely(listener, call, self._flow.leave, call, entered, output)
+            safely(listener, call, listener.cancel_api, call)
+        else:
+            safely(listener, call, self._leave, name, call, entered, args, kwargs, output)
         return output
+
+    def _leave(
+        self, name: ApiName, call: Any, entered: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
+    ) -> None:
+        result = (*args, *kwargs.values()) if name.returns_arguments else output
+        if self._works.hold(call, output, result):
+            return  # the record is completed when the user has waited
+        wants_backward = self._listener.leave_api(call, result)
+        if wants_backward and not name.returns_arguments and not _drops_nothing(name, args, output):
+            self._flow.leave(call, entered, output)
 
     def wrapper(self, name: ApiName, function: Callable[..., Any]) -> Callable[..., Any]:
         observe = self.observe

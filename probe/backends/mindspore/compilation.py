@@ -14,7 +14,9 @@ from typing import Any, Callable
 from mindspore.common import api
 from typing_extensions import Protocol
 
+from probe.backends.mindspore.quiet import safely
 from probe.common import log
+from probe.common.contract import Listener
 from probe.common.substitution import Attributes
 
 _COMPILERS = ("_JitExecutor", "_CellGraphExecutor")
@@ -31,7 +33,8 @@ class Attached(Protocol):
 class Compilation:
     """Suspends what was added whenever the compiler runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
         self._attached: list[Attached] = []
         self._attributes = Attributes()
         self._depth = 0
@@ -43,8 +46,7 @@ class Compilation:
         self._attached.append(attached)
 
     def discard(self, attached: Attached) -> None:
-        if attached in self._attached:
-            self._attached.remove(attached)
+        self._attached = [one for one in self._attached if one is not attached]
         if not self._attached:
             self._attributes.remove()
 
@@ -53,17 +55,18 @@ class Compilation:
         def compile_aside(executor: Any, *args: Any, **kwargs: Any) -> Any:
             if self._depth:
                 return compiling(executor, *args, **kwargs)
-            _warn(executor)
+            listener = self._listener
+            safely(listener, "ms.jit", _warn, executor)
             attached = list(self._attached)
             self._depth += 1
             try:
                 for one in attached:
-                    one.suspend()
+                    safely(listener, "ms.jit", one.suspend)
                 return compiling(executor, *args, **kwargs)
             finally:
                 self._depth -= 1
                 for one in attached:
-                    one.resume()
+                    safely(listener, "ms.jit", one.resume)
 
         return compile_aside
 

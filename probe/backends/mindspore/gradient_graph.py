@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
@@ -50,7 +51,8 @@ class MindSporeGraph:
     without_gradient_last = True
 
     def __init__(self, listener: Listener) -> None:
-        self._listener = listener
+        # Bound here: what stands before the guard would be outside of it.
+        self.safely: Callable[..., Any] = functools.partial(safely, listener)
         self._nodes: dict[Any, Any] = {}
         self._notes: dict[int, dict[str, list[Any]]] = {}
         self._leaves: dict[int, Tensor] = {}
@@ -156,6 +158,3 @@ class MindSporeGraph:
     def add(self, one: Any, other: Any) -> Any:
         with _no_grad():
             return _add(one, other)
-
-    def safely(self, about: Any, function: Callable[..., Any], *args: Any) -> Any:
-        return safely(self._listener, about, function, *args)

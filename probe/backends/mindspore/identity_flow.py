@@ -33,7 +33,7 @@ from probe.backends.mindspore.gradient_flow import Arguments, PrimitiveWatch
 from probe.backends.mindspore.gradient_graph import DIFFERENTIABLE, tensors_in
 from probe.backends.mindspore.quiet import safely
 from probe.common.contract import Listener
-from probe.common.gradient_flow import ModuleWatch
+from probe.common.gradient_flow import ModuleWatch, Noted
 
 _NOTES = "_msprobe_outputs"
 """Attribute of an output tensor: the calls that returned it."""
@@ -113,6 +113,11 @@ class _Entered:
         """Identity operations whose gradient is to come."""
         self.watch: ModuleWatch | None = None
 
+    @property
+    def name(self) -> str:
+        """Of the call that a failure in its backward is logged with."""
+        return getattr(self.watch.call, "name", "") if self.watch is not None else ""
+
 
 class IdentityFlow:
     """Implements `probe.backends.mindspore.gradient_flow.Flow` with identity operations."""
@@ -152,7 +157,7 @@ class IdentityFlow:
                 continue
             entered.passed += 1
             shared = [[place for place, _ in each] for each in same.values()]
-            receive = functools.partial(self._on_inputs, entered, shared)
+            receive = functools.partial(safely, self._listener, entered, self._passed, entered, shared)
             passed = _pass_through(receive, [values[each[0][1]] for each in same.values()])
             for each, tensor in zip(same.values(), passed):
                 for _, at in each:
@@ -176,8 +181,8 @@ class IdentityFlow:
         """The calls that returned `tensor`, which are told of its gradient; ``None`` where it takes none."""
         noted: list[tuple[ModuleWatch, int]] | None = getattr(tensor, _NOTES, None)
         if noted is None and tensor.dtype in DIFFERENTIABLE:
-            notes: list[tuple[ModuleWatch, int]] = []
-            number = _hook(tensor, functools.partial(self._on_output, notes))
+            notes = Noted()
+            number = _hook(tensor, functools.partial(safely, self._listener, notes, self._arrived, notes))
             if number is not None:
                 setattr(tensor, _NOTES, notes)
                 self._hooks.append((entered_at, weakref.ref(tensor), number))
@@ -200,9 +205,6 @@ class IdentityFlow:
         for report in deferred:
             report()
 
-    def _on_output(self, noted: list[tuple[ModuleWatch, int]], gradient: Any) -> None:
-        safely(self._listener, None, self._arrived, noted, gradient)
-
     def _arrived(self, noted: list[tuple[ModuleWatch, int]], gradient: Any) -> None:
         # Several calls can return the same tensor; the outermost was noted last and is entered first.
         for watch, index in reversed(noted):
@@ -217,10 +219,8 @@ class IdentityFlow:
             watch.gradient(self._listener, "input", index, gradient)
             self._end_early(watch)
 
-    def _on_inputs(self, entered: _Entered, places: list[list[int]], gradients: Any) -> None:
-        safely(self._listener, None, self._passed, entered.watch, places, gradients)
-
-    def _passed(self, watch: ModuleWatch | None, places: list[list[int]], gradients: Any) -> None:
+    def _passed(self, entered: _Entered, places: list[list[int]], gradients: Any) -> None:
+        watch = entered.watch
         if watch is None or watch.backward is None:
             return
         self._end_loose(watch)

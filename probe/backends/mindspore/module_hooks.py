@@ -28,7 +28,7 @@ from probe.backends.protocol import ModuleHandles
 from probe.common import callstack, log, naming
 from probe.common.contract import Handle, Listener, ModuleName
 from probe.common.gradient_flow import ModuleWatch
-from probe.common.substitution import Handles
+from probe.common.substitution import Handles, each, remove_all
 
 _recording: Callable[[], bool] = _pynative_executor.requires_grad
 _register_hook: Callable[..., int] = TensorPy.register_hook
@@ -50,27 +50,27 @@ class ModuleKind:
         base: The class of all modules.
         inside: Every module below one, itself first, with its path.
         parameters: Its own parameters by attribute name, ``None`` included.
-        attach: Hooks before and after its forward, of one module.
+        attach: Puts hooks before and after the forward of one module, and their handles into the list, each at once.
     """
 
     root: str
     base: type
     inside: Callable[[Any], Iterable[tuple[str, Any]]]
     parameters: Callable[[Any], Mapping[str, Any]]
-    attach: Callable[[Any, Before, After], Handle]
+    attach: Callable[[Any, Before, After, list[Handle]], None]
 
 
-def attach_to_cell(cell: nn.Cell, before: Before, after: After) -> Handle:
+def attach_to_cell(cell: nn.Cell, before: Before, after: After, handles: list[Handle]) -> None:
     """Ours after the user's pre-hooks and before the user's hooks: what the forward itself got and returned."""
     options = {name: True for name in ("prepend", "always_call") if name in _options()}
-    first = _registered(
-        cell._forward_pre_hook, cell._forward_pre_hook_with_kwargs, before, cell.register_forward_pre_hook
+    handles.append(
+        _registered(cell._forward_pre_hook, cell._forward_pre_hook_with_kwargs, before, cell.register_forward_pre_hook)
     )
     last = _registered(
         cell._forward_hook, cell._forward_hook_with_kwargs, after, cell.register_forward_hook, **options
     )
+    handles.append(last)
     cell._forward_hook.move_to_end(last.handle_id, last=False)
-    return Handles([first, last])
 
 
 def _registered(
@@ -111,10 +111,10 @@ class _Open:
 
     __slots__ = ("call", "entered", "error", "module")
 
-    def __init__(self, module: Any, call: Any, entered: Any) -> None:
+    def __init__(self, module: Any) -> None:
         self.module = module
-        self.call = call
-        self.entered = entered
+        self.call: Any = None
+        self.entered: Any = None
         self.error = sys.exc_info()[1]
         """What was being handled already when it began."""
 
@@ -146,23 +146,28 @@ class _ParameterHooks:
 class _ForwardHooks:
     """Hooks of several modules, which go away for as long as the compiler works."""
 
-    def __init__(self, attach: Callable[[], list[Handle]], compilation: Compilation) -> None:
+    def __init__(self, attach: Callable[[list[Handle]], None], compilation: Compilation) -> None:
         self._attach = attach
-        self._handles = attach()
+        self._handles: list[Handle] = []
         self._compilation = compilation
-        compilation.add(self)
+        self._attached = True
+        try:
+            compilation.add(self)
+            self.resume()
+        except BaseException:
+            self.remove()
+            raise
 
     def suspend(self) -> None:
-        handles, self._handles = self._handles, []
-        for handle in handles:
-            handle.remove()
+        remove_all(self._handles)
 
     def resume(self) -> None:
-        self._handles = self._attach()
+        if self._attached:
+            self._attach(self._handles)
 
     def remove(self) -> None:
-        self._compilation.discard(self)
-        self.suspend()
+        self._attached = False
+        each((self.suspend, functools.partial(self._compilation.discard, self)))
 
 
 def named(kind: ModuleKind, models: Any) -> Iterator[tuple[ModuleName, Any]]:
@@ -204,16 +209,22 @@ class ModuleHooks:
         return self._attach([(name, module)])
 
     def _attach(self, modules: Sequence[tuple[ModuleName, Any]]) -> ModuleHandles:
-        def attach() -> list[Handle]:
-            return [self._attach_forward(name, module) for name, module in modules]
+        def attach(handles: list[Handle]) -> None:
+            for name, module in modules:
+                self._attach_forward(name, module, handles)
 
-        return ModuleHandles(Handles([_ForwardHooks(attach, self._compilation), self]), self._parameters)
+        forward = _ForwardHooks(attach, self._compilation)
+        try:
+            return ModuleHandles(Handles([forward, self]), self._parameters)
+        except BaseException:
+            forward.remove()
+            raise
 
     def remove(self) -> None:
         """Forget calls that were left without a word; their hooks are gone."""
         self._thread = _Thread()
 
-    def _attach_forward(self, name: ModuleName, module: Any) -> Handle:
+    def _attach_forward(self, name: ModuleName, module: Any, handles: list[Handle]) -> None:
         # Plain functions: MindSpore takes nothing else for a hook before 2.9.
         # A copy of the module, such as a moving average's, shares them and is not the one.
         named_one = ref(module)
@@ -225,36 +236,43 @@ class ModuleHooks:
             if named_one() is module:
                 self.after(name, module, output)
 
-        return self._kind.attach(module, before, after)
+        self._kind.attach(module, before, after, handles)
 
     def before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> Any:
         if is_quiet():
             return None
         settle(args)
         settle(kwargs)
-        call = safely(self._listener, name, self._listener.enter_module, name, args, kwargs)
+        return safely(self._listener, name, self._before, name, module, args, kwargs)
+
+    def _before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> Any:
+        listener = self._listener
+        # Noted in any case: `after` must not take an earlier call for it that raised and was never closed.
+        opened = _Open(module)
+        self._thread.open.append(opened)
+        call = opened.call = listener.enter_module(name, args, kwargs)
         if call is None:
-            # Noted all the same: `after` must not take an earlier call for it that raised and was never closed.
-            self._thread.open.append(_Open(module, None, None))
             return None
-        safely(self._listener, name, self._watch_parameters, name, module)
+        safely(listener, name, self._watch_parameters, name, module)
         given = args, kwargs
-        entered, arguments = safely(self._listener, call, self._flow.enter, ModuleWatch, call, given) or (None, given)
-        self._thread.open.append(_Open(module, call, entered))
+        opened.entered, arguments = safely(listener, call, self._flow.enter, ModuleWatch, call, given) or (None, given)
         return None if arguments[0] is args else arguments
 
     def after(self, name: ModuleName, module: Any, output: Any) -> None:
-        opened = self._close(module)
+        listener, error = self._listener, sys.exc_info()[1]
+        opened = safely(listener, name, self._close, module)
         if opened is None or opened.call is None:
             return
-        error = sys.exc_info()[1]
         if error is not None and error is not opened.error:
-            self._failed(opened)
+            safely(listener, opened.call, self._failed, opened)
             return
         settle(output)
-        listener, call = self._listener, opened.call
-        if safely(listener, call, listener.leave_module, call, output, self._parameters_of(module)):
-            safely(listener, call, self._flow.leave, call, opened.entered, output)
+        safely(listener, opened.call, self._leave, opened, output)
+
+    def _leave(self, opened: _Open, output: Any) -> None:
+        call = opened.call
+        if self._listener.leave_module(call, output, self._parameters_of(opened.module)):
+            self._flow.leave(call, opened.entered, output)
 
     def _failed(self, opened: _Open) -> None:
         listener, call = self._listener, opened.call
@@ -286,6 +304,9 @@ class ModuleHooks:
     def _on_parameter(self, name: ModuleName, attribute: str, gradient: Any) -> None:
         # The engine has a gradient of a parameter before those of other arguments of the same primitive; by contract
         # they follow the records of the module's primitives and precede that of the module.
+        safely(self._listener, name, self._report_later, name, attribute, gradient)
+
+    def _report_later(self, name: ModuleName, attribute: str, gradient: Any) -> None:
         listener, owed = self._listener, self._flow.in_collected_pass()
         report = listener.parameter_gradient
         self._flow.defer(lambda: safely(listener, name, report, name, attribute, gradient, owed))
@@ -303,7 +324,13 @@ def attach_passes(kind: ModuleKind, models: Any, begin: Callable[[], None], end:
         if module is model:
             end()
 
-    return kind.attach(model, before, after)
+    handles: list[Handle] = []
+    try:
+        kind.attach(model, before, after, handles)
+        return Handles(handles)
+    except BaseException:
+        remove_all(handles)
+        raise
 
 
 class _TensorHook:

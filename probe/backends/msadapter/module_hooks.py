@@ -8,7 +8,6 @@ from probe.backends.mindspore.module_hooks import After, Before, ModuleKind
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.common.callstack import leave_out
 from probe.common.contract import Handle
-from probe.common.substitution import Handles
 
 _Module = torch_module("nn").Module
 
@@ -29,11 +28,11 @@ class _AfterErrors:
         self._kept.pop(self._key, None)
 
 
-def attach_to_module(module: Any, before: Before, after: After) -> Handle:
+def attach_to_module(module: Any, before: Before, after: After, handles: list[Handle]) -> None:
     """Ours after the user's pre-hooks and before the user's hooks: what the forward itself got and returned."""
-    first = module.register_forward_pre_hook(before, with_kwargs=True)
-    last = module.register_forward_hook(after, with_kwargs=True, prepend=True)
-    return Handles([first, last, _AfterErrors(module, next(iter(module._forward_hooks)))])
+    handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+    handles.append(module.register_forward_hook(after, with_kwargs=True, prepend=True))
+    handles.append(_AfterErrors(module, next(iter(module._forward_hooks))))
 
 
 MODULES = ModuleKind(

@@ -113,8 +113,7 @@ class ApiHooks:
 
     def remove(self) -> None:
         """Put everything back; calls still running in other threads end without being seen."""
-        if not self._attached:
-            return
+        # Also when it was done already: something may have failed.
         self._attached = False
         parts = (functools.partial(_take_out, self._mode), self._attributes.remove, self._works.remove)
         each([*parts, *(swap.restore for swap in self._swaps)])

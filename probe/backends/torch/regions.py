@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import FunctionType
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from probe.backends.torch.quiet import safely
 from probe.common.contract import Handle, Listener
-from probe.common.substitution import CodeSwap, each
+from probe.common.substitution import CodeSwap, each, remove_all
 
 CLIP_GRAD = "clip_grad"
 OPTIMIZER = "optimizer"
@@ -59,5 +60,4 @@ class RegionHooks:
             self._handles.append(register(lambda *_, report=report: safely(listener, OPTIMIZER, report, OPTIMIZER)))
 
     def remove(self) -> None:
-        handles, self._handles = self._handles, []
-        each([*(handle.remove for handle in handles), *(swap.restore for swap in self._swaps)])
+        each([functools.partial(remove_all, self._handles), *(swap.restore for swap in self._swaps)])

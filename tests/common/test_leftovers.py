@@ -1,0 +1,133 @@
+"""What a run that was killed while it made its files had not finished goes away, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import probe
+from probe.common import files, output
+from probe.common.config import load_config
+from probe.common.recovery import recover
+from probe.common.run_folder import RunFolder
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be asked whether they live")
+
+IN_STOP = """
+import os, signal, sys
+from probe.common import files, output
+from probe.common.journal import FILE_NAME, REPLACE, Header, JournalWriter
+
+folder, how = sys.argv[1:]
+header = Header("statistics", "L1", "pytorch", None)
+journal = JournalWriter(os.path.join(folder, FILE_NAME), header)
+for number in range(3):
+    journal.record(f"Torch.relu.{number}.forward", number, -1, None, number, REPLACE, {"output": [number]})
+
+def wait(stream, *_):
+    stream.write(b"half a fi")
+    stream.flush()
+    print("writing", flush=True)
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.stdin.readline()
+
+output._put_data = wait
+output.write(folder)
+"""
+"""A run that is stopped in the middle of making dump.json: it dies there, or goes on when it gets a line."""
+
+
+def start(folder: Path, how: str) -> subprocess.Popen[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", IN_STOP, str(folder), how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1])},
+    )
+    assert process.stdout is not None and process.stdout.readline() == "writing\n"
+    return process
+
+
+def killed_in(folder: Path) -> Path:
+    """The half-written file that a run left which was killed while it made dump.json."""
+    process = start(folder, "die")
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    (left,) = folder.glob("*.tmp")
+    assert left.name == f"dump.json.{process.pid}.tmp" and left.read_bytes() == b"half a fi"
+    return left
+
+
+@pytest.fixture
+def living(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = start(tmp_path / "dump" / "step0" / "rank1", "live")
+    yield process
+    process.communicate("go on\n")
+    assert process.returncode == 0
+
+
+def test_recover_removes_what_a_dead_run_was_writing_and_not_what_a_living_one_writes(
+    tmp_path: Path, living: subprocess.Popen[str]
+) -> None:
+    left = killed_in(tmp_path / "dump" / "step0" / "rank0")
+    other = tmp_path / "dump" / "step0" / "rank1" / f"dump.json.{living.pid}.tmp"
+    assert other.exists()
+    found = list(recover(str(tmp_path / "dump")))
+    assert [(one.records, one.problem) for one in found] == [(3, None), (3, None)]
+    assert not left.exists() and other.read_bytes() == b"half a fi"
+    assert sorted(path.name for path in left.parent.iterdir()) == [
+        "construct.json", "dump.journal", "dump.json", "stack.json"
+    ]  # fmt: skip
+
+
+def test_the_next_run_in_a_folder_removes_what_a_dead_one_was_writing(tmp_path: Path) -> None:
+    left = killed_in(tmp_path / "dump" / "step0" / "rank0")
+    config = load_config(None, dump_path=str(tmp_path / "dump"), task=None, level="L1", step=None)
+    folder = RunFolder(config, 0, "rank0", "pytorch", False)
+    assert not left.exists()
+    assert (left.parent / "dump.journal.1").exists(), "what the dead run had recorded is kept"
+    folder.close()
+
+
+def test_a_run_that_finds_its_folder_in_use_removes_nothing(tmp_path: Path, living: subprocess.Popen[str]) -> None:
+    config = load_config(None, dump_path=str(tmp_path / "dump"), task=None, level="L1", step=None)
+    with pytest.raises(OSError, match="another process is collecting into this folder"):
+        RunFolder(config, 0, "rank1", "pytorch", False)
+    assert (tmp_path / "dump" / "step0" / "rank1" / f"dump.json.{living.pid}.tmp").exists()
+
+
+def test_what_may_be_somebody_elses_stays(tmp_path: Path) -> None:
+    left = killed_in(tmp_path)
+    dead = left.name.split(".")[2]
+    another_machine = tmp_path / f"stack.json.{dead}.tmp"
+    names = [f"notes.{dead}.tmp", f"dump.json.{dead}.old", "dump.json.tmp", "dump.json.me.tmp", "dump.json.1.tmp",
+             "dump.json.99999999999999999999.tmp"]  # fmt: skip
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    os.mkfifo(tmp_path / f"construct.json.{dead}.tmp")
+    (tmp_path / f"debug.json.{dead}.tmp").symlink_to(tmp_path / names[0])
+    with open(another_machine, "wb") as stream:
+        assert files.lock(stream)
+        assert files.remove_left(str(tmp_path), output.FILES) == [str(left)]
+    kept = {*names, another_machine.name, f"construct.json.{dead}.tmp", f"debug.json.{dead}.tmp"}
+    assert kept <= {path.name for path in tmp_path.iterdir()}
+    assert files.remove_left(str(tmp_path), output.FILES) == [str(another_machine)], "its lock is gone"
+
+
+def test_a_link_that_was_laid_while_a_run_is_dead_is_not_followed(tmp_path: Path) -> None:
+    left = killed_in(tmp_path / "dump" / "step0" / "rank0")
+    target = tmp_path / "precious"
+    target.write_text("mine")
+    left.unlink()
+    left.symlink_to(target)
+    list(recover(str(tmp_path / "dump")))
+    assert target.read_text() == "mine"
