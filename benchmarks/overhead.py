@@ -18,7 +18,8 @@ there (`models_mindspore.measurable` says why).
 
 Modes: ``bare`` (no tool: how exact this is), ``mounted`` (a debugger exists, `start` is never called), ``filtered``
 (`start`, `stop` and `step` are called, but no step is wanted), ``L0``, ``L1``, ``mix`` (statistics), ``tensor`` (mix,
-all tensors saved), ``md5`` (mix, checksums besides statistics).
+all tensors saved), ``md5`` (mix, checksums besides statistics). With PyTorch also ``floor-L0``, ``floor-L1`` and
+``floor-mix``: the least that a tool written in Python can do at that level (`floor_torch.py`).
 
 What a step writes is removed after each round, which makes new files slower on ext4: it looks past the inodes that were
 deleted in the last minutes. ``TMPDIR=/dev/shm`` measures without that.
@@ -44,6 +45,7 @@ import measure
 
 LEVELS = {"mounted": "mix", "filtered": "mix", "tensor": "mix", "md5": "mix", "L0": "L0", "L1": "L1", "mix": "mix"}
 MODES = ("bare", "mounted", "filtered", "L0", "L1", "mix", "tensor", "md5")
+FLOORS = ("floor-L0", "floor-L1", "floor-mix")
 SIZES = ("small", "medium", "large")
 STEPS = {"small": 60, "medium": 24, "large": 6}
 """Steps of each kind measured in one process, where ``--steps`` does not say otherwise."""
@@ -84,6 +86,8 @@ def _timed(function: Callable[..., Any], *args: Any) -> float:
 
 
 def _debugger(backend: str, mode: str) -> Any:
+    if mode in FLOORS:
+        return importlib.import_module(f"floor_{backend}").Floor(mode, os.path.abspath("frames"))
     task = "tensor" if mode == "tensor" else "statistics"
     config = {
         "task": task,
@@ -132,7 +136,7 @@ def work(backend: str, size: str, mode: str, steps: int, optimizer: bool) -> dic
     for number in range(1 + -(-steps // in_round)):
         bare = [twin.step() for _ in range(1 + in_round)][1:]
         with_tool = [[_timed(call) for call in calls] for _ in range(1 + in_round)][1:]
-        wrote = _written()
+        wrote = debugger.wrote if mode in FLOORS else _written()
         if number > 0:
             rounds.append({"bare": bare, "with_tool": with_tool})
     return {"rounds": rounds, **wrote}
@@ -186,13 +190,15 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="CPU time of a step with the tool, relative to the bare step.")
     parser.add_argument("--backend", type=measure.check_backend, default="torch")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES)
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
+    parser.add_argument("--modes", nargs="+", choices=(*MODES, *FLOORS), default=MODES)
     parser.add_argument("--steps", type=int, metavar="N", help="steps of each kind in one process")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="processes for a tool and mode (default 3)")
     parser.add_argument("--optimizer", action="store_true", help="the step ends with the optimizer's")
     parser.add_argument("--real", metavar="PYTHON", help="interpreter with another tool of the same import name")
     parser.add_argument("--json", metavar="FILE", help="write the results there too")
     options = parser.parse_args(arguments)
+    if options.backend != "torch" and set(options.modes) & set(FLOORS):
+        parser.error("the floor modes are there for --backend torch only")
     if options.repeats < 1 or (options.steps is not None and options.steps < 1):
         parser.error("--steps and --repeats must be 1 or more")
 
@@ -210,7 +216,8 @@ def main(arguments: Sequence[str]) -> int:
                 "steps": options.steps or STEPS[size],
                 "optimizer": options.optimizer,
             }
-            runs: dict[str, list[dict[str, Any]]] = {tool: [] for tool in tools if tool == "ours" or mode != "bare"}
+            of_no_tool = mode in ("bare", *FLOORS)
+            runs: dict[str, list[dict[str, Any]]] = {tool: [] for tool in tools if tool == "ours" or not of_no_tool}
             for _ in range(options.repeats):
                 for tool, found in runs.items():
                     try:

@@ -32,6 +32,16 @@ def test_overhead_counts_records_and_bytes_per_step(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
+def test_the_floor_writes_about_as_many_records_as_the_tool(tmp_path: Path) -> None:
+    options = ["--sizes", "small", "--steps", "2", "--repeats", "1", "--json", "result.json"]
+    done = run(tmp_path, "overhead.py", *options, "--modes", "L0", "floor-L0", "L1", "floor-L1", "mix", "floor-mix")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    records = {line["mode"]: line["records"] for line in result["results"]}
+    for level in ("L0", "L1", "mix"):
+        assert 0.8 * records[level] < records[f"floor-{level}"] < 1.3 * records[level]
+
+
 def test_records_and_bandwidth_print_their_tables(tmp_path: Path) -> None:
     done = run(tmp_path, "records.py", "--calls", "20", "40", "--repeats", "1")
     assert done.returncode == 0, done.stderr
