@@ -10,26 +10,35 @@ import torch
 from probe.backends.torch.quiet import beneath_transforms
 
 
+class _Memory:
+    """Lends numpy the memory of a tensor, which is kept for as long as the array is.
+
+    In a quarter of the time of torch's ways to do that. After ``numpy()`` torch would also refuse to resize the memory
+    for as long as it lives, as FSDP2 does all the time.
+    """
+
+    __slots__ = ("__array_interface__", "_tensor")
+
+    def __init__(self, tensor: torch.Tensor, address: int) -> None:
+        self._tensor = tensor
+        size = tensor.numel() * tensor.element_size()
+        self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}
+
+
 def bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """The elements' bytes in row-major order: one dimension, uint8; of a contiguous host tensor its own memory.
 
     Raises:
         RuntimeError: its memory was given back, as that of sharded parameters is; torch would end the process.
     """
-    if not tensor.data_ptr() and tensor.numel():
+    address = tensor.data_ptr()
+    if not address and tensor.numel():
         raise RuntimeError("its memory was given back, so it has no values now")
-    found: np.ndarray[Any, Any] = beneath_transforms(_bytes_of, tensor)
-    return found
+    if not address or not tensor.is_cpu or tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
+        tensor = beneath_transforms(_in_order, tensor)
+        address = tensor.data_ptr()
+    return np.asarray(_Memory(tensor, address)) if address else np.zeros(0, np.uint8)
 
 
-def _bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    if tensor.is_conj():
-        tensor = tensor.resolve_conj()
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    flat = tensor.contiguous().reshape(-1)
-    if not flat.is_cpu:
-        flat = flat.cpu()
-    # Not numpy(), after which torch refuses to resize the memory for as long as it lives, as FSDP2 does all the time.
-    found: np.ndarray[Any, Any] = np.from_dlpack(flat.view(torch.uint8))
-    return found
+def _in_order(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.resolve_conj().resolve_neg().contiguous().cpu()

@@ -7,6 +7,7 @@ import os
 import re
 import struct
 import warnings
+import weakref
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 from probe.backends.torch.adapter import TorchAdapter
+from probe.backends.torch.memory import bytes_of
 from probe.backends.torch.tensor_file import _STORAGES, archive
 from probe.common.contract import TensorFile
 from probe.compare.tensor_reading import read_tensor
@@ -149,3 +151,15 @@ def test_files_beyond_4_gib_are_read(tmp_path: Path, elements: int) -> None:
 def test_the_checksum_is_that_of_the_elements() -> None:
     tensor = torch.randn(100)
     assert adapter.tensor_file(tensor, False).crc == zlib.crc32(tensor.numpy().tobytes())
+
+
+def test_the_bytes_of_a_tensor_outlive_it() -> None:
+    tensor = torch.arange(1000)
+    alive = weakref.ref(tensor)
+    data = bytes_of(tensor)
+    del tensor
+    assert alive() is not None
+    assert data.tobytes() == np.arange(1000).tobytes()
+    assert not data.flags.writeable
+    del data
+    assert alive() is None
