@@ -7,10 +7,9 @@ in its list of expected failures, not a flag here.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -245,15 +244,6 @@ class Backend:
                 if getattr(parameter, kind) is not None:
                     found.append(f"{path}.{kind}")
         return found
-
-    @contextlib.contextmanager
-    def hooks_kept(self) -> Iterator[None]:
-        """Take away afterwards whatever a tool that failed has left in the way of all calls."""
-        question = torch.overrides.has_torch_function
-        yield
-        while torch._C._len_torch_function_stack():
-            torch._C._pop_torch_function_stack()
-        torch.overrides.has_torch_function = question
 
     def api_objects(self) -> dict[str, Any]:
         return parts.api_objects(self.apis)

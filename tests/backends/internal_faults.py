@@ -44,13 +44,6 @@ class OurFault(Exception):
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays(backend: Any) -> Iterator[None]:
-    """A debugger that a fault kept from taking its hooks away does so at its next step, and some here have none."""
-    with backend.hooks_kept():
-        yield
-
-
-@pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     # What is said once in a process is said once for each fault, which stands for a process of its own.
     monkeypatch.setattr(log, "_given", set())

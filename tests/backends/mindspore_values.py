@@ -6,7 +6,6 @@ So `Values.tensor` writes down what the test wants in an attribute of its own, a
 
 from __future__ import annotations
 
-import contextlib
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -158,10 +157,6 @@ class Values:
         ms.set_seed(number)
 
     # --- the tool
-
-    def hooks_kept(self) -> contextlib.AbstractContextManager[None]:
-        """Nothing is in the way of all calls; functions that were replaced are replaced again."""
-        return contextlib.nullcontext()
 
     def api_objects(self) -> dict[str, Any]:
         return parts.api_objects(self.apis)
