@@ -354,4 +354,10 @@ def attach_gradient(tensor: Any, receive: Callable[[Any], None]) -> Handle | Non
         settle(gradient)
         quietly(receive, gradient)
 
-    return _TensorHook(_register_hook(tensor, receive_quietly))
+    try:
+        return _TensorHook(_register_hook(tensor, receive_quietly))
+    except RuntimeError as error:
+        # What comes out of stop_gradient; before 2.10 nothing else tells.
+        if "requires grad is false" in str(error):
+            return None
+        raise

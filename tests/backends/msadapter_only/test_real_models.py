@@ -25,6 +25,9 @@ SETTINGS: list[dict[str, str]] = [
     {"level": "L1", "task": "statistics"},
     {"level": "mix", "task": "statistics"},
     {"level": "mix", "task": "tensor"},
+    {"level": "L0", "task": "tensor", "summary_mode": "md5"},
+    {"level": "L1", "task": "statistics", "summary_mode": "xor"},
+    {"level": "mix", "task": "statistics", "summary_mode": "md5"},
 ]
 
 # --- models: a `forward` returns one row of scores for each label
@@ -209,6 +212,68 @@ class Attention(nn.Module):
         return self.head(self.norm(x + mixed)).view(-1, WORDS)
 
 
+class CrossAttention(nn.Module):
+    """Attention to another sequence: here the same one, before the layer was at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, x: Any, memory: Any) -> Any:
+        scores = torch.matmul(self.query(x), self.key(memory).transpose(1, 2)) / math.sqrt(WIDTH)
+        return self.norm(x + torch.matmul(torch.softmax(scores, -1), self.value(memory)))
+
+
+class EncoderDecoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.encoder = nn.Embedding(WORDS, WIDTH), PreNormBlock()
+        self.decoder, self.cross = PreNormBlock(), CrossAttention()
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, tokens: Any) -> Any:
+        words = self.words(tokens)
+        return self.head(self.cross(self.decoder(words), self.encoder(words * 0.5))).view(-1, WORDS)
+
+
+class Experts(nn.Module):
+    """Each word has the sum of all experts, of those that its scores do not choose with the weight zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.gate = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, 3, bias=False)
+        self.experts = nn.ModuleList([FeedForward() for _ in range(3)])
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.words(tokens)
+        weights = torch.softmax(self.gate(x), -1)
+        weights = weights * (weights >= 0.3).to(weights.dtype)
+        out = x
+        for number, expert in enumerate(self.experts):
+            out = out + expert(x) * weights[:, :, number : number + 1]
+        return self.head(out).view(-1, WORDS)
+
+
+class InPlace(nn.Module):
+    """Writes into results, and into what another module returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.one, self.two = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, WORDS)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.words(tokens)
+        y = self.one(x)
+        y += x
+        z = self.two(y * 1)
+        z.mul_(0.5)
+        z[:, 0] = 0.25
+        return self.head(z + y).view(-1, WORDS)
+
+
 # --- how they are trained
 
 
@@ -233,6 +298,10 @@ CASES = {
     "shared modules and weights": Case(SharedModules),
     "containers": Case(Containers),
     "MultiheadAttention": Case(Attention),
+    # The decoder's block uses the words for its attention and its residual connection, and the encoder uses them too.
+    "encoder and decoder": Case(EncoderDecoder, ("L0", "mix")),
+    "experts": Case(Experts),
+    "in place": Case(InPlace),
 }
 
 

@@ -323,6 +323,69 @@ def test_hooks_of_the_user_run_in_their_order_and_as_often(runs: Any, level: str
     assert "Module.1.Tanh.backward.0" in runs.read().names
 
 
+class Registering(nn.Module):
+    """Registers hooks while it runs, and computes with a function of the user's own."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.log, self.first, self.last = log, nn.Linear(4, 6), nn.Linear(6, 2, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        log = self.log
+        number = len(log)
+        self.first.weight.register_hook(lambda g: log.append(f"weight {number}"))
+        hidden = self.first(x)
+        hidden.register_hook(lambda g: g * 1.5)
+        hidden.register_hook(lambda g: log.append(f"hidden {number}"))
+        # One that leaves when it has fired, and one that is registered by another one.
+        handle = self.last.register_forward_hook(lambda *_: (log.append("once"), handle.remove())[0])
+        cubed = Cube.apply(hidden)
+        node = cubed.grad_fn
+        node.register_prehook(lambda gs: log.append(f"before the node {number}"))
+        node.register_hook(lambda *_: log.append(f"after the node {number}"))
+
+        def register_another(_: Any) -> None:
+            hidden.register_hook(lambda _: log.append(f"registered in a hook {number}"))
+
+        cubed.register_hook(register_another)
+        out = self.last(cubed)
+        out.retain_grad()
+        return out
+
+
+@LEVELS
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_hooks_that_come_and_go_while_collecting(runs: Any, level: str, task: str) -> None:
+    def work(start: Any) -> tuple[list[str], list[Any]]:
+        log: list[str] = []
+        model = nn.ModuleDict({"net": Registering(log)})
+        start(model)
+        model["net"].first.register_full_backward_hook(lambda *_: log.append("full backward"))
+        values = []
+        for _ in range(2):
+            x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+            out = model["net"](x)
+            out.sum().backward(retain_graph=True)
+            (out * 2).sum().backward(retain_graph=True)
+            log.append("double")
+            (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+            first.pow(2).sum().backward()
+            values += [out.detach(), out.grad, x.grad, *gradients(model)]
+        model["net"].first.register_forward_hook(lambda *_: log.append("late"), prepend=True)
+        model["net"](torch.ones(1, 4))
+        return log, values
+
+    expected_log, expected = work(lambda model: None)
+    debugger = runs.new(level=level, task=task)
+    log, found = work(debugger.start)
+    debugger.stop()
+    assert log == expected_log and len(log) > 30
+    assert same(found, expected)
+    if level != "L1":
+        assert {"Module.net.Registering.backward.0", "Module.net.Registering.backward.1"} <= set(runs.read().backward)
+
+
 @pytest.mark.parametrize("level", ["L0", "mix"])
 def test_a_record_holds_what_forward_itself_got_and_returned(runs: Any, level: str) -> None:
     model, debugger = net(), runs.new(level=level)
