@@ -196,9 +196,9 @@ def lock(stream: BinaryIO) -> bool:
 
 
 def in_use(path: str) -> bool:
-    """Whether a process that runs has locked the file `path`."""
+    """Whether a process that runs has locked the regular file `path`."""
     try:
-        with open(path, "rb") as stream:
+        with open_for_reading(path) as stream:
             return not lock(stream)
     except OSError:
         return False

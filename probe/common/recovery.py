@@ -12,7 +12,7 @@ import numpy as np
 
 from probe.common import output
 from probe.common.errors import DumpFormatError, FileCheckException
-from probe.common.files import remove_left
+from probe.common.files import in_use, remove_left
 from probe.common.journal import FILE_NAME, JournalReader
 from probe.common.run_folder import TENSOR_FOLDER
 
@@ -35,7 +35,8 @@ class Recovered:
 def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
     """Make the files of every folder below `directory` that holds a journal. Doing so again changes nothing.
 
-    A journal that cannot be read does not keep the others from being used.
+    A journal that cannot be read does not keep the others from being used. One that a living process writes is left to
+    it: files made from the journal could replace those that it makes in the meantime, of more records.
 
     Raises:
         FileCheckException: `directory` does not exist, or holds no journal.
@@ -54,6 +55,8 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
 
 def _recover_one(folder: str, remove: bool) -> Recovered:
     journal = os.path.join(folder, FILE_NAME)
+    if in_use(journal):
+        return Recovered(folder, "", 0, None, "a process is still collecting here; its files come when it ends.")
     files = _TensorFiles(os.path.join(folder, TENSOR_FOLDER))
     header = output.write(folder, files.forget_unwritten)
     with JournalReader(journal) as reader:

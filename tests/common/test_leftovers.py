@@ -71,22 +71,31 @@ def killed_in(folder: Path) -> Path:
 def living(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process = start(tmp_path / "dump" / "step0" / "rank1", "live")
     yield process
-    process.communicate("go on\n")
-    assert process.returncode == 0
+    killed = process.poll() is not None
+    process.communicate("go on\n" if not killed else None)
+    assert process.returncode == (-signal.SIGKILL if killed else 0)
 
 
-def test_recover_removes_what_a_dead_run_was_writing_and_not_what_a_living_one_writes(
-    tmp_path: Path, living: subprocess.Popen[str]
+@pytest.mark.parametrize("remove", [False, True])
+def test_recover_makes_the_files_of_a_dead_run_and_leaves_a_living_one_alone(
+    tmp_path: Path, living: subprocess.Popen[str], remove: bool
 ) -> None:
     left = killed_in(tmp_path / "dump" / "step0" / "rank0")
-    other = tmp_path / "dump" / "step0" / "rank1" / f"dump.json.{living.pid}.tmp"
-    assert other.exists()
-    found = list(recover(str(tmp_path / "dump")))
-    assert [(one.records, one.problem) for one in found] == [(3, None), (3, None)]
-    assert not left.exists() and other.read_bytes() == b"half a fi"
-    assert sorted(path.name for path in left.parent.iterdir()) == [
-        "construct.json", "dump.journal", "dump.json", "stack.json"
-    ]  # fmt: skip
+    alive = tmp_path / "dump" / "step0" / "rank1"
+    before = {path.name: path.read_bytes() for path in alive.iterdir()}
+    assert before[f"dump.json.{living.pid}.tmp"] == b"half a fi" and "dump.journal" in before
+    first, second = recover(str(tmp_path / "dump"), remove)
+    assert (first.records, first.problem) == (3, None)
+    assert (second.folder, second.file_name, second.records) == (str(alive), "", 0)
+    assert second.problem is not None and "a process is still collecting here" in second.problem
+    assert {path.name: path.read_bytes() for path in alive.iterdir()} == before
+    kept = [] if remove else ["dump.journal"]
+    names = sorted(path.name for path in left.parent.iterdir())
+    assert names == ["construct.json", *kept, "dump.json", "stack.json"], "the half-written file is gone"
+    # Once it has ended its journal is like any other.
+    living.kill()
+    living.wait()
+    assert [(one.folder, one.records, one.problem) for one in recover(str(alive))] == [(str(alive), 3, None)]
 
 
 def test_the_next_run_in_a_folder_removes_what_a_dead_one_was_writing(tmp_path: Path) -> None:
