@@ -69,6 +69,8 @@ class Session:
         """The step whose files could not be made last, and why."""
         self._unwritable = ""
         """Why the folder of the last step could not be written."""
+        self._opened = False
+        """Whether a folder was opened already."""
         self._active = False
         self._forward: list[Handle] = []
         self._dumped: list[Handle] = []
@@ -258,11 +260,12 @@ class Session:
             try:
                 opened = RunFolder(config, self.current_step, process, self._adapter.framework, with_tensors)
             except (OSError, FileCheckException) as error:
-                if isinstance(error, FileCheckException) and error.__cause__ is None:
-                    raise  # not what the system did, but a path that is wrong
+                if isinstance(error, FileCheckException) and error.__cause__ is None and not self._opened:
+                    raise  # not what the system did, but a path that is wrong from the beginning
                 self._say_unwritable(error)
                 return False
             self._unwritable = ""
+            self._opened = True
             try:
                 self.collector.begin_step(opened)
             except BaseException:

@@ -120,6 +120,23 @@ def test_a_folder_that_is_removed_while_it_is_written(scripts: Any, tmp_path: Pa
     assert readable(tmp_path / "left") == ["step2", "step3"]
 
 
+@pytest.mark.parametrize("lay", ["open('dump/step1', 'w').close()", "os.symlink(os.getcwd() + '/other', 'dump/step1')"])
+def test_a_steps_folder_whose_place_is_taken(scripts: Any, tmp_path: Path, lay: str) -> None:
+    (tmp_path / "other").mkdir()
+    ended = run(scripts, tmp_path, f"found = train(debugger, lambda step: {lay} if step == 0 else None)")
+    (line,) = ended.lines
+    assert "step 1 is not collected: its folder cannot be written" in line and str(tmp_path / "dump" / "step1") in line
+    assert readable(tmp_path / "left") == ["step0", "step2", "step3"] and not list((tmp_path / "other").iterdir())
+
+
+@pytest.mark.parametrize("lay", ["open('dump', 'w').close()", "os.symlink('elsewhere', 'dump')"])
+def test_a_dump_path_that_is_wrong_from_the_beginning_is_an_error(scripts: Any, tmp_path: Path, lay: str) -> None:
+    config = {"task": "statistics", "level": "L1", "dump_path": str(tmp_path / "dump"), "statistics": {}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    ended = scripts.run(tmp_path, TRAINING.format(work=f"{lay}\nfound = train(debugger)"))
+    assert ended.status == 1 and "FileCheckException" in ended.err and str(tmp_path / "dump") in ended.err
+
+
 def test_no_file_left_to_open(scripts: Any, tmp_path: Path) -> None:
     work = """
 most = resource.getrlimit(resource.RLIMIT_NOFILE)
