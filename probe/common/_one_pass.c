@@ -46,10 +46,10 @@ static inline float from_bfloat16(uint16_t half) { return as_float((uint32_t)hal
 
 static inline float from_float16(uint16_t half) {
     uint32_t magnitude = (uint32_t)(half & 0x7fff) << 13;
-    /* Infinity and NaN keep the highest exponent; all others are moved by the difference of the biases, exactly. */
-    uint32_t finite = as_bits(as_float(magnitude) * 0x1p112f);
-    uint32_t other = magnitude | 0x7f800000u;
-    uint32_t bits = magnitude >= 0x0f800000u ? other : finite;
+    /* Infinity and NaN keep the highest exponent, normal numbers get the other bias, and below these there are multiples
+       of 2^-24. Nothing on the way is a denormal float32: a program can have the processor take those for zero. */
+    uint32_t normal = magnitude + (magnitude >= 0x0f800000u ? 0x70000000u : 0x38000000u);
+    uint32_t bits = magnitude < 0x00800000u ? as_bits((float)(int32_t)magnitude * 0x1p-37f) : normal;
     return as_float(bits | (uint32_t)(half & 0x8000) << 16);
 }
 

@@ -227,6 +227,25 @@ def test_function_transforms_work_and_are_recorded(runs: Any, backend: Any, tran
     assert entry["type"] == ("BatchedTensor" if transform == "vmap" else "GradTrackingTensor")
 
 
+@pytest.mark.parametrize("count", [3, 64, 70])
+def test_small_float16_numbers_are_seen_by_a_program_that_flushes_denormal_ones(backend: Any, count: int) -> None:
+    # A multiple of 2^-24 that is no normal float16, but a normal float32.
+    array = np.full(count, 2.0**-24, np.float16)
+    array[1] = -167 * 2.0**-24
+    wide = array.astype(np.float64)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor flushes nothing")
+    try:
+        tensor = torch.from_numpy(array)
+        assert (torch.full((1,), 1e-40) * 1.0).item() == 0.0, "it is on"
+        found, shown = statistics(describe(backend, tensor)), tensor.max().item()
+    finally:
+        torch.set_flush_denormal(False)
+    assert found[:2] == [shown, wide.min()] == [2.0**-24, -167 * 2.0**-24]
+    assert found[2] == float(np.float16(wide.mean()))
+    assert found[3] == pytest.approx(np.linalg.norm(wide), rel=1e-2)
+
+
 def test_tensors_made_in_inference_mode_are_recorded(runs: Any) -> None:
     debugger = runs.new(level="L1", task="tensor")
     debugger.start()
