@@ -5,6 +5,7 @@ No source is read while the user's program runs; `frame_text` reads it when a du
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
 import sys
@@ -34,11 +35,12 @@ class CallStacks:
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, ...], int] = {}
-        self._keys: list[tuple[int, ...]] = []
+        self._keys: dict[int, tuple[int, ...]] = {}
+        self._next = itertools.count()
         self._own: dict[int, bool] = {}
         # Keeps every code object that was seen alive, so that an identity is never given to another one.
         self._codes: list[CodeType] = []
-        self.frames: list[list[Frame]] = []
+        self.frames: dict[int, list[Frame]] = {}
         """The frames of every stack, by its number, innermost first."""
 
     def current(self, skip: int, outer: FrameType | None = None, outer_stack: int = -1) -> int:
@@ -94,9 +96,6 @@ class CallStacks:
         return ours
 
     def _number(self, key: tuple[int, ...], frame: object) -> int:
-        number = len(self._numbers)
-        self._numbers[key] = number
-        self._keys.append(key)
         frames: list[Frame] = []
         walk = frame
         while walk is not None:
@@ -104,8 +103,12 @@ class CallStacks:
             if not self._own[id(code)]:
                 frames.append((code.co_filename, walk.f_lineno or 0, code.co_name))  # type: ignore[attr-defined]
             walk = walk.f_back  # type: ignore[attr-defined]
-        self.frames.append(frames)
-        return number
+        # Last of all the number becomes known, at once with the first of the threads that meet here; those of the others
+        # are never used. A lock would not do: it could be held by the call that a signal's function interrupts.
+        number = next(self._next)
+        self._keys[number] = key
+        self.frames[number] = frames
+        return self._numbers.setdefault(key, number)
 
 
 def frame_text(frame: Frame) -> str:

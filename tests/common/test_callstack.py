@@ -5,8 +5,10 @@ from __future__ import annotations
 import builtins
 import gc
 import importlib.util
+import itertools
 import linecache
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import Any, Callable
@@ -129,6 +131,46 @@ def test_a_stack_above_a_known_one_is_the_stack_of_a_whole_walk() -> None:
     left_already = (lambda: sys._getframe())()
     below = number_of(stacks)
     assert stacks.frames[elsewhere()][0][2] == "elsewhere", "a frame that is not below is of no use"
+
+
+def test_threads_that_meet_at_a_new_stack_get_one_number_and_its_frames() -> None:
+    """A second thread comes to the same place while the first one is numbering it, after every line of that in turn."""
+
+    class Meeting:
+        def __init__(self, line: int) -> None:
+            self.stacks = CallStacks()
+            self.lines_left = line
+            self.found: list[tuple[int, list[callstack.Frame]]] = []
+
+        def come(self, meet: bool) -> None:
+            sys.settrace(self.enter if meet else None)
+            number = self.stacks.current(1)
+            sys.settrace(None)
+            self.found.append((number, list(self.stacks.frames[number])))
+
+        def enter(self, frame: Any, event: str, argument: Any) -> Any:
+            return self.after_line if frame.f_code.co_filename == callstack.__file__ else None
+
+        def after_line(self, frame: Any, event: str, argument: Any) -> Any:
+            if event == "line":
+                self.lines_left -= 1
+                if not self.lines_left:
+                    in_a_thread(self.come, False)
+            return self.after_line
+
+    def in_a_thread(function: Callable[[bool], None], meet: bool) -> None:
+        thread = threading.Thread(target=function, args=[meet])
+        thread.start()
+        thread.join()
+
+    for line in itertools.count(1):
+        meeting = Meeting(line)
+        in_a_thread(meeting.come, True)
+        if meeting.lines_left > 0:
+            break
+        second, first = meeting.found
+        assert first == second and first[1][0][2] == "come", f"line {line}"
+    assert line > 20, "the lines of a walk over some frames"
 
 
 def test_stacks_of_code_that_is_gone_are_never_given_to_other_code() -> None:
