@@ -103,8 +103,8 @@ class CallStacks:
             if not self._own[id(code)]:
                 frames.append((code.co_filename, walk.f_lineno or 0, code.co_name))  # type: ignore[attr-defined]
             walk = walk.f_back  # type: ignore[attr-defined]
-        # Last of all the number becomes known, at once with the first of the threads that meet here; those of the others
-        # are never used. A lock would not do: it could be held by the call that a signal's function interrupts.
+        # Last of all the number becomes known, that of the first of the threads that meet here; those of the others are
+        # never used. A lock would not do: the call that a signal's function interrupts could hold it.
         number = next(self._next)
         self._keys[number] = key
         self.frames[number] = frames

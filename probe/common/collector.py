@@ -563,9 +563,13 @@ class Collector:
                 if call.opened is not None:
                     del opened[i]
                 else:
-                    for inside in opened[i:]:
-                        inside.frame = None
+                    left = opened[i + 1 :]
                     del opened[i:]
+                    for inside in reversed(left):
+                        # No more will come of it; the others are backwards, which end by themselves.
+                        if inside.frame is not None:
+                            inside.frame = None
+                            self._write_inputs(inside)
                 return
 
     def _describe_tensor(self, tensor: Any) -> Entry:

@@ -249,6 +249,33 @@ def test_an_exception_reaches_the_caller_as_it_was_raised(runs: Any, backend: An
     assert caught.value is original and caught.value.__cause__ is None and caught.value.__context__ is None
 
 
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_a_module_whose_exception_is_caught_in_the_one_around_it_keeps_its_inputs(
+    runs: Any, backend: Any, level: str, kind: type[BaseException]
+) -> None:
+    def bad(self: Any, x: Any) -> Any:
+        raise kind
+
+    def careful(self: Any, x: Any) -> Any:
+        try:
+            self.bad(x)
+        except kind:
+            pass
+        return x
+
+    careful_one = backend.module("Careful", careful, bad=backend.module("Bad", bad))
+    debugger = runs.new(level=level)
+    model = backend.module("Net", chain("careful"), careful=careful_one)
+    debugger.start(model)
+    model(batch(backend))
+    debugger.stop()
+    dump = runs.read()
+    outer, inner = f"{backend.root}.careful.Careful.forward.0", f"{backend.root}.careful.bad.Bad.forward.0"
+    assert dump.tree[inner] == outer and dump.stack_of(inner)
+    assert dump.data[inner]["input_args"] == dump.data[outer]["input_args"] and dump.data[outer]["output"][0]
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 def test_an_interrupted_call_can_be_followed_by_another_run(runs: Any, backend: Any, kind: type[BaseException]) -> None:
     calls = [0]

@@ -534,6 +534,37 @@ def test_a_module_left_without_a_word_is_nobodys_parent(tmp_path: Path) -> None:
     assert list(dump.data["Module.o.Outer.forward.0"]) == ["input_args", "input_kwargs"]
 
 
+def test_modules_left_without_a_word_inside_one_that_goes_on_keep_their_inputs(tmp_path: Path) -> None:
+    run = Run(tmp_path, level="L0")
+
+    def deepest() -> None:
+        run.collector.enter_module(ModuleName("Module.o.i.d.Deepest"), [3], {})
+        raise KeyboardInterrupt
+
+    def inner() -> None:
+        run.collector.enter_module(INNER, [2], {})
+        deepest()
+
+    def forward() -> None:
+        outer = run.collector.enter_module(OUTER, [1], {})
+        try:
+            inner()
+        except KeyboardInterrupt:
+            pass
+        run.collector.leave_module(outer, 4, {})
+
+    forward()
+    dump = run.files()
+    inner_one, deepest_one, outer_one = names = [
+        "Module.o.i.Inner.forward.0", "Module.o.i.d.Deepest.forward.0", "Module.o.Outer.forward.0"
+    ]  # fmt: skip
+    assert dump.names == names, "where they began, for where they ended is not known"
+    assert [dump.data[name]["input_args"][0]["value"] for name in names] == [2, 3, 1]
+    assert ["output" in dump.data[name] for name in names] == [False, False, True]
+    assert dump.tree == {outer_one: None, inner_one: outer_one, deepest_one: inner_one}
+    assert all(dump.stack_of(name) for name in names)
+
+
 def test_after_abandon_nothing_is_written(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.api(RELU)
