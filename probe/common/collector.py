@@ -469,7 +469,7 @@ class Collector:
     @property
     def save_point(self) -> SaveTensor | None:
         """What writes the tensors of single points."""
-        return self._files.now if self._saves_all else None
+        return self._files.saving() if self._saves_all else None
 
     @_guarded
     def write_point(self, name: str, order: int, fields: Any) -> None:
@@ -583,10 +583,10 @@ class Collector:
             return None
         undecided = call.opened is not None and not self._selection.everything
         if self._reference is None and not undecided:
-            return self._files.now
+            return self._files.saving()
         if call.snapshots is None:
             call.snapshots = []
-        return self._files.held_in(call.snapshots)
+        return self._files.saving(call.snapshots)
 
     def _finish(self, call: Call, rule: int) -> None:
         if call.fields:

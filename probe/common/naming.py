@@ -11,7 +11,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 FORWARD = "forward"
@@ -77,6 +79,16 @@ def function_name(name: str) -> str:
     """``relu`` of ``Functional.relu.0.forward``; empty of what is no call of an API."""
     parsed = parse(name)
     return "" if parsed is None or parsed.is_module else parsed.base.rpartition(".")[2]
+
+
+def unused(name: str, used: Collection[str]) -> str:
+    """`name`, or where it is in `used` ``name~<n>``, the `n`-th of them."""
+    found = name
+    for number in itertools.count(len(used) + 1):
+        if found not in used:
+            break
+        found = f"{name}~{number}"
+    return found
 
 
 def is_module(name: str) -> bool:

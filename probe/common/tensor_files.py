@@ -42,21 +42,24 @@ class TensorFiles:
         self._waiting: Held = []
         self._size = 0
 
-    def now(self, value: Any, entry: Entry, path: str) -> None:
-        """Save `value`; its entry then names the file."""
-        copy = self._copy(value, entry, path, self._most is not None)
-        if copy is not None:
-            self._put(copy)
+    def saving(self, held: Held | None = None) -> SaveTensor:
+        """What saves the tensors of one value, under names of their own; their entries then name the files.
 
-    def held_in(self, held: Held) -> SaveTensor:
-        """Like `now`, but keep the copies in `held` until it is known whether they are wanted."""
+        With `held` the copies are kept there until it is known whether they are wanted.
+        """
+        given: set[str] = set()
+        copied = held is not None or self._most is not None
+        keep = self._put if held is None else held.append
 
-        def hold(value: Any, entry: Entry, path: str) -> None:
-            copy = self._copy(value, entry, path, True)
+        def save(value: Any, entry: Entry, path: str) -> None:
+            # {"a": {"b": x}, "a.b": y} has two places of one path.
+            path = naming.unused(path, given)
+            given.add(path)
+            copy = self._copy(value, entry, path, copied)
             if copy is not None:
-                held.append(copy)
+                keep(copy)
 
-        return hold
+        return save
 
     def write_held(self, held: Held) -> None:
         """They are wanted."""

@@ -12,6 +12,7 @@ from typing import Any, Callable
 import numpy as np
 
 from probe.common.contract import Entry, Tensors
+from probe.common.naming import unused
 
 MAX_DEPTH = 400
 """Nesting below this is written as ``null``."""
@@ -118,9 +119,11 @@ class ValueDescriber:
             return None
         try:
             if kind is dict:
-                named = {}
+                named: dict[str, Any] = {}
                 for name, item in value.items():
                     name = str(name)
+                    if name in named:
+                        name = unused(name, named)
                     named[name] = self.describe(item, name, None if save is None else f"{path}.{name}", save, depth + 1)
                 return named
             listed = []

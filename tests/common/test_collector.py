@@ -411,6 +411,23 @@ def test_names_of_any_length_and_with_any_characters_have_files(tmp_path: Path) 
     assert list(dump.data) == ["Torch." + "x" * 300 + ".0.forward"]
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_two_tensors_of_a_call_never_share_a_file(tmp_path: Path, later: bool) -> None:
+    run = Run(tmp_path, task="tensor", level="L1", async_dump=later)
+    joined = {"a": {"b": tensor(1)}, "a.b": tensor(2), "a.b~2": tensor(3)}
+    run.api(RELU, joined, {1: tensor(4), "1": tensor(5)}, output=joined, **joined)
+    run.api(RELU, joined)
+    dump = run.files()
+    folder = Path(dump.head["dump_data_dir"])
+    entries = list(dumped.tensors(dump.data))
+    assert len(entries) == 3 + 2 + 3 + 3 + 3 and len({entry["data_name"] for entry in entries}) == len(entries)
+    for entry in entries:
+        assert (folder / entry["data_name"]).read_bytes() == tensor(entry["Max"]).tobytes()
+    first = dump.data["Torch.relu.0.forward"]["input_args"][0]
+    assert first["a"]["b"]["data_name"] == "Torch.relu.0.forward.input.0.a.b.bin", "as it is without the others"
+    assert first["a.b"]["data_name"] == "Torch.relu.0.forward.input.0.a.b~2.bin"
+
+
 def test_where_case_does_not_count_names_that_differ_in_it_have_files_of_their_own(tmp_path: Path) -> None:
     folder = tmp_path / "step0" / "rank0"
     folder.mkdir(parents=True)

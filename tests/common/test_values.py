@@ -133,6 +133,7 @@ class Hostile:
         ({}, {}),
         ([1, (1, [1])], [ONE, [ONE, [ONE]]]),
         ({"a": 1, 2: [1], None: 1, (1, 2): 1}, {"a": ONE, "2": [ONE], "None": ONE, "(1, 2)": ONE}),
+        ({1: True, "1": 1, "1~2": ""}, {"1": plain("bool", True), "1~2": ONE, "1~2~3": plain("str", "")}),
         (Pair(1, Pair(1, None)), {"left": ONE, "right": {"left": ONE, "right": None}}),
         (Point(1, [1]), {"x": ONE, "y": [ONE]}),
         (Slotted(1), {"x": ONE}),
@@ -330,6 +331,17 @@ def test_values_that_refer_to_each_other_take_no_exponential_time(describe: Desc
     parent: dict[str, Any] = {"name": "p"}
     parent["children"] = [{"parent": parent, "n": n} for n in range(2)]
     assert in_time(describe, parent)["name"] == plain("str", "p")
+
+
+def test_keys_of_one_text_take_no_quadratic_time(describe: Described) -> None:
+    class Key:
+        def __str__(self) -> str:
+            return "key"
+
+    began = time.process_time()
+    entry = describe({Key(): number for number in range(20_000)})
+    assert [item["value"] for item in entry.values()] == list(range(20_000))
+    assert time.process_time() - began < 5
 
 
 def test_shared_values_take_no_exponential_time(describe: Described) -> None:
