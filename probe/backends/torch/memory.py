@@ -1,4 +1,4 @@
-"""The bytes of a tensor."""
+"""The memory of a tensor: whether it is there, and its bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ import numpy as np
 import torch
 
 from probe.backends.torch.quiet import beneath_transforms
+
+GIVEN_BACK = "its memory was given back, so it has no values now"
+"""Why a tensor has no statistics."""
+
+
+def whole(tensor: torch.Tensor) -> bool:
+    """Whether the memory of a dense tensor holds all of its elements.
+
+    Frameworks take it away and leave the tensor there, sharded parameters and outputs that are computed again for
+    example. Torch reads on behind its end all the same, which ends the process; the address says nothing, for that of
+    a view is then its offset.
+    """
+    count = tensor.numel()
+    if count and not tensor.is_contiguous():
+        count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    there = tensor.untyped_storage().nbytes()
+    return (tensor.storage_offset() + count) * tensor.element_size() <= there or not count or tensor._is_zerotensor()
 
 
 class _Memory:
@@ -28,12 +45,9 @@ class _Memory:
 def bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     """The elements' bytes in row-major order: one dimension, uint8; of a contiguous host tensor its own memory.
 
-    Raises:
-        RuntimeError: its memory was given back, as that of sharded parameters is; torch would end the process.
+    The tensor must be `whole`.
     """
     address = tensor.data_ptr()
-    if not address and tensor.numel():
-        raise RuntimeError("its memory was given back, so it has no values now")
     if not address or not tensor.is_cpu or tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
         tensor = beneath_transforms(_in_order, tensor)
         address = tensor.data_ptr()

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from probe.backends.torch.memory import bytes_of
+from probe.backends.torch.memory import bytes_of, whole
 from probe.common import checksums, one_pass
 from probe.common.contract import Entry
 
@@ -107,8 +107,7 @@ def in_one_pass(tensor: torch.Tensor, high_precision: bool) -> tuple[float | boo
     if not elements or (elements >= _SEVERAL_THREADS_FROM and torch.get_num_threads() > 1):
         return None
     address = tensor.data_ptr()
-    if not address:
-        # Its memory was given back, as that of sharded parameters is.
+    if not address or not whole(tensor):
         return None
     found = one_pass.reduce(address, shape, tensor.stride(), kind, high_precision)
     return found if tensor.dtype is not torch.bool else (bool(found[0]), bool(found[1]), None, None)

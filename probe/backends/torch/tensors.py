@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from probe.backends.torch import statistics
+from probe.backends.torch.memory import GIVEN_BACK, whole
 from probe.backends.torch.quiet import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.statistics import KEYS, Statistics, Unsupported
 from probe.backends.torch.tensor_file import tensor_file as pt_file
@@ -61,6 +62,8 @@ class TensorDescriber:
         reason = special.not_supported
         checksum = None
         try:
+            if values is not None and reason is None and not whole(values):
+                reason = GIVEN_BACK
             if summary.mode != "statistics" and values is not None and reason is None:
                 checksum = statistics.crc32(values) if summary.mode == "md5" else statistics.xor(values)
             if summary.mode == "xor":
@@ -172,8 +175,7 @@ def tensor_file(value: Any, copied: bool) -> TensorFile | None:
             return pt_file(torch.from_numpy(np.array(value, copy=True, order="C")))
         return npy_file(np.array(value, copy=True, order="C")) if value.dtype.kind in "US" else None
     tensor = _dense(value)
-    # Without an address its memory was given back, as that of sharded parameters is.
-    if tensor is None or tensor.numel() == 0 or not tensor.data_ptr():
+    if tensor is None or tensor.numel() == 0 or not whole(tensor):
         return None
     if copied and tensor.is_cpu:
         tensor = beneath_transforms(_copy, tensor)

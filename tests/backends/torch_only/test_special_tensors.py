@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from probe.common import one_pass
 from probe.common.contract import Summary
 
 KEYS = ("Max", "Min", "Mean", "Norm")
@@ -342,3 +343,41 @@ def test_a_tensor_whose_memory_was_given_back_has_no_values_and_no_file(
     dump = runs.read()
     (saved,) = dump.data["User.take.0.forward"]["input_args"]
     assert saved["shape"] == [3, 4] and "data_name" not in saved and dump.files == []
+
+
+def given_back(view: bool) -> torch.Tensor:
+    tensor = torch.arange(100.0)[10:] if view else torch.arange(100.0)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def cut_short() -> torch.Tensor:
+    tensor = torch.arange(10_000_000.0)
+    tensor.untyped_storage().resize_(400)
+    return tensor
+
+
+def cut_in_its_rows() -> torch.Tensor:
+    tensor = torch.arange(10_000_000.0).view(1000, 10_000).t()[::2]
+    tensor.untyped_storage().resize_(400)
+    return tensor
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["one pass", "torch's functions"])
+@pytest.mark.parametrize("mode", ["statistics", "md5", "xor"])
+@pytest.mark.parametrize(
+    "tensor",
+    [lambda: given_back(False), lambda: given_back(True), cut_short, cut_in_its_rows],
+    ids=["given back", "view, given back", "cut short", "strided, cut short"],
+)
+def test_memory_that_is_gone_is_not_read(
+    backend: Any, monkeypatch: pytest.MonkeyPatch, tensor: Any, mode: str, compiled: bool
+) -> None:
+    if not compiled:
+        monkeypatch.setattr(one_pass, "reduce", None)
+    gone = tensor()
+    entry = describe(backend, gone, mode)
+    assert entry["not_supported"] == "its memory was given back, so it has no values now"
+    assert entry["shape"] == list(gone.shape)
+    assert {entry.get(key) for key in (*KEYS, "md5")} == {None}
+    assert backend.adapter.tensor_file(gone, True) is backend.adapter.tensor_file(gone, False) is None
