@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import count
 from typing import Any, Callable
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common import log, naming
 from probe.common.collector import Collector
+from probe.common.containers import MAX_CONTAINERS
 from probe.common.contract import Handle
 
 _SCALARS = (int, float, str, bool)
@@ -31,7 +33,7 @@ class SinglePoints:
             log.warning(f"save: name is {name!r}; allowed: a text. Nothing is saved.")
             return False
         try:
-            refused = self._refused(variable)
+            refused = self._refused(variable, set())
         except RecursionError:
             refused = "container that holds itself"
         if refused is not None:
@@ -41,14 +43,19 @@ class SinglePoints:
             )
         return refused is None
 
-    def _refused(self, value: Any) -> str | None:
-        """The type of the first part that cannot be saved."""
+    def _refused(self, value: Any, looked_at: set[int]) -> str | None:
+        """The type of the first part that cannot be saved. No container is looked at twice: lists may share parts."""
         if self._adapter.is_tensor(value) or isinstance(value, _SCALARS):
             return None
         if not isinstance(value, (dict, list, tuple)):
             return type(value).__name__
+        if id(value) in looked_at:
+            return None
         items = value.values() if isinstance(value, dict) else value
-        return next((refused for refused in map(self._refused, items) if refused is not None), None)
+        refused = next((found for item in items if (found := self._refused(item, looked_at)) is not None), None)
+        # Only now: a container that holds itself has to go round until there is no room.
+        looked_at.add(id(value))
+        return refused
 
     def save(self, variable: Any, name: str, save_backward: bool) -> list[Handle]:
         """Record `variable`; the handles of the gradients that are waited for."""
@@ -68,8 +75,11 @@ class SinglePoints:
         order = collector.next_order()
         holder: list[Any] = [None]
         handles: list[Handle] = []
+        containers = count()
 
         def visit(value: Any, put: Callable[[Any], None], path: str) -> Any:
+            if isinstance(value, (dict, list, tuple)) and next(containers) >= MAX_CONTAINERS:
+                return None
             if isinstance(value, dict):
                 named: dict[str, Any] = dict.fromkeys(map(str, value))
                 for key, item in value.items():

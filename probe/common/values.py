@@ -1,6 +1,7 @@
 """How a Python, numpy or framework value is written into dump.json.
 
-Walks arguments and outputs once. What is a tensor, and what else belongs to the framework, the adapter says.
+Walks arguments and outputs once; what is nested deeper than `MAX_DEPTH`, and containers beyond `MAX_CONTAINERS` of one
+argument or result, are ``null``. What is a tensor, and what else belongs to the framework, the adapter says.
 """
 
 from __future__ import annotations
@@ -11,17 +12,9 @@ from typing import Any, Callable
 
 import numpy as np
 
+from probe.common.containers import MAX_CONTAINERS, MAX_DEPTH
 from probe.common.contract import Entry, Tensors
 from probe.common.naming import unused
-
-MAX_DEPTH = 400
-"""Nesting below this is written as ``null``."""
-MAX_CONTAINERS = 10_000
-"""So many containers of one argument or result are followed; further ones are ``null``.
-
-Depth alone does not bound a value whose parts refer to each other: thirty lists that hold the next one twice have a
-thousand million places.
-"""
 
 SaveTensor = Callable[[Any, Entry, str], None]
 """Called with a tensor, its entry and the dotted path of its file."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import Any
 
 import dumped
@@ -169,3 +171,20 @@ def test_saving_changes_no_gradient(runs: Any, backend: Any) -> None:
     debugger = runs.new(level="debug", task="tensor")
     given = backend.run(lambda x: forward(x, True), backend.tensor(values, requires_grad=True))
     assert np.array_equal(without.output, given.output) and np.array_equal(without.inputs[0], given.inputs[0])
+
+
+def test_lists_that_share_their_parts_are_saved_to_a_bound(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="debug")
+
+    def forward(x: Any) -> Any:
+        debugger.save(functools.reduce(lambda y, _: [y, y], range(60), [x]), "shared")
+        return x * 3
+
+    outcome = backend.run(forward, backend.tensor(ONES, requires_grad=True))
+    debugger.step()
+    (path,) = runs.path.rglob("debug.json")
+    text = path.read_text(encoding="utf-8")
+    # Ten thousand containers would take the tests a minute to validate.
+    path.unlink()
+    assert list(json.loads(text)["data"]) == ["shared.0.debug", "shared_grad.0.debug"]
+    assert np.array_equal(outcome.inputs[0], ONES * 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -197,3 +198,17 @@ def test_an_object_whose_attributes_raise_is_null(runs: Any) -> None:
             raise AssertionError("measured")
 
     assert Taking(runs).record(Hostile(), 3)["input_args"] == [None, integer(3)]
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_lists_that_share_their_parts_do_not_hold_up_the_program(runs: Any, backend: Any, level: str) -> None:
+    inner = backend.module("Inner", lambda self, x, shared: x * 2)
+    model = backend.module("Net", lambda self, x, shared: self.inner(x, shared).sum(), inner=inner)
+    # The ten thousand containers that are followed would take the tests a minute to validate.
+    debugger = runs.new(level=level, data_mode=["output"])
+    debugger.start(model)
+    # Two to the power of sixty places for the same tensor.
+    ones = backend.tensor(np.ones((2, 3), np.float32), requires_grad=True)
+    backend.run(lambda x: model(x, functools.reduce(lambda y, _: [y, y], range(60), [x])), ones)
+    debugger.stop()
+    assert runs.read().data[f"{backend.root}.inner.Inner.forward.0"]["output"][0]["Max"] == 2.0

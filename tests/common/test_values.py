@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy_tensors import NumpyTensors
 
+from probe.common.containers import MAX_DEPTH
 from probe.common.contract import Summary
-from probe.common.values import MAX_DEPTH, ValueDescriber
+from probe.common.values import ValueDescriber
 
 STATISTICS = ("Max", "Min", "Mean", "Norm")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from mindspore._c_expression import TensorPy
 from mindspore.common.api import _no_grad, _pynative_executor
 
 from probe.backends.mindspore.quiet import safely
+from probe.common.containers import found_in
 from probe.common.contract import Listener
 from probe.common.gradient_flow import LEAF_NUMBER, Place
 
@@ -27,18 +27,8 @@ _number_of: Callable[[Any], int] = operator.methodcaller("_sequence_nr")
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Tensors in containers of any depth, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from tensors_in(getattr(value, field.name, None))
+    """Tensors in containers and dataclasses, in order."""
+    return found_in(value, Tensor)
 
 
 class MindSporeGraph:

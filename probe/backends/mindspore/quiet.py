@@ -8,12 +8,12 @@ before it is handed on, outside of all guards.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from typing import Any, Callable
 
 from mindspore import Tensor
 from mindspore._c_expression import TensorPy
 
+from probe.common.containers import found_in
 from probe.common.contract import Listener
 
 _wait: Callable[[Any], None] = TensorPy.wait_pipeline
@@ -56,18 +56,11 @@ def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: 
         _thread.quiet = before
 
 
-_DEEPEST = 50
-"""A container that holds itself has no end."""
-
-
-def settle(value: Any, depth: int = 0) -> None:
+def settle(value: Any) -> None:
     """Wait for the tensors in `value`; what failed in computing them is raised here, where it belongs to the user."""
     if isinstance(value, Tensor):
         _wait(value)
-    elif depth < _DEEPEST:
-        if isinstance(value, (list, tuple)):
-            for item in value:
-                settle(item, depth + 1)
-        elif isinstance(value, Mapping):
-            for item in value.values():
-                settle(item, depth + 1)
+    else:
+        # Nothing stands between the user's program and what an attribute of a dataclass of its own might raise.
+        for tensor in found_in(value, Tensor, in_fields=False):
+            _wait(tensor)

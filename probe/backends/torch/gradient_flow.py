@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ import torch
 
 from probe.backends.torch.quiet import safely
 from probe.backends.torch.views import WRITTEN, Part, has_lost_its_node
+from probe.common.containers import found_in
 from probe.common.contract import Listener
 from probe.common.gradient_flow import Edge, Place, Writes
 
@@ -34,19 +34,8 @@ def gradient_edge(tensor: torch.Tensor) -> Edge:
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Tensors that take a gradient, in containers and dataclasses of any depth, in order."""
-    if isinstance(value, torch.Tensor):
-        if value.requires_grad:
-            yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from tensors_in(item)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from tensors_in(getattr(value, field.name, None))
+    """Tensors that take a gradient, in containers and dataclasses, in order."""
+    return (tensor for tensor in found_in(value, _Tensor) if tensor.requires_grad)
 
 
 def _edge(tensor: torch.Tensor) -> Edge | None:

@@ -1,0 +1,49 @@
+"""Finding what is inside of containers, however they are nested.
+
+Bounded in both directions: a list may hold itself, and thirty lists that hold the next one twice have a thousand
+million places.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+MAX_DEPTH = 400
+"""What is nested deeper is not looked at."""
+MAX_CONTAINERS = 10_000
+"""So many containers of one value are followed, and further ones are not."""
+
+_Kind = TypeVar("_Kind")
+
+
+def found_in(value: Any, kind: type[_Kind], in_fields: bool = True) -> Iterator[_Kind]:
+    """Values of type `kind` in lists, tuples, mappings and, `in_fields`, the fields of dataclasses, in order."""
+    ahead: list[Iterator[Any]] = [iter((value,))]
+    left = MAX_CONTAINERS
+    while ahead:
+        for item in ahead[-1]:
+            if isinstance(item, kind):
+                yield item
+                continue
+            parts = _parts(item, in_fields)
+            if parts is None or len(ahead) > MAX_DEPTH:
+                continue
+            left -= 1
+            if left < 0:
+                return
+            ahead.append(iter(parts))
+            break
+        else:
+            ahead.pop()
+
+
+def _parts(value: Any, in_fields: bool) -> Iterable[Any] | None:
+    if isinstance(value, (list, tuple)):
+        return value
+    if isinstance(value, Mapping):
+        return value.values()
+    if in_fields and dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return None
