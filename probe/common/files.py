@@ -24,6 +24,7 @@ Buffer: TypeAlias = Union[bytes, memoryview]
 FOLDER_MODE = 0o750
 FILE_MODE = 0o640
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAITING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 _UNFINISHED = ".tmp"
 _BUFFER = 1 << 20
 
@@ -62,13 +63,9 @@ def open_for_reading(path: str, buffering: int = -1) -> BinaryIO:
     Raises:
         OSError: `path` cannot be read, or is something else.
     """
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
     try:
-        mode = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if not stat.S_ISREG(mode):
-            raise OSError(errno.EINVAL, "it is no regular file", path)
+        _refuse_all_but_regular(descriptor, path)
         return os.fdopen(descriptor, "rb", buffering=buffering)
     except BaseException:
         os.close(descriptor)
@@ -76,13 +73,27 @@ def open_for_reading(path: str, buffering: int = -1) -> BinaryIO:
 
 
 def open_for_writing(path: str, append: bool = False) -> BinaryIO:
-    """Open a file for writing; an existing one is emptied unless `append`.
+    """Open a regular file for writing; an existing one is emptied unless `append`.
 
     Raises:
-        OSError: among others when `path` is a symbolic link.
+        OSError: among others when `path` is a symbolic link, or a pipe, for whose reader one would have to wait.
     """
-    flags = os.O_WRONLY | os.O_CREAT | NO_FOLLOW | (os.O_APPEND if append else os.O_TRUNC)
-    return os.fdopen(os.open(path, flags, FILE_MODE), "wb", buffering=0 if append else _BUFFER)
+    flags = os.O_WRONLY | os.O_CREAT | NO_FOLLOW | _NO_WAITING | (os.O_APPEND if append else os.O_TRUNC)
+    descriptor = os.open(path, flags, FILE_MODE)
+    try:
+        _refuse_all_but_regular(descriptor, path)
+        return os.fdopen(descriptor, "wb", buffering=0 if append else _BUFFER)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _refuse_all_but_regular(descriptor: int, path: str) -> None:
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is no regular file", path)
 
 
 def _create(path: str) -> BinaryIO:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,6 +113,45 @@ def test_a_run_that_finds_its_folder_in_use_removes_nothing(tmp_path: Path, livi
     with pytest.raises(OSError, match="another process is collecting into this folder"):
         RunFolder(config, 0, "rank1", "pytorch", False)
     assert (tmp_path / "dump" / "step0" / "rank1" / f"dump.json.{living.pid}.tmp").exists()
+
+
+@pytest.fixture
+def in_time() -> Iterator[None]:
+    """Who waits for a pipe waits for ever."""
+
+    def late(*_: object) -> None:
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_pipes_in_the_place_of_files_are_not_waited_for(
+    tmp_path: Path, in_time: None, read: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "dump" / "step0" / "rank0"
+    path.mkdir(parents=True)
+    ends = []
+    for name in ("dump.journal", "dump_error_info.log"):
+        os.mkfifo(path / name)
+        if read:
+            ends.append(os.open(path / name, os.O_RDONLY | os.O_NONBLOCK))
+    config = load_config(None, dump_path=str(tmp_path / "dump"), task=None, level="L1", step=None)
+    folder = RunFolder(config, 0, "rank0", "pytorch", False)
+    folder.log_error("Torch.relu.0.forward", ValueError("odd"))
+    folder.close()
+    for end in ends:
+        assert os.read(end, 1) == b"", "a reader of the pipe gets nothing"
+        os.close(end)
+    said = capsys.readouterr().out
+    assert "Torch.relu.0.forward could not be recorded completely (ValueError: odd)" in said
+    assert "dump_error_info.log cannot be written" in said
+    assert stat.S_ISFIFO((path / "dump.journal.1").stat().st_mode), "it was moved aside like a journal"
+    assert stat.S_ISFIFO((path / "dump_error_info.log").stat().st_mode)
 
 
 def test_what_may_be_somebody_elses_stays(tmp_path: Path) -> None:
