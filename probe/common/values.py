@@ -7,6 +7,7 @@ argument or result, are ``null``. What is a tensor, and what else belongs to the
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Callable
 
@@ -177,8 +178,18 @@ def _array_entry(array: np.ndarray[Any, Any]) -> Entry:
     entry: Entry = {"type": "numpy.ndarray", "dtype": str(array.dtype), "shape": list(array.shape)}
     entry.update(dict.fromkeys(("Max", "Min", "Mean", "Norm")))
     if array.dtype.kind in "biuf" and array.size:
-        wide = array.astype(np.float64)
         plain = float if array.dtype.kind == "f" else int if array.dtype.kind in "iu" else bool
-        entry.update(Max=plain(array.max()), Min=plain(array.min()))
-        entry.update(Mean=wide.mean().item(), Norm=float(np.linalg.norm(wide)))
+        # What is no number or too large would be a warning of the user's program.
+        with np.errstate(all="ignore"):
+            entry.update(Max=plain(array.max()), Min=plain(array.min()))
+            entry.update(Mean=float(array.mean(dtype=np.float64)), Norm=_norm(array))
     return entry
+
+
+def _norm(array: np.ndarray[Any, Any]) -> float:
+    """The 2-norm in float64, without a copy of the whole."""
+    squares = 0.0
+    flags: Any = ["external_loop", "buffered"]
+    for part in np.nditer(array, flags, op_dtypes=[np.float64], casting="same_kind", buffersize=1 << 16):
+        squares += float(np.dot(part, part))
+    return math.sqrt(squares)

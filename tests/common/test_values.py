@@ -8,6 +8,7 @@ import enum
 import json
 import sys
 import time
+import tracemalloc
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -209,6 +210,43 @@ def test_statistics_of_arrays(describe: Described, array: np.ndarray) -> None:
 def test_nan_shows_in_every_statistic(describe: Described) -> None:
     entry = describe(np.array([1.0, np.nan]))
     assert all(entry[key] != entry[key] for key in STATISTICS)
+
+
+@pytest.mark.parametrize("how", ["warn", "raise"])
+@pytest.mark.parametrize(
+    ("array", "mean", "norm"),
+    [
+        (np.array([np.inf, -np.inf]), np.nan, np.inf),
+        (np.array([np.inf, -np.inf, 1], np.float16), np.nan, np.inf),
+        (np.full(5, 1e308), np.inf, np.inf),
+        (np.full(4, 1e30, np.float32), np.float64(np.float32(1e30)), 2 * np.float64(np.float32(1e30))),
+        (np.full(4, 1e-200), 1e-200, 0.0),
+        (np.full(4, np.longdouble("1e400")), np.inf, np.inf),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", value)),
+)
+def test_no_number_of_an_array_warns_the_user_or_is_lost(
+    describe: Described, how: Any, array: np.ndarray, mean: float, norm: float
+) -> None:
+    # Warnings are errors here.
+    with np.errstate(all=how):
+        entry = describe(array)
+    assert (entry["Mean"], entry["Norm"]) == pytest.approx((mean, norm), nan_ok=True)
+    assert not describe.failures
+
+
+@pytest.mark.parametrize(
+    "array", [np.ones(16 << 20, np.uint8), np.ones((2 << 20, 2))[:, 0], np.ones(8 << 20, np.float16)[::-1]]
+)
+def test_statistics_of_an_array_take_little_memory(describe: Described, array: np.ndarray) -> None:
+    tracemalloc.start()
+    try:
+        entry = describe(array)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (entry["Mean"], entry["Norm"]) == (1.0, array.size**0.5)
+    assert peak < 4 << 20
 
 
 @pytest.mark.parametrize(
