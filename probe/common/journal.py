@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -112,6 +113,9 @@ class JournalWriter:
         self.path = path
         self.frames = 0
         """Frames written so far."""
+        # Another thread's frame between one that does not fit and its removal would go with it. Not a plain lock: a
+        # signal's function can come here in the middle.
+        self._one_at_a_time = threading.RLock()
         self._stream.write(MAGIC)
         self._size = len(MAGIC)
         self._append([_HEADER, {"version": FORMAT_VERSION, **vars(header)}])
@@ -122,16 +126,16 @@ class JournalWriter:
         except (OverflowError, UnicodeEncodeError):
             data = self._encode(_encodable(body))
         frame = _FRAME.pack(len(data), zlib.crc32(data)) + data
-        try:
-            written = self._stream.write(frame)
-            if written != len(frame):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-        except OSError:
-            # Half a frame would hide every later one from the reader.
-            os.ftruncate(self._stream.fileno(), self._size)
-            raise
-        self._size += len(frame)
-        self.frames += 1
+        with self._one_at_a_time:
+            try:
+                if self._stream.write(frame) != len(frame):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+            except OSError:
+                # Half a frame would hide every later one from the reader.
+                os.ftruncate(self._stream.fileno(), self._size)
+                raise
+            self._size += len(frame)
+            self.frames += 1
 
     def stack(self, number: int, frames: list[Frame]) -> None:
         self._append([_STACK, number, frames])

@@ -434,13 +434,50 @@ assert found == done and reader.torn_at is None
 """
 
 
-def fill(path: Path, how: str) -> None:
+FILLED_BY_THREADS = """
+import os, resource, sys, threading
+from probe.common.journal import Header, JournalReader, JournalWriter
+path = sys.argv[1]
+sys.setswitchinterval(1e-6)
+
+def write(thread):
+    for n in range(200):
+        name = f"r{thread}.{n}"
+        try:
+            writer.record(name, n, -1, None, n, 0, {"text": "x" * ((n * 7 + thread) % 13) * 50})
+            done.append(name)
+        except OSError:
+            failed.append(name)
+
+for attempt in range(30):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+    writer, done, failed = JournalWriter(path, Header("statistics", "L1", "pytorch", None)), [], []
+    threads = [threading.Thread(target=write, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    with JournalReader(path) as reader:
+        found = [name for name, _ in reader.records()]
+    os.unlink(path)
+    assert len(failed) > 10 and len(done) > 10, (len(failed), len(done))
+    assert sorted(found) == sorted(done) and reader.torn_at is None, (attempt, reader.torn_at, set(done) - set(found))
+    assert writer.frames == 1 + len(done)
+"""
+
+
+def fill(path: Path, *how: str, program: str = FILLS) -> None:
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root}
     done = subprocess.run(
-        [sys.executable, "-c", FILLS, str(path), how], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program, str(path), *how], env=environment, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_thread_that_finds_the_disk_full_cuts_off_nothing_of_another(tmp_path: Path) -> None:
+    fill(tmp_path / "dump.journal", program=FILLED_BY_THREADS)
 
 
 def test_a_short_write_leaves_the_journal_readable(tmp_path: Path) -> None:
