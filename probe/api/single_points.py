@@ -76,14 +76,17 @@ class SinglePoints:
         holder: list[Any] = [None]
         handles: list[Handle] = []
         containers = count()
+        paths: set[str] = set()
 
         def visit(value: Any, put: Callable[[Any], None], path: str) -> Any:
             if isinstance(value, (dict, list, tuple)) and next(containers) >= MAX_CONTAINERS:
                 return None
             if isinstance(value, dict):
-                named: dict[str, Any] = dict.fromkeys(map(str, value))
+                named: dict[str, Any] = {}
                 for key, item in value.items():
-                    named[str(key)] = visit(item, partial(named.__setitem__, str(key)), f"{path}.{key}")
+                    place = naming.unused(str(key), named)
+                    named[place] = None
+                    named[place] = visit(item, partial(named.__setitem__, place), f"{path}.{place}")
                 return named
             if isinstance(value, (list, tuple)) and not self._adapter.is_tensor(value):
                 listed: list[Any] = [None] * len(value)
@@ -91,6 +94,8 @@ class SinglePoints:
                     listed[i] = visit(item, partial(listed.__setitem__, i), f"{path}.{i}")
                 return listed
             if self._adapter.is_tensor(value):
+                path = naming.unused(path, paths)
+                paths.add(path)
                 handle = self._adapter.attach_gradient(value, self._receiver(holder, put, full, path, order))
                 if handle is not None:
                     handles.append(handle)

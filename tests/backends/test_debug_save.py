@@ -137,6 +137,24 @@ def test_the_tensor_task_writes_files(runs: Any, backend: Any) -> None:
     }
 
 
+def test_places_of_one_spelling_have_gradients_and_files_of_their_own(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="debug", task="tensor")
+
+    def forward(value: Any) -> Any:
+        parts = [value * factor for factor in (1, 2, 3, 4)]
+        debugger.save({"a": {"b": parts[0]}, "a.b": parts[1], 1: parts[2], "1": parts[3]}, "inner")
+        return parts[0] * 5 + parts[1] * 6 + parts[2] * 7 + parts[3] * 8
+
+    backend.run(forward, backend.tensor(ONES, requires_grad=True))
+    debugger.step()
+    data = dumped.read_debug(runs.path)["data"]
+    for name, expected in (("inner.0.debug", [1, 2, 3, 4]), ("inner_grad.0.debug", [5, 6, 7, 8])):
+        assert list(data[name]) == ["a", "a.b", "1", "1~4"]
+        entries = list(dumped.tensors(data[name]))
+        assert [entry["Max"] for entry in entries] == expected
+        assert len({entry["data_name"] for entry in entries}) == 4
+
+
 def test_save_works_on_the_class_and_at_no_other_level(
     runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
