@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, Optional
 
+from probe.common.one_line import one_line
+
 DEBUG, INFO, WARNING, ERROR, SILENT = range(5)
 _LABELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -77,7 +79,7 @@ def _write(level: int, text: str, once: str | None = None) -> None:
     rank = "" if _rank is None else f" [rank {_rank}]"
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     try:
-        print(f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {text}", file=sys.stdout, flush=True)
+        print(f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {one_line(text)}", file=sys.stdout, flush=True)
     except (OSError, ValueError):
         # A closed or broken standard output is the user's affair and must not end the training.
         pass

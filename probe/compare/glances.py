@@ -61,7 +61,7 @@ def glance(rows: Iterable[Row], mode: Mode) -> Glance:
             continue
         size = _by_metrics(row) if mode is Mode.STATISTICS else None
         if size is None:
-            if n.shape == b.shape and is_same(n, b) and not _measured(row, mode):
+            if n.shape == b.shape and is_same(n, b) and not row.apart and not _measured(row, mode):
                 continue
             size = row_distance(row, mode) if n.value is b.value is None else 0.0
         differs = True

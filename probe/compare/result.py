@@ -51,6 +51,8 @@ class Row(msgspec.Struct, gc=False):
     requires_grad_consistent: bool = True
     apart: Optional[float] = None  # noqa: UP045
     """How far the two tensors are apart, relative to the larger one; ``None`` until that is asked for."""
+    judged: bool = True
+    """Whether the values in the files could be held against each other; if not, their statistics alone were."""
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,15 @@ class Unmatched:
 
 
 @dataclass(frozen=True)
+class Unjudged:
+    """Tensors whose values could not be held against each other."""
+
+    items: int = 0
+    first: list[str] = field(default_factory=list)
+    """The names of the first of them."""
+
+
+@dataclass(frozen=True)
 class Layers:
     """A layer mapping that was proposed."""
 
@@ -85,6 +94,8 @@ class Summary:
     """What target and golden side record."""
     endings: list[Ending] = field(default_factory=list)
     """The sides that end early."""
+    unjudged: Unjudged = field(default_factory=Unjudged)
+    """What was to be compared by its values and could not be."""
 
     @property
     def meets(self) -> bool:
@@ -115,6 +126,8 @@ class Tally:
     target_alone: list[str] = field(default_factory=list)
     """Records of the target of which no item has a match."""
     golden_alone: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+    """Items of the target whose values could not be held against those of the golden side."""
 
     def add(self, other: Tally) -> None:
         """Count in what further rows come to, which are of other records."""
@@ -128,6 +141,7 @@ class Tally:
         self.golden_only += other.golden_only
         self.target_alone += other.target_alone
         self.golden_alone += other.golden_alone
+        self.unjudged += other.unjudged
 
 
 def tally(rows: Sequence[Row], mode: Mode) -> Tally:
@@ -153,6 +167,7 @@ def tally(rows: Sequence[Row], mode: Mode) -> Tally:
         golden_only,
         _alone(row for row in rows if row.target is not None) if target_only else [],
         _alone(rows, of_golden=True) if golden_only else [],
+        [row.target.name for row in rows if not row.judged and row.target is not None] if mode is Mode.TENSOR else [],
     )
 
 
@@ -198,6 +213,7 @@ def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> S
         _layers(result),
         result.levels,
         result.endings,
+        Unjudged(len(found.unjudged), found.unjudged[:NAMED]),
     )
 
 
@@ -232,7 +248,7 @@ def first_of(summaries: Iterable[Summary]) -> Summary | None:
 
 def _differs(row: Row, mode: Mode) -> bool:
     n, b = row.target, row.golden
-    if n is None or b is None or n.dtype != b.dtype or n.shape != b.shape or not is_same(n, b):
+    if n is None or b is None or n.dtype != b.dtype or n.shape != b.shape or not is_same(n, b) or row.apart:
         return True
     return mode is Mode.TENSOR and type(row.metrics[1]) is float and row.metrics[1] != 0
 
@@ -240,9 +256,14 @@ def _differs(row: Row, mode: Mode) -> bool:
 def fails(summaries: Iterable[Summary], level: str) -> bool:
     """Whether the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``.
 
-    Runs that have nothing in common diverge.
+    Runs that have nothing in common diverge. What could not be judged does not; see `is_unjudged`.
     """
     if level == "divergence":
         return any(summary.divergence is not None or not summary.meets for summary in summaries)
     bad = {"error": (ERROR,), "warning": (ERROR, WARNING), "never": ()}[level]
     return any(summary.worst in bad for summary in summaries)
+
+
+def is_unjudged(summaries: Iterable[Summary]) -> bool:
+    """Whether the runs may differ in values that could not be held against each other."""
+    return any(summary.unjudged.items for summary in summaries)

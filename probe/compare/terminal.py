@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from probe.common import log
+from probe.common.one_line import one_line, say
 from probe.compare import levels
 from probe.compare.result import ERROR, PASS, WARNING, ComparisonResult, Mode
 from probe.compare.summary import Summary, first_of
@@ -26,6 +27,10 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         if strangers:
             where = f"{_place(strangers[0])}: " if len(summaries) > 1 else ""
             return [(f"no divergence to be found: {where}nothing of the two dumps has a match", ERROR)]
+        unjudged = sum(summary.unjudged.items for summary in summaries)
+        if unjudged:
+            text = f"no divergence in what could be judged; the values of {_tensors(unjudged)} could not be"
+            return [(text, WARNING)]
         if any(levels.differ(summary.levels) or any(end.more for end in summary.endings) for summary in summaries):
             return [("no divergence in what both runs have", PASS)]
         differs = any(summary.differs for summary in summaries)
@@ -64,6 +69,10 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
             names = ", ".join(suspect.record for suspect in others)
             more = summary.suspect_records - len(summary.suspects)
             found.append((f"  then: {names}{f' and {more} more' if more else ''}", ""))
+    if summary.unjudged.items:
+        unjudged = summary.unjudged
+        names = _first(unjudged.first, unjudged.items)
+        found.append((f"  not judged: the values of {_tensors(unjudged.items)}: {names}", WARNING))
     if summary.target_only or summary.golden_only:
         text = f"  without match: {summary.target_only} items of the target, {summary.golden_only} of the golden dump"
         found.append((text, WARNING))
@@ -89,6 +98,10 @@ def hints(summary: Summary | ComparisonResult) -> list[str]:
 def _first(names: Sequence[str], number: int) -> str:
     more = number - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _tensors(number: int) -> str:
+    return f"{number} tensor{'' if number == 1 else 's'}"
 
 
 def _place(summary: Summary) -> str:
@@ -120,9 +133,9 @@ def show(summaries: Sequence[Summary], seconds: float, stream: TextIO | None = N
         told += lines(summary)
     for text, verdict in [*told, (f"time: {seconds:.2f} s", "")]:
         if console is None:
-            print(text, file=stream)
+            say(text, stream)
         else:
-            console.print(text, style=_COLOURS.get(verdict), markup=False, highlight=False, soft_wrap=True)
+            console.print(one_line(text), style=_COLOURS.get(verdict), markup=False, highlight=False, soft_wrap=True)
 
 
 def _console(stream: TextIO) -> Any:

@@ -25,6 +25,7 @@ SHAPE_UNMATCHED = ("shape unmatched",) * 6
 NOT_AVAILABLE = ("N/A",) * 6
 NOT_MEASURED = (UNSUPPORTED, SHAPE_UNMATCHED, NOT_AVAILABLE)
 """The metrics of two tensors that cannot be compared."""
+SPECIAL_APART = "error: nan or inf of NPU and Bench are not in the same places."
 BLOCK = 1 << 16
 """Elements that are measured at once."""
 _LONGEST_PRODUCT = 1 << 13
@@ -38,6 +39,8 @@ class Measured(NamedTuple):
 
     metrics: tuple[Cell, ...]
     note: str = ""
+    special_apart: bool = False
+    """Whether NaN or infinities are where the other tensor has none."""
 
 
 def compare_values(target: Array, golden: Array, compat: bool = False) -> Measured:
@@ -49,13 +52,14 @@ def compare_values(target: Array, golden: Array, compat: bool = False) -> Measur
         return Measured(SHAPE_UNMATCHED)
     if n.ndim == 0:
         _, _, *errors, _, _ = _add_up(*_floating(n, b)).metrics()
-        return Measured(("unsupported", "unsupported", *errors, "unsupported", "unsupported"))
+        metrics = ("unsupported", "unsupported", *errors, "unsupported", "unsupported")
+        return Measured(metrics) if _same_places(*_floating(n, b), compat) else Measured(metrics, SPECIAL_APART, True)
     n, b = n.reshape(-1), b.reshape(-1)
     totals = _add_up(n, b)
     if not totals.is_finite and not (_all_finite(n) and _all_finite(b)):
         n, b = _floating(n, b)
         if not _same_places(n, b, compat):
-            return Measured(NOT_AVAILABLE, "error: nan or inf of NPU and Bench are not in the same places.")
+            return Measured(NOT_AVAILABLE, SPECIAL_APART, True)
         totals = _add_up(*_without_special(n, b))
     return Measured(totals.metrics())
 

@@ -6,6 +6,7 @@ and nothing has to be sent from one to another.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +15,14 @@ from dataclasses import dataclass
 
 from probe.common.errors import FileCheckException
 from probe.compare.algorithms import Algorithm
+from probe.compare.dtypes import plain_name
 from probe.compare.parallel import processors
 from probe.compare.post_processing import PostProcessing
 from probe.compare.reading import Dump
+from probe.compare.records import Item
 from probe.compare.result import UNSUPPORTED, Row
 from probe.compare.tensor_reading import Array, read_tensor
-from probe.compare.value_metrics import NOT_MEASURED, as_measured, compare_values
+from probe.compare.value_metrics import NOT_MEASURED, SHAPE_UNMATCHED, as_measured, compare_values
 
 _MOST_THREADS = 8
 """More of them wait for the memory, which they share, or for the interpreter."""
@@ -55,17 +58,21 @@ class Values:
         sides = (self.target, row.target), (self.golden, row.golden)
         paths = [dump.tensor_path(item) for dump, item in sides]
         if None in paths:
+            row.judged = paths == [None, None] or not (row.target.is_tensor and row.golden.is_tensor)
             for path, (_, item), who in zip(paths, sides, ("NPU", "Bench")):
                 if path is None and item.is_tensor:
                     row.notes += (f"warning: {who} does not have data file.",)
             return
         values: list[Array] = []
+        types: list[str] = []
         for path, (_, item), side in zip(paths, sides, ("target", "golden")):
             try:
                 found = read_tensor(path or "", mapped=True)
             except FileCheckException as error:
                 row.notes += (f"error: Dump file not found or read failed: {error}",)
+                row.judged = False
                 return
+            types.append(found.dtype.name)
             if self.post_processing is not None:
                 found = self.post_processing.apply(found, side, item.data_name or "")
             values.append(found)
@@ -73,6 +80,13 @@ class Values:
         row.metrics = measured.metrics
         if measured.note:
             row.notes += (measured.note,)
+        if measured.special_apart:
+            # Statistics may say the same of both.
+            row.apart = math.inf
+        belied = _belied(row.target, row.golden, types, measured.metrics == SHAPE_UNMATCHED)
+        if belied:
+            row.notes += (belied,)
+            row.judged = False
         if self.algorithms and measured.metrics not in NOT_MEASURED:
             self._measure_further(row, *as_measured(values[0], values[1]))
 
@@ -83,6 +97,19 @@ class Values:
             row.metrics += (cell,)
             if note:
                 row.notes += (note,)
+
+
+def _belied(n: Item, b: Item, types: Sequence[str], shapes_differ: bool) -> str:
+    """What two files hold otherwise than their records say, which agree; empty where there is nothing.
+
+    A file alone is not held against its record: that of a tensor in shards holds one of them, and types that numpy
+    lacks are widened.
+    """
+    if shapes_differ and n.shape == b.shape:
+        return f"error: the files of NPU and Bench hold tensors of two shapes, and both records say {n.shape}."
+    if types[0] != types[1] and n.dtype and b.dtype and plain_name(n.dtype) == plain_name(b.dtype):
+        return f"error: the files of NPU and Bench hold {' and '.join(types)}, and both records say {n.dtype}."
+    return ""
 
 
 def _in_threads(work: Callable[[Row], None], rows: Sequence[Row], threads: int) -> Iterator[Row]:

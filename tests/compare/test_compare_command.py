@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 from compare_cases import same
+from numpy.typing import NDArray
 
 import probe
 from probe.api import cli
+from probe.common.errors import DumpFormatError
 
 CASES = Path(__file__).parent / "cases"
 STEP = CASES / "multi_rank"
@@ -184,3 +186,121 @@ assert not {{"torch", "mindspore", "numpy", "pandas", "rich", "openpyxl"}} & set
 """
     environment = {"PYTHONPATH": str(Path(probe.__file__).parents[1])}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environment)
+
+
+HOSTILE = "Torch.\x1b[2J\x1b]0;x\x07relu\nfirst divergence: none.0.forward"
+
+
+def hostile(folder: Path, number: float, framework: str = "pytorch", **record: Any) -> Path:
+    folder.mkdir(parents=True)
+    entry = {**TENSOR, **dict.fromkeys(("Max", "Min", "Mean", "Norm"), number)}
+    data = {HOSTILE: {"output": [entry], **record}}
+    head = {"task": "statistics", "level": "L1", "framework": framework}
+    (folder / "dump.json").write_text(json.dumps({**head, "data": data}))
+    (folder / "stack.json").write_text(json.dumps({"0": [[HOSTILE], [f"File {HOSTILE}, line 1, in f, \\n x"]]}))
+    return folder
+
+
+def is_harmless(said: str) -> bool:
+    return not any(line.startswith("first divergence: none") for line in said.splitlines()) and "\x1b" not in said
+
+
+@pytest.mark.parametrize("options", [[], ["-da"], ["--json"]])
+def test_a_name_from_a_dump_neither_adds_lines_nor_commands_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str]
+) -> None:
+    target, golden = hostile(tmp_path / "a", 1.0), hostile(tmp_path / "b", 9.0)
+    assert compare(target, golden, tmp_path / "out", *options) == 0
+    said = capsys.readouterr()
+    assert is_harmless(said.out) and is_harmless(said.err)
+    assert "relu\\nfirst divergence: none.0.forward" in said.out
+
+
+def test_a_name_from_a_damaged_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = hostile(tmp_path / "a", 1.0, input_args="no list"), hostile(tmp_path / "b", 2.0)
+    assert compare(target, golden, tmp_path / "out") == cli.FAILED
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and is_harmless(said.err) and str(target) in said.err
+    with pytest.raises(DumpFormatError) as caught:
+        (dump,) = [probe.read(target)]
+        dump.items(dump[HOSTILE])
+    assert "\n" not in str(caught.value)
+
+
+def one_output(folder: Path, entry: dict[str, Any], values: NDArray[Any] | bytes | None) -> Path:
+    """A dump of one call that returns one tensor, whose file holds `values`."""
+    (folder / "dump_tensor_data").mkdir(parents=True)
+    data = {"Torch.sin.0.forward": {"input_args": [], "input_kwargs": {}, "output": [entry]}}
+    head = {"task": "tensor", "level": "L1", "framework": "pytorch"}
+    (folder / "dump.json").write_text(json.dumps({**head, "data": data}))
+    file = folder / "dump_tensor_data" / "0.npy"
+    if isinstance(values, bytes):
+        file.write_bytes(values)
+    elif values is not None:
+        np.save(file, values)
+    return folder
+
+
+WHOLE = {**TENSOR, "Min": 1.0, "Mean": 1.0, "Norm": 2.0**0.5}
+ONES = np.ones(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("entry", "values", "why"),
+    [
+        ({**WHOLE, "data_name": "0.npy"}, b"", "read failed"),
+        ({**WHOLE, "data_name": "0.npy"}, b"\x93NUMPY", "read failed"),
+        ({**WHOLE, "data_name": "0.npy"}, None, "read failed"),
+        ({**WHOLE, "data_name": "0.npy"}, np.ones((5, 5), np.float32), "two shapes"),
+        ({**WHOLE, "data_name": "0.npy"}, np.ones(2, np.int8), "int8 and float32"),
+        (WHOLE, None, "NPU does not have data file"),
+    ],
+)
+@pytest.mark.parametrize("compat", [False, True])
+def test_values_that_cannot_be_judged_are_no_agreement(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    entry: dict[str, Any],
+    values: NDArray[Any] | bytes | None,
+    why: str,
+    compat: bool,
+) -> None:
+    target = one_output(tmp_path / "a", entry, values)
+    golden = one_output(tmp_path / "b", {**WHOLE, "data_name": "0.npy"}, ONES)
+    options = ["--fail-on", "divergence", *(["--compat"] if compat else [])]
+    assert compare(target, golden, tmp_path / "out", *options) == cli.FAILED
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "no divergence in what could be judged; the values of 1 tensor could not be"
+    assert "  not judged: the values of 1 tensor: Torch.sin.0.forward.output.0" in said
+    (table,) = (tmp_path / "out").iterdir()
+    head, row = rows(table)
+    assert compat or why in row[head.index("Err_message")]
+    # Whoever asks for no status gets none, and the values stay out of what statistics say.
+    assert compare(target, golden, tmp_path / "again") == 0
+
+
+@pytest.mark.parametrize("values", [np.array([1, np.nan]), np.array([np.inf, 1]), np.array(np.nan)])
+def test_nan_in_the_files_of_one_side_is_a_divergence_whatever_the_statistics_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], values: NDArray[Any]
+) -> None:
+    entry = {**WHOLE, "shape": list(values.shape), "data_name": "0.npy"}
+    target = one_output(tmp_path / "a", entry, values.astype(np.float32))
+    golden = one_output(tmp_path / "b", entry, np.ones(values.shape, np.float32))
+    assert compare(target, golden, tmp_path / "out", "--fail-on", "divergence") == cli.DIFFERS
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "first divergence: Torch.sin.0.forward" and "nan or inf" in said[1]
+
+
+@pytest.mark.parametrize("values", [np.array([1, np.nan]), np.array(-np.inf)])
+def test_nan_in_the_same_places_of_both_sides_is_judged_and_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], values: NDArray[Any]
+) -> None:
+    entry = {**WHOLE, "shape": list(values.shape), "data_name": "0.npy"}
+    sides = [one_output(tmp_path / side, entry, values.astype(np.float32)) for side in "ab"]
+    assert compare(*sides, tmp_path / "out", "--fail-on", "divergence") == 0
+    assert capsys.readouterr().out.startswith("no divergence: nothing differs\n")
+
+
+def test_tensors_without_a_file_on_either_side_are_judged_by_their_statistics(tmp_path: Path) -> None:
+    sides = [one_output(tmp_path / side, WHOLE, None) for side in "ab"]
+    assert compare(*sides, tmp_path / "out", "--fail-on", "divergence") == 0

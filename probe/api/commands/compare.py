@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
+from probe.common.one_line import say
 
 if TYPE_CHECKING:
     from probe.compare.options import Options
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _OUTPUT = "./output"
 UNREADABLE = 2
-"""The exit status when a pair was left out, although the others were compared."""
+"""The exit status when a pair was left out, or values could not be read, although the others were compared."""
 
 
 class Compare:
@@ -108,7 +109,7 @@ class Compare:
         from probe.compare.locating import locate
         from probe.compare.progress import Progress
         from probe.compare.running import summaries
-        from probe.compare.summary import fails
+        from probe.compare.summary import fails, is_unjudged
         from probe.compare.terminal import show
 
         start = time.perf_counter()
@@ -127,7 +128,9 @@ class Compare:
         if args.fail_on != "never" and len(found) < len(locate(args.target_path, args.golden_path)):
             # What could not be read may differ.
             return UNREADABLE
-        return int(fails(found, args.fail_on))
+        if fails(found, args.fail_on):
+            return 1
+        return UNREADABLE if args.fail_on == "divergence" and is_unjudged(found) else 0
 
     def _analyse(self, args: argparse.Namespace, options: Options, where: Where) -> int:
         from probe.compare.progress import Progress
@@ -156,8 +159,8 @@ def _show(analysis: Analysis, as_json: bool) -> None:
         return
     step = f"{analysis.step}: " if analysis.step else ""
     for rank, entry in analysis.found:
-        print(f"{step}rank {rank.number} parts first at {entry.record}")
+        say(f"{step}rank {rank.number} parts first at {entry.record}")
     if not analysis.found:
-        print(f"{step}no rank differs")
+        say(f"{step}no rank differs")
     for path in analysis.files:
-        print(f"  {path}")
+        say(f"  {path}")

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from probe.api.commands import arguments
+from probe.common.one_line import say
 
 
 class MergeResult:
@@ -28,5 +29,5 @@ class MergeResult:
     def run(self, args: argparse.Namespace) -> int:
         from probe.compare.merging import load_choice, merge
 
-        print(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
+        say(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
         return 0
