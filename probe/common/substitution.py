@@ -13,13 +13,14 @@ import inspect
 import warnings
 from collections.abc import Iterable, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from probe.common.callstack import MARK
 from probe.common.contract import Handle
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 _ABSENT = object()
+_Handle = TypeVar("_Handle", bound=Handle)
 
 
 def each(actions: Iterable[Callable[[], object]]) -> None:
@@ -34,11 +35,16 @@ def each(actions: Iterable[Callable[[], object]]) -> None:
         raise first
 
 
-def remove_all(handles: list[Handle]) -> None:
-    """Remove every one of `handles`, the last one first; what failed stays in the list, and is raised at the end."""
+def remove_all(handles: list[_Handle], left: Callable[[_Handle], bool] | None = None) -> None:
+    """Remove every one of `handles`, the last one first; what failed stays in the list, and is raised at the end.
+
+    So does what is to be `left`, which is asked when its turn comes.
+    """
     first: Exception | None = None
     for at in range(len(handles) - 1, -1, -1):
         try:
+            if left is not None and left(handles[at]):
+                continue
             handles[at].remove()
         except Exception as error:
             first = first or error
@@ -126,18 +132,28 @@ class Attributes:
     """Attributes that were replaced, and what was there before."""
 
     def __init__(self) -> None:
-        self._replaced: list[Handle] = []
+        self._replaced: list[_Replaced] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         # vars, not getattr: an inherited attribute must be inherited again afterwards.
         before = vars(owner).get(name, _ABSENT)
+        if before is value:
+            return  # whoever had covered it took theirs away, and it is noted
         # Noted first: one that is noted and not set is left alone, one that is set and not noted would stay.
         self._replaced.append(_Replaced(owner, name, before, value))
         setattr(owner, name, value)
 
+    @property
+    def in_place(self) -> bool:
+        """Whether anything has not been put back."""
+        return bool(self._replaced)
+
     def remove(self) -> None:
-        """Put everything back; what fails is left for the next time."""
-        remove_all(self._replaced)
+        """Put everything back; what fails is left for the next time, and what somebody else's stands in the place of.
+
+        When that is taken away ours will be there again.
+        """
+        remove_all(self._replaced, _Replaced.is_covered)
 
 
 class _Replaced:
@@ -151,10 +167,15 @@ class _Replaced:
         self._before = before
         self._value = value
 
+    def is_covered(self) -> bool:
+        """Whether somebody else has replaced it again."""
+        now = vars(self._owner).get(self._name, _ABSENT)
+        return now is not self._value and now is not self._before
+
     def remove(self) -> None:
         owner, name, before = self._owner, self._name, self._before
         if vars(owner).get(name, _ABSENT) is not self._value:
-            return  # replaced again by someone else meanwhile
+            return  # what was there before is there again
         if before is _ABSENT:
             delattr(owner, name)
         else:

@@ -13,11 +13,10 @@ Outside a collected range none of these is in place.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any, Callable
 
@@ -40,6 +39,7 @@ _all_disabled = torch._C._is_torch_function_all_disabled
 _grad_enabled = torch.is_grad_enabled
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _NONE: Mapping[str, Any] = {}
+_NO_MODE = object()
 
 
 class ApiHooks:
@@ -52,6 +52,9 @@ class ApiHooks:
         self._swaps: list[CodeSwap] = []
         self._replacements: list[tuple[Any, str, Any]] = []
         self._attributes = Attributes()
+        self._question = Attributes()
+        self._mode_on: set[threading.Thread] = set()
+        """Threads on which `start` put the mode, and no `stop` has taken it off yet."""
         self._works = Works(listener, _kinds_of_work, safely)
         self._mode = _Mode(self)
         self._reentry = _Reentry(self._mode, listener)
@@ -106,20 +109,40 @@ class ApiHooks:
             swap.install()
         for replacement in self._replacements:
             self._attributes.set(*replacement)
-        question = torch.overrides.has_torch_function
-        self._attributes.set(torch.overrides, "has_torch_function", _without(self._mode, question))
         self._works.install()
-        _insert_lowest(self._mode)
+        self._place_mode()
 
     def remove(self) -> None:
         """Put everything back; calls still running in other threads end without being seen."""
-        # Also when it was done already: something may have failed.
+        # Also when it was done already: something may have failed, or have been on another thread.
         self._attached = False
-        parts = (functools.partial(_take_out, self._mode), self._attributes.remove, self._works.remove)
+        parts = (self._take_mode_off, self._attributes.remove, self._works.remove)
         each([*parts, *(swap.restore for swap in self._swaps)])
+
+    def _place_mode(self) -> None:
+        self._take_mode_off()
+        if not self._mode_on:
+            question = torch.overrides.has_torch_function
+            self._question.set(torch.overrides, "has_torch_function", _without(self._mode, question))
+        self._mode_on.add(threading.current_thread())
+        _insert_lowest(self._mode)
+
+    def _take_mode_off(self) -> None:
+        """From this thread: the modes of another one are out of reach.
+
+        Until ours is taken off there too nobody may notice it, so the question whether there are modes stays replaced.
+        """
+        _take_out(self._mode)
+        here = threading.current_thread()
+        self._mode_on = {thread for thread in self._mode_on if thread is not here and thread.is_alive()}
+        if not self._mode_on:
+            self._question.remove()
 
     def end_step(self) -> None:
         self._works.forget()
+        if not self._attached and (self._mode_on or self._attributes.in_place):
+            # What was out of reach of `stop`.
+            self.remove()
 
     # --- calls
 
@@ -141,20 +164,20 @@ class ApiHooks:
             return function(*args, **kwargs)
         try:
             output = function(*args, **kwargs)
+            if output is NotImplemented:
+                # An operator that leaves the work to the other operand.
+                safely(listener, call, listener.cancel_api, call)
+            elif name.returns_arguments:
+                result = (*args, *kwargs.values())
+                if not safely(listener, call, self._works.hold, call, output, result):
+                    safely(listener, call, listener.leave_api, call, result)
+            else:
+                safely(listener, call, self._leave, call, name, args, kwargs, output)
+            return output
         except BaseException:
+            # The function's own, or an interrupt, which may come while the end of the call is reported.
             safely(listener, call, listener.fail_api, call)
             raise
-        if output is NotImplemented:
-            # An operator that leaves the work to the other operand.
-            safely(listener, call, listener.cancel_api, call)
-            return output
-        if name.returns_arguments:
-            result = (*args, *kwargs.values())
-            if not safely(listener, call, self._works.hold, call, output, result):
-                safely(listener, call, listener.leave_api, call, result)
-            return output
-        safely(listener, call, self._leave, call, name, args, kwargs, output)
-        return output
 
     def _enter(self, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self._flow.advance_to_current()
@@ -246,6 +269,9 @@ class ApiHooks:
         self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any] | None
     ) -> Any:
         """A call that passed the mode, which is out of the way until this returns."""
+        if not self._attached:
+            # It was stopped on another thread.
+            return function(*args, **(kwargs or _NONE))
         name = self._names.get(function)
         if name is None:
             name = safely(self._listener, "Aten", self._aten_name, function)
@@ -343,9 +369,9 @@ class _Reentry:
         if body is None:
             body = safely(self._listener, function.__name__, _without_question, function) or function
             self._bodies[function] = body
-        running.add(function)
-        _push(self._mode)
         try:
+            running.add(function)
+            _push(self._mode)
             return body(*args, **kwargs)
         finally:
             _take_out(self._mode)
@@ -406,27 +432,22 @@ def _without(mode: TorchFunctionMode, question: Callable[..., bool]) -> Callable
 
 
 def _insert_lowest(mode: TorchFunctionMode) -> None:
-    """Below the user's modes: a user's ``with`` block that ends takes off whatever is on top."""
-    with _aside_modes():
-        _push(mode)
+    """Below the user's modes: a user's ``with`` block that ends takes off whatever is on top.
 
-
-def _take_out(mode: TorchFunctionMode) -> None:
-    above = []
-    while _depth():
-        top = _pop()
-        if top is mode:
-            break
-        above.append(top)
-    for other in reversed(above):
-        _push(other)
-
-
-@contextlib.contextmanager
-def _aside_modes() -> Iterator[None]:
+    But above the one of ``torch.set_default_device``, which torch looks for at the very bottom.
+    """
     above = [_pop() for _ in range(_depth())]
     try:
-        yield
+        if above and above[-1] is getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", _NO_MODE):
+            _push(above.pop())
+        _push(mode)
     finally:
         for other in reversed(above):
             _push(other)
+
+
+def _take_out(mode: TorchFunctionMode) -> None:
+    """However often it is there: an interrupt may have kept it from being taken out."""
+    others = [top for _ in range(_depth()) if (top := _pop()) is not mode]
+    for other in reversed(others):
+        _push(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
@@ -81,12 +82,14 @@ def named(models: Any) -> Iterator[tuple[ModuleName, torch.nn.Module]]:
                 yield ModuleName(naming.module_base(ROOT, full, type(module).__name__)), seen
 
 
-def _nothing(*_: Any) -> None:
-    """What a hook becomes in a pickled module."""
+_nothing = contextlib.nullcontext()
+_no_hook = _nothing.__exit__
+"""What a hook becomes in a copy of the module, that of a moving average or of a file: whatever it is given it returns
+``None``, and it is there where this package is not."""
 
 
 class _Hook:
-    """A hook on one module. Copies of the module, such as a moving average's, share it and are not the one."""
+    """A hook on one module. Shallow copies of the module share it and are not the one."""
 
     def __init__(self, report: Callable[..., None], name: ModuleName, module: Any) -> None:
         self._report = report
@@ -95,19 +98,15 @@ class _Hook:
         self.number: int | None = None
         """The one under which it was registered first."""
 
-    def __deepcopy__(self, memo: Any) -> _Hook:
-        return self
+    def __deepcopy__(self, memo: Any) -> Any:
+        return _no_hook
 
     def __reduce__(self) -> Any:
-        return _no_hook, ()
+        return getattr, (_nothing, _no_hook.__name__)
 
     def is_for(self, module: Any) -> bool:
         # A replica of DataParallel does the work of the module it was made from.
         return self._module() is module or getattr(module, "_is_replica", False)
-
-
-def _no_hook() -> Callable[..., None]:
-    return _nothing
 
 
 class _Before(_Hook):

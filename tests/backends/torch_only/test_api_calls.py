@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import operator
 import pickle
+import threading
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ import torch.nn.functional as F
 from torch import nn, relu
 from torch.nn.functional import relu as bound_functional_relu
 from torch.overrides import TorchFunctionMode
+
+from probe.backends.torch.api_hooks import ApiHooks
 
 X = torch.tensor([[1.0, -2.0], [3.0, -4.0]])
 
@@ -254,6 +258,90 @@ def test_set_default_device_between_start_and_stop(runs: Any) -> None:
     assert torch.ones(2).device.type == "cpu"
     assert torch._C._len_torch_function_stack() == 0
     assert runs.read().forward == ["Torch.abs.0.forward"]
+
+
+@pytest.mark.parametrize("other", ["meta", None])
+def test_a_default_device_set_before_can_be_changed_between_start_and_stop(runs: Any, other: str | None) -> None:
+    debugger = runs.new()
+    torch.set_default_device("cpu")
+    try:
+        debugger.start()
+        torch.set_default_device(other)
+        assert torch.abs(torch.ones(2)).device.type == (other or "cpu")
+        debugger.stop()
+        assert torch.ones(2).device.type == (other or "cpu")
+    finally:
+        torch.set_default_device(None)
+    assert torch._C._len_torch_function_stack() == 0
+    assert runs.read().forward == ["Torch.abs.0.forward"]
+
+
+@pytest.mark.parametrize("function", ["_leave", "_enter"])
+def test_what_an_interrupt_leaves_open_does_not_hide_what_comes_after(
+    runs: Any, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    """It may come while the tool is at work, and the program may go on after it."""
+    debugger = runs.new()
+    debugger.start()
+    with monkeypatch.context() as patch:
+
+        def interrupted(*_: Any) -> None:
+            patch.undo()
+            raise KeyboardInterrupt
+
+        patch.setattr(ApiHooks, function, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            torch.abs(X)
+    torch.sin(X)
+    debugger.stop()
+    assert "Torch.sin.0.forward" in runs.read().forward
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_stopping_on_another_thread_leaves_nothing_to_be_noticed(runs: Any) -> None:
+    model = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
+    given, question = torch.randn(2, 5, 16), torch.overrides.has_torch_function
+    with torch.no_grad():
+        # By a faster path, with other last bits, than where a mode is active.
+        expected = model(given)
+    debugger = runs.new()
+    debugger.start()
+    thread = threading.Thread(target=debugger.stop)
+    thread.start()
+    thread.join()
+    with torch.no_grad():
+        assert torch.equal(model(given), expected)
+    # The thread that started it has to put back the rest.
+    debugger.step()
+    assert torch._C._len_torch_function_stack() == 0
+    assert torch.overrides.has_torch_function is question
+    assert runs.read().forward == []
+
+
+def test_starting_on_a_thread_that_ends_leaves_nothing(runs: Any) -> None:
+    question, debugger = torch.overrides.has_torch_function, runs.new()
+    thread = threading.Thread(target=debugger.start)
+    thread.start()
+    thread.join()
+    debugger.stop()
+    assert torch.overrides.has_torch_function is question
+
+
+def test_an_operator_that_the_user_replaces_while_collecting_is_the_original_in_the_end(runs: Any) -> None:
+    original, debugger = torch.Tensor.__add__, runs.new()
+    debugger.start()
+    users = mock.patch.object(torch.Tensor, "__add__", lambda one, other: torch.mul(one, other))
+    users.start()
+    debugger.stop()
+    debugger.step()
+    assert torch.equal(X + X, X * X)
+    debugger.start()
+    debugger.stop()
+    assert torch.equal(X + X, X * X)
+    # Which puts the tool's own back, for that was there.
+    users.stop()
+    debugger.step()
+    assert torch.Tensor.__add__ is original
 
 
 def test_disabled_torch_functions_do_not_break_anything(runs: Any) -> None:

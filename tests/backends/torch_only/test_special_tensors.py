@@ -381,3 +381,11 @@ def test_memory_that_is_gone_is_not_read(
     assert entry["shape"] == list(gone.shape)
     assert {entry.get(key) for key in (*KEYS, "md5")} == {None}
     assert backend.adapter.tensor_file(gone, True) is backend.adapter.tensor_file(gone, False) is None
+
+
+@pytest.mark.parametrize("tensor", [torch.arange(6.0)[3::6], torch.ones(3, 2)[:1, :1].t() * 1, torch.ones(1, 4)[:, 0]])
+def test_one_element_has_its_checksum_and_its_file_whatever_its_stride(backend: Any, tensor: torch.Tensor) -> None:
+    entry = describe(backend, tensor, "md5")
+    assert entry["md5"] == f"{zlib.crc32(tensor.numpy().tobytes()):08x}"
+    assert describe(backend, tensor, "xor")["md5"] == f"0x{int.from_bytes(tensor.numpy().tobytes(), 'little'):016x}"
+    assert bytes(backend.adapter.tensor_file(tensor, False).data) == tensor.numpy().tobytes()
