@@ -19,8 +19,8 @@ from probe.common.config_values import (
     parse_flag,
     parse_folder,
     parse_limit,
+    parse_new_folder,
     parse_numbers,
-    parse_path,
     parse_size,
     parse_texts,
     quoted,
@@ -221,9 +221,10 @@ def _build(top: _Settings) -> Config:
     level = _effective_level(task, level, top.place("level"))
     _warn_of_keys(top, _TOP_KEYS, silent=(*TASKS, *UNAVAILABLE_TASKS))
     section = top.below(task, _SECTION_KEYS[task])
-    return Config(
+    dump_path = top.get("dump_path")
+    config = Config(
         task=task,
-        dump_path=top.read("dump_path", parse_path, default.dump_path),
+        dump_path=parse_new_folder(default.dump_path if dump_path is None else dump_path, top.place("dump_path")),
         level=level,
         step=top.read("step", parse_numbers, default.step),
         rank=top.read("rank", parse_numbers, default.rank),
@@ -242,6 +243,8 @@ def _build(top: _Settings) -> Config:
         bench_path=section.read("bench_path", parse_folder, default.bench_path),
         diff_nums=section.read("diff_nums", parse_limit, default.diff_nums),
     )
+    _warn_of_settings(top, section, config)
+    return config
 
 
 def _offered(allowed: tuple[str, ...], unavailable: Mapping[str, str]) -> Callable[[object, Place], str]:
@@ -289,7 +292,23 @@ def _scope(value: object, place: Place, level: str) -> tuple[str, ...]:
         raise ScopeException(
             f'{place.origin}: "{place.key}" has length {len(value)}; name the first and the last record, or none.'
         )
-    return tuple(_record_name(name, place.item(index), level) for index, name in enumerate(value))
+    first, last = (_record_name(name, place.item(index), level) for index, name in enumerate(value))
+    if _comes_after(first, last):
+        raise ScopeException(
+            f'{place.origin}: "{place.key}" runs backwards: {show(first)} comes after {show(last)}; exchange them.'
+        )
+    return first, last
+
+
+def _comes_after(first: str, last: str) -> bool:
+    """Whether `first` cannot be before `last`, as far as two names tell: forward calls of one thing are numbered.
+
+    Of backwards nothing is known: they run in any order, and before later forward calls where gradients accumulate.
+    """
+    one, other = naming.parse(first), naming.parse(last)
+    if one is None or other is None or one.base != other.base or other.direction != naming.FORWARD:
+        return False
+    return one.number > other.number or (one.number == other.number and one.direction == naming.BACKWARD)
 
 
 def _record_name(name: object, place: Place, level: str) -> str:
@@ -342,6 +361,34 @@ def _warn_of_keys(settings: _Settings, known: tuple[str, ...], silent: tuple[str
     if len(unknown) > _MOST_KEYS_NAMED:
         rest = len(unknown) - _MOST_KEYS_NAMED
         log.warning(f"{settings.origin}: {rest} more keys are not known and are ignored.", once="config-more-keys")
+
+
+def _warn_of_settings(top: _Settings, section: _Settings, config: Config) -> None:
+    """Name each setting that changes nothing because of another one; one that says the default is no matter."""
+    at_level = f'at level "{config.level}"'
+    if not config.async_dump:
+        _warn_of_setting(top, "async_dump_max_mib", config.async_dump_max_mib, 'without "async_dump"')
+    # "ALL" leaves nothing out anywhere.
+    if config.level in ("L0", "debug") and config.risk_level != "ALL":
+        _warn_of_setting(top, "risk_level", config.risk_level, f"{at_level}, which collects no APIs")
+    if config.level == "debug":
+        only = f"{at_level}, which records what the program saves"
+        for key, value in (
+            ("scope", config.scope),
+            ("list", config.names),
+            ("tensor_list", config.tensor_list),
+            ("data_mode", config.data_mode),
+            ("bench_path", config.bench_path),
+        ):
+            _warn_of_setting(section, key, value, only)
+    if config.bench_path is None:
+        _warn_of_setting(section, "diff_nums", config.diff_nums, 'without "bench_path"')
+
+
+def _warn_of_setting(settings: _Settings, key: str, value: object, why: str) -> None:
+    if value != getattr(Config, "names" if key == "list" else key):
+        place = settings.place(key)
+        log.warning(f'{place.origin}: "{place.key}" has no effect {why}.', once=f"config-setting-{place.key}")
 
 
 def _why_ignored(key: str, section: str, known: tuple[str, ...]) -> str:

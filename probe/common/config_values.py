@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from probe.common.errors import MsprobeException
+from probe.common.errors import FileCheckException, MsprobeException
 
 MAX_NUMBER = 1_000_000
 
@@ -113,6 +115,50 @@ def parse_folder(value: object, place: Place) -> str:
     if os.path.isdir(path):
         return path
     raise place.wrong(value, "the path of an existing folder")
+
+
+def parse_new_folder(value: object, place: Place) -> str:
+    """The path of a folder that is there or can be made.
+
+    Raises:
+        MsprobeException: `value` is no path, or one that a shell would have expanded.
+        FileCheckException: a link or a file is in the way.
+    """
+    path = parse_path(value, place)
+    if path.startswith("~"):
+        raise MsprobeException(
+            f'{place.says(path)}; "~" is not expanded, so write the folder out, or "./~..." for one of such a name.'
+        )
+    problem = _in_the_way(os.path.abspath(path))
+    if problem:
+        raise FileCheckException(f"{place.says(path)}{problem}.")
+    return path
+
+
+def _in_the_way(path: str) -> str:
+    """Why there can be no folder `path`; empty where nothing speaks against it now."""
+    if os.path.islink(path):
+        return ", a symbolic link; give the folder it points to"
+    part = path
+    while True:
+        try:
+            is_folder = stat.S_ISDIR(os.stat(part).st_mode)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return f", and that cannot be: {error.strerror}"
+            # Else it is a link to nothing, or not there, or the system may say something else when it is used.
+            if os.path.islink(part):
+                return f', but "{part}" is a link to what is not there'
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                return ""
+        else:
+            if is_folder:
+                return ""
+            return ", which is not a folder" if part == path else f', but "{part}" is not a folder'
+        above = os.path.dirname(part)
+        if above == part:
+            return ""
+        part = above
 
 
 def parse_texts(value: object, place: Place) -> tuple[str, ...]:

@@ -39,13 +39,13 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
     it: files made from the journal could replace those that it makes in the meantime, of more records.
 
     Raises:
-        FileCheckException: `directory` does not exist, or holds no journal.
+        FileCheckException: `directory` does not exist, or holds neither a journal nor a dump.
     """
     if not os.path.isdir(directory):
         raise FileCheckException(f"{directory} is not a folder.")
     folders = _with_journal(directory)
-    if not folders:
-        raise FileCheckException(f"{directory} holds no {FILE_NAME}: its runs ended normally, or it is no dump.")
+    if not folders and not _holds(directory, "dump.json", "debug.json"):
+        raise FileCheckException(f"{directory} holds no {FILE_NAME}, and no dump either.")
     for folder in folders:
         try:
             yield _recover_one(folder, remove)
@@ -106,3 +106,8 @@ class _TensorFiles:
 
 def _with_journal(directory: str) -> list[str]:
     return sorted(folder for folder, _, names in os.walk(directory) if FILE_NAME in names)
+
+
+def _holds(directory: str, *wanted: str) -> bool:
+    """Whether a file of one of these names is there or below."""
+    return any(name in names for _, _, names in os.walk(directory) for name in wanted)

@@ -95,8 +95,19 @@ def test_recover_can_remove_the_journals(tmp_path: Path, capsys: pytest.CaptureF
     path = journal(tmp_path / "rank0", ["a.0.forward"])
     assert cli.main(["recover", "--remove", str(tmp_path)]) == 0
     assert not path.exists() and names(tmp_path / "rank0") == ["a.0.forward"]
-    assert cli.main(["recover", str(tmp_path)]) == cli.FAILED == 2
-    capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", ["dump.json", "debug.json"])
+def test_a_dump_that_is_whole_has_nothing_to_recover_and_that_is_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    path = tmp_path / "step0" / "rank0" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    assert cli.main(["recover", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert said.err == "" and said.out.startswith(f"{tmp_path}: nothing to recover: ") and said.out.count("\n") == 1
+    assert path.read_text() == "{}"
 
 
 @pytest.mark.parametrize("content", [b"", b"MSPROBEJ", b"MSPROB", b"{}", b"MSPROBEJ" + b"\xff" * 50])

@@ -273,6 +273,14 @@ WRONG = {
         {"dump_path": "\ud800"},
         '"dump_path" is "\\\\ud800"; allowed: the path of a folder as text.',
     ),
+    "dump_path_home": (
+        {"dump_path": "~/"},
+        '"dump_path" is "~/"; "~" is not expanded, so write the folder out, or "./~..." for one of such a name.',
+    ),
+    "dump_path_home_of": (
+        {"dump_path": "~ada/dump"},
+        '"dump_path" is "~ada/dump"; "~" is not expanded, so write the folder out, or "./~..." for one of such a name.',
+    ),
     "dump_path_absent": (
         {"dump_path": ...},
         '"dump_path" is missing; name the folder for the dump there or in PrecisionDebugger(dump_path=).',
@@ -485,6 +493,16 @@ WRONG_SCOPE = {
         'or use level "L1" or "mix".',
     ),
 }
+for _first, _last in (
+    ("Functional.relu.5.forward", "Functional.relu.0.forward"),
+    ("Functional.relu.5.backward", "Functional.relu.5.forward"),
+    ("Functional.relu.5.backward", "Functional.relu.4.forward"),
+    ("Module.a.B.forward.1", "Module.a.B.forward.0"),
+):
+    WRONG_SCOPE[f"backwards_{_first}_{_last}"] = (
+        {"level": "mix", "statistics": {"scope": [_first, _last]}},
+        f'"statistics.scope" runs backwards: "{_first}" comes after "{_last}"; exchange them.',
+    )
 for _name in (
     "relu",
     "",
@@ -508,6 +526,24 @@ WRONG_SCOPE["name_number"] = (
     {"statistics": {"scope": [3, APIS[0]]}},
     f'"statistics.scope[0]" is 3; allowed: complete names as in dump.json, such as {EXAMPLES}.',
 )
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        ["Functional.relu.5.forward", "Functional.relu.5.forward"],
+        ["Functional.relu.5.forward", "Functional.relu.5.backward"],
+        # Backwards run in the opposite order.
+        ["Functional.relu.5.backward", "Functional.relu.0.backward"],
+        ["Functional.relu.5.forward", "Functional.relu.0.backward"],
+        # With gradients that accumulate the backward of one forward is before the next forward.
+        ["Functional.relu.0.backward", "Functional.relu.5.forward"],
+        ["Functional.relu.0.backward", "Functional.relu.5.backward"],
+        ["Functional.relu.5.forward", "Functional.gelu.0.forward"],
+    ],
+)
+def test_a_scope_whose_order_the_names_do_not_contradict_is_accepted(scope):
+    assert load({"statistics": {"scope": scope}}).scope == tuple(scope)
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -649,6 +685,39 @@ def test_says_that_what_selects_kernels_of_a_compiled_graph_is_not_available():
             '"statistics.precision" has no effect in a section; put it at the top.',
         ),
         ({"acl_config": "x"}, '"acl_config" has no effect in this version.'),
+        ({"async_dump_max_mib": 5}, '"async_dump_max_mib" has no effect without "async_dump".'),
+        (
+            {"task": "tensor", "tensor": {"diff_nums": 3}},
+            '"tensor.diff_nums" has no effect without "bench_path".',
+        ),
+        (
+            {"level": "L0", "risk_level": "FOCUS"},
+            '"risk_level" has no effect at level "L0", which collects no APIs.',
+        ),
+        (
+            {"level": "debug", "risk_level": "CORE"},
+            '"risk_level" has no effect at level "debug", which collects no APIs.',
+        ),
+        (
+            {"level": "debug", "statistics": {"list": ["relu"]}},
+            '"statistics.list" has no effect at level "debug", which records what the program saves.',
+        ),
+        (
+            {"level": "debug", "statistics": {"scope": APIS}},
+            '"statistics.scope" has no effect at level "debug", which records what the program saves.',
+        ),
+        (
+            {"level": "debug", "statistics": {"tensor_list": ["relu"]}},
+            '"statistics.tensor_list" has no effect at level "debug", which records what the program saves.',
+        ),
+        (
+            {"level": "debug", "statistics": {"data_mode": ["forward"]}},
+            '"statistics.data_mode" has no effect at level "debug", which records what the program saves.',
+        ),
+        (
+            {"level": "debug", "task": "tensor", "tensor": {"summary_mode": "md5", "bench_path": "."}},
+            '"tensor.bench_path" has no effect at level "debug", which records what the program saves.',
+        ),
         (
             {"task": "tensor", "tensor": {"backward_input": []}},
             '"tensor.backward_input" has no effect in this version.',
@@ -661,6 +730,57 @@ def test_warns_of_a_key_without_effect(changes, warning, capsys):
     lines = [line for line in capsys.readouterr().out.splitlines() if "becomes" not in line]
     assert len(lines) == 1
     assert lines[0].endswith(f"[WARNING] config.json: {warning}")
+
+
+def test_a_setting_that_has_an_effect_or_says_the_default_gets_no_warning(capsys):
+    load({"async_dump": True, "async_dump_max_mib": 5, "risk_level": "CORE"})
+    load({"task": "tensor", "tensor": {"summary_mode": "md5", "bench_path": ".", "diff_nums": 3}})
+    load({"level": "debug", "statistics": {"scope": [], "list": [], "data_mode": ["all"]}, "async_dump_max_mib": 1024})
+    load({"task": "tensor", "tensor": {"diff_nums": 1}})
+    load({"level": "L0", "risk_level": "ALL"})
+    assert capsys.readouterr().out == ""
+
+
+# -- the folder
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("link", '"dump_path" is "link", a symbolic link; give the folder it points to.'),
+        ("link/", '"dump_path" is "link/", a symbolic link; give the folder it points to.'),
+        ("dangling", '"dump_path" is "dangling", a symbolic link; give the folder it points to.'),
+        ("dangling/below", '"dump_path" is "dangling/below", but "/.../dangling" is a link to what is not there.'),
+        ("file", '"dump_path" is "file", which is not a folder.'),
+        ("file/below/deep", '"dump_path" is "file/below/deep", but "/.../file" is not a folder.'),
+        ("x" * 5000, f'"dump_path" is "{"x" * 80}...", and that cannot be: File name too long.'),
+    ],
+)
+@pytest.mark.parametrize("as_argument", [False, True])
+def test_a_dump_path_that_can_be_no_folder_is_refused_at_once(tmp_path, path, message, as_argument):
+    os.mkdir("real")
+    os.symlink("real", "link")
+    os.symlink("nothing", "dangling")
+    open("file", "w").close()
+    origin = "PrecisionDebugger(dump_path=...)" if as_argument else "config.json"
+    with pytest.raises(FileCheckException) as caught:
+        load(dump_path=path) if as_argument else load({"dump_path": path})
+    assert str(caught.value) == f"{origin}: {message}".replace("/...", str(tmp_path))
+
+
+def test_a_link_at_the_default_dump_path_is_refused_too():
+    os.symlink(".", "dump_path")
+    message = 'default configuration: "dump_path" is "./dump_path", a symbolic link; give the folder it points to.'
+    with pytest.raises(FileCheckException, match=exactly(message)):
+        load_config(None)
+
+
+@pytest.mark.parametrize("path", ["real", "link/below", "new/deep", "./~", "a~"])
+def test_a_dump_path_that_is_a_folder_or_can_become_one_is_accepted_and_not_made(path):
+    os.mkdir("real")
+    os.symlink("real", "link")
+    assert load({"dump_path": path}).dump_path == path
+    assert os.listdir("real") == [] and not os.path.lexists("new")
 
 
 def test_many_unknown_keys_do_not_flood_the_log(capsys):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from probe.common.one_line import say
+
 
 class Recover:
     """Make dump.json, stack.json and construct.json of runs that died, from the journals they left below DIR.
@@ -22,13 +24,16 @@ class Recover:
     def run(self, args: argparse.Namespace) -> int:
         from probe.common.recovery import recover
 
-        status = 0
+        status, nothing = 0, True
         for found in recover(args.directory, args.remove):
+            nothing = False
             if found.problem is not None:
-                print(f"msprobe recover: {found.folder}: {found.problem}", file=sys.stderr)
+                say(f"msprobe recover: {found.folder}: {found.problem}", sys.stderr)
                 status = 2
                 continue
             torn = "" if found.torn_at is None else f"; the last record was cut off at byte {found.torn_at} and is lost"
             left = f"; {found.unwritten} tensors had not been written yet" if found.unwritten else ""
-            print(f"{found.folder}: {found.records} records in {found.file_name}{torn}{left}")
+            say(f"{found.folder}: {found.records} records in {found.file_name}{torn}{left}")
+        if nothing:
+            say(f"{args.directory}: nothing to recover: its runs ended normally, or were recovered before.")
         return status
