@@ -128,11 +128,14 @@ class JournalWriter:
         frame = _FRAME.pack(len(data), zlib.crc32(data)) + data
         with self._one_at_a_time:
             try:
-                if self._stream.write(frame) != len(frame):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-            except OSError:
+                written = self._stream.write(frame)
+                while written != len(frame):
+                    # The disk is full, or the file as large as it may be: who writes the rest is told.
+                    written += self._stream.write(frame[written:])
+            except OSError as error:
                 # Half a frame would hide every later one from the reader.
                 os.ftruncate(self._stream.fileno(), self._size)
+                error.filename = self.path
                 raise
             self._size += len(frame)
             self.frames += 1

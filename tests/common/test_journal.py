@@ -408,7 +408,7 @@ def test_frames_in_any_order_are_read_or_refused(bodies: list[Any]) -> None:
 # --- a full disk
 
 FILLS = """
-import resource, sys
+import errno, resource, sys
 from probe.common.journal import Header, JournalReader, JournalWriter
 path, limited = sys.argv[1], sys.argv[2] == "limit"
 if limited:
@@ -419,8 +419,9 @@ for n in range(400):
     try:
         writer.record(f"r{n}", n, -1, None, n, 0, {"text": "x" * (n % 7) * 50})
         done.append(f"r{n}")
-    except OSError:
+    except OSError as error:
         failed += 1
+        assert error.errno == (errno.EFBIG if limited else errno.ENOSPC) and error.filename == path, repr(error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 if limited:
     writer.record("afterwards", 400, -1, None, 400, 0, {})
