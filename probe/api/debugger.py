@@ -109,7 +109,9 @@ class PrecisionDebugger:
             name: Its name in debug.json.
             save_backward: Also record the gradients of its tensors.
         """
-        cls.session().save(variable, name, save_backward)
+        called = f"save({name!r})" if type(name) is str else "save()"
+        session = cls.session()
+        session.shield(called, session.save, variable, name, save_backward)
 
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:

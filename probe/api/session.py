@@ -27,7 +27,7 @@ def _for_the_training(method: _Method) -> _Method:
 
     @functools.wraps(method)
     def guarded(self: Session, *args: Any) -> Any:
-        return self.shield(method.__name__, method, self, *args)
+        return self.shield(f"{method.__name__}()", method, self, *args)
 
     return guarded  # type: ignore[return-value]
 
@@ -90,14 +90,14 @@ class Session:
         """Whether collection is on, between `start` and `stop`."""
         return self._active
 
-    def shield(self, name: str, action: Callable[..., Any], *args: Any) -> Any:
-        """Call `action` for the training that called `name`; see `_for_the_training`."""
+    def shield(self, called: str, action: Callable[..., Any], *args: Any) -> Any:
+        """Call `action` for the training, which `called` this; see `_for_the_training`."""
         try:
             return action(*args)
         except MsprobeException:
             raise
         except Exception as error:
-            self.collector.failed(f"{name}()", error)
+            self.collector.failed(called, error)
             return None
 
     # --- the calls of the debugger
@@ -160,7 +160,6 @@ class Session:
             self.collector.abandon()
         self.set_init_step(step)
 
-    @_for_the_training
     def save(self, variable: Any, name: Any, save_backward: bool) -> None:
         """Record one value at level debug."""
         if self.config.level != "debug":
@@ -268,6 +267,10 @@ class Session:
             self._opened = True
             try:
                 self.collector.begin_step(opened)
+            except Exception as error:
+                opened.log_error(f"the beginning of step {self.current_step}", error)
+                opened.close()
+                return False
             except BaseException:
                 opened.close()
                 raise

@@ -59,22 +59,36 @@ class SinglePoints:
 
     def save(self, variable: Any, name: str, save_backward: bool) -> list[Handle]:
         """Record `variable`; the handles of the gradients that are waited for."""
-        collector = self._collector
         number = self._counts.get(name, 0)
         self._counts[name] = number + 1
         full = naming.debug_name(name, number)
+        self._attempt(full, self._write, variable, full)
+        handles: list[Handle] = []
+        if save_backward:
+            full = naming.debug_name(f"{name}_grad", number)
+            self._attempt(full, self._watch, variable, full, handles)
+        return handles
+
+    def _attempt(self, full: str, action: Callable[..., None], *args: Any) -> None:
+        """A failure is that of the record `full` and of nothing else."""
+        try:
+            action(*args)
+        except Exception as error:
+            self._collector.failed(full, error)
+
+    def _write(self, variable: Any, full: str) -> None:
+        collector = self._collector
         entry = collector.point(full, variable, collector.save_point, full)
         collector.write_point(full, collector.next_order(), entry)
-        if not save_backward:
-            return []
-        return self._watch(variable, naming.debug_name(f"{name}_grad", number))
 
-    def _watch(self, variable: Any, full: str) -> list[Handle]:
-        """Give the gradients their place now, with nothing in it, and fill it as they arrive."""
+    def _watch(self, variable: Any, full: str, handles: list[Handle]) -> None:
+        """Give the gradients their place now, with nothing in it, and fill it as they arrive.
+
+        The handles go to `handles` one by one: also those of a watch that fails half-way are to be removed.
+        """
         collector = self._collector
         order = collector.next_order()
         holder: list[Any] = [None]
-        handles: list[Handle] = []
         containers = count()
         paths: set[str] = set()
 
@@ -103,7 +117,6 @@ class SinglePoints:
 
         holder[0] = visit(variable, partial(holder.__setitem__, 0), full)
         collector.write_point(full, order, holder[0])
-        return handles
 
     def _receiver(
         self, holder: list[Any], put: Callable[[Any], None], full: str, path: str, order: int

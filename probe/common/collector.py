@@ -301,7 +301,8 @@ class Collector:
         selection = self._selection
         if call.wanted and selection.forward and selection.outputs and self._with_values:
             self._describe_output(call, output)
-            self._write(call, journals.REPLACE)
+            # Nothing, where neither inputs nor output could be described.
+            self._finish(call, journals.REPLACE)
 
     @_guarded
     def backward_api(self, call: Call, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
@@ -464,6 +465,7 @@ class Collector:
     @_guarded
     def point(self, name: str, value: Any, save: SaveTensor | None, path: str) -> Entry:
         """The entry of a value that is saved by itself."""
+        self._described = Call(name, 0, name, 0, None, self.folder)
         return cast(Entry, self._values.describe(value, None, path, save))
 
     @property

@@ -45,9 +45,12 @@ class RunFolder:
         self._keep_what_a_dead_run_left()
         output.skeleton(self.path, self.header)
         self.journal = JournalWriter(os.path.join(self.path, FILE_NAME), self.header)
-        files.remove_left(self.path, output.FILES)
         self._written = self._empty = self.journal.frames
         self._failures: set[str] = set()
+        try:
+            files.remove_left(self.path, output.FILES)
+        except Exception as error:
+            self.log_error("what a dead run left", error)
 
     def _keep_what_a_dead_run_left(self) -> None:
         journal = os.path.join(self.path, FILE_NAME)

@@ -62,7 +62,7 @@ class CodeSwap:
         self._handler = handler
         self._original: CodeType | None = None
         self._trampoline: CodeType | None = None
-        self._signature: Any = None
+        self._signature: Any = _ABSENT
         self.body: FunctionType = function
 
     def install(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import parts
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from parts import Api, Outcome
 
@@ -33,6 +34,10 @@ def _unseen(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(*args, **kwargs)
 
     return call
+
+
+class Stranger:
+    """No operator of a tensor knows it."""
 
 
 class Backend:
@@ -229,6 +234,21 @@ class Backend:
 
     def random_numbers(self) -> Any:
         return self.numpy(torch.rand(4))
+
+    def declined(self, tensor: Any) -> Any:
+        """What an operator gives that leaves the work to the other operand, if the framework has such a one."""
+        return tensor == Stranger()
+
+    def background_work(self, tensor: Any) -> Any:
+        """Work that goes on after the call, until its ``wait`` is called; it leaves `tensor` as it is."""
+        if not dist.is_initialized():
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        return dist.all_reduce(tensor, async_op=True)
+
+    def end_background_work(self) -> None:
+        """The process has no rank any more."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
     def training(self, model: Any, on: bool) -> None:
         model.train(on)

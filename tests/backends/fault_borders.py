@@ -13,6 +13,7 @@ _EVERYWHERE: Borders = {
     "api/debugger.py": {"start", "stop", "step", "save", "session"},
     "api/session.py": {"guarded", "shield", "_attempt"},
     "api/single_points.py": {"receive"},
+    "common/works.py": {"wait_and_report"},
 }
 
 _TORCH: Borders = {

@@ -16,6 +16,7 @@ import numpy as np
 import parts
 from mindspore.common.api import _no_grad
 from mindspore.common.seed import _KERNEL_SEED
+from mindspore.communication import comm_func
 from parts import Api, Outcome
 
 from probe.api import debugger, randomness
@@ -155,6 +156,17 @@ class Values:
 
     def seed(self, number: int) -> None:
         ms.set_seed(number)
+
+    def declined(self, tensor: Any) -> Any:
+        """MindSpore's operators raise and do not decline."""
+        return NotImplemented
+
+    def background_work(self, tensor: Any) -> Any:
+        """The handle of work, with none behind it: that needs processes which msrun starts."""
+        return comm_func.CommHandle()
+
+    def end_background_work(self) -> None:
+        pass
 
     # --- the tool
 

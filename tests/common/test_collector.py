@@ -184,6 +184,22 @@ def test_work_in_the_background_gets_its_output_later_and_keeps_its_place(tmp_pa
     assert dump.names == ["Torch.relu.0.forward", "Tensor.__add__.0.forward"]
 
 
+def test_work_in_the_background_of_which_nothing_can_be_described_has_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> bool:
+        raise ValueError("ours")
+
+    monkeypatch.setattr(NumpyTensors, "is_tensor", failing)
+    run = Run(tmp_path)
+    call = run.collector.enter_api(RELU, [tensor(1)], {})
+    run.collector.suspend_api(call)
+    run.collector.update_api(call, tensor(5))
+    dump = run.files()
+    assert dump.names == [] and list(dump.tree) == ["Torch.relu.0.forward"]
+    assert dump.errors.count("Torch.relu.0.forward") == 2
+
+
 def test_gradients_are_records_of_the_step_their_call_was_in(tmp_path: Path) -> None:
     run = Run(tmp_path)
     collector = run.collector
