@@ -96,6 +96,8 @@ class Summary:
     """The sides that end early."""
     unjudged: Unjudged = field(default_factory=Unjudged)
     """What was to be compared by its values and could not be."""
+    saved_values: bool = False
+    """Whether these are saved values (debug.json), of which nobody knows which comes from which."""
 
     @property
     def meets(self) -> bool:
@@ -214,6 +216,7 @@ def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> S
         result.levels,
         result.endings,
         Unjudged(len(found.unjudged), found.unjudged[:NAMED]),
+        result.debug,
     )
 
 
@@ -265,5 +268,5 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
 
 
 def is_unjudged(summaries: Iterable[Summary]) -> bool:
-    """Whether the runs may differ in values that could not be held against each other."""
-    return any(summary.unjudged.items for summary in summaries)
+    """Whether the runs may differ in values that could not be held against each other, or that nothing explains."""
+    return any(summary.unjudged.items or (summary.saved_values and summary.differs) for summary in summaries)

@@ -34,6 +34,8 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         if any(levels.differ(summary.levels) or any(end.more for end in summary.endings) for summary in summaries):
             return [("no divergence in what both runs have", PASS)]
         differs = any(summary.differs for summary in summaries)
+        if differs and any(summary.saved_values for summary in summaries):
+            return [("saved values differ, and which of them comes from which is not known: see the table", WARNING)]
         what = "what differs is explained by inputs and rounding" if differs else "nothing differs"
         return [(f"no divergence: {what}", PASS)]
     divergence, call = first.divergence, first.divergence.first

@@ -304,3 +304,13 @@ def test_nan_in_the_same_places_of_both_sides_is_judged_and_the_same(
 def test_tensors_without_a_file_on_either_side_are_judged_by_their_statistics(tmp_path: Path) -> None:
     sides = [one_output(tmp_path / side, WHOLE, None) for side in "ab"]
     assert compare(*sides, tmp_path / "out", "--fail-on", "divergence") == 0
+
+
+def test_saved_values_that_differ_are_not_called_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, golden = (CASES / "debug_save" / side for side in ("target", "golden"))
+    assert compare(target, golden, tmp_path / "out", "--fail-on", "divergence") == cli.FAILED
+    assert "saved values differ, and which of them comes from which is not known" in capsys.readouterr().out
+    assert compare(target, target, tmp_path / "out", "--fail-on", "divergence") == 0
+    assert "no divergence: nothing differs" in capsys.readouterr().out

@@ -20,6 +20,7 @@ from probe.common.naming import is_module
 from probe.compare.comparing import Comparison
 from probe.compare.layer_mapping import load_rules
 from probe.compare.options import Options
+from probe.compare.proposals import Proposal, write
 from probe.compare.reading import read
 from probe.compare.result import ComparisonResult
 
@@ -199,6 +200,13 @@ def test_the_proposal_is_written_and_told(tmp_path: Path, capsys: pytest.Capture
     said = capsys.readouterr().out
     assert "layers: 25 meet, 25 under other names, as proposed" in said
     assert "network.embedding -> embed_tokens in TopLayer" in said and str(file) in said
+
+
+def test_a_name_with_a_line_break_adds_no_rule_to_the_proposal(tmp_path: Path) -> None:
+    forged = "layer\nTopLayer:\n  fc: other"
+    proposal = Proposal({"Net": {("a",): ("b",)}}, 1, 1, [forged], [forged])
+    write(str(tmp_path / "layers.yaml"), proposal, f"run/{forged}", forged)
+    assert load_rules(str(tmp_path / "layers.yaml")) == {"Net": {("a",): ("b",)}}
 
 
 @pytest.mark.parametrize("more", [("--compat",), ("-cm",), ("-am",), ("-lm",), ("-fm",)])
