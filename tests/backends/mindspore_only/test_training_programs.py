@@ -183,6 +183,8 @@ MODELS: dict[str, Callable[[], nn.Cell]] = {
 OTHER_ORDER = ("encoder and decoder", "in place", "experts", "convolutions")
 """Models in which MindSpore without gradient nodes (2.7.0, 2.7.1) adds gradients in another order, see
 `test_real_models`."""
+OTHER_ROUNDING = ("mixed precision O2",)
+"""There also the forward is rounded at another place, as docs/backends.md says."""
 
 # --- how they are trained
 
@@ -293,9 +295,9 @@ def different(found: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:
 def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, level: str, kind: str) -> None:
     expected = without_the_tool(backend, name)
     found = different(train(backend, name, collecting(runs.new(level=level, **KINDS[kind]))), expected)
-    if HAS_NODES or level == "L1" or name not in OTHER_ORDER:
+    if HAS_NODES or level == "L1" or name not in OTHER_ORDER + OTHER_ROUNDING:
         assert found == []
-    else:
+    elif name in OTHER_ORDER:
         assert "0 loss " not in found, "a forward is never changed"
     if (level, kind) == ("L1", "structure"):
         return  # the tree of modules of a level without modules
