@@ -401,7 +401,8 @@ NEVER_CALLED: dict[str, dict[str, str]] = {
     "mindspore 2.7": {"fail_module": "MindSpore before 2.10 tells nobody that the construct of a cell raised"},
     "msadapter": {"resolve": _ON_THE_HOST, "enter_region": _NO_REGIONS, "leave_region": _NO_REGIONS},
 }
-"""By backend, or one release of its framework, what no program on the CPU makes the tool call, and why; a line that is not so fails."""
+"""By backend, or one release of its framework, what no program on the CPU makes the tool call, and why; a line that is
+not so fails."""
 
 
 def always_fails(
