@@ -55,4 +55,6 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def _in_order(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor._is_zerotensor():
+        tensor = tensor.clone()  # it has no memory, and is whole all the same
     return tensor.resolve_conj().resolve_neg().contiguous().cpu()

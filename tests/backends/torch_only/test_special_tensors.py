@@ -389,3 +389,13 @@ def test_one_element_has_its_checksum_and_its_file_whatever_its_stride(backend: 
     assert entry["md5"] == f"{zlib.crc32(tensor.numpy().tobytes()):08x}"
     assert describe(backend, tensor, "xor")["md5"] == f"0x{int.from_bytes(tensor.numpy().tobytes(), 'little'):016x}"
     assert bytes(backend.adapter.tensor_file(tensor, False).data) == tensor.numpy().tobytes()
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_zeros_without_memory_have_the_checksum_and_the_file_of_zeros(backend: Any, copied: bool) -> None:
+    """Forward-mode differentiation makes them."""
+    zeros, expected = torch._efficientzerotensor((2, 3)), bytes(24)
+    entry = describe(backend, zeros, "md5")
+    assert (statistics(entry), entry["md5"]) == ([0.0] * 4, f"{zlib.crc32(expected):08x}")
+    file = backend.adapter.tensor_file(zeros, copied)
+    assert (bytes(file.data), file.crc) == (expected, zlib.crc32(expected))
