@@ -7,12 +7,9 @@ do what can be done per step or per stack elsewhere.
 from __future__ import annotations
 
 import functools
-import sys
-import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
-from types import FrameType
 from typing import Any, Callable, TypeVar, cast
 
 from probe.common import journal as journals
@@ -20,10 +17,11 @@ from probe.common import log, naming
 from probe.common.callstack import CallStacks
 from probe.common.config import Config
 from probe.common.contract import ApiName, Entry, ModuleName, Summary, Tensors
+from probe.common.open_calls import Call, OpenCalls, close, innermost
 from probe.common.reference_checksums import ReferenceChecksums
 from probe.common.run_folder import RunFolder
 from probe.common.selection import Selection, wanted_by_risk
-from probe.common.tensor_files import Held, TensorFiles
+from probe.common.tensor_files import TensorFiles
 from probe.common.values import SaveTensor, ValueDescriber
 
 _DELAYED = 256
@@ -46,41 +44,6 @@ def _guarded(method: _Method) -> _Method:
     return call  # type: ignore[return-value]
 
 
-class Call:
-    """One call of an API or module that is, or may be, recorded."""
-
-    __slots__ = (
-        "api", "base", "begun", "fields", "folder", "frame", "name", "number", "opened", "order", "parent",
-        "snapshots", "stack", "wanted",
-    )  # fmt: skip
-
-    def __init__(
-        self, base: str, number: int, name: str, begun: int, parent: str | None, folder: RunFolder | None
-    ) -> None:
-        self.base = base
-        self.number = number
-        self.name = name
-        self.begun = begun
-        self.order = begun
-        self.parent = parent
-        self.stack = -1
-        self.wanted = False
-        self.fields: dict[str, Any] = {}
-        self.folder = folder
-        self.frame: FrameType | None = None
-        self.api: ApiName | None = None
-        self.opened: list[Call] | None = None
-        self.snapshots: Held | None = None
-
-
-class _Thread(threading.local):
-    """Who is inside whom on one thread."""
-
-    def __init__(self) -> None:
-        self.in_api = False
-        self.open: list[Call] = []
-
-
 class Collector:
     """Implements `probe.common.contract.Listener`.
 
@@ -94,7 +57,7 @@ class Collector:
         self._tensors = tensors
         self._ended = ended
         self._stacks = CallStacks()
-        self._thread = _Thread()
+        self._thread = OpenCalls()
         self.collecting = False
         """Whether calls are recorded now. Backward of recorded calls is, until the step ends."""
         self.apis_hidden = False
@@ -142,7 +105,7 @@ class Collector:
         self._written_stacks: set[int] = set()
         self._risk: dict[str, bool] = {}
         self._suspended: dict[Call, None] = {}
-        self._thread = _Thread()
+        self._thread = OpenCalls()
         self._selection.reset()
         self.apis_hidden = False
         if len(self._stacks.frames) > 50_000:
@@ -193,7 +156,7 @@ class Collector:
     @_guarded
     def leave_all(self) -> None:
         """Collection stops here: what is still open on this thread keeps its inputs."""
-        opened, self._thread.open = self._thread.open, []
+        opened, self._thread.calls = self._thread.calls, []
         self._thread.in_api = False
         for call in opened:
             if call.frame is not None:
@@ -208,9 +171,9 @@ class Collector:
             return None
         base = api.base
         number = next(self._counts[base])
-        opened = thread.open
+        opened = thread.calls
         begun = next(self._order)
-        parent = self._innermost(opened) if opened and self._with_tree else None
+        parent = innermost(opened, self._write_inputs) if opened and self._with_tree else None
         call = Call(base, number, f"{base}.{number}.forward", begun, parent, self.folder)
         call.api = api
         try:
@@ -310,7 +273,7 @@ class Collector:
             return
         thread = self._thread
         name = naming.api_name(call.base, call.number, naming.BACKWARD)
-        parent = thread.open[-1].name if self._with_tree and thread.open else None
+        parent = thread.calls[-1].name if self._with_tree and thread.calls else None
         gradient = Call(call.base, call.number, name, next(self._order), parent, self.folder)
         selection = self._selection
         if selection.everything:
@@ -335,8 +298,8 @@ class Collector:
             return None
         base = module.base
         number = next(self._counts[base])
-        opened = self._thread.open
-        parent = self._innermost(opened) if opened else None
+        opened = self._thread.calls
+        parent = innermost(opened, self._write_inputs) if opened else None
         call = Call(base, number, f"{base}.forward.{number}", next(self._order), parent, self.folder)
         call.frame = self._stacks.caller(1)
         opened.append(call)
@@ -353,7 +316,7 @@ class Collector:
             self._take_stack(call)
 
     def leave_module(self, call: Call, output: Any, parameters: Mapping[str, Any]) -> bool:
-        self._close(call)
+        close(self._thread.calls, call, self._write_inputs)
         return bool(self._leave_module(call, output, parameters))
 
     @_guarded
@@ -372,13 +335,13 @@ class Collector:
 
     def fail_module(self, call: Call, parameters: Mapping[str, Any]) -> None:
         # Recorded like one that returned nothing, which is what its caller got.
-        self._close(call)
+        close(self._thread.calls, call, self._write_inputs)
         self._leave_module(call, None, parameters)
 
     def enter_backward(self, call: Call, outputs: int, inputs: int) -> Call | None:
         if self.folder is None or call.folder is not self.folder:
             return None  # its step is over
-        opened = self._thread.open
+        opened = self._thread.calls
         parent = opened[-1].name if opened else None
         name = naming.module_name(call.base, call.number, naming.BACKWARD)
         gradient = Call(call.base, call.number, name, next(self._order), parent, self.folder)
@@ -403,7 +366,7 @@ class Collector:
         entries[index] = self._values.describe(gradient, None, save and f"{call.name}.{field}.{index}", save)
 
     def leave_backward(self, call: Call) -> None:
-        self._close(call)
+        close(self._thread.calls, call, self._write_inputs)
         self._leave_backward(call)
 
     @_guarded
@@ -450,14 +413,14 @@ class Collector:
         if self.collecting and self.folder is not None:
             call = Call(name, 0, name, next(self._order), None, self.folder)
             call.frame = self._stacks.caller(1)
-            self._thread.open.append(call)
+            self._thread.calls.append(call)
             self._write_node(call)
 
     @_guarded
     def leave_region(self, name: str) -> None:
-        for call in reversed(self._thread.open):
+        for call in reversed(self._thread.calls):
             if call.name == name:
-                self._close(call)
+                close(self._thread.calls, call, self._write_inputs)
                 return
 
     # --- single points
@@ -521,7 +484,7 @@ class Collector:
     def _take_stack(self, call: Call) -> None:
         if not self._with_stacks:
             return
-        opened = self._thread.open
+        opened = self._thread.calls
         # A module stands there already itself.
         at = len(opened) - 1 - (call.frame is not None)
         if at < 0:
@@ -529,50 +492,6 @@ class Collector:
         else:
             outer = opened[at]
             call.stack = self._stacks.current(4, outer.frame, outer.stack)
-
-    def _innermost(self, opened: list[Call]) -> str | None:
-        """The name of the innermost open call.
-
-        A call whose frame is not below this one has been left without a word, by KeyboardInterrupt for example.
-        """
-        while opened:
-            call = opened[-1]
-            frame = call.frame
-            if frame is None:
-                return call.name
-            below: FrameType | None = sys._getframe(2)
-            while below is not None and below is not frame:
-                below = below.f_back
-            if below is frame:
-                return call.name
-            opened.pop()
-            call.frame = None
-            self._write_inputs(call)
-        return None
-
-    def _close(self, call: Call) -> None:
-        """Leave `call` and whatever inside it did not end by itself."""
-        # A backward can begin and end on different threads of the engine.
-        opened = self._thread.open if call.opened is None else call.opened
-        # A frame holds everything its function knows, and the call is held by the gradient graph.
-        call.frame = None
-        if opened and opened[-1] is call:
-            opened.pop()
-            return
-        for i in range(len(opened) - 1, -1, -1):
-            if opened[i] is call:
-                # A backward may end after ones that began later; only forward calls are strictly nested.
-                if call.opened is not None:
-                    del opened[i]
-                else:
-                    left = opened[i + 1 :]
-                    del opened[i:]
-                    for inside in reversed(left):
-                        # No more will come of it; the others are backwards, which end by themselves.
-                        if inside.frame is not None:
-                            inside.frame = None
-                            self._write_inputs(inside)
-                return
 
     def _describe_tensor(self, tensor: Any) -> Entry:
         return self._tensors.describe_tensor(tensor, self._summary)
