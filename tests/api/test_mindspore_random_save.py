@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import csv
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import mindspore as ms
+import mindspore_cluster
 
 import probe
 from probe.backends.mindspore.random_calls import random_calls
 
-# The scripts run the very package that is tested here, installed or not, and msrun starts the Python of its path.
-ENVIRONMENT = {
-    **os.environ,
-    "GLOG_v": "3",
-    "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]]),
-    "PYTHONPATH": str(Path(probe.__file__).parents[1]),
-}
+# The scripts run the very package that is tested here, installed or not.
+ENVIRONMENT = {**os.environ, "GLOG_v": "3", "PYTHONPATH": str(Path(probe.__file__).parents[1])}
 PRELUDE = """
 import random
 import mindspore as ms
@@ -31,10 +26,10 @@ from probe.backends.mindspore import random_calls
 """
 
 
-def run(tmp_path: Path, code: str, *command: str) -> None:
+def run(tmp_path: Path, code: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(PRELUDE + code, encoding="utf-8")
-    done = subprocess.run([*command, str(script)], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -58,7 +53,6 @@ np.random.rand(2)
 random.random()
 ops.zeros((2,))
 """,
-        sys.executable,
     )
     (path,) = (tmp_path / "out").iterdir()
     rows = rows_of(path)
@@ -85,31 +79,22 @@ def test_a_function_is_watched_once() -> None:
     assert all(call.owner is not ms.Tensor or call.library == "tensor_random" for call in calls)
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def test_the_file_takes_the_rank_that_communication_gives(tmp_path: Path) -> None:
     # Before it is initialized MindSpore says that every process is rank 0.
     code = """
-from mindspore.communication import init
 ms.set_device("CPU")
 random_save(random_calls, "out")
 random.random()
 print("RANK", random_calls.rank(), flush=True)
-init()
+mindspore_cluster.join()
 random.random()
 print("RANK", random_calls.rank(), flush=True)
 """
-    msrun = os.path.join(os.path.dirname(sys.executable), "msrun")
-    ports = ["--master_port", str(free_port())]
-    run(tmp_path, code, msrun, "--worker_num=2", "--local_worker_num=2", *ports, "--join=True", "--log_dir=logs")
-    said = [(tmp_path / "logs" / f"worker_{n}.log").read_text().split("RANK ")[1:] for n in range(2)]
+    folder = mindspore_cluster.run(tmp_path, PRELUDE + code)
+    said = [(folder / "logs" / f"worker_{n}.log").read_text().split("RANK ")[1:] for n in range(2)]
     assert sorted([first.split()[0], second.split()[0]] for first, second in said) == [["None", "0"], ["None", "1"]]
-    names = [path.name.split("_")[1] for path in (tmp_path / "out").iterdir()]
+    names = [path.name.split("_")[1] for path in (folder / "out").iterdir()]
     # The scheduler of the job, which runs the script too, is none of the ranks.
     assert sorted(name for name in names if name.startswith("rank")) == ["rank0", "rank1"]
-    for path in (tmp_path / "out").glob("random_rank*"):
+    for path in (folder / "out").glob("random_rank*"):
         assert [row[0] for row in rows_of(path)] == ["python_random.random.0", "python_random.random.1"]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
+from free_port import free_port
+
 
 def run(folder: Path, source: str, *arguments: str, timeout: float = 90) -> list[str]:
     """Run `source` as ranks 0 and 1, with the rank, a free port and `arguments`; what each wrote to the terminal."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     script = folder / "script.py"
     script.write_text(source, encoding="utf-8")
     paths = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import dumped
+import mindspore_cluster
 import numpy as np
 import pytest
 
 SCRIPT = """
-import sys
 import numpy as np
 from mindspore import Tensor, mint, nn
-from mindspore.communication import get_rank, init
+from mindspore.communication import get_rank
 from msprobe.mindspore import PrecisionDebugger
-debugger = PrecisionDebugger(dump_path=sys.argv[1], level="mix", task="tensor")
+debugger = PrecisionDebugger(dump_path="dump", level="mix", task="tensor")
 model = nn.SequentialCell(nn.Dense(3, 2))
 debugger.start(model)
 mint.abs(Tensor(np.ones(2, np.float32)))
 debugger.stop()
-init()
+mindspore_cluster.join()
 debugger.start(model)
 x = Tensor(np.full(2, get_rank() + 1.0, np.float32))
 mint.distributed.all_reduce(x)
@@ -42,21 +37,7 @@ print("result", x.asnumpy().tolist(), type(forgotten).wait.__module__)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("msrun")
-    (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    binaries = Path(sys.executable).parent
-    msrun = shutil.which("msrun", path=str(binaries))
-    assert msrun is not None, f"msrun is not in {binaries}"
-    subprocess.run(
-        [msrun, "--worker_num=2", "--local_worker_num=2", f"--master_port={port}", "--join=True", "--log_dir=logs",
-         "script.py", str(folder / "dump")],
-        cwd=folder, timeout=200, capture_output=True,
-        env={**os.environ, "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    return folder
+    return mindspore_cluster.run(tmp_path_factory.mktemp("msrun"), SCRIPT)
 
 
 @pytest.fixture

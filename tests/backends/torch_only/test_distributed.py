@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import zlib
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import dumped
 import pytest
 import two_processes
+from free_port import free_port
 
 SCRIPT = """
 import sys, torch, torch.distributed as dist
@@ -164,9 +164,7 @@ def test_a_ddp_model_has_names_that_begin_with_module(folder: Path) -> None:
 def test_a_process_group_is_described_by_its_ranks(backend: Any) -> None:
     import torch.distributed as dist
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
     try:
         entry = backend.adapter.describe_value(dist.group.WORLD, None)

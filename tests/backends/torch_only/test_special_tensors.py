@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import zlib
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from free_port import free_port
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from probe.common import one_pass
@@ -271,9 +271,7 @@ def test_a_lazy_module_is_recorded_once_its_parameters_exist(runs: Any, backend:
 
 @pytest.fixture
 def one_process_group() -> Iterator[None]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     torch.distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
