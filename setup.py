@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the compiled part, which is left out where it cannot be built."""
+"""What pyproject.toml cannot say: the compiled parts, which are left out where they cannot be built."""
 
 import os
 
@@ -6,9 +6,13 @@ from setuptools import Extension, setup
 
 # The lanes of the sums are the same on every processor only if nothing is contracted.
 _FLAGS = [] if os.name == "nt" else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+_PARTS = ("probe/common/_one_pass.c", "probe/backends/torch/_plain_tensors.c")
 
-_ONE_PASS = Extension(
-    "probe.common._one_pass", ["probe/common/_one_pass.c"], extra_compile_args=_FLAGS, optional=True
-)
 
-setup(ext_modules=[_ONE_PASS])
+def _extension(source: str) -> Extension:
+    name = source[: -len(".c")].replace("/", ".")
+    depends = ["probe/common/_reduction.h"]
+    return Extension(name, [source], depends=depends, extra_compile_args=_FLAGS, optional=True)
+
+
+setup(ext_modules=[_extension(source) for source in _PARTS])

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import parts
+import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -23,6 +24,8 @@ from parts import Api, Outcome
 from probe.api import debugger, randomness
 from probe.api.pytorch import PrecisionDebugger
 from probe.backends import loader
+from probe.backends.torch import plain_tensors
+from probe.common import one_pass
 
 
 def _unseen(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,6 +82,11 @@ class Backend:
     empty_tensors_have_files = False
     integer_bounds = int
     """The type of Max and Min of a tensor of integers."""
+
+    def without_compiled_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As where there is no compiler."""
+        monkeypatch.setattr(one_pass, "reduce", None)
+        monkeypatch.setattr(plain_tensors, "describe", None)
 
     # --- values
 

@@ -14,6 +14,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import parts
+import pytest
 from mindspore.common.api import _no_grad
 from mindspore.common.seed import _KERNEL_SEED
 from mindspore.communication import comm_func
@@ -22,6 +23,7 @@ from parts import Api, Outcome
 from probe.api import debugger, randomness
 from probe.api.mindspore import PrecisionDebugger
 from probe.backends import loader
+from probe.common import one_pass
 
 DTYPE_NAMES = {
     **{f"float{bits}": f"Float{bits}" for bits in (16, 32, 64)},
@@ -60,6 +62,10 @@ class Values:
     def __init__(self) -> None:
         self.last_gradients: dict[str, Any] = {}
         """What `trainer` found for each parameter; MindSpore keeps gradients nowhere."""
+
+    def without_compiled_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As where there is no compiler."""
+        monkeypatch.setattr(one_pass, "reduce", None)
 
     def parameters(self, model: Any) -> dict[str, Any]:
         """The parameters of a model by path; nothing for a plain function."""

@@ -19,10 +19,10 @@ KEYS = ("Max", "Min", "Mean", "Norm")
 
 
 @pytest.fixture(params=["one pass", "the framework's functions"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
     """With the compiled reductions, and as where there is no compiler."""
     if request.param != "one pass":
-        monkeypatch.setattr(one_pass, "reduce", None)
+        backend.without_compiled_parts(monkeypatch)
     elif one_pass.reduce is None:
         pytest.skip("the package was installed without a C compiler")
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from probe.backends.torch.memory import bytes_of, whole
+from probe.backends.torch.plain_tensors import SEVERAL_THREADS_FROM
 from probe.common import checksums, one_pass
 from probe.common.contract import Entry
 
@@ -37,8 +38,6 @@ _norm = torch.linalg.vector_norm
 _ONE_PASS = {getattr(torch, name): kind for name, kind in one_pass.KINDS.items() if hasattr(torch, name)}
 if _ONE_PASS:
     _ONE_PASS[torch.bool] = one_pass.KINDS["uint8"]
-_SEVERAL_THREADS_FROM = 1 << 18
-"""Elements from which torch, where it may use several threads, is faster than one pass in one."""
 
 
 class Unsupported(Exception):
@@ -104,7 +103,7 @@ def in_one_pass(tensor: torch.Tensor, high_precision: bool) -> tuple[float | boo
     if kind is None or not shape or not tensor.is_cpu or one_pass.reduce is None or tensor.is_neg():
         return None
     elements = tensor.numel()
-    if not elements or (elements >= _SEVERAL_THREADS_FROM and torch.get_num_threads() > 1):
+    if not elements or (elements >= SEVERAL_THREADS_FROM and torch.get_num_threads() > 1):
         return None
     address = tensor.data_ptr()
     if not address or not whole(tensor):

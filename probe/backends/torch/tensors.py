@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from probe.backends.torch import statistics
+from probe.backends.torch import plain_tensors, statistics
 from probe.backends.torch.memory import GIVEN_BACK, whole
 from probe.backends.torch.quiet import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.statistics import KEYS, Statistics, Unsupported
@@ -34,6 +34,12 @@ class TensorDescriber:
 
     def describe(self, tensor: torch.Tensor, summary: Summary) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
+        if plain_tensors.describe is not None and summary.mode != "xor":
+            at_once = plain_tensors.describe(tensor, summary.high_precision)
+            if at_once is not None:
+                if summary.mode == "md5":
+                    at_once["md5"] = statistics.crc32(tensor)
+                return at_once
         if _is_plain(tensor):
             # Nearly all are of this kind, and this takes half the time.
             if summary.mode != "xor" and (found := statistics.in_one_pass(tensor, summary.high_precision)):

@@ -13,7 +13,6 @@ import torch
 from free_port import free_port
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from probe.common import one_pass
 from probe.common.contract import Summary
 
 KEYS = ("Max", "Min", "Mean", "Norm")
@@ -372,7 +371,7 @@ def test_memory_that_is_gone_is_not_read(
     backend: Any, monkeypatch: pytest.MonkeyPatch, tensor: Any, mode: str, compiled: bool
 ) -> None:
     if not compiled:
-        monkeypatch.setattr(one_pass, "reduce", None)
+        backend.without_compiled_parts(monkeypatch)
     gone = tensor()
     entry = describe(backend, gone, mode)
     assert entry["not_supported"] == "its memory was given back, so it has no values now"

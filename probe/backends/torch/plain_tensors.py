@@ -1,0 +1,44 @@
+"""Entries of ordinary tensors in the host's memory, by a compiled function that need not be there.
+
+It is built where `probe.common.one_pass` is, and used where torch lends its tensors by DLPack's C exchange interface,
+which old releases lack. The twenty questions that Python asks a tensor take three times as long as all of it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Optional
+
+import torch
+
+from probe.common.contract import Entry
+from probe.common.one_pass import KINDS
+
+SEVERAL_THREADS_FROM = 1 << 18
+"""Elements from which torch, where it may use several threads, is faster than one pass in one."""
+
+Describe = Callable[[torch.Tensor, bool], Optional[Entry]]
+
+
+def _describer() -> Describe | None:
+    try:
+        from probe.backends.torch import _plain_tensors
+    except ImportError:
+        return None
+    exchange: Any = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    dtypes = {name: str(getattr(torch, name)) for name in (*KINDS, "bool") if hasattr(torch, name)}
+    try:
+        return _plain_tensors.Describer(
+            exchange, torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, SEVERAL_THREADS_FROM
+        )
+    except (TypeError, ValueError):
+        return None  # another version of the interface, or none
+
+
+describe: Describe | None = _describer()
+"""The entry of a tensor with its statistics, 16-bit ones in float32 where the second argument is true.
+
+``None`` for what is described in another way: tensors that are not dense, of fewer than one element or at least
+`SEVERAL_THREADS_FROM`, of other types than `KINDS` and bool, of subclasses, with their sign still to be turned, on a
+device, or whose memory was given back.
+"""

@@ -1,0 +1,172 @@
+"""The compiled entry of a tensor is, to the last bit and in the order of its keys, the one that Python makes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from probe.backends.torch import plain_tensors
+from probe.common.contract import Summary
+
+pytestmark = pytest.mark.skipif(
+    plain_tensors.describe is None, reason="installed without a C compiler, or torch does not lend its tensors"
+)
+DTYPES = (
+    "float16", "bfloat16", "float32", "float64", "bool", "int8", "uint8", "int16", "int32", "int64", "uint16", "uint32",
+)  # fmt: skip
+
+
+def compiled(tensor: torch.Tensor, wide: bool = False) -> dict[str, Any] | None:
+    assert plain_tensors.describe is not None
+    return plain_tensors.describe(tensor, wide)
+
+
+def in_python(backend: Any, tensor: torch.Tensor, wide: bool = False) -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_tensors, "describe", None)
+        entry: dict[str, Any] = backend.adapter.describe_tensor(tensor, Summary("statistics", wide))
+    return entry
+
+
+def same(backend: Any, tensor: torch.Tensor, wide: bool = False) -> None:
+    mine = compiled(tensor, wide)
+    # As text, in which NaN is NaN, True is not 1, and 1.0 not 1.
+    assert json.dumps(mine) == json.dumps(in_python(backend, tensor, wide))
+    assert backend.adapter.describe_tensor(tensor, Summary("statistics", wide)).keys() == mine.keys()
+
+
+def numbers(dtype: str, count: int, seed: int = 5) -> torch.Tensor:
+    values = torch.randn(count, generator=torch.Generator().manual_seed(seed)) * 100
+    return (values.abs() if dtype.startswith("uint") else values).to(getattr(torch, dtype))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (2, 3, 4, 5), (1, 1, 1), (300, 300)], ids=str)
+def test_it_is_the_same_for_every_type_and_shape(backend: Any, dtype: str, shape: tuple[int, ...], wide: bool) -> None:
+    count = 1
+    for size in shape:
+        count *= size
+    same(backend, numbers(dtype, count).reshape(shape), wide)
+
+
+def a_view(tensor: torch.Tensor, draw: Callable[[st.SearchStrategy[Any]], Any]) -> torch.Tensor:
+    kind = draw(st.sampled_from(["expand", "transpose", "slice", "select"])) if tensor.dim() else "expand"
+    if kind == "expand":
+        return tensor.unsqueeze(0).expand(3, *tensor.shape)
+    axis = draw(st.integers(0, tensor.dim() - 1))
+    if kind == "transpose":
+        return tensor.transpose(0, axis)
+    start = draw(st.integers(0, tensor.shape[axis] - 1))
+    if kind == "select":
+        return tensor.select(axis, start)
+    return tensor[(slice(None),) * axis + (slice(start, None, draw(st.integers(1, 3))),)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_it_is_the_same_for_every_view(backend: Any, data: st.DataObject) -> None:
+    tensor = numbers(data.draw(st.sampled_from(DTYPES)), 4 * 6 * 5 * 3).reshape(4, 6, 5, 3)
+    for _ in range(data.draw(st.integers(1, 4))):
+        tensor = a_view(tensor, data.draw)
+    same(backend, tensor)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "odd", [float("nan"), float("inf"), -float("inf"), 60000.0, -0.0, 1e-7, 1e-40, 3e38], ids=repr
+)
+@pytest.mark.parametrize("dimensions", [0, 1])
+def test_it_is_the_same_for_every_number(backend: Any, dtype: str, odd: float, dimensions: int) -> None:
+    tensor = torch.tensor([odd, 1.0, odd, -2.0]).to(getattr(torch, dtype))
+    same(backend, tensor if dimensions else tensor[0])
+
+
+def test_it_says_whether_a_gradient_is_wanted(backend: Any) -> None:
+    parameter = torch.nn.Parameter(torch.ones(2))
+    for tensor in (parameter, parameter * 2, parameter.detach(), torch.ones(2).requires_grad_()):
+        same(backend, tensor)
+        entry = compiled(tensor)
+        assert entry is not None and entry["requires_grad"] is tensor.requires_grad
+
+
+class Own(torch.Tensor):
+    pass
+
+
+def given_back() -> torch.Tensor:
+    tensor = torch.ones(8)
+    view = tensor[4:]
+    tensor.untyped_storage().resize_(0)
+    return view
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: torch.ones(2, 2).to_sparse(),
+        lambda: torch.ones(2, 2).to_sparse_csr(),
+        lambda: torch.ones(2, 2).to_mkldnn(),
+        lambda: torch.ones(2, device="meta"),
+        lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+        lambda: torch.ones(2).as_subclass(Own),
+        lambda: torch.ones(2, dtype=torch.complex64),
+        lambda: (torch.ones(2) + 1j).conj().imag,
+        lambda: torch.ones(2).to(torch.float8_e4m3fn),
+        lambda: torch.ones(2).to(torch.uint64),
+        lambda: torch._efficientzerotensor((2, 3)),
+        lambda: torch.ones(0, 3),
+        lambda: torch.ones(plain_tensors.SEVERAL_THREADS_FROM),
+        given_back,
+        lambda: None,
+        lambda: [1.0],
+        lambda: 3.5,
+    ],
+)
+def test_what_it_does_not_describe_is_left_to_python(other: Callable[[], Any]) -> None:
+    assert compiled(other()) is None
+
+
+def test_inside_of_function_transforms_it_describes_nothing() -> None:
+    found = []
+
+    def seen(x: torch.Tensor) -> torch.Tensor:
+        found.append(compiled(x))
+        return (x * x).sum()
+
+    torch.func.vmap(seen)(torch.ones(3, 2))
+    torch.func.grad(seen)(torch.ones(2))
+    torch.func.vmap(torch.func.grad(seen))(torch.ones(3, 2))
+    assert found == [None, None, None]
+
+
+def test_nothing_of_it_stays_in_memory() -> None:
+    tensors = [torch.ones(3, 3), torch.ones(3, dtype=torch.bool), torch.ones(2, device="meta"), torch.tensor(5), None]
+    for _ in range(2):
+        before = sys.getallocatedblocks()
+        for _ in range(2000):
+            for tensor in tensors:
+                compiled(tensor)  # type: ignore[arg-type]
+    assert sys.getallocatedblocks() - before < 100
+
+
+@pytest.mark.parametrize("arguments", [(), (torch.ones(2),), (torch.ones(2), False, 1)])
+def test_other_arguments_are_refused(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        plain_tensors.describe(*arguments)  # type: ignore[misc]
+
+
+def test_another_version_of_the_interface_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for exchange in (None, 5, object(), torch._C._to_dlpack(torch.ones(1))):  # type: ignore[attr-defined]
+        monkeypatch.setattr(torch.Tensor, "__dlpack_c_exchange_api__", exchange, raising=False)
+        assert plain_tensors._describer() is None
