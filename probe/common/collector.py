@@ -78,7 +78,8 @@ class Collector:
         self._risk_level = config.risk_level or self._tensors.default_risk_level
         self._by_risk = bool(not config.names and not config.scope and self._risk_level != "ALL")
         self._summary = Summary(config.summary_mode, config.precision == "high")
-        self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed)
+        at_once = self._at_once()
+        self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, at_once)
         self._saves_all = config.task == "tensor"
         self._saves_some = config.tensor_list if config.task == "statistics" else ()
         self._saves_none = not self._saves_all and not self._saves_some
@@ -492,6 +493,10 @@ class Collector:
         else:
             outer = opened[at]
             call.stack = self._stacks.current(4, outer.frame, outer.stack)
+
+    @_guarded
+    def _at_once(self) -> Callable[[Any], Entry | None] | None:
+        return self._tensors.at_once(self._summary)
 
     def _describe_tensor(self, tensor: Any) -> Entry:
         return self._tensors.describe_tensor(tensor, self._summary)

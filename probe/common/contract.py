@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
 from typing_extensions import Protocol, TypeAlias
 
@@ -149,6 +149,12 @@ class Tensors(Protocol):
 
     def describe_tensor(self, tensor: Any, summary: Summary) -> Entry:
         """The dump.json entry of `tensor`. Statistics may be filled in later, by `resolve`."""
+
+    def at_once(self, summary: Summary) -> Callable[[Any], Entry | None] | None:
+        """A faster way to `describe_tensor` for most tensors, if there is one; it answers ``None`` for any other value.
+
+        It raises nothing, and what it answers is complete.
+        """
 
     def describe_value(self, value: Any, key: str | None) -> Entry | None:
         """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.

@@ -37,10 +37,15 @@ class ValueDescriber:
         adapter: The framework the tensors belong to.
         tensor_entry: Describes one tensor.
         failed: Told of a tensor that could not be described; its entry is ``null`` and the others are kept.
+        at_once: `Tensors.at_once`.
     """
 
     def __init__(
-        self, adapter: Tensors, tensor_entry: Callable[[Any], Entry], failed: Callable[[Exception], None]
+        self,
+        adapter: Tensors,
+        tensor_entry: Callable[[Any], Entry],
+        failed: Callable[[Exception], None],
+        at_once: Callable[[Any], Entry | None] | None = None,
     ) -> None:
         self._failed = failed
         self._containers = 0
@@ -49,11 +54,14 @@ class ValueDescriber:
         self._several = adapter.several_outputs
         self._describe_value = adapter.describe_value
         self._tensor_entry = tensor_entry
+        self._at_once = at_once
 
     def sequence(self, values: Any, path: str | None, save: SaveTensor | None) -> list[Any]:
         """Entries of positional values. `path` is the start of tensor file names, needed with `save` only."""
-        describe = self.describe
+        describe, at_once = self.describe, self._at_once
         if save is None:
+            if at_once is not None:
+                return [at_once(value) or describe(value, None, None, None, 1) for value in values]
             return [describe(value, None, None, None, 1) for value in values]
         return [describe(value, None, f"{path}.{i}", save, 1) for i, value in enumerate(values)]
 
@@ -84,7 +92,7 @@ class ValueDescriber:
             return None
         if self._is_tensor(value):
             try:
-                entry = self._tensor_entry(value)
+                entry = (self._at_once and self._at_once(value)) or self._tensor_entry(value)
                 if save is not None:
                     save(value, entry, path or "")
             except Exception as error:

@@ -86,7 +86,7 @@ class Backend:
     def without_compiled_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As where there is no compiler."""
         monkeypatch.setattr(one_pass, "reduce", None)
-        monkeypatch.setattr(plain_tensors, "describe", None)
+        monkeypatch.setattr(plain_tensors, "describers", None)
 
     # --- values
 

@@ -55,6 +55,9 @@ class MindSporeAdapter:
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
 
+    def at_once(self, summary: Summary) -> None:
+        return None
+
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
         return cast("TensorFile | None", quietly(tensors.tensor_file, tensor, copied))
 

@@ -50,6 +50,7 @@ typedef struct {
     PyObject *dtypes[DTYPE_COUNT]; /* texts, NULL for what torch does not have */
     PyObject *template;            /* the keys of an entry in their order */
     size_t fewer_than;
+    int wide;
 } Describer;
 
 static PyObject *s_type, *s_dtype, *s_shape, *s_max, *s_min, *s_mean, *s_norm, *s_requires_grad, *s_is_neg;
@@ -123,7 +124,7 @@ static int put_statistics(PyObject *entry, const Results *found, int dtype, int 
 }
 
 /* The entry, or NULL: with an exception or without one, Python is to describe the tensor then. */
-static PyObject *entry_of(Describer *self, PyObject *tensor, int wide) {
+static PyObject *entry_of(Describer *self, PyObject *tensor) {
     if (Py_TYPE(tensor) != self->tensor && Py_TYPE(tensor) != self->parameter) return NULL;
     BorrowedTensor borrowed;
     if (self->exchange->borrow(tensor, &borrowed) != 0) return NULL;
@@ -154,10 +155,10 @@ static PyObject *entry_of(Describer *self, PyObject *tensor, int wide) {
     const char *memory = (const char *)borrowed.data + borrowed.byte_offset;
     Results found;
     if (elements < LONG)
-        found = reduced(memory, kind, axes, count, elements, wide);
+        found = reduced(memory, kind, axes, count, elements, self->wide);
     else {
         Py_BEGIN_ALLOW_THREADS
-        found = reduced(memory, kind, axes, count, elements, wide);
+        found = reduced(memory, kind, axes, count, elements, self->wide);
         Py_END_ALLOW_THREADS
     }
     if (put(entry, s_shape, shape) || PyDict_SetItem(entry, s_dtype, self->dtypes[dtype]) ||
@@ -168,11 +169,11 @@ static PyObject *entry_of(Describer *self, PyObject *tensor, int wide) {
 }
 
 static PyObject *call(PyObject *self, PyObject *const *args, size_t flagged, PyObject *names) {
-    if (PyVectorcall_NARGS(flagged) != 2 || names != NULL) {
-        PyErr_SetString(PyExc_TypeError, "a tensor, and whether 16-bit statistics are wanted in float32");
+    if (PyVectorcall_NARGS(flagged) != 1 || names != NULL) {
+        PyErr_SetString(PyExc_TypeError, "one value is described");
         return NULL;
     }
-    PyObject *entry = entry_of((Describer *)self, args[0], args[1] == Py_True);
+    PyObject *entry = entry_of((Describer *)self, args[0]);
     if (entry != NULL) return entry;
     PyErr_Clear();
     Py_RETURN_NONE;
@@ -215,8 +216,9 @@ static PyObject *new_template(PyObject *type_text) {
 static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
     PyObject *capsule, *tensor, *parameter, *text, *dtypes;
     Py_ssize_t fewer_than;
-    if (names != NULL || !PyArg_ParseTuple(args, "OO!O!UO!n", &capsule, &PyType_Type, &tensor, &PyType_Type, &parameter,
-                                           &text, &PyDict_Type, &dtypes, &fewer_than))
+    int wide;
+    if (names != NULL || !PyArg_ParseTuple(args, "OO!O!UO!np", &capsule, &PyType_Type, &tensor, &PyType_Type, &parameter,
+                                           &text, &PyDict_Type, &dtypes, &fewer_than, &wide))
         return NULL;
     const Exchange *exchange = exchange_in(capsule);
     Describer *self = exchange == NULL ? NULL : (Describer *)type->tp_alloc(type, 0);
@@ -224,6 +226,7 @@ static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
     self->call = call;
     self->exchange = exchange;
     self->fewer_than = (size_t)fewer_than;
+    self->wide = wide;
     Py_INCREF(capsule), self->capsule = capsule;
     Py_INCREF(tensor), self->tensor = (PyTypeObject *)tensor;
     Py_INCREF(parameter), self->parameter = (PyTypeObject *)parameter;
@@ -245,7 +248,7 @@ static PyTypeObject DescriberType = {
     .tp_new = create,
     .tp_traverse = (traverseproc)traverse,
     .tp_dealloc = (destructor)dealloc,
-    .tp_doc = "Describer(exchange, tensor, parameter, type, dtypes, fewer_than)(tensor, wide): an entry or None.",
+    .tp_doc = "Describer(exchange, tensor, parameter, type, dtypes, fewer_than, wide)(value): an entry or None.",
 };
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_plain_tensors", NULL, 0, NULL, NULL, NULL, NULL, NULL};

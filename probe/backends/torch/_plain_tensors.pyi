@@ -1,7 +1,5 @@
 from typing import Any
 
-import torch
-
 class Describer:
     def __new__(
         cls,
@@ -11,6 +9,7 @@ class Describer:
         type_text: str,
         dtypes: dict[str, str],
         fewer_than: int,
+        wide: bool,
         /,
     ) -> Describer: ...
-    def __call__(self, tensor: torch.Tensor, wide: bool, /) -> dict[str, Any] | None: ...
+    def __call__(self, value: Any, /) -> dict[str, Any] | None: ...

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 import torch
 
 from probe.backends.protocol import FrameworkAdapter, ModuleHandles
-from probe.backends.torch import api_list, module_hooks, random_calls, randomness, tensors
+from probe.backends.torch import api_list, module_hooks, plain_tensors, random_calls, randomness, tensors
 from probe.backends.torch.api_hooks import ApiHooks
 from probe.backends.torch.framework_values import FrameworkValues
 from probe.backends.torch.gradient_flow import TorchGraph
@@ -49,6 +49,7 @@ class TorchAdapter:
         # Bound here so that the hot path finds them without a look-up through the class.
         self.describe_tensor: Callable[[Any, Summary], Entry] = self._describer.describe
         self.describe_value = FrameworkValues(torch).describe
+        self.at_once = plain_tensors.at_once
         self.pending = self._statistics.pending
 
     # --- tensors and statistics

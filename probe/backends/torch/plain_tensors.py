@@ -11,34 +11,38 @@ from typing import Any, Optional
 
 import torch
 
-from probe.common.contract import Entry
+from probe.common.contract import Entry, Summary
 from probe.common.one_pass import KINDS
 
 SEVERAL_THREADS_FROM = 1 << 18
 """Elements from which torch, where it may use several threads, is faster than one pass in one."""
 
-Describe = Callable[[torch.Tensor, bool], Optional[Entry]]
+Describe = Callable[[Any], Optional[Entry]]
 
 
-def _describer() -> Describe | None:
+def _describers() -> tuple[Describe, Describe] | None:
     try:
         from probe.backends.torch import _plain_tensors
     except ImportError:
         return None
     exchange: Any = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     dtypes = {name: str(getattr(torch, name)) for name in (*KINDS, "bool") if hasattr(torch, name)}
+    fixed = (exchange, torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, SEVERAL_THREADS_FROM)
     try:
-        return _plain_tensors.Describer(
-            exchange, torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, SEVERAL_THREADS_FROM
-        )
+        return _plain_tensors.Describer(*fixed, False), _plain_tensors.Describer(*fixed, True)
     except (TypeError, ValueError):
         return None  # another version of the interface, or none
 
 
-describe: Describe | None = _describer()
-"""The entry of a tensor with its statistics, 16-bit ones in float32 where the second argument is true.
+describers: tuple[Describe, Describe] | None = _describers()
+"""The entry of a tensor with its statistics; by the second one, those of 16-bit numbers in float32.
 
-``None`` for what is described in another way: tensors that are not dense, of fewer than one element or at least
-`SEVERAL_THREADS_FROM`, of other types than `KINDS` and bool, of subclasses, with their sign still to be turned, on a
-device, or whose memory was given back.
+``None`` for values that are no tensor, and tensors that are described in another way: not dense, without elements or
+with at least `SEVERAL_THREADS_FROM`, of other types than `KINDS` and bool, of subclasses, with their sign still to be
+turned, on a device, or whose memory was given back.
 """
+
+
+def at_once(summary: Summary) -> Describe | None:
+    """See `probe.common.contract.Tensors.at_once`."""
+    return describers[summary.high_precision] if describers is not None and summary.mode == "statistics" else None

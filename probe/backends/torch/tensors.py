@@ -34,8 +34,8 @@ class TensorDescriber:
 
     def describe(self, tensor: torch.Tensor, summary: Summary) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
-        if plain_tensors.describe is not None and summary.mode != "xor":
-            at_once = plain_tensors.describe(tensor, summary.high_precision)
+        if plain_tensors.describers is not None and summary.mode != "xor":
+            at_once = plain_tensors.describers[summary.high_precision](tensor)
             if at_once is not None:
                 if summary.mode == "md5":
                     at_once["md5"] = statistics.crc32(tensor)
