@@ -17,7 +17,7 @@ import functools
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodWrapperType
 from typing import Any, Callable
 
 import torch
@@ -39,6 +39,8 @@ _all_disabled = torch._C._is_torch_function_all_disabled
 _grad_enabled = torch.is_grad_enabled
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _NONE: Mapping[str, Any] = {}
+_COMPILED = frozenset((BuiltinFunctionType, MethodDescriptorType))
+"""What a function is that neither calls others which could be recorded nor is an operator of `torch.ops`."""
 _NO_MODE = object()
 
 
@@ -274,6 +276,8 @@ class ApiHooks:
             return function(*args, **(kwargs or _NONE))
         name = self._names.get(function)
         if name is None:
+            if type(function) in _COMPILED:
+                return function(*args, **(kwargs or _NONE))
             name = safely(self._listener, "Aten", self._aten_name, function)
             if name is None:
                 return self._reentry.call(function, types, args, kwargs or _NONE)
@@ -340,8 +344,9 @@ class _Mode(TorchFunctionMode):
         self._from_mode = hooks.from_mode
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if compiling():
-            return func(*args, **(kwargs or {}))
+        # The first are the getter and the setter of an attribute, which programs use more often than functions.
+        if type(func) is MethodWrapperType or compiling():
+            return func(*args, **(kwargs or _NONE))
         return self._from_mode(func, types, args, kwargs)
 
 
