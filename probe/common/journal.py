@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import struct
 import threading
 import zlib
@@ -44,6 +45,8 @@ _HEADER, _STACK, _RECORD, _NODE = 0, 1, 2, 3
 _BIG_INTEGER = 1
 _FRAME = struct.Struct("<II")
 _MAX_FRAME = 1 << 30
+NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""In MessagePack: a float whose exponent has all bits set. Other bytes can look the same, which costs time only."""
 _KEPT = 64 << 20
 """Bytes of a journal up to which each record is read from the file once and not twice."""
 
@@ -276,19 +279,25 @@ class JournalReader:
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Names and fields in the order of dump.json."""
+        return ((name, fields) for name, fields, _ in self.told_apart())
+
+    def told_apart(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
+        """`records`, and of each whether all numbers in it are finite; a few others are taken for not being so."""
         for name, (_, first, *others) in sorted(self._places.items(), key=_order):
-            fields: Any = self._fields(name, first)
+            fields, finite = self._fields(name, first)
             for frame in others:
-                more = self._fields(name, frame)
+                more, more_finite = self._fields(name, frame)
+                finite = finite and more_finite
                 if isinstance(fields, dict) and isinstance(more, dict):
                     fields.update(more)
                 else:
                     fields = more
-            yield name, fields
+            yield name, fields, finite
 
-    def _fields(self, name: str, frame: msgspec.Raw | int) -> Any:
+    def _fields(self, name: str, frame: msgspec.Raw | int) -> tuple[Any, bool]:
+        data = self._read(frame) if isinstance(frame, int) else frame
         try:
-            return _decode(self._read(frame) if isinstance(frame, int) else frame)
+            return _decode(data), NOT_FINITE.search(data) is None
         except (msgspec.DecodeError, RecursionError, TypeError, ValueError) as error:
             raise DumpFormatError(f"{self.path}: the record {name} is not readable: {error}.") from error
 

@@ -172,6 +172,21 @@ def test_files_are_what_json_would_write(tmp_path: Path) -> None:
     assert {mode(path) for path in folder.iterdir()} == {0o640}
 
 
+@pytest.mark.parametrize("odd", [(), (0,), (99,), (31, 32), (5, 6, 7, 40), tuple(range(100))], ids=str)
+@pytest.mark.parametrize("value", [NAN, -float("inf"), "é", 10**30], ids=str)
+def test_records_that_cannot_be_encoded_with_others_stand_in_their_places(
+    tmp_path: Path, odd: tuple[int, ...], value: Any
+) -> None:
+    fields = {f"r{n}": {"output": [value if n in odd else None, 1.5]} for n in range(100)}
+
+    def put(writer: JournalWriter) -> None:
+        for n, (name, entries) in enumerate(fields.items()):
+            writer.record(name, n, -1, None, n, REPLACE, entries)
+
+    head = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
+    assert make(tmp_path, header(), put)["dump.json"] == json.dumps({**head, "data": fields}, indent=1)
+
+
 def test_stacks_of_the_same_text_are_one_entry(tmp_path: Path) -> None:
     source = tmp_path / "train.py"
     source.write_text("one\ntwo\n")
