@@ -78,13 +78,20 @@ class Collector:
         self._risk_level = config.risk_level or self._tensors.default_risk_level
         self._by_risk = bool(not config.names and not config.scope and self._risk_level != "ALL")
         self._summary = Summary(config.summary_mode, config.precision == "high")
-        at_once = self._at_once()
-        self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, at_once)
+        direct = self._direct_describer()
+        self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, direct)
         self._saves_all = config.task == "tensor"
         self._saves_some = config.tensor_list if config.task == "statistics" else ()
         self._saves_none = not self._saves_all and not self._saves_some
         self._described: Call | None = None
         self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
+
+    def _direct_describer(self) -> Callable[[Any], Entry | None] | None:
+        try:
+            return self._tensors.direct_describer(self._summary)
+        except Exception as error:
+            self.failed("the faster way to describe tensors", error)
+            return None
 
     def begin_step(self, folder: RunFolder) -> None:
         """Collect into `folder`, with all counters at zero."""
@@ -493,10 +500,6 @@ class Collector:
         else:
             outer = opened[at]
             call.stack = self._stacks.current(4, outer.frame, outer.stack)
-
-    @_guarded
-    def _at_once(self) -> Callable[[Any], Entry | None] | None:
-        return self._tensors.at_once(self._summary)
 
     def _describe_tensor(self, tensor: Any) -> Entry:
         return self._tensors.describe_tensor(tensor, self._summary)

@@ -150,8 +150,8 @@ class Tensors(Protocol):
     def describe_tensor(self, tensor: Any, summary: Summary) -> Entry:
         """The dump.json entry of `tensor`. Statistics may be filled in later, by `resolve`."""
 
-    def at_once(self, summary: Summary) -> Callable[[Any], Entry | None] | None:
-        """A faster way to `describe_tensor` for most tensors, if there is one; it answers ``None`` for any other value.
+    def direct_describer(self, summary: Summary) -> Callable[[Any], Entry | None] | None:
+        """A faster `describe_tensor` for most tensors, if there is one, which answers ``None`` for any other value.
 
         It raises nothing, and what it answers is complete.
         """

@@ -51,7 +51,7 @@ class OpenCalls(threading.local):
 
 
 def innermost(opened: list[Call], left: Callable[[Call], Any]) -> str | None:
-    """The name of the innermost open call, asked by what was called in it.
+    """The name of the innermost open call, asked by the function that the user's frame, or torch's, has called.
 
     A call whose frame is not below this one has been left without a word, by KeyboardInterrupt for example: it is taken
     out, and `left` is told.

@@ -37,7 +37,7 @@ class ValueDescriber:
         adapter: The framework the tensors belong to.
         tensor_entry: Describes one tensor.
         failed: Told of a tensor that could not be described; its entry is ``null`` and the others are kept.
-        at_once: `Tensors.at_once`.
+        direct: Describes most tensors, and answers ``None`` for any other value; see `Tensors.direct_describer`.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ValueDescriber:
         adapter: Tensors,
         tensor_entry: Callable[[Any], Entry],
         failed: Callable[[Exception], None],
-        at_once: Callable[[Any], Entry | None] | None = None,
+        direct: Callable[[Any], Entry | None] | None,
     ) -> None:
         self._failed = failed
         self._containers = 0
@@ -54,14 +54,14 @@ class ValueDescriber:
         self._several = adapter.several_outputs
         self._describe_value = adapter.describe_value
         self._tensor_entry = tensor_entry
-        self._at_once = at_once
+        self._direct = direct
 
     def sequence(self, values: Any, path: str | None, save: SaveTensor | None) -> list[Any]:
         """Entries of positional values. `path` is the start of tensor file names, needed with `save` only."""
-        describe, at_once = self.describe, self._at_once
+        describe, direct = self.describe, self._direct
         if save is None:
-            if at_once is not None:
-                return [at_once(value) or describe(value, None, None, None, 1) for value in values]
+            if direct is not None:
+                return [direct(value) or describe(value, None, None, None, 1) for value in values]
             return [describe(value, None, None, None, 1) for value in values]
         return [describe(value, None, f"{path}.{i}", save, 1) for i, value in enumerate(values)]
 
@@ -92,7 +92,7 @@ class ValueDescriber:
             return None
         if self._is_tensor(value):
             try:
-                entry = (self._at_once and self._at_once(value)) or self._tensor_entry(value)
+                entry = self._tensor_entry(value)
                 if save is not None:
                     save(value, entry, path or "")
             except Exception as error:

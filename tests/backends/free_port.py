@@ -15,8 +15,9 @@ def free_port() -> int:
     One of those, as bind to port 0 gives them, can be taken by any client before the server listens, and by a client
     that retries to reach this very server, which then is connected to itself.
     """
-    ephemeral = int(EPHEMERAL.read_text(encoding="ascii").split()[0]) if EPHEMERAL.is_file() else 32768
-    candidates = list(range(10000, max(ephemeral, 10100)))
+    text = EPHEMERAL.read_text(encoding="ascii") if EPHEMERAL.is_file() else "32768 60999"
+    lowest, highest = map(int, text.split())
+    candidates = [port for port in range(10000, 65536) if not lowest <= port <= highest]
     random.SystemRandom().shuffle(candidates)
     for port in candidates:
         with socket.socket() as server:
@@ -25,4 +26,4 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise OSError(f"no port from {candidates[0]} on is free")
+    raise OSError(f"none of {len(candidates)} ports outside of {lowest} to {highest} is free")

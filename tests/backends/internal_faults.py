@@ -425,7 +425,7 @@ def always_fails(
     monkeypatch.setattr(owner, name, failing)
     if name == "describe_tensor":
         # Which is left to describe what the faster way does not.
-        monkeypatch.setattr(owner, "at_once", lambda summary: None)
+        monkeypatch.setattr(owner, "direct_describer", lambda summary: None)
     capsys.readouterr()
     debugger = runs.new(level="mix", task="tensor", risk_level="FOCUS" if name == "risk_class" else "ALL")
     training = Training(backend, debugger, own=True)
@@ -439,7 +439,7 @@ def always_fails(
     assert called, "nothing has failed"
     assert all("OurFault: ours" in line for line in lines), lines
     # Before there is a folder the line is all there can be, and it is said once in a process.
-    without_folder = name in ("rank", "at_once")
+    without_folder = name in ("rank", "direct_describer")
     assert len(lines) == (1 if without_folder else 2), lines
     assert len(noted) <= len(called) and "a record" not in noted and (noted or without_folder)
 

@@ -28,7 +28,7 @@ def faulty(backend: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             return describe(tensor, summary)
 
         monkeypatch.setattr(adapter, "describe_tensor", raising)
-        monkeypatch.setattr(adapter, "at_once", lambda summary: None)
+        monkeypatch.setattr(adapter, "direct_describer", lambda summary: None)
 
     return make
 

@@ -34,7 +34,7 @@ class NumpyTensors:
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, np.ndarray) and value.dtype == np.float32
 
-    def at_once(self, summary: Summary) -> None:
+    def direct_describer(self, summary: Summary) -> None:
         return None
 
     def describe_tensor(self, tensor: Any, summary: Summary) -> Entry:

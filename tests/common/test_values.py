@@ -37,6 +37,7 @@ class Described:
             tensors,
             lambda tensor: tensors.describe_tensor(tensor, Summary()),
             lambda error: self.failures.append(str(error)),
+            direct=None,
         )
 
     def __call__(self, value: Any, key: str | None = None, path: str | None = None) -> Any:

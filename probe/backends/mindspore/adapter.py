@@ -55,7 +55,7 @@ class MindSporeAdapter:
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
 
-    def at_once(self, summary: Summary) -> None:
+    def direct_describer(self, summary: Summary) -> None:
         return None
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:

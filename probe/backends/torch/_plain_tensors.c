@@ -35,38 +35,57 @@ typedef struct Exchange {
     void *current_stream;
 } Exchange;
 
-enum { MAJOR = 1, ON_HOST = 1, SIGNED = 0, UNSIGNED = 1, FLOAT = 2, BRAIN_FLOAT = 4, TRUTH = 6 };
+enum { MAJOR = 1, ON_HOST = 1 };
 
 /* --- */
 
+/* After the numbers of `KINDS`, whose elements are uint8. */
 enum { BOOL = KIND_COUNT, DTYPE_COUNT };
+
+/* No memory has such strides, and the sum of as many as there are dimensions does not overflow. */
+static const int64_t FARTHEST = (int64_t)1 << 48;
 
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
     const Exchange *exchange;
     PyTypeObject *tensor, *parameter;
-    PyObject *capsule;
-    PyObject *dtypes[DTYPE_COUNT]; /* texts, NULL for what torch does not have */
+    PyObject *capsule, *strided, *is_wrapped;
+    PyObject *numbers;             /* of the dtypes, by themselves */
+    PyObject *dtypes[DTYPE_COUNT]; /* their texts, NULL for what torch does not have */
     PyObject *template;            /* the keys of an entry in their order */
     size_t fewer_than;
     int wide;
 } Describer;
 
-static PyObject *s_type, *s_dtype, *s_shape, *s_max, *s_min, *s_mean, *s_norm, *s_requires_grad, *s_is_neg;
-static PyObject *s_untyped_storage, *s_nbytes, *s_storage_offset;
+static PyObject *s_type, *s_dtype, *s_shape, *s_max, *s_min, *s_mean, *s_norm, *s_requires_grad, *s_is_neg, *s_layout;
+static PyObject *s_is_cpu, *s_is_nested, *s_untyped_storage, *s_nbytes, *s_storage_offset;
 
-static int dtype_of(const BorrowedTensor *tensor) {
-    if (tensor->dtype.lanes != 1) return -1;
-    int bits = tensor->dtype.bits;
-    switch (tensor->dtype.code) {
-    case FLOAT: return bits == 32 ? FLOAT32 : bits == 64 ? FLOAT64 : bits == 16 ? FLOAT16 : -1;
-    case BRAIN_FLOAT: return bits == 16 ? BFLOAT16 : -1;
-    case SIGNED: return bits == 8 ? INT8 : bits == 16 ? INT16 : bits == 32 ? INT32 : bits == 64 ? INT64 : -1;
-    case UNSIGNED: return bits == 8 ? UINT8 : bits == 16 ? UINT16 : bits == 32 ? UINT32 : -1;
-    case TRUTH: return bits == 8 ? BOOL : -1;
-    default: return -1;
-    }
+/* Whether an attribute is this very object. */
+static int is(PyObject *object, PyObject *attribute, PyObject *expected) {
+    PyObject *value = PyObject_GetAttr(object, attribute);
+    Py_XDECREF(value);
+    return value == expected;
+}
+
+/* The place of the dtype among the known ones, or -1. */
+static int dtype_of(const Describer *self, PyObject *tensor) {
+    PyObject *dtype = PyObject_GetAttr(tensor, s_dtype);
+    PyObject *number = dtype == NULL ? NULL : PyDict_GetItemWithError(self->numbers, dtype);
+    Py_XDECREF(dtype);
+    return number == NULL ? -1 : (int)PyLong_AsLong(number);
+}
+
+/* Asked before torch lends its memory: where it cannot, it makes an exception, which takes a millisecond. */
+static int is_ordinary(const Describer *self, PyObject *tensor) {
+    if (!is(tensor, s_layout, self->strided) || !is(tensor, s_is_cpu, Py_True) || !is(tensor, s_is_nested, Py_False))
+        return 0;
+    PyObject *negative = PyObject_CallMethodNoArgs(tensor, s_is_neg);
+    Py_XDECREF(negative);
+    if (negative != Py_False) return 0;
+    PyObject *wrapped = PyObject_CallFunctionObjArgs(self->is_wrapped, tensor, NULL);
+    Py_XDECREF(wrapped);
+    return wrapped == Py_False;
 }
 
 /* What a method without arguments returns as a size; -1 with an exception. */
@@ -85,7 +104,7 @@ static int is_whole(PyObject *tensor, size_t last, size_t size) {
     Py_ssize_t there = asked(storage, s_nbytes);
     Py_DECREF(storage);
     Py_ssize_t offset = there < 0 ? -1 : asked(tensor, s_storage_offset);
-    return offset >= 0 && ((size_t)offset + last + 1) * size <= (size_t)there;
+    return offset >= 0 && (size_t)offset + last < (size_t)there / size;
 }
 
 static int put(PyObject *entry, PyObject *key, PyObject *value) {
@@ -126,27 +145,23 @@ static int put_statistics(PyObject *entry, const Results *found, int dtype, int 
 /* The entry, or NULL: with an exception or without one, Python is to describe the tensor then. */
 static PyObject *entry_of(Describer *self, PyObject *tensor) {
     if (Py_TYPE(tensor) != self->tensor && Py_TYPE(tensor) != self->parameter) return NULL;
+    const int dtype = dtype_of(self, tensor), kind = dtype == BOOL ? UINT8 : dtype;
     BorrowedTensor borrowed;
-    if (self->exchange->borrow(tensor, &borrowed) != 0) return NULL;
-    const int dtype = dtype_of(&borrowed), count = borrowed.dimensions;
-    if (borrowed.device.type != ON_HOST || borrowed.data == NULL || dtype < 0 || self->dtypes[dtype] == NULL ||
-        count > DIMENSIONS || (count && borrowed.strides == NULL))
+    if (dtype < 0 || !is_ordinary(self, tensor) || self->exchange->borrow(tensor, &borrowed) != 0) return NULL;
+    const int count = borrowed.dimensions;
+    if (borrowed.device.type != ON_HOST || borrowed.data == NULL || count > DIMENSIONS ||
+        (count && borrowed.strides == NULL) || borrowed.dtype.bits * borrowed.dtype.lanes != 8 * KINDS[kind].size)
         return NULL;
     Axis axes[DIMENSIONS];
     size_t elements = 1, last = 0;
     for (int i = 0; i < count; i++) {
         if (borrowed.shape[i] < 1 || borrowed.strides[i] < 0) return NULL;
+        if (borrowed.shape[i] > 1 && borrowed.strides[i] > FARTHEST / borrowed.shape[i]) return NULL;
         axes[i] = (Axis){(size_t)borrowed.shape[i], (size_t)borrowed.strides[i]};
         elements *= axes[i].size;
         last += (axes[i].size - 1) * axes[i].stride;
     }
-    const int kind = dtype == BOOL ? UINT8 : dtype;
     if (elements >= self->fewer_than || !is_whole(tensor, last, KINDS[kind].size)) return NULL;
-    if (!KINDS[kind].integer) {
-        PyObject *negative = PyObject_CallMethodNoArgs(tensor, s_is_neg);
-        Py_XDECREF(negative);
-        if (negative != Py_False) return NULL;
-    }
     PyObject *entry = PyDict_Copy(self->template), *shape = entry == NULL ? NULL : shape_of(&borrowed);
     if (shape == NULL) {
         Py_XDECREF(entry);
@@ -200,6 +215,9 @@ static void dealloc(Describer *self) {
     Py_XDECREF(self->tensor);
     Py_XDECREF(self->parameter);
     Py_XDECREF(self->capsule);
+    Py_XDECREF(self->strided);
+    Py_XDECREF(self->is_wrapped);
+    Py_XDECREF(self->numbers);
     Py_XDECREF(self->template);
     for (int i = 0; i < DTYPE_COUNT; i++) Py_XDECREF(self->dtypes[i]);
     Py_TYPE(self)->tp_free((PyObject *)self);
@@ -213,12 +231,29 @@ static PyObject *new_template(PyObject *type_text) {
     return template;
 }
 
+/* Takes over the number and the text of each dtype that torch has. */
+static int take_dtypes(Describer *self, PyObject *dtypes) {
+    self->numbers = PyDict_New();
+    for (int i = 0; self->numbers != NULL && i < DTYPE_COUNT; i++) {
+        PyObject *dtype = PyDict_GetItemString(dtypes, i == BOOL ? "bool" : KINDS[i].name);
+        if (dtype == NULL) continue;
+        PyObject *number = PyLong_FromLong(i);
+        self->dtypes[i] = PyObject_Str(dtype);
+        if (self->dtypes[i] == NULL || put(self->numbers, dtype, number)) return -1;
+    }
+    return self->numbers == NULL ? -1 : 0;
+}
+
 static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
-    PyObject *capsule, *tensor, *parameter, *text, *dtypes;
+    PyObject *capsule, *tensor, *parameter, *text, *dtypes, *strided, *is_wrapped;
     Py_ssize_t fewer_than;
     int wide;
-    if (names != NULL || !PyArg_ParseTuple(args, "OO!O!UO!np", &capsule, &PyType_Type, &tensor, &PyType_Type, &parameter,
-                                           &text, &PyDict_Type, &dtypes, &fewer_than, &wide))
+    if (names != NULL && PyDict_GET_SIZE(names)) {
+        PyErr_SetString(PyExc_TypeError, "Describer takes no arguments by name");
+        return NULL;
+    }
+    if (!PyArg_ParseTuple(args, "OO!O!UO!OOnp", &capsule, &PyType_Type, &tensor, &PyType_Type, &parameter, &text,
+                          &PyDict_Type, &dtypes, &strided, &is_wrapped, &fewer_than, &wide))
         return NULL;
     const Exchange *exchange = exchange_in(capsule);
     Describer *self = exchange == NULL ? NULL : (Describer *)type->tp_alloc(type, 0);
@@ -228,14 +263,12 @@ static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
     self->fewer_than = (size_t)fewer_than;
     self->wide = wide;
     Py_INCREF(capsule), self->capsule = capsule;
+    Py_INCREF(strided), self->strided = strided;
+    Py_INCREF(is_wrapped), self->is_wrapped = is_wrapped;
     Py_INCREF(tensor), self->tensor = (PyTypeObject *)tensor;
     Py_INCREF(parameter), self->parameter = (PyTypeObject *)parameter;
-    for (int i = 0; i < DTYPE_COUNT; i++) {
-        self->dtypes[i] = PyDict_GetItemString(dtypes, i == BOOL ? "bool" : KINDS[i].name);
-        Py_XINCREF(self->dtypes[i]);
-    }
     self->template = new_template(text);
-    if (self->template == NULL) Py_CLEAR(self);
+    if (self->template == NULL || take_dtypes(self, dtypes)) Py_CLEAR(self);
     return (PyObject *)self;
 }
 
@@ -248,7 +281,8 @@ static PyTypeObject DescriberType = {
     .tp_new = create,
     .tp_traverse = (traverseproc)traverse,
     .tp_dealloc = (destructor)dealloc,
-    .tp_doc = "Describer(exchange, tensor, parameter, type, dtypes, fewer_than, wide)(value): an entry or None.",
+    .tp_doc = "Describer(exchange, tensor, parameter, type, dtypes, strided, is_wrapped, fewer_than, wide)(value): an "
+              "entry or None.",
 };
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_plain_tensors", NULL, 0, NULL, NULL, NULL, NULL, NULL};
@@ -260,6 +294,7 @@ PyMODINIT_FUNC PyInit__plain_tensors(void) {
     } texts[] = {
         {&s_type, "type"}, {&s_dtype, "dtype"}, {&s_shape, "shape"}, {&s_max, "Max"}, {&s_min, "Min"},
         {&s_mean, "Mean"}, {&s_norm, "Norm"}, {&s_requires_grad, "requires_grad"}, {&s_is_neg, "is_neg"},
+        {&s_layout, "layout"}, {&s_is_cpu, "is_cpu"}, {&s_is_nested, "is_nested"},
         {&s_untyped_storage, "untyped_storage"}, {&s_nbytes, "nbytes"}, {&s_storage_offset, "storage_offset"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

@@ -49,7 +49,7 @@ class TorchAdapter:
         # Bound here so that the hot path finds them without a look-up through the class.
         self.describe_tensor: Callable[[Any, Summary], Entry] = self._describer.describe
         self.describe_value = FrameworkValues(torch).describe
-        self.at_once = plain_tensors.at_once
+        self.direct_describer = plain_tensors.direct_describer
         self.pending = self._statistics.pending
 
     # --- tensors and statistics

@@ -1,7 +1,8 @@
 """Entries of ordinary tensors in the host's memory, by a compiled function that need not be there.
 
 It is built where `probe.common.one_pass` is, and used where torch lends its tensors by DLPack's C exchange interface,
-which old releases lack. The twenty questions that Python asks a tensor take three times as long as all of it there.
+which old releases lack. Twenty questions that Python asks a tensor take three times as long as all of it there, which
+is what matters where the tensor is small.
 """
 
 from __future__ import annotations
@@ -26,10 +27,14 @@ def _describers() -> tuple[Describe, Describe] | None:
     except ImportError:
         return None
     exchange: Any = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    dtypes = {name: str(getattr(torch, name)) for name in (*KINDS, "bool") if hasattr(torch, name)}
-    fixed = (exchange, torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, SEVERAL_THREADS_FROM)
+    dtypes = {name: getattr(torch, name) for name in (*KINDS, "bool") if hasattr(torch, name)}
+    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    fixed = (exchange, torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, torch.strided, is_wrapped)
     try:
-        return _plain_tensors.Describer(*fixed, False), _plain_tensors.Describer(*fixed, True)
+        return (
+            _plain_tensors.Describer(*fixed, SEVERAL_THREADS_FROM, False),
+            _plain_tensors.Describer(*fixed, SEVERAL_THREADS_FROM, True),
+        )
     except (TypeError, ValueError):
         return None  # another version of the interface, or none
 
@@ -43,6 +48,6 @@ turned, on a device, or whose memory was given back.
 """
 
 
-def at_once(summary: Summary) -> Describe | None:
-    """See `probe.common.contract.Tensors.at_once`."""
+def direct_describer(summary: Summary) -> Describe | None:
+    """See `probe.common.contract.Tensors.direct_describer`."""
     return describers[summary.high_precision] if describers is not None and summary.mode == "statistics" else None

@@ -35,11 +35,11 @@ class TensorDescriber:
     def describe(self, tensor: torch.Tensor, summary: Summary) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
         if plain_tensors.describers is not None and summary.mode != "xor":
-            at_once = plain_tensors.describers[summary.high_precision](tensor)
-            if at_once is not None:
+            described = plain_tensors.describers[summary.high_precision](tensor)
+            if described is not None:
                 if summary.mode == "md5":
-                    at_once["md5"] = statistics.crc32(tensor)
-                return at_once
+                    described["md5"] = statistics.crc32(tensor)
+                return described
         if _is_plain(tensor):
             # Nearly all are of this kind, and this takes half the time.
             if summary.mode != "xor" and (found := statistics.in_one_pass(tensor, summary.high_precision)):

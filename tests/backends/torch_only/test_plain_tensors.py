@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,16 @@ class Own(torch.Tensor):
     pass
 
 
+def negative(values: torch.Tensor) -> torch.Tensor:
+    return torch._neg_view(values)  # type: ignore[attr-defined,no-any-return]
+
+
+def beyond(strides: tuple[int, ...]) -> torch.Tensor:
+    """With strides that lead out of its memory, which torch's public functions do not let one make."""
+    shape = (3,) * len(strides)
+    return torch._C._dynamo.guards._reinterpret_tensor(torch.ones(4), shape, strides)  # type: ignore[no-any-return]
+
+
 def given_back() -> torch.Tensor:
     tensor = torch.ones(8)
     view = tensor[4:]
@@ -127,6 +138,13 @@ def given_back() -> torch.Tensor:
         lambda: torch._efficientzerotensor((2, 3)),
         lambda: torch.ones(0, 3),
         lambda: torch.ones(plain_tensors.SEVERAL_THREADS_FROM),
+        lambda: negative(torch.ones(2)),
+        lambda: negative(torch.arange(3)),
+        lambda: negative(torch.ones(2, dtype=torch.bool)),
+        lambda: beyond((2,)),
+        lambda: beyond((1 << 61,)),
+        lambda: beyond((1 << 62, 1 << 62)),
+        lambda: beyond(((1 << 63) - 1,)),
         given_back,
         lambda: None,
         lambda: [1.0],
@@ -135,6 +153,38 @@ def given_back() -> torch.Tensor:
 )
 def test_what_it_does_not_describe_is_left_to_python(other: Callable[[], Any]) -> None:
     assert compiled(other()) is None
+
+
+def test_it_is_the_same_or_nothing_for_every_type_that_torch_has(backend: Any) -> None:
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    described = set()
+    for dtype in dtypes:
+        try:
+            tensor = torch.ones(24, dtype=torch.uint8).view(dtype)
+        except RuntimeError:
+            continue  # quantized, or nothing that bytes can be seen as
+        if (mine := compiled(tensor)) is not None:
+            described.add(dtype)
+            assert json.dumps(mine) == json.dumps(in_python(backend, tensor))
+    assert described == {getattr(torch, name) for name in DTYPES}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_to_leave_a_tensor_to_python_costs_little() -> None:
+    """Torch's own refusal to lend it is a C++ exception, which takes as long as some thousand descriptions."""
+    dense = torch.ones(4, 4)
+    others = [dense.to_sparse(), dense.to("meta"), torch.nested.nested_tensor([dense]), dense.to(torch.complex64)]
+    found: list[float] = []
+
+    def seconds(tensor: torch.Tensor) -> float:
+        started = time.process_time()
+        for _ in range(200):
+            compiled(tensor)
+        return time.process_time() - started
+
+    torch.func.vmap(lambda x: [found.append(seconds(x)), x][1])(dense)
+    found += [seconds(tensor) for tensor in others]
+    assert max(found) < 20 * seconds(dense), found
 
 
 def test_inside_of_function_transforms_it_describes_nothing() -> None:
@@ -148,6 +198,18 @@ def test_inside_of_function_transforms_it_describes_nothing() -> None:
     torch.func.grad(seen)(torch.ones(2))
     torch.func.vmap(torch.func.grad(seen))(torch.ones(3, 2))
     assert found == [None, None, None]
+
+
+def test_it_keeps_no_tensor_and_no_memory_of_one() -> None:
+    for tensor in (torch.ones(3), torch.ones(2, device="meta"), torch.ones(3).to_sparse(), negative(torch.ones(3))):
+        held = [tensor, tensor.dtype, tensor.layout]
+        if tensor.layout is torch.strided:
+            held.append(tensor.untyped_storage())
+        before = [sys.getrefcount(each) for each in held]
+        for _ in range(100):
+            compiled(tensor)
+        # Two may differ: what is shared with the rest of the program changes by itself.
+        assert [abs(sys.getrefcount(each) - count) < 3 for each, count in zip(held, before)] == [True] * len(held)
 
 
 def test_nothing_of_it_stays_in_memory() -> None:
@@ -165,6 +227,14 @@ def test_other_arguments_are_refused(arguments: tuple[Any, ...]) -> None:
     assert plain_tensors.describers is not None
     with pytest.raises(TypeError):
         plain_tensors.describers[0](*arguments)
+
+
+def test_it_takes_no_arguments_by_name() -> None:
+    assert plain_tensors.describers is not None
+    kind: Any = type(plain_tensors.describers[0])
+    for arguments, names in [((), {"wide": True}), ((), {}), ((1, 2), {})]:
+        with pytest.raises(TypeError):
+            kind(*arguments, **names)
 
 
 def test_another_version_of_the_interface_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
