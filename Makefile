@@ -1,4 +1,4 @@
-# Needs Python (3.9 or newer) with pip, nothing else.
+# Needs Python with pip, nothing else: 3.10 or newer, which the torch of the demo and of the tests wants.
 #
 #   make demo                  see the tool at work, in ./.venv
 #   make demo-compare          two runs of it that differ in one place, compared
