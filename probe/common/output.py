@@ -30,7 +30,7 @@ _packed = msgspec.msgpack.encode
 _AT_ONCE = 32
 """Records that are encoded together, which takes half the time of one by one."""
 _Record = tuple[str, Any, bool]
-"""Name, fields, and whether all numbers in them are finite."""
+"""Name, fields, and whether all numbers in them are known to be finite."""
 
 
 def skeleton(folder: str, header: Header) -> None:
@@ -64,9 +64,10 @@ def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
 
 
 def _changed(records: Iterable[_Record], change: Callable[[Any], None]) -> Iterator[_Record]:
-    for name, fields, finite in records:
+    for name, fields, _ in records:
         change(fields)
-        yield name, fields, finite
+        # What is there now is not known.
+        yield name, fields, False
 
 
 def _with_place(header: Header, folder: str) -> Header:

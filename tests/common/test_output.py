@@ -187,6 +187,17 @@ def test_records_that_cannot_be_encoded_with_others_stand_in_their_places(
     assert make(tmp_path, header(), put)["dump.json"] == json.dumps({**head, "data": fields}, indent=1)
 
 
+def test_what_a_change_makes_of_a_record_is_written_whatever_it_is(tmp_path: Path) -> None:
+    make(tmp_path, header(), lambda writer: writer.record("r", 0, -1, None, 0, REPLACE, {"output": [1.5]}))
+
+    def change(fields: Any) -> None:
+        fields["output"] = [NAN, "é", None]
+
+    output.write(str(tmp_path), change)
+    found = json.loads((tmp_path / "dump.json").read_text())["data"]["r"]["output"]
+    assert str(found) == "[nan, 'é', None]"
+
+
 def test_stacks_of_the_same_text_are_one_entry(tmp_path: Path) -> None:
     source = tmp_path / "train.py"
     source.write_text("one\ntwo\n")

@@ -1,8 +1,7 @@
 """Entries of ordinary tensors in the host's memory, by a compiled function that need not be there.
 
 It is built where `probe.common.one_pass` is, and used where torch lends its tensors by DLPack's C exchange interface,
-which old releases lack. Twenty questions that Python asks a tensor take three times as long as all of it there, which
-is what matters where the tensor is small.
+which old releases lack. A small tensor takes 1.0 us; 2.5 where Python asks it some twenty questions.
 """
 
 from __future__ import annotations

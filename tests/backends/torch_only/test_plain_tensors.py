@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -119,6 +119,52 @@ def given_back() -> torch.Tensor:
     return view
 
 
+class Loan(ctypes.Structure):
+    """The part of DLPack's C exchange interface up to the function that lends a tensor."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("older", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p), ("own", ctypes.c_void_p), ("give", ctypes.c_void_p),
+        ("borrow", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)), ("stream", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def refusals() -> Iterator[list[int]]:
+    """What torch answers when it is to lend a tensor, 0 where it does; each refusal takes it a millisecond."""
+    exchange = torch.Tensor.__dlpack_c_exchange_api__  # type: ignore[attr-defined]
+    capsules = ctypes.pythonapi
+    capsules.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    capsules.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    capsules.PyCapsule_New.restype = ctypes.py_object
+    capsules.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    name = b"dlpack_exchange_api"
+    theirs = Loan.from_address(capsules.PyCapsule_GetPointer(exchange, name))
+    # The interpreter's lock is held, and an exception is left to the caller, as in the call that this stands in for.
+    lend = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(
+        ctypes.cast(theirs.borrow, ctypes.c_void_p).value
+    )
+    answers: list[int] = []
+
+    def counted(tensor: Any, borrowed: Any) -> int:
+        try:
+            answers.append(lend(tensor, borrowed))
+        except Exception:
+            answers.append(-1)
+        return answers[-1]
+
+    ours = Loan.from_buffer_copy(theirs)
+    ours.borrow = type(theirs.borrow)(counted)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            torch.Tensor, "__dlpack_c_exchange_api__", capsules.PyCapsule_New(ctypes.addressof(ours), name, None)
+        )
+        describers = plain_tensors._describers()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain_tensors, "describers", describers)
+        yield answers
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize(
     "other",
@@ -151,8 +197,10 @@ def given_back() -> torch.Tensor:
         lambda: 3.5,
     ],
 )
-def test_what_it_does_not_describe_is_left_to_python(other: Callable[[], Any]) -> None:
+def test_what_it_does_not_describe_is_left_to_python(other: Callable[[], Any], refusals: list[int]) -> None:
     assert compiled(other()) is None
+    assert not any(refusals)
+    assert compiled(torch.ones(2)) is not None and refusals[-1:] == [0], "which is asked here"
 
 
 def test_it_is_the_same_or_nothing_for_every_type_that_torch_has(backend: Any) -> None:
@@ -169,25 +217,7 @@ def test_it_is_the_same_or_nothing_for_every_type_that_torch_has(backend: Any) -
     assert described == {getattr(torch, name) for name in DTYPES}
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_to_leave_a_tensor_to_python_costs_little() -> None:
-    """Torch's own refusal to lend it is a C++ exception, which takes as long as some thousand descriptions."""
-    dense = torch.ones(4, 4)
-    others = [dense.to_sparse(), dense.to("meta"), torch.nested.nested_tensor([dense]), dense.to(torch.complex64)]
-    found: list[float] = []
-
-    def seconds(tensor: torch.Tensor) -> float:
-        started = time.process_time()
-        for _ in range(200):
-            compiled(tensor)
-        return time.process_time() - started
-
-    torch.func.vmap(lambda x: [found.append(seconds(x)), x][1])(dense)
-    found += [seconds(tensor) for tensor in others]
-    assert max(found) < 20 * seconds(dense), found
-
-
-def test_inside_of_function_transforms_it_describes_nothing() -> None:
+def test_inside_of_function_transforms_it_describes_nothing(refusals: list[int]) -> None:
     found = []
 
     def seen(x: torch.Tensor) -> torch.Tensor:
@@ -197,7 +227,7 @@ def test_inside_of_function_transforms_it_describes_nothing() -> None:
     torch.func.vmap(seen)(torch.ones(3, 2))
     torch.func.grad(seen)(torch.ones(2))
     torch.func.vmap(torch.func.grad(seen))(torch.ones(3, 2))
-    assert found == [None, None, None]
+    assert found == [None, None, None] and refusals == []
 
 
 def test_it_keeps_no_tensor_and_no_memory_of_one() -> None:
