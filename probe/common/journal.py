@@ -119,9 +119,14 @@ class JournalWriter:
         # Another thread's frame between one that does not fit and its removal would go with it. Not a plain lock: a
         # signal's function can come here in the middle.
         self._one_at_a_time = threading.RLock()
-        self._stream.write(MAGIC)
         self._size = len(MAGIC)
-        self._append([_HEADER, {"version": FORMAT_VERSION, **vars(header)}])
+        try:
+            self._stream.write(MAGIC)
+            self._append([_HEADER, {"version": FORMAT_VERSION, **vars(header)}])
+        except BaseException:
+            # A folder that nothing was written to is not in use.
+            self._stream.close()
+            raise
 
     def _append(self, body: list[Any]) -> None:
         try:

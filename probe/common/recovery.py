@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,13 +45,19 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
     if not os.path.isdir(directory):
         raise FileCheckException(f"{directory} is not a folder.")
     folders = _with_journal(directory)
-    if not folders and not _holds(directory, "dump.json", "debug.json"):
+    if not folders and not set_aside(directory) and not _holds(directory, "dump.json", "debug.json"):
         raise FileCheckException(f"{directory} holds no {FILE_NAME}, and no dump either.")
     for folder in folders:
         try:
             yield _recover_one(folder, remove)
         except (DumpFormatError, OSError) as error:
             yield Recovered(folder, "", 0, None, str(error))
+
+
+def set_aside(directory: str) -> list[str]:
+    """The journals below `directory` that a new run into the folder of a dead one kept under another name."""
+    named = re.compile(re.escape(FILE_NAME) + r"\.[0-9]+").fullmatch
+    return sorted(os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names if named(name))
 
 
 def _recover_one(folder: str, remove: bool) -> Recovered:

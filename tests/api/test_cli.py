@@ -110,6 +110,27 @@ def test_a_dump_that_is_whole_has_nothing_to_recover_and_that_is_no_failure(
     assert path.read_text() == "{}"
 
 
+@pytest.mark.parametrize("beside", ["dump.json", None])
+def test_recover_names_the_journals_that_a_later_run_has_put_aside(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], beside: str | None
+) -> None:
+    first = journal(tmp_path / "step0" / "rank0", ["a.0.forward"])
+    aside = first.rename(first.with_name(f"{FILE_NAME}.1"))
+    if beside is not None:
+        (aside.parent / beside).write_text("{}")
+    assert cli.main(["recover", "--remove", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert said.err == "" and said.out.startswith(f"{aside}: of a run before the last one there; ")
+    assert "nothing to recover" not in said.out and said.out.count("\n") == 1
+    assert aside.exists(), "what is said of it can still be done"
+    # As the line says.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    aside.rename(elsewhere / FILE_NAME)
+    assert cli.main(["recover", str(elsewhere)]) == 0
+    assert names(elsewhere) == ["a.0.forward"]
+
+
 @pytest.mark.parametrize("content", [b"", b"MSPROBEJ", b"MSPROB", b"{}", b"MSPROBEJ" + b"\xff" * 50])
 def test_one_broken_journal_keeps_no_other_from_being_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes

@@ -468,6 +468,22 @@ for attempt in range(30):
 """
 
 
+CANNOT_BEGIN = """
+import resource, sys
+from probe.common.files import in_use
+from probe.common.journal import Header, JournalWriter
+path = sys.argv[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (20, resource.RLIM_INFINITY))
+try:
+    JournalWriter(path, Header("statistics", "L1", "pytorch", None))
+except OSError as error:
+    # The error is held, and with it all that its functions knew.
+    assert not in_use(path), error
+else:
+    raise AssertionError("the header went into twenty bytes")
+"""
+
+
 def fill(path: Path, *how: str, program: str = FILLS) -> None:
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root}
@@ -483,6 +499,10 @@ def test_a_thread_that_finds_the_disk_full_cuts_off_nothing_of_another(tmp_path:
 
 def test_a_short_write_leaves_the_journal_readable(tmp_path: Path) -> None:
     fill(tmp_path / "dump.journal", "limit")
+
+
+def test_a_journal_that_cannot_be_begun_is_in_use_by_nobody(tmp_path: Path) -> None:
+    fill(tmp_path / "dump.journal", program=CANNOT_BEGIN)
 
 
 def test_a_full_disk_leaves_the_journal_readable(tmp_path: Path) -> None:

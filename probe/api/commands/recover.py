@@ -22,7 +22,7 @@ class Recover:
         parser.add_argument("--remove", action="store_true", help="remove each journal after its files are written")
 
     def run(self, args: argparse.Namespace) -> int:
-        from probe.common.recovery import recover
+        from probe.common.recovery import recover, set_aside
 
         status, nothing = 0, True
         for found in recover(args.directory, args.remove):
@@ -34,6 +34,9 @@ class Recover:
             torn = "" if found.torn_at is None else f"; the last record was cut off at byte {found.torn_at} and is lost"
             left = f"; {found.unwritten} tensors had not been written yet" if found.unwritten else ""
             say(f"{found.folder}: {found.records} records in {found.file_name}{torn}{left}")
+        for journal in set_aside(args.directory):
+            nothing = False
+            say(f"{journal}: of a run before the last one there; to use it, move it to an empty folder as dump.journal.")
         if nothing:
             say(f"{args.directory}: nothing to recover: its runs ended normally, or were recovered before.")
         return status
