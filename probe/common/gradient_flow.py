@@ -16,7 +16,7 @@ pass has run: that is when its backward is complete.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional, Union
 
 from typing_extensions import Protocol, TypeAlias
@@ -73,8 +73,8 @@ class Graph(Protocol):
     def number(self, node: Any) -> int:
         """The node's sequence number."""
 
-    def notes(self, node: Any) -> dict[str, list[Any]]:
-        """What was noted at a node, kept for as long as it may still run."""
+    def notes(self, node: Any) -> dict[str, Any]:
+        """What was noted at a node, kept for as long as it may still run; others may keep something there too."""
 
     def hold(self, node: Any) -> None:
         """Keep a leaf's node, and what is noted there, until `forget`."""
@@ -126,7 +126,7 @@ class ModuleWatch:
         self.outputs_seen = outputs_seen
         self.inputs = inputs
         self.crossings = 0
-        self.shared: set[int] = set()
+        self.shared: Collection[int] = ()
         """Inputs that more than one edge leads to, whose gradient is a sum."""
         self.backward: Any = None
         self.outputs_left = outputs_seen
@@ -172,9 +172,11 @@ class CallWatch(ModuleWatch):
 
 
 Watch: TypeAlias = ModuleWatch
-_Arrivals = list[tuple[int, Optional[int], Sequence[int], Optional[Cut]]]
+# Tuples, which the garbage collector lets be once it has seen that there are only numbers in them.
+_Arriving = tuple[tuple[int, Optional[int], Sequence[int], Optional[Cut]], ...]
 """Slots, the places of the output (``None``: nothing the call returned), those of the input, and the part they have."""
 _Crossed = list[tuple[int, Sequence[int], Optional[Cut]]]
+"""Slots, places of the input, and the part they have."""
 _End = tuple[Optional[int], Any]
 """Where a call's backward begins: the place of the output, if it is one, and in the graph."""
 
@@ -182,10 +184,54 @@ _End = tuple[Optional[int], Any]
 class Noted(list[Any]):
     """What was noted at a node: calls with what to do for them."""
 
+    __slots__ = ()
+
     @property
     def name(self) -> str:
         """Of the call that a failure at this node is logged with."""
         return getattr(self[-1][0].call, "name", "") if self else ""
+
+
+class _AtNode(Noted):
+    """Noted at a gradient node and called when it runs.
+
+    The graph holds it until its backward, and whatever is held that long costs Python's garbage collector about three
+    microseconds. So it is the hook itself, and there is no other object for its arguments.
+    """
+
+    __slots__ = ("flow", "number")
+
+    def __init__(self, flow: GradientFlow, number: int) -> None:
+        super().__init__()
+        self.flow = flow
+        self.number = number
+        """The node's."""
+
+
+class _Arrivals(_AtNode):
+    """Calls that returned an output of this node."""
+
+    __slots__ = ()
+    key = "msprobe arrivals"
+
+    def hook(self, graph: Graph, node: Any) -> None:
+        graph.on_arrival(node, self)
+
+    def __call__(self, gradients: Sequence[Any]) -> None:
+        self.flow.safely(self, self.flow.arrived, self, gradients)
+
+
+class _Crossings(_AtNode):
+    """Calls with an input that this node sends a gradient to."""
+
+    __slots__ = ()
+    key = "msprobe crossings"
+
+    def hook(self, graph: Graph, node: Any) -> None:
+        graph.on_departure(node, self)
+
+    def __call__(self, flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
+        self.flow.safely(self, self.flow.crossed, self, flowing)
 
 
 class GradientFlow:
@@ -195,7 +241,7 @@ class GradientFlow:
         self._listener = listener
         self._graph = graph
         self._current_pass = graph.current_pass
-        self._safely = graph.safely
+        self.safely = graph.safely
         self._open: dict[int, list[Watch]] = {}
         """Backwards that have begun, by ascending `entered_at`, for each pass of the engine that is under way.
 
@@ -263,33 +309,26 @@ class GradientFlow:
         leading = [indices for _, _, indices, _ in crossings]
         leading += [places[place] for _, place in ends if place in places]
         if len(leading) > 1:
-            seen: set[int] = set()
-            for indices in leading:
-                watch.shared.update(seen.intersection(indices))
-                seen.update(indices)
+            watch.shared = _in_several(leading)
         for node, slots in _by_node(ends).items():
             if graph.number(node) >= LEAF_NUMBER:
                 graph.hold(node)
-            arrivals: _Arrivals = [
-                (place[1], index, places.get(place, ()), place[2] if len(place) == 3 else None)
+            arrivals: _Arriving = tuple(
+                (place[1], index, tuple(places.get(place, ())), place[2] if len(place) == 3 else None)
                 for index, place in slots
-            ]
-            self._note(node, "arrivals", watch, arrivals)
+            )
+            self._note(node, _Arrivals, watch, arrivals)
         for node, crossed in _crossings_by_node(crossings).items():
             watch.crossings += 1
-            self._note(node, "crossings", watch, crossed)
+            self._note(node, _Crossings, watch, tuple(crossed))
         watch.crossings_left = watch.crossings
 
-    def _note(self, node: Any, kind: str, watch: Watch, what: Any) -> None:
+    def _note(self, node: Any, kind: type[_Arrivals | _Crossings], watch: Watch, what: Sequence[Any]) -> None:
         notes = self._graph.notes(node)
-        noted = notes.get(kind)
+        noted = notes.get(kind.key)
         if noted is None:
-            noted = notes[kind] = Noted()
-            number = self._graph.number(node)
-            if kind == "arrivals":
-                self._graph.on_arrival(node, functools.partial(self._safely, noted, self._arrived, noted, number))
-            else:
-                self._graph.on_departure(node, functools.partial(self._safely, noted, self._crossed, noted, number))
+            noted = notes[kind.key] = kind(self, self._graph.number(node))
+            noted.hook(self._graph, node)
         noted.append((watch, what))
 
     # --- backward
@@ -342,7 +381,8 @@ class GradientFlow:
         """The step is over; no gradient of it will be reported."""
         self._graph.forget()
 
-    def _arrived(self, noted: list[Any], number: int, gradients: Sequence[Any]) -> None:
+    def arrived(self, noted: _Arrivals, gradients: Sequence[Any]) -> None:
+        number = noted.number
         # Several calls can return the same tensor. The outermost was noted last and is entered first; one that
         # began after this node was made returns its input unchanged and ends before the next one begins.
         waiting = [watch for watch, _ in noted]
@@ -366,8 +406,8 @@ class GradientFlow:
             # A leaf is the same node in every pass, and later ones are not of these calls.
             noted.clear()
 
-    def _crossed(self, noted: list[Any], number: int, flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
-        self.advance(number)
+    def crossed(self, noted: _Crossings, flowing: Sequence[Any]) -> None:
+        self.advance(noted.number)
         for watch, crossings in noted:
             if watch.backward is None:
                 continue
@@ -402,7 +442,7 @@ class GradientFlow:
         if opened is None:
             opened = self._open[task] = []
             self._lowest[task] = watch.entered_at
-            self._graph.at_end_of_pass(functools.partial(self._safely, watch.call, self._pass_ended, task))
+            self._graph.at_end_of_pass(functools.partial(self.safely, watch.call, self._pass_ended, task))
         if watch.entered_at < self._lowest[task]:
             self._lowest[task] = watch.entered_at
         at = len(opened)
@@ -492,6 +532,16 @@ def _told_apart(crossings: list[_Crossing]) -> list[_Crossing]:
     return crossings
 
 
+def _in_several(groups: Iterable[Sequence[int]]) -> set[int]:
+    """What is in more than one of `groups`."""
+    several: set[int] = set()
+    seen: set[int] = set()
+    for group in groups:
+        several.update(seen.intersection(group))
+        seen.update(group)
+    return several
+
+
 def _by_node(ends: list[_End]) -> dict[Any, list[_End]]:
     nodes: dict[Any, list[_End]] = {}
     for index, place in ends:
@@ -502,5 +552,5 @@ def _by_node(ends: list[_End]) -> dict[Any, list[_End]]:
 def _crossings_by_node(crossings: list[_Crossing]) -> dict[Any, _Crossed]:
     nodes: dict[Any, _Crossed] = {}
     for node, slot, indices, cut in crossings:
-        nodes.setdefault(node, []).append((slot, indices, cut))
+        nodes.setdefault(node, []).append((slot, tuple(indices), cut))
     return nodes

@@ -56,8 +56,10 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
 
 def set_aside(directory: str) -> list[str]:
     """The journals below `directory` that a new run into the folder of a dead one kept under another name."""
-    named = re.compile(re.escape(FILE_NAME) + r"\.[0-9]+").fullmatch
-    return sorted(os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names if named(name))
+    numbered = re.compile(re.escape(FILE_NAME) + r"\.[0-9]+").fullmatch
+    return sorted(
+        os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names if numbered(name)
+    )
 
 
 def _recover_one(folder: str, remove: bool) -> Recovered:

@@ -44,7 +44,7 @@ class MindSporeGraph:
         # Bound here: what stands before the guard would be outside of it.
         self.safely: Callable[..., Any] = functools.partial(safely, listener)
         self._nodes: dict[Any, Any] = {}
-        self._notes: dict[int, dict[str, list[Any]]] = {}
+        self._notes: dict[int, dict[str, Any]] = {}
         self._leaves: dict[int, Tensor] = {}
         """Tensors that a call returned as it got them, by the identity of their node, which itself takes no hooks."""
         self._leaf_hooks: list[int] = []
@@ -106,7 +106,7 @@ class MindSporeGraph:
         same = self._same
         return [(None if found is None else same(found), slot) for found, slot in node.next_functions]
 
-    def notes(self, node: Any) -> dict[str, list[Any]]:
+    def notes(self, node: Any) -> dict[str, Any]:
         return self._notes.setdefault(id(node), {})
 
     def hold(self, node: Any) -> None:

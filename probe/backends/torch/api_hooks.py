@@ -48,7 +48,7 @@ class ApiHooks:
     """Attached to a listener from construction until `remove`."""
 
     def __init__(self, listener: Listener, flow: GradientFlow, families: Mapping[str, list[Watched]]) -> None:
-        self._listener = listener
+        self.listener = listener
         self._flow = flow
         self._names: dict[Any, ApiName] = {}
         self._swaps: list[CodeSwap] = []
@@ -160,7 +160,7 @@ class ApiHooks:
     def _observe(
         self, name: ApiName, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        listener = self._listener
+        listener = self.listener
         call = safely(listener, name, self._enter, name, args, kwargs)
         if call is None:
             return function(*args, **kwargs)
@@ -183,10 +183,10 @@ class ApiHooks:
 
     def _enter(self, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self._flow.advance_to_current()
-        return self._listener.enter_api(name, args, kwargs)
+        return self.listener.enter_api(name, args, kwargs)
 
     def _leave(self, call: Any, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
-        if not self._listener.leave_api(call, output) or not _grad_enabled():
+        if not self.listener.leave_api(call, output) or not _grad_enabled():
             return
         tensor = first_tensor(output)
         # A dropout of probability 0 has no backward by contract.
@@ -201,9 +201,7 @@ class ApiHooks:
                 return
         node = tensor.grad_fn
         if node is not None:
-            number = node._sequence_nr()
-            # Without a function of its own in between; what a hook returns takes the gradient's place, here None.
-            node.register_hook(functools.partial(safely, self._listener, call, self._backward, call, number))
+            node.register_hook(_Backward(self, call, node._sequence_nr()))
 
     def _watch_written(self, call: Any, view: torch.Tensor, node: Any) -> None:
         number, part = node._sequence_nr(), Part.of(view)
@@ -211,13 +209,13 @@ class ApiHooks:
         def backward(grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
             # The first input is the whole tensor before, the others are what was written from.
             inputs = [part(grad_input[0]), *grad_input[1:]]
-            self._backward(call, number, inputs, [part(gradient) for gradient in grad_output])
+            self.backward(call, number, inputs, [part(gradient) for gradient in grad_output])
 
-        node.register_hook(functools.partial(safely, self._listener, call, backward))
+        node.register_hook(functools.partial(safely, self.listener, call, backward))
 
-    def _backward(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+    def backward(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         self._flow.advance(number)
-        self._listener.backward_api(call, grad_output, grad_input)
+        self.listener.backward_api(call, grad_output, grad_input)
 
     def _swap(self, name: ApiName, function: FunctionType) -> CodeSwap:
         observe, aside = self.observe, self._aside
@@ -278,7 +276,7 @@ class ApiHooks:
         if name is None:
             if type(function) in _COMPILED:
                 return function(*args, **(kwargs or _NONE))
-            name = safely(self._listener, "Aten", self._aten_name, function)
+            name = safely(self.listener, "Aten", self._aten_name, function)
             if name is None:
                 return self._reentry.call(function, types, args, kwargs or _NONE)
         # The mode has asked already what `observe` asks.
@@ -310,6 +308,26 @@ def _kinds_of_work() -> list[type]:
         kinds.append(kind)
         ahead += kind.__subclasses__()
     return kinds
+
+
+class _Backward:
+    """The backward of one call: a hook on its gradient node.
+
+    One object and not a partial, its arguments and a method, for the graph holds one of each call until it has run, and
+    Python's garbage collector looks at all of them.
+    """
+
+    __slots__ = ("_call", "_hooks", "_number")
+
+    def __init__(self, hooks: ApiHooks, call: Any, number: int) -> None:
+        self._hooks = hooks
+        self._call = call
+        self._number = number
+
+    def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+        hooks, call = self._hooks, self._call
+        # What a hook returns takes the gradient's place.
+        safely(hooks.listener, call, hooks.backward, call, self._number, grad_input, grad_output)
 
 
 class _VariableFunctions:

@@ -15,9 +15,6 @@ from probe.common.containers import found_in
 from probe.common.contract import Listener
 from probe.common.gradient_flow import Edge, Place, Writes
 
-_NOTE = "msprobe"
-"""Key in a node's own `metadata`; the node keeps what is noted there exactly as long as it lives."""
-
 _Tensor = torch.Tensor
 _next_sequence_number = torch._C._autograd._get_sequence_nr
 _current_node = torch._C._current_autograd_node
@@ -171,11 +168,10 @@ class TorchGraph:
         number: int = _next_sequence_number()
         return number
 
-    def notes(self, node: Any) -> dict[str, list[Any]]:
-        notes: dict[str, list[Any]] | None = node.metadata.get(_NOTE)
-        if notes is None:
-            notes = node.metadata[_NOTE] = {}
-        return notes
+    def notes(self, node: Any) -> dict[str, Any]:
+        # The node keeps it exactly as long as it lives.
+        metadata: dict[str, Any] = node.metadata
+        return metadata
 
     def hold(self, node: Any) -> None:
         self._leaves.add(node)

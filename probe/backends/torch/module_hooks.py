@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 import threading
 import weakref
@@ -30,6 +29,23 @@ ROOT = "Module"
 _no_function_modes = torch._C.DisableTorchFunction
 
 
+_Report = Callable[[ModuleName, str, torch.Tensor], None]
+
+
+class _Accumulated:
+    """A hook on one parameter. One object, as of a partial there would be four for the garbage collector."""
+
+    __slots__ = ("_name", "_parameter_name", "_report")
+
+    def __init__(self, report: _Report, name: ModuleName, parameter_name: str) -> None:
+        self._report = report
+        self._name = name
+        self._parameter_name = parameter_name
+
+    def __call__(self, parameter: torch.Tensor) -> None:
+        self._report(self._name, self._parameter_name, parameter)
+
+
 class _Gradients(Handles):
     """The parameters that are watched, each once however often its module is attached."""
 
@@ -37,15 +53,13 @@ class _Gradients(Handles):
         super().__init__([])
         self._watched: set[tuple[str, str, int]] = set()
 
-    def watch(
-        self, name: ModuleName, parameter_name: str, parameter: torch.Tensor, receive: Callable[..., None]
-    ) -> None:
+    def watch(self, report: _Report, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
         # By identity too: module_dump can give one name to several modules. The hook keeps the parameter alive.
         key = (name.base, parameter_name, id(parameter))
         if key not in self._watched:
             self._watched.add(key)
             if parameter.is_leaf:
-                self._handles.append(_attach_accumulated(parameter, functools.partial(receive, name, parameter_name)))
+                self._handles.append(_attach_accumulated(parameter, _Accumulated(report, name, parameter_name)))
 
     def remove(self) -> None:
         super().remove()
@@ -135,6 +149,7 @@ class ModuleHooks:
         self._flow = flow
         self._thread = _Thread()
         self._gradients = _Gradients()
+        self._receive: _Report = self._on_parameter
         self._models: list[Any] = []
         self._hooks: dict[tuple[str, int], tuple[_Before, _After]] = {}
         """The hooks of each module, by its name and identity."""
@@ -220,7 +235,7 @@ class ModuleHooks:
     def _watch_parameters(self, name: ModuleName, module: Any) -> None:
         for parameter_name, parameter in module._parameters.items():
             if parameter is not None and parameter.requires_grad:
-                self._gradients.watch(name, parameter_name, parameter, self._on_parameter)
+                self._gradients.watch(self._receive, name, parameter_name, parameter)
 
     def after(self, name: ModuleName, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         try:
