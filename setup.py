@@ -6,7 +6,7 @@ from setuptools import Extension, setup
 
 # The lanes of the sums are the same on every processor only if nothing is contracted.
 _FLAGS = [] if os.name == "nt" else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-_PARTS = ("probe/common/_one_pass.c", "probe/backends/torch/_plain_tensors.c")
+_PARTS = ("probe/common/_frames.c", "probe/common/_one_pass.c", "probe/backends/torch/_plain_tensors.c")
 
 
 def _extension(source: str) -> Extension:

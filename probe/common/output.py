@@ -238,8 +238,10 @@ def _compiled(value: Any, indent: int, finite: bool = False) -> bytes | None:
         # What is not finite is null now, and what `json` escapes besides control characters is not escaped.
         alike = text.isascii() and b"\x7f" not in text
         if alike and (finite or not (b"null" in text and NOT_FINITE.search(_packed(value)))):
-            # Nothing but the layout has line ends: those inside of texts are escaped.
-            return _indented(text, indent=1).replace(b"\n", b"\n" + b" " * indent)
+            # Lists around it indent it; each is an opening line and a closing one.
+            laid_out = _indented(b"[" * indent + text + b"]" * indent, indent=1)
+            before, after = sum(range(3, 3 + indent)), sum(range(2, 2 + indent))
+            return laid_out[before : len(laid_out) - after]
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         pass  # a value only the slow way can write, or none of them, and then that says so
     return None

@@ -11,6 +11,7 @@ import sys
 import threading
 import traceback
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, Callable
 
 import pytest
@@ -20,6 +21,19 @@ from probe.common import callstack
 from probe.common.callstack import CallStacks, frame_text
 
 OWN_FOLDER = Path(probe.__file__).parent
+
+
+@pytest.fixture(
+    autouse=True,
+    params=[
+        pytest.param("_frames", marks=pytest.mark.skipif(callstack._frames is None, reason="is not built here")),
+        "in_python",
+    ],
+)
+def walk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test with both walks, which must not be told apart."""
+    if request.param == "in_python":
+        monkeypatch.setattr(callstack, "walk", callstack.walk_in_python)
 
 
 def here(stacks: CallStacks) -> int:
@@ -133,6 +147,65 @@ def test_a_stack_above_a_known_one_is_the_stack_of_a_whole_walk() -> None:
     assert stacks.frames[elsewhere()][0][2] == "elsewhere", "a frame that is not below is of no use"
 
 
+@pytest.mark.skipif(callstack._frames is None, reason="the compiled walk is not built here")
+def test_both_walks_find_the_same() -> None:
+    """Also where the stack is longer than what the compiled one has at hand, and with code that is seen first then."""
+    assert callstack._frames is not None
+    walks = callstack._frames.walk, callstack.walk_in_python
+
+    def left_out(depth: int) -> None:
+        again(depth)
+
+    def again(depth: int) -> None:
+        if depth:
+            left_out(depth - 1) if depth % 3 else again(depth - 1)
+        else:
+            compare(sys._getframe())
+
+    def compare(frame: FrameType) -> None:
+        found = []
+        for walk in walks:
+            own: dict[int, bool] = {}
+
+            def see(code: CodeType, own: dict[int, bool] = own) -> bool:
+                return own.setdefault(id(code), code is left_out.__code__)
+
+            found.append((walk(frame, own, see, None, ()), walk(frame, own, see, bottom, (1, 2)), own))
+        assert found[0] == found[1]
+        whole, cut, own = found[0]
+        assert whole[: len(cut) - 2] == cut[:-2] and cut[-2:] == (1, 2) and len(cut) < len(whole)
+        assert id(left_out.__code__) in own and id(left_out.__code__) not in whole
+
+    bottom = sys._getframe()
+    for depth in (2, 50, 127, 128, 129, 400):
+        again(depth)
+
+
+@pytest.mark.skipif(callstack._frames is None, reason="the compiled walk is not built here")
+def test_the_compiled_walk_passes_a_failure_on_and_refuses_what_it_cannot_walk() -> None:
+    assert callstack._frames is not None
+    frame = sys._getframe()
+
+    def fails(code: CodeType) -> bool:
+        raise KeyError("seen")
+
+    before = sys.getrefcount(frame)
+    for _ in range(100):
+        with pytest.raises(KeyError, match="seen"):
+            callstack._frames.walk(frame, {}, fails, None, ())
+    assert sys.getrefcount(frame) <= before + 2, "the tracebacks hold it, not the walk"
+    wrong: Any = callstack._frames.walk
+    for arguments in [
+        (),
+        (frame,),
+        (1, {}, fails, None, ()),
+        (frame, [], fails, None, ()),
+        (frame, {}, fails, None, []),
+    ]:
+        with pytest.raises(TypeError, match="walk"):
+            wrong(*arguments)
+
+
 def test_threads_that_meet_at_a_new_stack_get_one_number_and_its_frames() -> None:
     """A second thread comes to the same place while the first one is numbering it, after every line of that in turn."""
 
@@ -170,7 +243,7 @@ def test_threads_that_meet_at_a_new_stack_get_one_number_and_its_frames() -> Non
             break
         second, first = meeting.found
         assert first == second and first[1][0][2] == "come", f"line {line}"
-    assert line > 20, "the lines of a walk over some frames"
+    assert line > 8, "the lines of a new stack's numbering"
 
 
 def test_stacks_of_code_that_is_gone_are_never_given_to_other_code() -> None:

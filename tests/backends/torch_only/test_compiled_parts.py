@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from probe.backends.torch import plain_tensors
-from probe.common import one_pass
+from probe.common import callstack, one_pass
 
 
 def can_be_built() -> bool:
@@ -26,4 +26,5 @@ def can_be_built() -> bool:
 )
 def test_they_are_there() -> None:
     assert one_pass.reduce is not None
+    assert callstack.walk is not callstack.walk_in_python
     assert (plain_tensors.describers is not None) == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
