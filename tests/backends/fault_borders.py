@@ -14,13 +14,15 @@ _EVERYWHERE: Borders = {
     "api/session.py": {"guarded", "shield", "_attempt"},
     "api/single_points.py": {"receive"},
     "common/works.py": {"wait_and_report"},
+    # Hooks whose one statement is a guarded one.
+    "common/gradient_flow.py": {"__call__"},
 }
 
 _TORCH: Borders = {
     **_EVERYWHERE,
     "backends/torch/api_hooks.py": {
         "__torch_function__", "from_mode", "observe", "_observe", "_aside", "handle", "wrapper", "call", "_take_out",
-        "_no", "__missing__",
+        "_no", "__missing__", "__call__",
     },
     "backends/torch/regions.py": {"clip", "<lambda>"},
     # The guards themselves, and the hooks whose one statement is a guarded one.
