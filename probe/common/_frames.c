@@ -4,19 +4,21 @@
 #include <Python.h>
 #include <frameobject.h>
 
-#if PY_VERSION_HEX >= 0x030B0000
-static PyObject *instruction_of(PyFrameObject *frame) {
-    return PyLong_FromLong(PyFrame_GetLasti(frame));
-}
-#else
-static PyObject *instruction_of(PyFrameObject *frame) {
-    return PyObject_GetAttrString((PyObject *)frame, "f_lasti");
-}
-#endif
+static PyObject *s_f_lasti;
 
-/* The key while it grows: most stacks fit into `near`. */
+static PyObject *instruction_of(PyFrameObject *frame) {
+#if PY_VERSION_HEX >= 0x030B0000
+    return PyLong_FromLong(PyFrame_GetLasti(frame));
+#else
+    return PyObject_GetAttr((PyObject *)frame, s_f_lasti);
+#endif
+}
+
+enum { FIRST = 256 };
+
+/* The key while it grows: most stacks fit into `first`. */
 typedef struct {
-    PyObject *near[256], **items;
+    PyObject *first[FIRST], **items;
     Py_ssize_t count, room;
 } Key;
 
@@ -29,7 +31,7 @@ static int has_room(Key *key, Py_ssize_t more) {
         return 0;
     }
     memcpy(items, key->items, (size_t)key->count * sizeof *items);
-    if (key->items != key->near) PyMem_Free(key->items);
+    if (key->items != key->first) PyMem_Free(key->items);
     key->items = items;
     key->room = room;
     return 1;
@@ -93,7 +95,8 @@ static int walk_all(Key *key, PyObject *innermost, PyObject *own, PyObject *see,
         if (end) return add_all(key, rest);
         frame = below;
     }
-    return 1;
+    /* Below the last frame there is none, and none where there is no memory for it. */
+    return !PyErr_Occurred();
 }
 
 static PyObject *walk(PyObject *module, PyObject *const *args, Py_ssize_t count) {
@@ -101,8 +104,10 @@ static PyObject *walk(PyObject *module, PyObject *const *args, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "walk(frame, own, see, outer, rest)");
         return NULL;
     }
-    Key key = {.items = NULL, .count = 0, .room = sizeof key.near / sizeof *key.near};
-    key.items = key.near;
+    Key key; /* not all of it at once: that would clear `first` */
+    key.items = key.first;
+    key.count = 0;
+    key.room = FIRST;
     const int whole = walk_all(&key, args[0], args[1], args[2], args[3], args[4]);
     PyObject *found = whole ? PyTuple_New(key.count) : NULL;
     for (Py_ssize_t i = 0; i < key.count; i++) {
@@ -111,7 +116,7 @@ static PyObject *walk(PyObject *module, PyObject *const *args, Py_ssize_t count)
         else
             PyTuple_SET_ITEM(found, i, key.items[i]);
     }
-    if (key.items != key.near) PyMem_Free(key.items);
+    if (key.items != key.first) PyMem_Free(key.items);
     return found;
 }
 
@@ -123,5 +128,7 @@ static PyMethodDef METHODS[] = {
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_frames", NULL, 0, METHODS, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__frames(void) {
+    s_f_lasti = PyUnicode_InternFromString("f_lasti");
+    if (s_f_lasti == NULL) return NULL;
     return PyModule_Create(&MODULE);
 }

@@ -172,8 +172,7 @@ class CallWatch(ModuleWatch):
 
 
 Watch: TypeAlias = ModuleWatch
-# Tuples, which the garbage collector lets be once it has seen that there are only numbers in them.
-_Arriving = tuple[tuple[int, Optional[int], Sequence[int], Optional[Cut]], ...]
+_Arrivals = tuple[tuple[int, Optional[int], Sequence[int], Optional[Cut]], ...]
 """Slots, the places of the output (``None``: nothing the call returned), those of the input, and the part they have."""
 _Crossed = list[tuple[int, Sequence[int], Optional[Cut]]]
 """Slots, places of the input, and the part they have."""
@@ -192,14 +191,19 @@ class Noted(list[Any]):
         return getattr(self[-1][0].call, "name", "") if self else ""
 
 
-class _AtNode(Noted):
-    """Noted at a gradient node and called when it runs.
+class NodeHook(Noted):
+    """What was noted at a gradient node, as the hook that acts on it.
 
-    The graph holds it until its backward, and whatever is held that long costs Python's garbage collector about three
-    microseconds. So it is the hook itself, and there is no other object for its arguments.
+    The graph holds it until its backward, where Python's garbage collector looks at each object again and again: one
+    here takes the place of a partial, its arguments, a method and two lists (benchmarks/RESULTS.md has the cost).
     """
 
     __slots__ = ("flow", "number")
+    key = ""
+    """Where a node has it among its notes, which others may use too."""
+    # Of two hooks that have noted nothing yet, one is not the other.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __init__(self, flow: GradientFlow, number: int) -> None:
         super().__init__()
@@ -207,27 +211,31 @@ class _AtNode(Noted):
         self.number = number
         """The node's."""
 
+    def register(self, graph: Graph, node: Any) -> None:
+        """Have `graph` call this when `node` runs."""
+        raise NotImplementedError
 
-class _Arrivals(_AtNode):
-    """Calls that returned an output of this node."""
+
+class ArrivalHook(NodeHook):
+    """Of calls that returned an output of the node: called before it runs."""
 
     __slots__ = ()
     key = "msprobe arrivals"
 
-    def hook(self, graph: Graph, node: Any) -> None:
+    def register(self, graph: Graph, node: Any) -> None:
         graph.on_arrival(node, self)
 
     def __call__(self, gradients: Sequence[Any]) -> None:
         self.flow.safely(self, self.flow.arrived, self, gradients)
 
 
-class _Crossings(_AtNode):
-    """Calls with an input that this node sends a gradient to."""
+class DepartureHook(NodeHook):
+    """Of calls with an input that the node sends a gradient to: called after it has run."""
 
     __slots__ = ()
-    key = "msprobe crossings"
+    key = "msprobe departures"
 
-    def hook(self, graph: Graph, node: Any) -> None:
+    def register(self, graph: Graph, node: Any) -> None:
         graph.on_departure(node, self)
 
     def __call__(self, flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
@@ -313,23 +321,27 @@ class GradientFlow:
         for node, slots in _by_node(ends).items():
             if graph.number(node) >= LEAF_NUMBER:
                 graph.hold(node)
-            arrivals: _Arriving = tuple(
+            # Tuples, which the garbage collector lets be once it has seen that there are only numbers in them.
+            arrivals: _Arrivals = tuple(
                 (place[1], index, tuple(places.get(place, ())), place[2] if len(place) == 3 else None)
                 for index, place in slots
             )
-            self._note(node, _Arrivals, watch, arrivals)
+            self._note(node, ArrivalHook, watch, arrivals)
         for node, crossed in _crossings_by_node(crossings).items():
             watch.crossings += 1
-            self._note(node, _Crossings, watch, tuple(crossed))
+            self._note(node, DepartureHook, watch, tuple(crossed))
         watch.crossings_left = watch.crossings
 
-    def _note(self, node: Any, kind: type[_Arrivals | _Crossings], watch: Watch, what: Sequence[Any]) -> None:
+    def _note(self, node: Any, kind: type[NodeHook], watch: Watch, what: Sequence[Any]) -> None:
         notes = self._graph.notes(node)
         noted = notes.get(kind.key)
-        if noted is None:
-            noted = notes[kind.key] = kind(self, self._graph.number(node))
-            noted.hook(self._graph, node)
-        noted.append((watch, what))
+        if noted is not None:
+            noted.append((watch, what))
+            return
+        hook = kind(self, self._graph.number(node))
+        hook.append((watch, what))
+        hook.register(self._graph, node)
+        notes[kind.key] = hook
 
     # --- backward
 
@@ -381,7 +393,7 @@ class GradientFlow:
         """The step is over; no gradient of it will be reported."""
         self._graph.forget()
 
-    def arrived(self, noted: _Arrivals, gradients: Sequence[Any]) -> None:
+    def arrived(self, noted: ArrivalHook, gradients: Sequence[Any]) -> None:
         number = noted.number
         # Several calls can return the same tensor. The outermost was noted last and is entered first; one that
         # began after this node was made returns its input unchanged and ends before the next one begins.
@@ -406,7 +418,7 @@ class GradientFlow:
             # A leaf is the same node in every pass, and later ones are not of these calls.
             noted.clear()
 
-    def crossed(self, noted: _Crossings, flowing: Sequence[Any]) -> None:
+    def crossed(self, noted: DepartureHook, flowing: Sequence[Any]) -> None:
         self.advance(noted.number)
         for watch, crossings in noted:
             if watch.backward is None:

@@ -18,6 +18,7 @@ A process that dies leaves whole frames and at most one torn one at the end; rea
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -120,12 +121,16 @@ class JournalWriter:
         # signal's function can come here in the middle.
         self._one_at_a_time = threading.RLock()
         self._size = len(MAGIC)
+        new = not os.fstat(self._stream.fileno()).st_size
         try:
             self._stream.write(MAGIC)
             self._append([_HEADER, {"version": FORMAT_VERSION, **vars(header)}])
         except BaseException:
-            # A folder that nothing was written to is not in use.
+            # Neither in use nor what a dead run left.
             self._stream.close()
+            if new:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
             raise
 
     def _append(self, body: list[Any]) -> None:
@@ -175,6 +180,15 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, dict):
         return {_encodable(key): _encodable(item) for key, item in value.items()}
     return value
+
+
+def is_journal(path: str) -> bool:
+    """Whether the file `path` begins like one."""
+    try:
+        with files.open_for_reading(path) as stream:
+            return stream.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
 
 
 class Node(NamedTuple):

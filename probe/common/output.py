@@ -238,7 +238,8 @@ def _compiled(value: Any, indent: int, finite: bool = False) -> bytes | None:
         # What is not finite is null now, and what `json` escapes besides control characters is not escaped.
         alike = text.isascii() and b"\x7f" not in text
         if alike and (finite or not (b"null" in text and NOT_FINITE.search(_packed(value)))):
-            # Lists around it indent it; each is an opening line and a closing one.
+            # Lists around it indent it. The n-th opens with a bracket, a line end and n blanks, and closes the other
+            # way round with n - 1.
             laid_out = _indented(b"[" * indent + text + b"]" * indent, indent=1)
             before, after = sum(range(3, 3 + indent)), sum(range(2, 2 + indent))
             return laid_out[before : len(laid_out) - after]

@@ -14,7 +14,7 @@ import numpy as np
 from probe.common import output
 from probe.common.errors import DumpFormatError, FileCheckException
 from probe.common.files import in_use, remove_left
-from probe.common.journal import FILE_NAME, JournalReader
+from probe.common.journal import FILE_NAME, JournalReader, is_journal
 from probe.common.run_folder import TENSOR_FOLDER
 
 
@@ -56,10 +56,14 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
 
 def set_aside(directory: str) -> list[str]:
     """The journals below `directory` that a new run into the folder of a dead one kept under another name."""
-    numbered = re.compile(re.escape(FILE_NAME) + r"\.[0-9]+").fullmatch
-    return sorted(
-        os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names if numbered(name)
-    )
+    numbered = re.compile(re.escape(FILE_NAME) + r"\.([0-9]+)").fullmatch
+    found = [
+        (folder, int(match[1]), os.path.join(folder, match[0]))
+        for folder, _, names in os.walk(directory)
+        for match in map(numbered, names)
+        if match is not None
+    ]
+    return [path for _, _, path in sorted(found) if is_journal(path)]
 
 
 def _recover_one(folder: str, remove: bool) -> Recovered:

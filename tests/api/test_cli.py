@@ -116,11 +116,14 @@ def test_recover_names_the_journals_that_a_later_run_has_put_aside(
 ) -> None:
     first = journal(tmp_path / "step0" / "rank0", ["a.0.forward"])
     aside = first.rename(first.with_name(f"{FILE_NAME}.1"))
+    for no_journal in (f"{FILE_NAME}.2", f"{FILE_NAME}.old"):
+        (aside.parent / no_journal).touch()
+    (aside.parent / f"{FILE_NAME}.3").mkdir()
     if beside is not None:
         (aside.parent / beside).write_text("{}")
     assert cli.main(["recover", "--remove", str(tmp_path)]) == 0
     said = capsys.readouterr()
-    assert said.err == "" and said.out.startswith(f"{aside}: of a run before the last one there; ")
+    assert said.err == "" and said.out.startswith(f"{aside}: of an earlier run; ")
     assert "nothing to recover" not in said.out and said.out.count("\n") == 1
     assert aside.exists(), "what is said of it can still be done"
     # As the line says.

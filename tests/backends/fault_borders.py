@@ -14,7 +14,7 @@ _EVERYWHERE: Borders = {
     "api/session.py": {"guarded", "shield", "_attempt"},
     "api/single_points.py": {"receive"},
     "common/works.py": {"wait_and_report"},
-    # Hooks whose one statement is a guarded one.
+    # Hooks that do nothing but call, guarded, the tool.
     "common/gradient_flow.py": {"__call__"},
 }
 
@@ -25,10 +25,10 @@ _TORCH: Borders = {
         "_no", "__missing__", "__call__",
     },
     "backends/torch/regions.py": {"clip", "<lambda>"},
-    # The guards themselves, and the hooks whose one statement is a guarded one.
+    # The guards themselves, and hooks of that kind.
     "backends/torch/quiet.py": {"safely", "compiling"},
     "backends/torch/adapter.py": {"receive_quietly"},
-    "backends/torch/module_hooks.py": {"__call__", "is_for", "before", "after", "_on_parameter"},
+    "backends/torch/module_hooks.py": {"__call__", "is_for", "before", "after", "on_parameter"},
 }  # fmt: skip
 
 _MINDSPORE: Borders = {

@@ -23,17 +23,15 @@ from probe.common.callstack import CallStacks, frame_text
 OWN_FOLDER = Path(probe.__file__).parent
 
 
-@pytest.fixture(
-    autouse=True,
-    params=[
-        pytest.param("_frames", marks=pytest.mark.skipif(callstack._frames is None, reason="is not built here")),
-        "in_python",
-    ],
-)
-def walk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test with both walks, which must not be told apart."""
-    if request.param == "in_python":
+needs_compiled = pytest.mark.skipif(callstack._frames is None, reason="the compiled walk is not built here")
+
+
+@pytest.fixture(params=[pytest.param("compiled", marks=needs_compiled), "in Python"])
+def stacks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> CallStacks:
+    """With either walk; they must not be told apart."""
+    if request.param == "in Python":
         monkeypatch.setattr(callstack, "walk", callstack.walk_in_python)
+    return CallStacks()
 
 
 def here(stacks: CallStacks) -> int:
@@ -44,8 +42,7 @@ def number_of(stacks: CallStacks) -> int:
     return here(stacks)
 
 
-def test_one_place_has_one_number_and_another_place_another() -> None:
-    stacks = CallStacks()
+def test_one_place_has_one_number_and_another_place_another(stacks: CallStacks) -> None:
     in_a_loop = [number_of(stacks) for _ in range(3)]
     elsewhere = number_of(stacks)
     assert len(set(in_a_loop)) == 1 and elsewhere not in in_a_loop
@@ -54,9 +51,7 @@ def test_one_place_has_one_number_and_another_place_another() -> None:
     assert left != right and stacks.frames[left] == stacks.frames[right]
 
 
-def test_the_way_there_counts_not_only_the_last_call() -> None:
-    stacks = CallStacks()
-
+def test_the_way_there_counts_not_only_the_last_call(stacks: CallStacks) -> None:
     def deep(n: int) -> int:
         return deep(n - 1) if n else number_of(stacks)
 
@@ -66,14 +61,12 @@ def test_the_way_there_counts_not_only_the_last_call() -> None:
     assert len({deep(n) for n in (3, 3)}) == 1
 
 
-def test_frames_are_those_of_the_interpreter_innermost_first() -> None:
-    stacks = CallStacks()
+def test_frames_are_those_of_the_interpreter_innermost_first(stacks: CallStacks) -> None:
     number, expected = stacks.current(1), traceback.extract_stack()
     assert stacks.frames[number] == [(frame.filename, frame.lineno, frame.name) for frame in reversed(expected)]
 
 
-def test_frames_of_the_tool_are_left_out_wherever_they_are(tmp_path: Path) -> None:
-    stacks = CallStacks()
+def test_frames_of_the_tool_are_left_out_wherever_they_are(stacks: CallStacks, tmp_path: Path) -> None:
     # Code that claims to be a file of the package stands for a wrapper of the tool.
     source = "def wrapper(function, *args):\n    return function(*args)\n"
     space: dict[str, Any] = {}
@@ -93,25 +86,21 @@ def test_frames_of_the_tool_are_left_out_wherever_they_are(tmp_path: Path) -> No
     assert not any(path.startswith(f"{OWN_FOLDER}/") for path, _, _ in stacks.frames[wrapped])
 
 
-def test_a_folder_with_a_longer_name_is_not_the_tool() -> None:
-    stacks = CallStacks()
+def test_a_folder_with_a_longer_name_is_not_the_tool(stacks: CallStacks) -> None:
     space: dict[str, Any] = {}
     exec(compile("def f(g, *a):\n    return g(*a)\n", f"{OWN_FOLDER}_of_a_user/x.py", "exec"), space)
     number = space["f"](number_of, stacks)
     assert (f"{OWN_FOLDER}_of_a_user/x.py", 2, "f") in stacks.frames[number]
 
 
-def test_the_caller_is_the_innermost_frame_of_the_user() -> None:
-    stacks = CallStacks()
+def test_the_caller_is_the_innermost_frame_of_the_user(stacks: CallStacks) -> None:
     space: dict[str, Any] = {}
     exec(compile("def f(g, *a):\n    return g(*a)\n", str(OWN_FOLDER / "x.py"), "exec"), space)
     frame = space["f"](space["f"], stacks.caller, 1)
     assert frame is sys._getframe()
 
 
-def test_a_stack_above_a_known_one_is_the_stack_of_a_whole_walk() -> None:
-    stacks = CallStacks()
-
+def test_a_stack_above_a_known_one_is_the_stack_of_a_whole_walk(stacks: CallStacks) -> None:
     def outer(deep: int) -> None:
         if deep:
             return outer(deep - 1)
@@ -147,7 +136,7 @@ def test_a_stack_above_a_known_one_is_the_stack_of_a_whole_walk() -> None:
     assert stacks.frames[elsewhere()][0][2] == "elsewhere", "a frame that is not below is of no use"
 
 
-@pytest.mark.skipif(callstack._frames is None, reason="the compiled walk is not built here")
+@needs_compiled
 def test_both_walks_find_the_same() -> None:
     """Also where the stack is longer than what the compiled one has at hand, and with code that is seen first then."""
     assert callstack._frames is not None
@@ -181,31 +170,58 @@ def test_both_walks_find_the_same() -> None:
         again(depth)
 
 
-@pytest.mark.skipif(callstack._frames is None, reason="the compiled walk is not built here")
-def test_the_compiled_walk_passes_a_failure_on_and_refuses_what_it_cannot_walk() -> None:
+@needs_compiled
+def test_the_compiled_walk_passes_a_failure_on_and_keeps_nothing() -> None:
     assert callstack._frames is not None
-    frame = sys._getframe()
+    walk = callstack._frames.walk
+
+    def deep(depth: int) -> None:
+        if depth:
+            deep(depth - 1)
+            return
+        frame = sys._getframe()
+        codes = [deep.__code__, fails.__code__]
+        before = [sys.getrefcount(code) for code in codes]
+        # At once, after some frames, and after more than the compiled walk has at hand.
+        for seen in (0, 3, 300):
+            for _ in range(100):
+                nonlocal left
+                left = seen
+                with pytest.raises(KeyError, match="seen"):
+                    walk(frame, {}, fails, None, ())
+        del _
+        gc.collect()
+        assert [sys.getrefcount(code) for code in codes] == before
 
     def fails(code: CodeType) -> bool:
-        raise KeyError("seen")
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyError("seen")
+        return False
 
-    before = sys.getrefcount(frame)
-    for _ in range(100):
-        with pytest.raises(KeyError, match="seen"):
-            callstack._frames.walk(frame, {}, fails, None, ())
-    assert sys.getrefcount(frame) <= before + 2, "the tracebacks hold it, not the walk"
-    wrong: Any = callstack._frames.walk
-    for arguments in [
+    left = 0
+    deep(400)
+
+
+@needs_compiled
+def test_the_compiled_walk_refuses_what_it_cannot_walk() -> None:
+    assert callstack._frames is not None
+    frame, walk = sys._getframe(), callstack._frames.walk
+    wrong: list[tuple[Any, ...]] = [
         (),
         (frame,),
-        (1, {}, fails, None, ()),
-        (frame, [], fails, None, ()),
-        (frame, {}, fails, None, []),
-    ]:
-        with pytest.raises(TypeError, match="walk"):
-            wrong(*arguments)
+        (1, {}, bool, None, ()),
+        (frame, [], bool, None, ()),
+        (frame, {}, bool, None, []),
+        (frame, {}, "not callable", None, ()),
+    ]
+    for arguments in wrong:
+        with pytest.raises(TypeError):
+            walk(*arguments)
 
 
+@pytest.mark.usefixtures("stacks")
 def test_threads_that_meet_at_a_new_stack_get_one_number_and_its_frames() -> None:
     """A second thread comes to the same place while the first one is numbering it, after every line of that in turn."""
 
@@ -243,11 +259,11 @@ def test_threads_that_meet_at_a_new_stack_get_one_number_and_its_frames() -> Non
             break
         second, first = meeting.found
         assert first == second and first[1][0][2] == "come", f"line {line}"
-    assert line > 8, "the lines of a new stack's numbering"
+    python = callstack.walk is callstack.walk_in_python
+    assert line > (20 if python else 8), "the lines of a walk over some frames, and of a new stack's numbering"
 
 
-def test_stacks_of_code_that_is_gone_are_never_given_to_other_code() -> None:
-    stacks = CallStacks()
+def test_stacks_of_code_that_is_gone_are_never_given_to_other_code(stacks: CallStacks) -> None:
     numbers = []
     for n in range(50):
         space: dict[str, Any] = {}
@@ -261,7 +277,7 @@ def test_stacks_of_code_that_is_gone_are_never_given_to_other_code() -> None:
 
 
 def test_source_is_read_when_the_text_is_asked_for_and_not_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stacks: CallStacks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "train.py"
     path.write_text("def train(number_of, stacks):\n      return number_of(stacks)   # é\n", encoding="utf-8")
@@ -270,7 +286,6 @@ def test_source_is_read_when_the_text_is_asked_for_and_not_before(
     train = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(train)
     linecache.clearcache()
-    stacks = CallStacks()
 
     def no_reading(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError(f"{args} is read while the program runs")

@@ -37,7 +37,7 @@ class Recover:
             say(f"{found.folder}: {found.records} records in {found.file_name}{torn}{left}")
         for journal in set_aside(args.directory):
             nothing = False
-            say(f"{journal}: of a run before the last one there; to use it, move it to an empty folder as {FILE_NAME}.")
+            say(f"{journal}: of an earlier run; to use it, move it to an empty folder as {FILE_NAME}.")
         if nothing:
             say(f"{args.directory}: nothing to recover: its runs ended normally, or were recovered before.")
         return status

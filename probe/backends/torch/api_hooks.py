@@ -24,7 +24,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from probe.backends.torch.gradient_flow import first_tensor
-from probe.backends.torch.quiet import compiling, safely
+from probe.backends.torch.quiet import compiling, safely, skipped
 from probe.backends.torch.views import Part, has_lost_its_node, written_through
 from probe.common.api_list import Watched
 from probe.common.contract import ApiName, Listener
@@ -313,8 +313,7 @@ def _kinds_of_work() -> list[type]:
 class _Backward:
     """The backward of one call: a hook on its gradient node.
 
-    One object and not a partial, its arguments and a method, for the graph holds one of each call until it has run, and
-    Python's garbage collector looks at all of them.
+    One object for the garbage collector, as `probe.common.gradient_flow.NodeHook` is; what writes to a view is rare.
     """
 
     __slots__ = ("_call", "_hooks", "_number")
@@ -324,10 +323,11 @@ class _Backward:
         self._call = call
         self._number = number
 
+    @skipped
     def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
-        hooks, call = self._hooks, self._call
+        hooks = self._hooks
         # What a hook returns takes the gradient's place.
-        safely(hooks.listener, call, hooks.backward, call, self._number, grad_input, grad_output)
+        safely(hooks.listener, self._call, hooks.backward, self._call, self._number, grad_input, grad_output)
 
 
 class _VariableFunctions:

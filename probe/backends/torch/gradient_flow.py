@@ -9,11 +9,15 @@ from typing import Any, Callable
 
 import torch
 
-from probe.backends.torch.quiet import safely
+from probe.backends.torch.quiet import safely, skipped
 from probe.backends.torch.views import WRITTEN, Part, has_lost_its_node
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import Edge, Place, Writes
+from probe.common.gradient_flow import ArrivalHook, DepartureHook, Edge, Place, Writes
+
+for _hook in (ArrivalHook, DepartureHook):
+    # A compiled program that calls `backward` itself would compile them, anew for each.
+    skipped(_hook.__call__)
 
 _Tensor = torch.Tensor
 _next_sequence_number = torch._C._autograd._get_sequence_nr

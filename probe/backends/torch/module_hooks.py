@@ -19,7 +19,7 @@ from probe.backends.torch.compilation import (
     say_what_is_compiled,
     seen_from_outside,
 )
-from probe.backends.torch.quiet import compiling, safely
+from probe.backends.torch.quiet import compiling, safely, skipped
 from probe.common import log, naming
 from probe.common.contract import Handle, Listener, ModuleName
 from probe.common.gradient_flow import GradientFlow, ModuleWatch, Place
@@ -29,21 +29,19 @@ ROOT = "Module"
 _no_function_modes = torch._C.DisableTorchFunction
 
 
-_Report = Callable[[ModuleName, str, torch.Tensor], None]
-
-
 class _Accumulated:
-    """A hook on one parameter. One object, as of a partial there would be four for the garbage collector."""
+    """A hook on one parameter: one object for the garbage collector, as `probe.common.gradient_flow.NodeHook` is."""
 
-    __slots__ = ("_name", "_parameter_name", "_report")
+    __slots__ = ("_hooks", "_name", "_parameter_name")
 
-    def __init__(self, report: _Report, name: ModuleName, parameter_name: str) -> None:
-        self._report = report
+    def __init__(self, hooks: ModuleHooks, name: ModuleName, parameter_name: str) -> None:
+        self._hooks = hooks
         self._name = name
         self._parameter_name = parameter_name
 
+    @skipped
     def __call__(self, parameter: torch.Tensor) -> None:
-        self._report(self._name, self._parameter_name, parameter)
+        self._hooks.on_parameter(self._name, self._parameter_name, parameter)
 
 
 class _Gradients(Handles):
@@ -53,13 +51,13 @@ class _Gradients(Handles):
         super().__init__([])
         self._watched: set[tuple[str, str, int]] = set()
 
-    def watch(self, report: _Report, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
+    def watch(self, hooks: ModuleHooks, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
         # By identity too: module_dump can give one name to several modules. The hook keeps the parameter alive.
         key = (name.base, parameter_name, id(parameter))
         if key not in self._watched:
             self._watched.add(key)
             if parameter.is_leaf:
-                self._handles.append(_attach_accumulated(parameter, _Accumulated(report, name, parameter_name)))
+                self._handles.append(_attach_accumulated(parameter, _Accumulated(hooks, name, parameter_name)))
 
     def remove(self) -> None:
         super().remove()
@@ -149,7 +147,6 @@ class ModuleHooks:
         self._flow = flow
         self._thread = _Thread()
         self._gradients = _Gradients()
-        self._receive: _Report = self._on_parameter
         self._models: list[Any] = []
         self._hooks: dict[tuple[str, int], tuple[_Before, _After]] = {}
         """The hooks of each module, by its name and identity."""
@@ -235,7 +232,7 @@ class ModuleHooks:
     def _watch_parameters(self, name: ModuleName, module: Any) -> None:
         for parameter_name, parameter in module._parameters.items():
             if parameter is not None and parameter.requires_grad:
-                self._gradients.watch(self._receive, name, parameter_name, parameter)
+                self._gradients.watch(self, name, parameter_name, parameter)
 
     def after(self, name: ModuleName, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         try:
@@ -268,7 +265,7 @@ class ModuleHooks:
                 return found
         return None
 
-    def _on_parameter(self, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
+    def on_parameter(self, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
         safely(self._listener, name, self._report_gradient, name, parameter_name, parameter)
 
     def _report_gradient(self, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:

@@ -43,7 +43,7 @@ _get_tracing_state = torch._C._get_tracing_state
 _set_tracing_state: Callable[[Any], None] = torch._C._set_tracing_state  # type: ignore[attr-defined]
 
 
-def _skipped(function: _Function) -> _Function:
+def skipped(function: _Function) -> _Function:
     """Keep torch.compile away from a function of the tool and from all it calls.
 
     As ``torch.compiler.disable`` does, which would import the compiler for everyone.
@@ -68,7 +68,7 @@ _fake_mode = torch._C._get_dispatch_mode
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
-@_skipped
+@skipped
 def quietly(function: Callable[..., Any], *args: Any) -> Any:
     """Call `function(*args)` unseen."""
     tracing = _get_tracing_state()
@@ -98,7 +98,7 @@ def beneath_transforms(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
 
-@_skipped
+@skipped
 def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
     """Call `function(*args)` unseen; a failure is the tool's own affair and must not reach the user's program."""
     try:

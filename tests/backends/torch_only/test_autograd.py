@@ -253,6 +253,18 @@ def test_anomaly_mode_works(runs: Any) -> None:
     assert "Module.2.Linear.backward.0" in runs.read().names
 
 
+def test_what_a_program_keeps_at_gradient_nodes_is_its_own(runs: Any) -> None:
+    model, debugger = net(), runs.new(level="mix")
+    debugger.start(model)
+    y = model(torch.ones(3, 4))
+    node = y.grad_fn
+    node.metadata["mine"] = [1]
+    y.sum().backward()
+    debugger.stop()
+    assert node.metadata["mine"] == [1]
+    assert "Module.2.Linear.backward.0" in runs.read().names
+
+
 def test_saved_tensor_hooks_of_the_user_see_only_their_own(runs: Any) -> None:
     def work(model: Any) -> int:
         packed = []

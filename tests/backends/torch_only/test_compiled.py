@@ -236,3 +236,36 @@ def test_an_error_in_compiled_code_reaches_the_program(runs: Any) -> None:
     model(torch.ones(5, 4))
     debugger.stop()
     assert runs.read().tree["Module.head.Linear.forward.0"] is None
+
+
+@LEVELS
+@torch._dynamo.config.patch(error_on_recompile=True)
+def test_hooks_of_the_tool_are_not_compiled_where_compiled_code_calls_backward(runs: Any, level: str) -> None:
+    """torch then looks at every function that runs in a hook, and would compile it anew for each node."""
+
+    def train(around: Callable[[Any, Callable[[], Any]], None]) -> list[bytes]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = Net()
+        seen = []
+
+        @torch.compile(backend="eager")
+        def finish(loss: Any) -> Any:
+            loss.backward()
+            return loss + 1
+
+        for _ in range(3):
+
+            def step() -> None:
+                model.zero_grad()
+                finish(model(torch.ones(5, 4)).pow(2).sum())
+                seen.extend(p.grad.numpy().tobytes() for p in model.parameters())
+
+            around(model, step)
+        return seen
+
+    expected = train(lambda model, step: step())
+    assert train(collecting(runs.new(level=level))) == expected
+    for number in range(3):
+        wanted = "Functional.linear.0.backward" if level == "L1" else "Module.two.fc.Linear.backward.0"
+        assert wanted in runs.read(number).names

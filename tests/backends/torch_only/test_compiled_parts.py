@@ -1,30 +1,13 @@
-"""tox installs the package from its source, with the compiled parts: without them their tests would be left out."""
+"""Where the framework-free parts were compiled, so was torch's; see `tests/common/test_compiled_parts.py`."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import sysconfig
-from pathlib import Path
-
-import pytest
 import torch
 
 from probe.backends.torch import plain_tensors
-from probe.common import callstack, one_pass
+from probe.common import one_pass
 
 
-def can_be_built() -> bool:
-    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or ""
-    headers = Path(sysconfig.get_path("include"), "Python.h")
-    return bool(compiler) and shutil.which(compiler.split()[0]) is not None and headers.is_file()
-
-
-@pytest.mark.skipif(
-    os.environ.get("PROBE_TEST_INSTALLED") != "1" or not can_be_built(),
-    reason="a checkout need not be built, nor can it be without a compiler",
-)
-def test_they_are_there() -> None:
-    assert one_pass.reduce is not None
-    assert callstack.walk is not callstack.walk_in_python
-    assert (plain_tensors.describers is not None) == hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+def test_tensors_are_described_by_compiled_code_where_torch_lends_them() -> None:
+    can_be = one_pass.reduce is not None and hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+    assert (plain_tensors.describers is not None) == can_be
