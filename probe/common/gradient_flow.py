@@ -15,6 +15,7 @@ pass has run: that is when its backward is complete.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional, Union
@@ -46,6 +47,20 @@ class Writes(NamedTuple):
     """Where the gradients of what is there now arrive, whether the call returned these tensors or not."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A tensor that a call made and of which it returned a view. Once it is written to, all its gradient arrives there
+    and little or none of it at the view's place."""
+
+    index: int
+    """Of the view among the outputs."""
+    place: tuple[Any, int, Cut]
+    untouched: Callable[[], bool]
+    """Whether it was not written to since."""
+    written: Callable[[], bool]
+    """Whether it was."""
+
+
 class Graph(Protocol):
     """A framework's gradient graph. Nodes are compared by identity."""
 
@@ -63,6 +78,9 @@ class Graph(Protocol):
 
     def output_places(self, output: Any, inputs: list[Place]) -> list[Place]:
         """The places of what it returned; asked after `writes`."""
+
+    def origins(self, output: Any, entered_at: int) -> list[Origin]:
+        """Of what a call returned that began at `entered_at`, the views of tensors which it made itself."""
 
     def entry_number(self, inputs: list[Place]) -> int:
         """A sequence number that no node of the call about to begin is below, and each earlier one is."""
@@ -286,7 +304,8 @@ class GradientFlow:
             writes = graph.writes(inputs)
             outputs = graph.output_places(output, inputs)
             if writes is not None or any(outputs):
-                self._watch(kind, call, entered_at, inputs, outputs, writes)
+                origins = graph.origins(output, entered_at)
+                self._watch(kind, call, entered_at, inputs, outputs, writes, origins)
         except Exception as error:
             self._listener.failed(call, error)
 
@@ -298,6 +317,7 @@ class GradientFlow:
         inputs: list[Place],
         outputs: list[Place],
         writes: Writes | None,
+        origins: list[Origin],
     ) -> None:
         graph = self._graph
         places: dict[Any, list[int]] = {}
@@ -318,6 +338,7 @@ class GradientFlow:
         leading += [places[place] for _, place in ends if place in places]
         if len(leading) > 1:
             watch.shared = _in_several(leading)
+        untouched = {outputs[origin.index]: origin.untouched for origin in origins}
         for node, slots in _by_node(ends).items():
             if graph.number(node) >= LEAF_NUMBER:
                 graph.hold(node)
@@ -326,20 +347,23 @@ class GradientFlow:
                 (place[1], index, tuple(places.get(place, ())), place[2] if len(place) == 3 else None)
                 for index, place in slots
             )
-            self._note(node, ArrivalHook, watch, arrivals)
+            self._note(node, ArrivalHook, (watch, arrivals, untouched.get(slots[0][1])))
+        for origin in origins:
+            node, slot, cut = origin.place
+            self._note(node, ArrivalHook, (watch, ((slot, origin.index, (), cut),), origin.written))
         for node, crossed in _crossings_by_node(crossings).items():
             watch.crossings += 1
-            self._note(node, DepartureHook, watch, tuple(crossed))
+            self._note(node, DepartureHook, (watch, tuple(crossed)))
         watch.crossings_left = watch.crossings
 
-    def _note(self, node: Any, kind: type[NodeHook], watch: Watch, what: Sequence[Any]) -> None:
+    def _note(self, node: Any, kind: type[NodeHook], what: tuple[Any, ...]) -> None:
         notes = self._graph.notes(node)
         noted = notes.get(kind.key)
         if noted is not None:
-            noted.append((watch, what))
+            noted.append(what)
             return
         hook = kind(self, self._graph.number(node))
-        hook.append((watch, what))
+        hook.append(what)
         hook.register(self._graph, node)
         notes[kind.key] = hook
 
@@ -397,11 +421,13 @@ class GradientFlow:
         number = noted.number
         # Several calls can return the same tensor. The outermost was noted last and is entered first; one that
         # began after this node was made returns its input unchanged and ends before the next one begins.
-        waiting = [watch for watch, _ in noted]
+        waiting = [watch for watch, _, _ in noted]
         while waiting:
             self._advance_all_but(number, waiting)
-            watch, arrivals = noted[len(waiting) - 1]
+            watch, arrivals, here = noted[len(waiting) - 1]
             waiting.pop()
+            if here is not None and not here():
+                continue  # but at another place
             if watch.backward is None and not self._begin(watch):
                 continue
             for slot, index, inputs, cut in arrivals:

@@ -15,7 +15,7 @@ from mindspore.common.api import _no_grad, _pynative_executor
 from probe.backends.mindspore.quiet import safely
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import LEAF_NUMBER, Place
+from probe.common.gradient_flow import LEAF_NUMBER, Origin, Place
 
 HAS_NODES = hasattr(TensorPy, "_grad_node") and hasattr(TensorPy, "_output_index")
 
@@ -90,6 +90,10 @@ class MindSporeGraph:
                 elif self._last_number < number:
                     self._last_number = number
         return places
+
+    def origins(self, output: Any, entered_at: int) -> list[Origin]:
+        """MindSpore does not tell what a view lies in."""
+        return []
 
     def entry_number(self, inputs: list[Place]) -> int:
         """MindSpore does not tell the next number, but it is higher than that of every input and output seen so far."""

@@ -25,8 +25,9 @@ from torch.overrides import TorchFunctionMode
 
 from probe.backends.torch.gradient_flow import first_tensor
 from probe.backends.torch.quiet import compiling, safely, skipped
-from probe.backends.torch.views import Part, has_lost_its_node, written_through
+from probe.backends.torch.views import Part, WriteCounter, has_lost_its_node, written_through
 from probe.common.api_list import Watched
+from probe.common.containers import found_in
 from probe.common.contract import ApiName, Listener
 from probe.common.gradient_flow import GradientFlow
 from probe.common.substitution import Attributes, CodeSwap, each
@@ -199,9 +200,31 @@ class ApiHooks:
                 return
             if has_lost_its_node(tensor):
                 return
+            if _lies_in_result(tensor, args, kwargs):
+                self._watch_view(call, tensor)
+                return
         node = tensor.grad_fn
         if node is not None:
             node.register_hook(_Backward(self, call, node._sequence_nr()))
+
+    def _watch_view(self, call: Any, view: torch.Tensor) -> None:
+        """Once what `view` lies in is written to, no gradient arrives at its own node, or not all."""
+        whole: Any = view._base
+        node: Any = view.grad_fn
+        node_of_whole = whole.grad_fn
+        number, number_of_whole, slot = node._sequence_nr(), node_of_whole._sequence_nr(), whole.output_nr
+        part, counter = Part.of(view), WriteCounter(whole)
+
+        def at_view(grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+            if counter.unchanged():
+                self.backward(call, number, grad_input, grad_output)
+
+        def at_whole(grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+            if counter.changed():
+                self.backward(call, number_of_whole, [grad_output[slot]], [part(grad_output[slot])])
+
+        node.register_hook(functools.partial(safely, self.listener, call, at_view))
+        node_of_whole.register_hook(functools.partial(safely, self.listener, call, at_whole))
 
     def _watch_written(self, call: Any, view: torch.Tensor, node: Any) -> None:
         number, part = node._sequence_nr(), Part.of(view)
@@ -308,6 +331,15 @@ def _kinds_of_work() -> list[type]:
         kinds.append(kind)
         ahead += kind.__subclasses__()
     return kinds
+
+
+def _lies_in_result(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether `view` is one of a tensor that the call itself made, as the result of ``linear`` can be."""
+    whole: Any = view._base
+    if whole.grad_fn is None:
+        return False
+    given = found_in((args, kwargs), torch.Tensor)
+    return not any(whole is tensor or whole is tensor._base for tensor in given)
 
 
 class _Backward:

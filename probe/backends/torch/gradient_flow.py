@@ -9,11 +9,11 @@ from typing import Any, Callable
 
 import torch
 
-from probe.backends.torch.quiet import safely, skipped
-from probe.backends.torch.views import WRITTEN, Part, has_lost_its_node
+from probe.backends.torch.quiet import quietly, safely, skipped
+from probe.backends.torch.views import WRITTEN, Part, WriteCounter, has_lost_its_node
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import ArrivalHook, DepartureHook, Edge, Place, Writes
+from probe.common.gradient_flow import ArrivalHook, DepartureHook, Edge, Origin, Place, Writes
 
 for _hook in (ArrivalHook, DepartureHook):
     # A compiled program that calls `backward` itself would compile them, anew for each.
@@ -41,16 +41,29 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 def _edge(tensor: torch.Tensor) -> Edge | None:
     """`gradient_edge`, and ``None`` for a view that has no node any more."""
-    return None if tensor._is_view() and has_lost_its_node(tensor) else gradient_edge(tensor)
+    if not tensor._is_view():
+        return gradient_edge(tensor)
+    try:
+        return None if has_lost_its_node(tensor) else gradient_edge(tensor)
+    except RuntimeError:
+        return None  # made without recording of what was written to since: torch gives it no node again
 
 
 def _whole(tensor: torch.Tensor) -> Any:
     return tensor._base if tensor._is_view() else tensor
 
 
-def _part(view: torch.Tensor) -> Place:
+def _part(view: torch.Tensor) -> tuple[Any, int, Part]:
     node, slot = gradient_edge(_whole(view))
     return node, slot, Part.of(view)
+
+
+def _lies_in_own(tensor: torch.Tensor, entered_at: int) -> bool:
+    """Whether `tensor` is a view of one that was made since `entered_at`, as the result of `linear` can be."""
+    if not tensor._is_view():
+        return False
+    node: Any = tensor._base.grad_fn  # type: ignore[union-attr]
+    return node is not None and node._sequence_nr() >= entered_at and not node.name().endswith(WRITTEN)
 
 
 class _Inputs(list[Place]):
@@ -167,6 +180,18 @@ class TorchGraph:
                     # Returned as it came.
                     given[at] = place
         return place
+
+    def origins(self, output: Any, entered_at: int) -> list[Origin]:
+        if isinstance(output, _Tensor):
+            return [self._origin(0, output)] if output.requires_grad and _lies_in_own(output, entered_at) else []
+        views = [(at, one) for at, one in enumerate(tensors_in(output)) if _lies_in_own(one, entered_at)]
+        wholes = [id(view._base) for _, view in views] + [id(tensor) for tensor in tensors_in(output)]
+        # Of several in one tensor none has its part of the gradient for itself.
+        return [self._origin(at, view) for at, view in views if wholes.count(id(view._base)) == 1]
+
+    def _origin(self, index: int, view: torch.Tensor) -> Origin:
+        counter = quietly(WriteCounter, view._base)
+        return Origin(index, _part(view), counter.unchanged, counter.changed)
 
     def entry_number(self, inputs: list[Place]) -> int:
         number: int = _next_sequence_number()

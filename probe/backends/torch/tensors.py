@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,6 +109,10 @@ class _Special(NamedTuple):
 
 
 _wrapped_by_functorch = torch._C._functorch.is_functorch_wrapped_tensor
+_of_batched_gradients: Callable[[torch.Tensor], bool] = getattr(
+    torch._C._functorch, "is_legacy_batchedtensor", lambda tensor: False
+)
+"""Whether a tensor is several gradients at once, as of ``torch.autograd.grad(..., is_grads_batched=True)``."""
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -119,6 +124,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_quantized
         and not tensor.is_nested
         and not _wrapped_by_functorch(tensor)
+        and not _of_batched_gradients(tensor)
     )
 
 
@@ -134,8 +140,8 @@ def _special(tensor: torch.Tensor) -> _Special:
         placements = [str(placement) for placement in sharded.placements]
         more = {"device_mesh": str(sharded.device_mesh), "placements": placements}
         return _special(sharded._local_tensor)._replace(type_name="torch.distributed.tensor.DTensor", more=more)
-    if _wrapped_by_functorch(tensor):
-        batched = torch._C._functorch.is_batchedtensor(tensor)
+    if _wrapped_by_functorch(tensor) or _of_batched_gradients(tensor):
+        batched = _of_batched_gradients(tensor) or torch._C._functorch.is_batchedtensor(tensor)
         name = "BatchedTensor" if batched else "GradTrackingTensor"
         return _Special(name, None, not_supported="a tensor inside a function transform has no values of its own")
     if tensor.is_meta:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from probe.backends.torch.quiet import with_autograd_kernels
+
 WRITTEN = "CopySlices"
 """How the name ends of the node of a write through a view."""
 _next_sequence_number = torch._C._autograd._get_sequence_nr
@@ -48,6 +50,25 @@ def has_lost_its_node(view: torch.Tensor) -> bool:
     return True
 
 
+class WriteCounter:
+    """Tells whether the memory of a tensor was written to since, and holds nothing of it."""
+
+    __slots__ = ("_alias", "_version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        # An alias that autograd makes counts with the tensor, also after it was given other memory.
+        with with_autograd_kernels():
+            self._alias = tensor.detach()
+            self._alias.data = tensor.new_empty(0)
+        self._version = self._alias._version
+
+    def changed(self) -> bool:
+        return self._alias._version != self._version
+
+    def unchanged(self) -> bool:
+        return self._alias._version == self._version
+
+
 @dataclasses.dataclass(frozen=True)
 class Part:
     """Takes a view's part out of a gradient of the tensor it is a view of."""
@@ -55,16 +76,24 @@ class Part:
     size: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
-    """All three of the view, in items; the offset counts from the beginning of the whole."""
+    """All three of the view, in items of it; the offset counts from the beginning of the whole."""
     whole: tuple[int, ...]
     strides: tuple[int, ...]
     """Of the whole tensor."""
+    retyped: tuple[torch.dtype, bool, bool] | None
+    """Of a view that has another dtype than the whole, or that is conjugate or negative where the whole is not: its
+    dtype, and whether it is so."""
 
     @classmethod
     def of(cls, view: torch.Tensor) -> Part:
         base: Any = view._base
-        offset = int(view.storage_offset() - base.storage_offset())
-        return cls(tuple(view.size()), view.stride(), offset, tuple(base.size()), base.stride())
+        retyped = None
+        offset = base.storage_offset()
+        if view.dtype is not base.dtype or view.is_conj() or view.is_neg():
+            retyped = view.dtype, view.is_conj(), view.is_neg()
+            offset = offset * base.element_size() // view.element_size()
+        offset = int(view.storage_offset() - offset)
+        return cls(tuple(view.size()), view.stride(), offset, tuple(base.size()), base.stride(), retyped)
 
     def __call__(self, gradient: Any) -> Any:
         if gradient is None:
@@ -72,4 +101,15 @@ class Part:
         if gradient.stride() != self.strides or gradient.layout is not torch.strided:
             laid_out = torch.empty_strided(self.whole, self.strides, dtype=gradient.dtype, device=gradient.device)
             gradient = laid_out.copy_(gradient)
+        if self.retyped is not None:
+            return self._other(gradient, *self.retyped)
         return gradient.as_strided(self.size, self.stride, gradient.storage_offset() + self.offset)
+
+    def _other(self, gradient: torch.Tensor, dtype: torch.dtype, conjugate: bool, negative: bool) -> torch.Tensor:
+        """The part of a gradient as a tensor of `dtype` in the same memory, as `torch.view_as_real` makes one."""
+        gradient = gradient.resolve_conj().resolve_neg()
+        part = torch.empty(0, dtype=dtype, device=gradient.device)
+        offset = gradient.storage_offset() * gradient.element_size() // part.element_size()
+        part.set_(gradient.untyped_storage(), offset + self.offset, self.size, self.stride)
+        part = part.conj() if conjugate else part
+        return part.neg() if negative else part
