@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional, Union
 
@@ -273,6 +274,8 @@ class GradientFlow:
 
         Passes can run side by side on several threads, and one inside another (reentrant checkpoints).
         """
+        self._thread_of: dict[int, int] = {}
+        """The thread on which the first of them began."""
         self._lowest: dict[int, int] = {}
         """The lowest `entered_at` that was seen in each of these passes."""
         self._deferred: list[Callable[[], None]] = []
@@ -402,11 +405,21 @@ class GradientFlow:
             report()
 
     def advance_to_current(self) -> None:
-        """The same for the node that runs now, if one does; called when forward code runs during a backward."""
-        if self._open and self._current_pass() != -1:
-            number = self._graph.current_number()
-            if number is not None:
-                self.advance(number)
+        """The same for the node that runs now, if one does; called when forward code runs, also during a backward."""
+        if not self._open:
+            return
+        if self._current_pass() == -1:
+            self._end_what_was_cut_short()
+            return
+        number = self._graph.current_number()
+        if number is not None:
+            self.advance(number)
+
+    def _end_what_was_cut_short(self) -> None:
+        """No backward is under way on this thread: an exception has ended those that began here."""
+        here = threading.get_ident()
+        for task in [task for task, thread in self._thread_of.items() if thread == here]:
+            self._pass_ended(task)
 
     def finish(self) -> None:
         """Report whatever is still open; the pass was cut short or its end was not seen."""
@@ -479,6 +492,7 @@ class GradientFlow:
         opened = self._open.get(task)
         if opened is None:
             opened = self._open[task] = []
+            self._thread_of[task] = threading.get_ident()
             self._lowest[task] = watch.entered_at
             self._graph.at_end_of_pass(functools.partial(self.safely, watch.call, self._pass_ended, task))
         if watch.entered_at < self._lowest[task]:
@@ -491,6 +505,7 @@ class GradientFlow:
 
     def _pass_ended(self, task: int) -> None:
         left = self._open.pop(task, [])
+        self._thread_of.pop(task, None)
         last = [watch for watch in left if not watch.received] if self._graph.without_gradient_last else []
         for watch in [watch for watch in reversed(left) if watch not in last] + last:
             self._complete(watch)

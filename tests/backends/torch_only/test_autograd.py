@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any
 
@@ -242,6 +243,50 @@ def test_describing_under_autocast_does_not_fill_the_cache_of_casts(runs: Any) -
     debugger.start(model)
     assert same(work(model), expected)
     debugger.stop()
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_after_a_backward_that_raised_calls_have_the_parents_of_a_new_beginning(runs: Any, level: str) -> None:
+    class Fails(torch.autograd.Function):
+        failing = True
+
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            return x * 1
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            if Fails.failing:
+                raise ZeroDivisionError
+            return gradient
+
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.two(Fails.apply(self.one(x))).tanh()
+
+    model = nn.Sequential(nn.Linear(4, 4), Inner())
+    debugger = runs.new(level=level)
+    debugger.start(model)
+    for Fails.failing in (True, False):
+        with contextlib.suppress(ZeroDivisionError):
+            model(torch.ones(2, 4)).sum().backward()
+    debugger.stop()
+    tree = runs.read().tree
+    again = {name: parent for name, parent in tree.items() if name.endswith("ward.1") and name.startswith("Module")}
+    assert again == {
+        "Module.0.Linear.forward.1": None,
+        "Module.1.Inner.forward.1": None,
+        "Module.1.one.Linear.forward.1": "Module.1.Inner.forward.1",
+        "Module.1.two.Linear.forward.1": "Module.1.Inner.forward.1",
+        "Module.1.Inner.backward.1": None,
+        "Module.1.two.Linear.backward.1": "Module.1.Inner.backward.1",
+        "Module.1.one.Linear.backward.1": "Module.1.Inner.backward.1",
+        "Module.0.Linear.backward.1": None,
+    }
 
 
 def test_anomaly_mode_works(runs: Any) -> None:

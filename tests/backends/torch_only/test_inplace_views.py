@@ -380,3 +380,55 @@ def test_memory_that_changed_without_the_graph_knowing(runs: Any, level: str) ->
         record = dump.data[f"{name}.backward.0"]
         expected = 2 * (1 - torch.tanh(3 * torch.linspace(-1, 1, 8)) ** 2).reshape(2, 4)
         assert_close(loaded(dump, record["output"][0]), expected)
+
+
+OTHER_TYPES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "imaginary part": (lambda: COMPLEX * 1, lambda z: z.imag[:1]),
+    "whole imaginary part": (lambda: COMPLEX * 1, lambda z: z.imag),
+    "real part": (lambda: COMPLEX * 1, lambda z: z.real[:, 1:]),
+    "conjugate": (lambda: COMPLEX * 1, lambda z: z.conj()[:1]),
+    "adjoint": (lambda: COMPLEX * 1, lambda z: z.mH[:1]),
+    "imaginary part of the conjugate": (lambda: COMPLEX * 1, lambda z: z.conj().imag[1:]),
+    "pairs": (lambda: COMPLEX * 1, lambda z: torch.view_as_real(z)[1:]),
+    "from pairs": (lambda: torch.view_as_real(COMPLEX * 1).clone(), lambda z: torch.view_as_complex(z)[:1]),
+    "same type": (lambda: COMPLEX * 1, lambda z: z[1:]),
+}
+COMPLEX = torch.complex(torch.arange(12.0).view(4, 3), torch.arange(12.0).view(4, 3).flip(0))
+
+
+@LEVELS
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+def test_views_of_another_type_have_their_part_of_the_gradient(runs: Any, level: str, kind: str) -> None:
+    make, view_of = OTHER_TYPES[kind]
+    factors = torch.complex(torch.linspace(-3, 2, 12).view(4, 3), torch.linspace(5, 7, 12).view(4, 3))
+    model = nn.Sequential(Call(lambda x: x.mul_(2)))
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(model)
+    start = make().requires_grad_()
+    whole = start * 1
+    model(view_of(whole))
+    complexes = whole if whole.is_complex() else torch.view_as_complex(whole)
+    loss = (complexes * factors).real.sum()
+    (gradient,) = torch.autograd.grad(loss, whole, retain_graph=True)
+    loss.backward()
+    debugger.stop()
+    entry = runs.read().data["Module.0.Call.backward.0"]["input"][0]
+    saved = torch.load(runs.read().folder / "dump_tensor_data" / entry["data_name"], weights_only=True)
+    expected = view_of(gradient).resolve_conj().resolve_neg()
+    assert saved.dtype == expected.dtype and torch.equal(saved.resolve_conj().resolve_neg(), expected)
+
+
+@LEVELS
+def test_a_view_that_torch_gives_no_node_again_costs_the_others_nothing(runs: Any, level: str) -> None:
+    """Made without recording, of what was written to since: torch refuses the question where its gradient goes."""
+    model = nn.Sequential(Call(lambda x, view: x * view.detach().mean()))
+    debugger = runs.new(level=level)
+    debugger.start(model)
+    x = torch.ones(2, 3, requires_grad=True) * 1
+    with torch.no_grad():
+        view = x.view(-1)
+    x.mul_(3)
+    model[0](x, view).sum().backward()
+    debugger.stop()
+    record = runs.read().data["Module.0.Call.backward.0"]
+    assert record["input"][0]["Max"] == 1 and record["output"][0]["Max"] == 3

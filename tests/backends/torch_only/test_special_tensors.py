@@ -396,3 +396,18 @@ def test_zeros_without_memory_have_the_checksum_and_the_file_of_zeros(backend: A
     assert (statistics(entry), entry["md5"]) == ([0.0] * 4, f"{zlib.crc32(expected):08x}")
     file = backend.adapter.tensor_file(zeros, copied)
     assert (bytes(file.data), file.crc) == (expected, zlib.crc32(expected))
+
+
+@pytest.mark.parametrize("level", ["L0", "L1"])
+def test_several_gradients_at_once_have_no_statistics_and_say_so(runs: Any, level: str) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh())
+    debugger = runs.new(level=level)
+    debugger.start(model)
+    x = torch.ones(3, requires_grad=True)
+    (jacobian,) = torch.autograd.grad(model(x), x, torch.eye(3), is_grads_batched=True)
+    debugger.stop()
+    assert jacobian.shape == (3, 3)
+    name = "Module.1.Tanh.backward.0" if level == "L0" else "Torch.tanh.0.backward"
+    (entry,) = runs.read().data[name]["input"]
+    assert entry["type"] == "BatchedTensor" and entry["Max"] is None
+    assert "function transform" in entry["not_supported"]
