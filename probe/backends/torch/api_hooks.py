@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from probe.backends.torch.gradient_flow import first_tensor
 from probe.backends.torch.quiet import compiling, safely, skipped
-from probe.backends.torch.views import Part, WriteCounter, has_lost_its_node, written_through
+from probe.backends.torch.views import Part, has_lost_its_node, written_through
 from probe.common.api_list import Watched
 from probe.common.containers import found_in
 from probe.common.contract import ApiName, Listener
@@ -200,31 +200,25 @@ class ApiHooks:
                 return
             if has_lost_its_node(tensor):
                 return
-            if _lies_in_result(tensor, args, kwargs):
-                self._watch_view(call, tensor)
+            whole = _result_around(tensor, args, kwargs)
+            if whole is not None:
+                # Nobody else has it, so its gradient is that of the view; and it arrives there in any case, at the
+                # view's own node only until the view is written to.
+                self._watch_part(call, tensor, whole)
                 return
         node = tensor.grad_fn
         if node is not None:
             node.register_hook(_Backward(self, call, node._sequence_nr()))
 
-    def _watch_view(self, call: Any, view: torch.Tensor) -> None:
-        """Once what `view` lies in is written to, no gradient arrives at its own node, or not all."""
-        whole: Any = view._base
-        node: Any = view.grad_fn
-        node_of_whole = whole.grad_fn
-        number, number_of_whole, slot = node._sequence_nr(), node_of_whole._sequence_nr(), whole.output_nr
-        part, counter = Part.of(view), WriteCounter(whole)
+    def _watch_part(self, call: Any, view: torch.Tensor, whole: Any) -> None:
+        node, part, slot = whole.grad_fn, Part.of(view), whole.output_nr
+        number = node._sequence_nr()
 
-        def at_view(grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
-            if counter.unchanged():
-                self.backward(call, number, grad_input, grad_output)
+        def backward(_: Sequence[Any], gradients: Sequence[Any]) -> None:
+            gradient = gradients[slot]
+            self.backward(call, number, [gradient], [part(gradient)])
 
-        def at_whole(grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
-            if counter.changed():
-                self.backward(call, number_of_whole, [grad_output[slot]], [part(grad_output[slot])])
-
-        node.register_hook(functools.partial(safely, self.listener, call, at_view))
-        node_of_whole.register_hook(functools.partial(safely, self.listener, call, at_whole))
+        node.register_hook(functools.partial(safely, self.listener, call, backward))
 
     def _watch_written(self, call: Any, view: torch.Tensor, node: Any) -> None:
         number, part = node._sequence_nr(), Part.of(view)
@@ -333,13 +327,14 @@ def _kinds_of_work() -> list[type]:
     return kinds
 
 
-def _lies_in_result(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether `view` is one of a tensor that the call itself made, as the result of ``linear`` can be."""
+def _result_around(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The tensor that `view` is of, if the call itself made it, as ``linear`` can; else ``None``."""
     whole: Any = view._base
-    if whole.grad_fn is None:
-        return False
+    # First of all what nearly all have: the argument that they make a view of.
+    if args and (whole is args[0] or (isinstance(args[0], torch.Tensor) and whole is args[0]._base)):
+        return None
     given = found_in((args, kwargs), torch.Tensor)
-    return not any(whole is tensor or whole is tensor._base for tensor in given)
+    return None if whole.grad_fn is None or any(whole is tensor or whole is tensor._base for tensor in given) else whole
 
 
 class _Backward:

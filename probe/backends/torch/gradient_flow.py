@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import torch
 
-from probe.backends.torch.quiet import quietly, safely, skipped
+from probe.backends.torch.quiet import safely, skipped
 from probe.backends.torch.views import WRITTEN, Part, WriteCounter, has_lost_its_node
 from probe.common.containers import found_in
 from probe.common.contract import Listener
@@ -190,7 +190,7 @@ class TorchGraph:
         return [self._origin(at, view) for at, view in views if wholes.count(id(view._base)) == 1]
 
     def _origin(self, index: int, view: torch.Tensor) -> Origin:
-        counter = quietly(WriteCounter, view._base)
+        counter = WriteCounter(_whole(view))
         return Origin(index, _part(view), counter.unchanged, counter.changed)
 
     def entry_number(self, inputs: list[Place]) -> int:

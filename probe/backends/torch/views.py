@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from probe.backends.torch.quiet import with_autograd_kernels
+from probe.backends.torch.quiet import unobserved
 
 WRITTEN = "CopySlices"
 """How the name ends of the node of a write through a view."""
@@ -57,7 +57,7 @@ class WriteCounter:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         # An alias that autograd makes counts with the tensor, also after it was given other memory.
-        with with_autograd_kernels():
+        with unobserved():
             self._alias = tensor.detach()
             self._alias.data = tensor.new_empty(0)
         self._version = self._alias._version
