@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from probe.backends.torch.gradient_flow import first_tensor
 from probe.backends.torch.quiet import compiling, safely, skipped
-from probe.backends.torch.views import Part, has_lost_its_node, written_through
+from probe.backends.torch.views import Part, can_be_cut, has_lost_its_node, written_through
 from probe.common.api_list import Watched
 from probe.common.containers import found_in
 from probe.common.contract import ApiName, Listener
@@ -333,8 +333,10 @@ def _result_around(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str,
     # First of all what nearly all have: the argument that they make a view of.
     if args and (whole is args[0] or (isinstance(args[0], torch.Tensor) and whole is args[0]._base)):
         return None
+    if whole.grad_fn is None or not can_be_cut(whole):
+        return None
     given = found_in((args, kwargs), torch.Tensor)
-    return None if whole.grad_fn is None or any(whole is tensor or whole is tensor._base for tensor in given) else whole
+    return None if any(whole is tensor or whole is tensor._base for tensor in given) else whole
 
 
 class _Backward:

@@ -10,7 +10,7 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.torch.quiet import safely, skipped
-from probe.backends.torch.views import WRITTEN, Part, WriteCounter, has_lost_its_node
+from probe.backends.torch.views import WRITTEN, Part, WriteCounter, can_be_cut, has_lost_its_node
 from probe.common.containers import found_in
 from probe.common.contract import Listener
 from probe.common.gradient_flow import ArrivalHook, DepartureHook, Edge, Origin, Place, Writes
@@ -62,8 +62,10 @@ def _lies_in_own(tensor: torch.Tensor, entered_at: int) -> bool:
     """Whether `tensor` is a view of one that was made since `entered_at`, as the result of `linear` can be."""
     if not tensor._is_view():
         return False
-    node: Any = tensor._base.grad_fn  # type: ignore[union-attr]
-    return node is not None and node._sequence_nr() >= entered_at and not node.name().endswith(WRITTEN)
+    whole: Any = tensor._base
+    node = whole.grad_fn
+    made = node is not None and node._sequence_nr() >= entered_at and not node.name().endswith(WRITTEN)
+    return made and can_be_cut(whole)
 
 
 class _Inputs(list[Place]):

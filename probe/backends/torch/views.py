@@ -22,6 +22,16 @@ _next_sequence_number = torch._C._autograd._get_sequence_nr
 _set_versions = torch._C._autograd._unsafe_set_version_counter
 
 
+def can_be_cut(whole: torch.Tensor) -> bool:
+    """Whether `Part` can take a view's part out of gradients of `whole`."""
+    return (
+        type(whole) in (torch.Tensor, torch.nn.Parameter)
+        and whole.layout is torch.strided
+        and not whole.is_nested
+        and not torch._C._functorch.is_functorch_wrapped_tensor(whole)
+    )
+
+
 def written_through(output: torch.Tensor, args: Sequence[Any], kwargs: Any) -> Any:
     """The gradient node of the tensor that the view `output` is of, where the call wrote to it; else ``None``."""
     if not any(output is value for value in (*args, *kwargs.values())):
