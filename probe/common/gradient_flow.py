@@ -236,7 +236,10 @@ class NodeHook(Noted):
 
 
 class ArrivalHook(NodeHook):
-    """Of calls that returned an output of the node: called before it runs."""
+    """Of calls that returned an output of the node: called before it runs.
+
+    Of each it holds the watch, its arrivals, and what to ask whether they come here, ``None`` where they always do.
+    """
 
     __slots__ = ()
     key = "msprobe arrivals"
@@ -249,7 +252,10 @@ class ArrivalHook(NodeHook):
 
 
 class DepartureHook(NodeHook):
-    """Of calls with an input that the node sends a gradient to: called after it has run."""
+    """Of calls with an input that the node sends a gradient to: called after it has run.
+
+    Of each it holds the watch and what of the input's gradient leaves here.
+    """
 
     __slots__ = ()
     key = "msprobe departures"
