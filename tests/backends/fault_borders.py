@@ -15,7 +15,7 @@ _EVERYWHERE: Borders = {
     "api/single_points.py": {"receive"},
     "common/works.py": {"wait_and_report"},
     # Hooks that do nothing but call, guarded, the tool.
-    "common/gradient_flow.py": {"__call__"},
+    "common/node_hooks.py": {"__call__"},
 }
 
 _TORCH: Borders = {

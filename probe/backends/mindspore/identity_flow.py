@@ -33,7 +33,8 @@ from probe.backends.mindspore.gradient_flow import Arguments, PrimitiveWatch
 from probe.backends.mindspore.gradient_graph import DIFFERENTIABLE, tensors_in
 from probe.backends.mindspore.quiet import safely
 from probe.common.contract import Listener
-from probe.common.gradient_flow import ModuleWatch, Noted
+from probe.common.gradient_flow import ModuleWatch
+from probe.common.node_hooks import Noted
 
 _NOTES = "_msprobe_outputs"
 """Attribute of an output tensor: the calls that returned it."""

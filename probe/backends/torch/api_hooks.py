@@ -342,7 +342,7 @@ def _result_around(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str,
 class _Backward:
     """The backward of one call: a hook on its gradient node.
 
-    One object for the garbage collector, as `probe.common.gradient_flow.NodeHook` is; what writes to a view is rare.
+    One object for the garbage collector, as `probe.common.node_hooks.NodeHook` is; what writes to a view is rare.
     """
 
     __slots__ = ("_call", "_hooks", "_number")

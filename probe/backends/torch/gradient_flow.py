@@ -13,7 +13,8 @@ from probe.backends.torch.quiet import safely, skipped
 from probe.backends.torch.views import WRITTEN, Part, WriteCounter, can_be_cut, has_lost_its_node
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import ArrivalHook, DepartureHook, Edge, Origin, Place, Writes
+from probe.common.gradient_flow import Edge, Origin, Place, Writes
+from probe.common.node_hooks import ArrivalHook, DepartureHook
 
 for _hook in (ArrivalHook, DepartureHook):
     # A compiled program that calls `backward` itself would compile them, anew for each.

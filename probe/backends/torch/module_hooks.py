@@ -30,7 +30,7 @@ _no_function_modes = torch._C.DisableTorchFunction
 
 
 class _Accumulated:
-    """A hook on one parameter: one object for the garbage collector, as `probe.common.gradient_flow.NodeHook` is."""
+    """A hook on one parameter: one object for the garbage collector, as `probe.common.node_hooks.NodeHook` is."""
 
     __slots__ = ("_hooks", "_name", "_parameter_name")
 

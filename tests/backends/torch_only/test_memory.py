@@ -79,7 +79,7 @@ def test_a_graph_is_free_as_soon_as_the_user_drops_it(runs: Any, level: str, tas
 
 
 def test_few_objects_wait_for_the_backward_of_a_call(runs: Any) -> None:
-    """Python's garbage collector looks at each of them again and again, which was a quarter of the tool's time."""
+    """Python's garbage collector looks at each of them again and again, which was a quarter of a step."""
 
     def alive() -> Counter[str]:
         gc.collect()
