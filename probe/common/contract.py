@@ -102,7 +102,7 @@ class Listener(Protocol):
         """A module's forward is about to run."""
 
     def leave_module(self, call: Any, output: Any, parameters: Mapping[str, Any]) -> bool:
-        """It returned; `parameters` are the module's own."""
+        """It returned; `parameters` are the module's own, ``None`` for one that it goes without."""
 
     def fail_module(self, call: Any, parameters: Mapping[str, Any]) -> None:
         """It raised."""

@@ -218,6 +218,8 @@ class GradientFlow:
         self._lowest: dict[int, int] = {}
         """The lowest `entered_at` that was seen in each of these passes."""
         self._deferred: list[Callable[[], None]] = []
+        self._bordered: set[int] = set()
+        """Sequence numbers of nodes that may have a border among their notes."""
 
     # --- forward
 
@@ -272,9 +274,10 @@ class GradientFlow:
             for index, place in writes.before:
                 if index not in places.setdefault(place, []):
                     places[place].append(index)
-        crossings = _crossings(graph, ends, places, entered_at)
         if kind.each_alone:
-            crossings = _told_apart(crossings)
+            crossings = _told_apart(_crossings(graph, ends, places, entered_at)[0])
+        else:
+            crossings = self._crossings_of_module(ends, places, entered_at)
         watch = kind(call, entered_at, len(outputs), len(ends), len(inputs))
         leading = [indices for _, _, indices, _ in crossings]
         leading += [places[place] for _, place in ends if place in places]
@@ -297,6 +300,19 @@ class GradientFlow:
             watch.crossings += 1
             self._note(node, DepartureHook, (watch, tuple(crossed)))
         watch.crossings_left = watch.crossings
+
+    def _crossings_of_module(self, ends: list[_End], places: dict[Any, list[int]], entered_at: int) -> list[_Crossing]:
+        """`_crossings` without walking again through the modules inside, and noting for the one around it not to."""
+        graph = self._graph
+        # A border has no leaves, and nothing of parts.
+        alone = all(len(place) == 2 and graph.number(place[0]) < LEAF_NUMBER for place in places)
+        crossings, border = _crossings(graph, ends, places, entered_at, self._bordered if alone else ())
+        if border and alone and len(ends) == 1:
+            node = ends[0][1][0]
+            # Notes that hold their own node would be a circle through the graph, out of the garbage collector's sight.
+            graph.notes(node)[_BORDER] = tuple((None if at is node else at, slot, edge) for at, slot, edge in border)
+            self._bordered.add(graph.number(node))
+        return crossings
 
     def _note(self, node: Any, kind: type[NodeHook], what: tuple[Any, ...]) -> None:
         notes = self._graph.notes(node)
@@ -367,6 +383,7 @@ class GradientFlow:
 
     def forget(self) -> None:
         """The step is over; no gradient of it will be reported."""
+        self._bordered.clear()
         self._graph.forget()
 
     def arrived(self, noted: ArrivalHook, gradients: Sequence[Any]) -> None:
@@ -470,17 +487,29 @@ _Crossing = tuple[Any, int, list[int], Optional[Cut]]
 """A node inside, its slot, places of the input, and their part of what flows there."""
 
 
+_Leaving = tuple[Any, int, Edge]
+"""An edge, with the node it leaves and its slot there."""
+_BORDER = "msprobe border"
+"""Where the node of a module's only result has, among its notes, all edges that leave the module but those to leaves,
+with ``None`` for the node itself."""
+
+
 def _unreturned(writes: Writes, ends: list[_End]) -> list[_End]:
     """Where the gradients of what a call wrote arrive, and no gradient of what it returned."""
     returned = {place[:2] for _, place in ends}
     return [(None, edge) for edge in dict.fromkeys(writes.after) if edge not in returned]
 
 
-def _crossings(graph: Graph, ends: list[_End], inputs: dict[Any, list[int]], entered_at: int) -> list[_Crossing]:
-    """The edges from inside the call to its inputs."""
+def _crossings(
+    graph: Graph, ends: list[_End], inputs: dict[Any, list[int]], entered_at: int, bordered: Collection[int] = ()
+) -> tuple[list[_Crossing], list[_Leaving]]:
+    """The edges from inside the call to its inputs; and all that leave it but those to leaves.
+
+    Nodes with a number in `bordered` may have a border, where the walk goes on: what lies between has been walked
+    through.
+    """
     found: list[_Crossing] = []
-    if not inputs:
-        return found
+    border: list[_Leaving] = []
     following_of, number_of = graph.following, graph.number
     parts: dict[Edge, list[Any]] = {}
     for place in inputs:
@@ -489,25 +518,35 @@ def _crossings(graph: Graph, ends: list[_End], inputs: dict[Any, list[int]], ent
     seen: set[Any] = set()
     # An output that is an input is where the walk ends; its gradient, with all that flows there, is seen on arrival.
     returned = {place for _, place in ends if place in inputs}
-    ahead: list[Any] = [place[0] for _, place in ends if place not in returned]
+    ahead: list[Any] = [place[0] for _, place in ends if place not in returned] if inputs else []
     while ahead:
         node = ahead.pop()
         if node in seen:
             continue
         seen.add(node)
-        for slot, edge in enumerate(following_of(node)):
+        edges = graph.notes(node).get(_BORDER) if bordered and number_of(node) in bordered else None
+        for at, slot, edge in edges or [(node, slot, edge) for slot, edge in enumerate(following_of(node))]:
+            if at is None:
+                at = node
             following = edge[0]
             if following is None:
                 continue
+            if parts:
+                found += [(at, slot, inputs[part], part[2]) for part in parts.get(edge, ()) if part not in returned]
             places = inputs.get(edge)
             if places is not None:
                 if edge not in returned:
-                    found.append((node, slot, places, None))
-            elif following not in seen and number_of(following) >= entered_at:
-                ahead.append(following)
-            if parts:
-                found += [(node, slot, inputs[part], part[2]) for part in parts.get(edge, ()) if part not in returned]
-    return found
+                    found.append((at, slot, places, None))
+            elif following in seen:
+                continue
+            else:
+                number = number_of(following)
+                if number >= entered_at:
+                    if number < LEAF_NUMBER:
+                        ahead.append(following)
+                    continue
+            border.append((at, slot, edge))
+    return found, border
 
 
 def _told_apart(crossings: list[_Crossing]) -> list[_Crossing]:

@@ -49,19 +49,16 @@ class _Gradients(Handles):
 
     def __init__(self) -> None:
         super().__init__([])
-        self._watched: set[tuple[str, str, int]] = set()
+        self.watched: set[tuple[str, str, int]] = set()
+        """The module's name, the parameter's, and which one it is."""
 
-    def watch(self, hooks: ModuleHooks, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
-        # By identity too: module_dump can give one name to several modules. The hook keeps the parameter alive.
-        key = (name.base, parameter_name, id(parameter))
-        if key not in self._watched:
-            self._watched.add(key)
-            if parameter.is_leaf:
-                self._handles.append(_attach_accumulated(parameter, _Accumulated(hooks, name, parameter_name)))
+    def watch(self, parameter: torch.Tensor, receive: _Accumulated) -> None:
+        if parameter.is_leaf:
+            self._handles.append(_attach_accumulated(parameter, receive))
 
     def remove(self) -> None:
         super().remove()
-        self._watched.clear()
+        self.watched.clear()
 
 
 class _Open:
@@ -230,9 +227,14 @@ class ModuleHooks:
             self._thread.open.append(_Open(module, call, entered_at, edges, sys.exc_info()[1]))
 
     def _watch_parameters(self, name: ModuleName, module: Any) -> None:
+        # At every call, for parameters can be exchanged and thawed.
+        base, watched = name.base, self._gradients.watched
         for parameter_name, parameter in module._parameters.items():
-            if parameter is not None and parameter.requires_grad:
-                self._gradients.watch(self, name, parameter_name, parameter)
+            # By identity too: module_dump can give one name to several modules. The hook keeps the parameter alive.
+            key = base, parameter_name, id(parameter)
+            if key not in watched and parameter is not None and parameter.requires_grad:
+                watched.add(key)
+                self._gradients.watch(parameter, _Accumulated(self, name, parameter_name))
 
     def after(self, name: ModuleName, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         try:
@@ -246,7 +248,7 @@ class ModuleHooks:
             return
         listener, call = self._listener, opened.call
         error = sys.exc_info()[1]
-        parameters = {name: value for name, value in module._parameters.items() if value is not None}
+        parameters = module._parameters
         if error is not None and error is not opened.error:
             safely(listener, call, listener.fail_module, call, parameters)
             return
@@ -315,5 +317,3 @@ def attach_passes(model: Any, begin: Callable[[], None], end: Callable[[], None]
             module.register_forward_hook(_Pass(lambda *_: end(), name, module), always_call=True),
         ]
     )
-
-

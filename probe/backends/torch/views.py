@@ -9,6 +9,7 @@ of the whole tensor.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,6 +61,11 @@ def has_lost_its_node(view: torch.Tensor) -> bool:
     return True
 
 
+@functools.cache
+def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.empty(0, dtype=dtype, device=device)
+
+
 class WriteCounter:
     """Tells whether the memory of a tensor was written to since, and holds nothing of it."""
 
@@ -69,7 +75,7 @@ class WriteCounter:
         # An alias that autograd makes counts with the tensor, also after it was given other memory.
         with unobserved():
             self._alias = tensor.detach()
-            self._alias.data = tensor.new_empty(0)
+            self._alias.data = _nothing(tensor.dtype, tensor.device)
         self._version = self._alias._version
 
     def changed(self) -> bool:

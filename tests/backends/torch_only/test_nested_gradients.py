@@ -1,0 +1,199 @@
+"""Input gradients of modules inside modules, against an independent computation.
+
+A gradient of an input counts what flows through the module alone. The reference run gives every module copies of its
+inputs, of which nothing else takes a gradient, and keeps theirs.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+WIDTH = 6
+
+
+class Residual(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        return x + self.inner(x)
+
+
+class Product(nn.Module):
+    """Of two modules, called with two inputs or with one twice."""
+
+    def __init__(self, one: nn.Module, other: nn.Module) -> None:
+        super().__init__()
+        self.one, self.other = one, other
+
+    def forward(self, x: Any, y: Any = None) -> Any:
+        return self.one(x) * self.other(x if y is None else y)
+
+
+class Both(nn.Module):
+    """Calls a module of two inputs with what it was given and what it made of it."""
+
+    def __init__(self, first: nn.Module, product: Product) -> None:
+        super().__init__()
+        self.first, self.product = first, product
+
+    def forward(self, x: Any) -> Any:
+        return self.product(x, self.first(x))
+
+
+class Halves(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> tuple[Any, Any]:
+        y = self.inner(x)
+        return y[:, : WIDTH // 2], y.sin()[:, WIDTH // 2 :]
+
+
+class Joined(nn.Module):
+    def __init__(self, halves: Halves) -> None:
+        super().__init__()
+        self.halves = halves
+
+    def forward(self, x: Any) -> Any:
+        left, right = self.halves(x)
+        return torch.cat((right, left), 1) if left.sum() > 0 else torch.cat((left, right), 1)
+
+
+class Outside(nn.Module):
+    """Uses a tensor that it was not given."""
+
+    def __init__(self, inner: nn.Module, outside: dict[str, Any]) -> None:
+        super().__init__()
+        self.inner = inner
+        self.outside = outside
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) * self.outside["first"] + self.outside["leaf"]
+
+
+class InPlace(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x).mul_(0.5).add_(x)
+
+
+class Reshaped(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x.view(-1, 1, WIDTH)).view(-1, WIDTH)
+
+
+class Twice(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(self.inner(x))
+
+
+def grown(depth: int, choose: random.Random, outside: dict[str, Any]) -> nn.Module:
+    def inner() -> nn.Module:
+        return grown(depth - 1, choose, outside)
+
+    if depth == 0:
+        return choose.choice([nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH), nn.Hardtanh()])
+    kind = choose.randrange(9)
+    if kind == 0:
+        return Residual(inner())
+    if kind == 1:
+        return Product(inner(), inner())
+    if kind == 2:
+        return Both(inner(), Product(inner(), inner()))
+    if kind == 3:
+        return Joined(Halves(inner()))
+    if kind == 4:
+        return Outside(inner(), outside)
+    if kind == 5:
+        return InPlace(nn.Sequential(inner(), nn.Linear(WIDTH, WIDTH)))
+    if kind == 6:
+        return Reshaped(nn.Linear(WIDTH, WIDTH))
+    if kind == 7:
+        return Twice(inner())
+    return nn.Sequential(*(inner() for _ in range(choose.randrange(1, 4))))
+
+
+class Program:
+    """A model that is grown from a number, with a step of training it."""
+
+    def __init__(self, number: int) -> None:
+        choose = random.Random(number)
+        torch.manual_seed(number)
+        self.outside: dict[str, Any] = {"leaf": torch.randn(4, WIDTH, requires_grad=True)}
+        self.model = nn.Sequential(*(grown(choose.randrange(1, 4), choose, self.outside) for _ in range(3)))
+        self.data = torch.randn(4, WIDTH, requires_grad=choose.random() < 0.5)
+
+    def step(self) -> None:
+        first = nn.functional.linear(self.data, self.outside["leaf"][:, :].T @ self.outside["leaf"])
+        self.outside["first"] = first.cos()
+        self.model(self.data if self.data.requires_grad else first).square().sum().backward()
+
+
+def gradients_of_copies(program: Program) -> dict[str, list[Any]]:
+    """The gradients of the inputs of each call, by the name of its record."""
+    copies: dict[str, list[Any]] = {}
+    counts: dict[str, int] = {}
+
+    def watch(base: str, module: nn.Module) -> None:
+        forward = module.forward
+
+        def with_copies(*args: Any) -> Any:
+            number = counts.get(base, 0)
+            counts[base] = number + 1
+            args = tuple(value * 1 for value in args)
+            for value in args:
+                if value.requires_grad:
+                    value.retain_grad()
+            copies[f"{base}.backward.{number}"] = list(args)
+            return forward(*args)
+
+        module.forward = with_copies
+
+    for path, module in program.model.named_modules():
+        if path:
+            watch(f"Module.{path}.{type(module).__name__}", module)
+    program.step()
+    return {name: [value.grad for value in args] for name, args in copies.items()}
+
+
+@pytest.mark.parametrize("number", range(60))
+def test_inputs_of_nested_modules_have_what_flows_through_each_alone(runs: Any, number: int) -> None:
+    expected = gradients_of_copies(Program(number))
+    program = Program(number)
+    debugger = runs.new(level="L0")
+    debugger.start(program.model)
+    program.step()
+    debugger.stop()
+    data = runs.read().data
+    compared = 0
+    for name, gradients in expected.items():
+        for entry, gradient in zip(data[name]["output"], gradients):
+            if gradient is None:
+                assert entry is None, name
+                continue
+            assert entry["shape"] == list(gradient.shape)
+            norm = gradient.norm().item()
+            assert entry["Norm"] == pytest.approx(norm, rel=1e-4, abs=1e-6), name
+            # That of what a LayerNorm sends on is zero but for rounding.
+            assert entry["Mean"] == pytest.approx(gradient.mean().item(), rel=1e-3, abs=1e-4 * norm + 1e-6), name
+            compared += 1
+    assert compared >= 3
