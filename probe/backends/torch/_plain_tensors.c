@@ -50,11 +50,11 @@ typedef struct {
     vectorcallfunc call;
     const Exchange *exchange;
     PyTypeObject *tensor, *parameter;
-    PyObject *capsule, *strided, *is_wrapped;
+    PyObject *capsule, *strided, *is_wrapped, *threads;
     PyObject *numbers;             /* of the dtypes, by themselves */
     PyObject *dtypes[DTYPE_COUNT]; /* their texts, NULL for what torch does not have */
     PyObject *template;            /* the keys of an entry in their order */
-    size_t fewer_than;
+    size_t many;
     int wide;
 } Describer;
 
@@ -105,6 +105,15 @@ static int is_whole(PyObject *tensor, size_t last, size_t size) {
     Py_DECREF(storage);
     Py_ssize_t offset = there < 0 ? -1 : asked(tensor, s_storage_offset);
     return offset >= 0 && (size_t)offset + last < (size_t)there / size;
+}
+
+/* Whether there are so many elements that torch, where it may use several threads, is faster than one pass in one. */
+static int is_for_torch(const Describer *self, size_t elements) {
+    if (elements < self->many) return 0;
+    PyObject *answer = PyObject_CallNoArgs(self->threads);
+    const long threads = answer == NULL ? -1 : PyLong_AsLong(answer);
+    Py_XDECREF(answer);
+    return threads != 1;
 }
 
 static int put(PyObject *entry, PyObject *key, PyObject *value) {
@@ -161,7 +170,7 @@ static PyObject *entry_of(Describer *self, PyObject *tensor) {
         elements *= axes[i].size;
         last += (axes[i].size - 1) * axes[i].stride;
     }
-    if (elements >= self->fewer_than || !is_whole(tensor, last, KINDS[kind].size)) return NULL;
+    if (is_for_torch(self, elements) || !is_whole(tensor, last, KINDS[kind].size)) return NULL;
     PyObject *entry = PyDict_Copy(self->template), *shape = entry == NULL ? NULL : shape_of(&borrowed);
     if (shape == NULL) {
         Py_XDECREF(entry);
@@ -217,6 +226,7 @@ static void dealloc(Describer *self) {
     Py_XDECREF(self->capsule);
     Py_XDECREF(self->strided);
     Py_XDECREF(self->is_wrapped);
+    Py_XDECREF(self->threads);
     Py_XDECREF(self->numbers);
     Py_XDECREF(self->template);
     for (int i = 0; i < DTYPE_COUNT; i++) Py_XDECREF(self->dtypes[i]);
@@ -245,26 +255,27 @@ static int take_dtypes(Describer *self, PyObject *dtypes) {
 }
 
 static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
-    PyObject *capsule, *tensor, *parameter, *text, *dtypes, *strided, *is_wrapped;
-    Py_ssize_t fewer_than;
+    PyObject *capsule, *tensor, *parameter, *text, *dtypes, *strided, *is_wrapped, *threads;
+    Py_ssize_t many;
     int wide;
     if (names != NULL && PyDict_GET_SIZE(names)) {
         PyErr_SetString(PyExc_TypeError, "Describer takes no arguments by name");
         return NULL;
     }
-    if (!PyArg_ParseTuple(args, "OO!O!UO!OOnp", &capsule, &PyType_Type, &tensor, &PyType_Type, &parameter, &text,
-                          &PyDict_Type, &dtypes, &strided, &is_wrapped, &fewer_than, &wide))
+    if (!PyArg_ParseTuple(args, "OO!O!UO!OOOnp", &capsule, &PyType_Type, &tensor, &PyType_Type, &parameter, &text,
+                          &PyDict_Type, &dtypes, &strided, &is_wrapped, &threads, &many, &wide))
         return NULL;
     const Exchange *exchange = exchange_in(capsule);
     Describer *self = exchange == NULL ? NULL : (Describer *)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
     self->call = call;
     self->exchange = exchange;
-    self->fewer_than = (size_t)fewer_than;
+    self->many = (size_t)many;
     self->wide = wide;
     Py_INCREF(capsule), self->capsule = capsule;
     Py_INCREF(strided), self->strided = strided;
     Py_INCREF(is_wrapped), self->is_wrapped = is_wrapped;
+    Py_INCREF(threads), self->threads = threads;
     Py_INCREF(tensor), self->tensor = (PyTypeObject *)tensor;
     Py_INCREF(parameter), self->parameter = (PyTypeObject *)parameter;
     self->template = new_template(text);
@@ -281,8 +292,8 @@ static PyTypeObject DescriberType = {
     .tp_new = create,
     .tp_traverse = (traverseproc)traverse,
     .tp_dealloc = (destructor)dealloc,
-    .tp_doc = "Describer(exchange, tensor, parameter, type, dtypes, strided, is_wrapped, fewer_than, wide)(value): an "
-              "entry or None.",
+    .tp_doc = "Describer(exchange, tensor, parameter, type, dtypes, strided, is_wrapped, threads, many, wide)(value): "
+              "an entry or None.",
 };
 
 static struct PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_plain_tensors", NULL, 0, NULL, NULL, NULL, NULL, NULL};

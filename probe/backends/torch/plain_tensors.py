@@ -29,11 +29,9 @@ def _describers() -> tuple[Describe, Describe] | None:
     dtypes = {name: getattr(torch, name) for name in (*KINDS, "bool") if hasattr(torch, name)}
     is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     fixed = (exchange, torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, torch.strided, is_wrapped)
+    threads = torch.get_num_threads, SEVERAL_THREADS_FROM
     try:
-        return (
-            _plain_tensors.Describer(*fixed, SEVERAL_THREADS_FROM, False),
-            _plain_tensors.Describer(*fixed, SEVERAL_THREADS_FROM, True),
-        )
+        return _plain_tensors.Describer(*fixed, *threads, False), _plain_tensors.Describer(*fixed, *threads, True)
     except (TypeError, ValueError):
         return None  # another version of the interface, or none
 
@@ -41,9 +39,9 @@ def _describers() -> tuple[Describe, Describe] | None:
 describers: tuple[Describe, Describe] | None = _describers()
 """The entry of a tensor with its statistics; by the second one, those of 16-bit numbers in float32.
 
-``None`` for values that are no tensor, and tensors that are described in another way: not dense, without elements or
-with at least `SEVERAL_THREADS_FROM`, of other types than `KINDS` and bool, of subclasses, with their sign still to be
-turned, on a device, or whose memory was given back.
+``None`` for values that are no tensor, and tensors that are described in another way: not dense, without elements, of
+other types than `KINDS` and bool, of subclasses, with their sign still to be turned, on a device, whose memory was given
+back, or with at least `SEVERAL_THREADS_FROM` elements where torch uses several threads.
 """
 
 

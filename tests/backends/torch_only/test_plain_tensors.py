@@ -183,7 +183,6 @@ def refusals() -> Iterator[list[int]]:
         lambda: torch.ones(2).to(torch.uint64),
         lambda: torch._efficientzerotensor((2, 3)),
         lambda: torch.ones(0, 3),
-        lambda: torch.ones(plain_tensors.SEVERAL_THREADS_FROM),
         lambda: negative(torch.ones(2)),
         lambda: negative(torch.arange(3)),
         lambda: negative(torch.ones(2, dtype=torch.bool)),
@@ -201,6 +200,24 @@ def test_what_it_does_not_describe_is_left_to_python(other: Callable[[], Any], r
     assert compiled(other()) is None
     assert not any(refusals)
     assert compiled(torch.ones(2)) is not None and refusals[-1:] == [0], "which is asked here"
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_large_tensors_are_left_to_torch_where_it_uses_several_threads(
+    backend: Any, threads: Callable[[int], None]
+) -> None:
+    tensor = numbers("float32", plain_tensors.SEVERAL_THREADS_FROM)
+    threads(2)
+    assert compiled(tensor) is None
+    assert compiled(tensor[1:]) is not None
+    threads(1)
+    same(backend, tensor)
 
 
 def test_it_is_the_same_or_nothing_for_every_type_that_torch_has(backend: Any) -> None:
