@@ -119,6 +119,9 @@ class Listener(Protocol):
     def leave_backward(self, call: Any) -> None:
         """The module's backward is complete."""
 
+    def reenter_backward(self, call: Any) -> None:
+        """Another of its gradients arrives all the same, after others' backwards; it will be left again."""
+
     def parameter_gradient(self, module: ModuleName, parameter: str, gradient: Any, owed: bool) -> None:
         """A gradient was accumulated into one of the module's own parameters, which now has `gradient`.
 

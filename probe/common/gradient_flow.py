@@ -131,8 +131,8 @@ class ModuleWatch:
     """The backward of one module call, as often as it happens."""
 
     __slots__ = (
-        "backward", "call", "crossings", "crossings_left", "entered_at", "inputs", "outputs", "outputs_left",
-        "outputs_seen", "received", "shared", "sums", "task",
+        "backward", "call", "crossings", "crossings_left", "entered_at", "inputs", "kept", "late", "outputs",
+        "outputs_left", "outputs_seen", "received", "shared", "sums", "task",
     )  # fmt: skip
     each_alone = False
     """Whether a tensor given twice has the gradient of each place, where they can be told apart, and not the sum."""
@@ -146,6 +146,10 @@ class ModuleWatch:
         self.outputs_seen = outputs_seen
         self.inputs = inputs
         self.crossings = 0
+        self.late = False
+        """Whether a gradient can arrive when the engine has passed the call: of an input it returned, or of a leaf."""
+        self.kept: Any = None
+        """What `backward` was before it was complete, for what is late."""
         self.shared: Collection[int] = ()
         """Inputs that more than one edge leads to, whose gradient is a sum."""
         self.backward: Any = None
@@ -158,6 +162,11 @@ class ModuleWatch:
     def begin(self, listener: Listener) -> bool:
         self.backward = listener.enter_backward(self.call, self.outputs, self.inputs)
         return self.backward is not None
+
+    def begin_again(self, listener: Listener) -> None:
+        """More arrives after the end, in the same pass."""
+        self.backward = self.kept
+        listener.reenter_backward(self.backward)
 
     def gradient(self, listener: Listener, field: str, index: int, gradient: Any) -> None:
         listener.backward_gradient(self.backward, field, index, gradient)
@@ -183,6 +192,9 @@ class CallWatch(ModuleWatch):
     def begin(self, listener: Listener) -> bool:
         self.backward = {"input": [None] * self.outputs, "output": [None] * self.inputs}
         return True
+
+    def begin_again(self, listener: Listener) -> None:
+        self.backward = self.kept
 
     def gradient(self, listener: Listener, field: str, index: int, gradient: Any) -> None:
         self.backward[field][index] = gradient
@@ -285,8 +297,11 @@ class GradientFlow:
             watch.shared = _in_several(leading)
         untouched = {outputs[origin.index]: origin.untouched for origin in origins}
         for node, slots in _by_node(ends).items():
-            if graph.number(node) >= LEAF_NUMBER:
+            number = graph.number(node)
+            if number >= LEAF_NUMBER:
                 graph.hold(node)
+            if not entered_at <= number < LEAF_NUMBER:
+                watch.late = True
             # Tuples, which the garbage collector lets be once it has seen that there are only numbers in them.
             arrivals: _Arrivals = tuple(
                 (place[1], index, tuple(places.get(place, ())), place[2] if len(place) == 3 else None)
@@ -310,7 +325,8 @@ class GradientFlow:
         if border and alone and len(ends) == 1:
             node = ends[0][1][0]
             # Notes that hold their own node would be a circle through the graph, out of the garbage collector's sight.
-            graph.notes(node)[_BORDER] = tuple((None if at is node else at, slot, edge) for at, slot, edge in border)
+            noted = ((None if at is node else at, slot, edge) for (at, slot), edge in border.items())
+            graph.notes(node)[_BORDER] = tuple(noted)
             self._bordered.add(graph.number(node))
         return crossings
 
@@ -442,9 +458,14 @@ class GradientFlow:
         watch.sums[index] = gradient if before is None else self._graph.add(before, gradient)
 
     def _begin(self, watch: Watch) -> bool:
-        if not watch.begin(self._listener):
-            return False
-        task = watch.task = self._current_pass()
+        task = self._current_pass()
+        if watch.kept is not None and watch.task == task:
+            watch.begin_again(self._listener)
+        else:
+            watch.sums = {}
+            if not watch.begin(self._listener):
+                return False
+        watch.task = task
         opened = self._open.get(task)
         if opened is None:
             opened = self._open[task] = []
@@ -476,9 +497,12 @@ class GradientFlow:
         for index, gradient in watch.sums.items():
             watch.gradient(self._listener, "output", index, gradient)
         watch.end(self._listener)
+        if watch.late:
+            watch.kept = watch.backward
+        else:
+            watch.sums = {}
         watch.backward = None
         watch.received = False
-        watch.sums = {}
         watch.outputs_left = watch.outputs_seen
         watch.crossings_left = watch.crossings
 
@@ -487,8 +511,8 @@ _Crossing = tuple[Any, int, list[int], Optional[Cut]]
 """A node inside, its slot, places of the input, and their part of what flows there."""
 
 
-_Leaving = tuple[Any, int, Edge]
-"""An edge, with the node it leaves and its slot there."""
+_Border = dict[tuple[Any, int], Edge]
+"""Edges by the node that they leave and their slot there."""
 _BORDER = "msprobe border"
 """Where the node of a module's only result has, among its notes, all edges that leave the module but those to leaves,
 with ``None`` for the node itself."""
@@ -502,14 +526,14 @@ def _unreturned(writes: Writes, ends: list[_End]) -> list[_End]:
 
 def _crossings(
     graph: Graph, ends: list[_End], inputs: dict[Any, list[int]], entered_at: int, bordered: Collection[int] = ()
-) -> tuple[list[_Crossing], list[_Leaving]]:
+) -> tuple[list[_Crossing], _Border]:
     """The edges from inside the call to its inputs; and all that leave it but those to leaves.
 
     Nodes with a number in `bordered` may have a border, where the walk goes on: what lies between has been walked
     through.
     """
     found: list[_Crossing] = []
-    border: list[_Leaving] = []
+    border: _Border = {}
     following_of, number_of = graph.following, graph.number
     parts: dict[Edge, list[Any]] = {}
     for place in inputs:
@@ -524,28 +548,30 @@ def _crossings(
         if node in seen:
             continue
         seen.add(node)
-        edges = graph.notes(node).get(_BORDER) if bordered and number_of(node) in bordered else None
-        for at, slot, edge in edges or [(node, slot, edge) for slot, edge in enumerate(following_of(node))]:
-            if at is None:
-                at = node
+        noted = graph.notes(node).get(_BORDER) if bordered and number_of(node) in bordered else None
+        for at, slot, edge in noted or [(node, slot, edge) for slot, edge in enumerate(following_of(node))]:
             following = edge[0]
             if following is None:
                 continue
+            if at is None:
+                at = node
             if parts:
                 found += [(at, slot, inputs[part], part[2]) for part in parts.get(edge, ()) if part not in returned]
             places = inputs.get(edge)
-            if places is not None:
-                if edge not in returned:
-                    found.append((at, slot, places, None))
-            elif following in seen:
-                continue
-            else:
+            if places is None:
+                if following in seen:
+                    continue
                 number = number_of(following)
                 if number >= entered_at:
+                    # A leaf leads nowhere.
                     if number < LEAF_NUMBER:
                         ahead.append(following)
                     continue
-            border.append((at, slot, edge))
+            # Behind a border there can be nodes that another way leads to, past the module's result.
+            if (at, slot) not in border:
+                border[at, slot] = edge
+                if places is not None and edge not in returned:
+                    found.append((at, slot, places, None))
     return found, border
 
 

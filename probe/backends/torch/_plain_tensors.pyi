@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 class Describer:
@@ -10,7 +11,8 @@ class Describer:
         dtypes: dict[str, Any],
         strided: Any,
         is_wrapped: Any,
-        fewer_than: int,
+        threads: Callable[[], int],
+        many: int,
         wide: bool,
         /,
     ) -> Describer: ...

@@ -225,7 +225,10 @@ class TorchGraph:
         torch.autograd.Variable._execution_engine.queue_callback(call)
 
     def release(self, number: int) -> None:
-        """A node keeps its notes itself, and may run again where the graph is retained."""
+        # A node keeps its notes itself, and may run again where the graph is retained. But a leaf whose node is held
+        # could not be given memory of another shape, and would stay.
+        run = [leaf for leaf in list(self._leaves) if not leaf.metadata.get(ArrivalHook.key)]
+        self._leaves.difference_update(run)
 
     def add(self, one: Any, other: Any) -> Any:
         return torch.add(one, other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 import weakref
@@ -23,7 +24,7 @@ from probe.backends.torch.quiet import compiling, safely, skipped
 from probe.common import log, naming
 from probe.common.contract import Handle, Listener, ModuleName
 from probe.common.gradient_flow import GradientFlow, ModuleWatch, Place
-from probe.common.substitution import Handles
+from probe.common.substitution import Handles, each
 
 ROOT = "Module"
 _no_function_modes = torch._C.DisableTorchFunction
@@ -44,21 +45,27 @@ class _Accumulated:
         self._hooks.on_parameter(self._name, self._parameter_name, parameter)
 
 
-class _Gradients(Handles):
-    """The parameters that are watched, each once however often its module is attached."""
+class _Gradients:
+    """Hooks on parameters, each once however often its module is attached, and for as long as the parameter lives."""
 
     def __init__(self) -> None:
-        super().__init__([])
-        self.watched: set[tuple[str, str, int]] = set()
-        """The module's name, the parameter's, and which one it is."""
+        self.watched: dict[tuple[str, str, int], Handle] = {}
+        """By the module's name, the parameter's, and which one it is: module_dump can give one name to several
+        modules."""
 
-    def watch(self, parameter: torch.Tensor, receive: _Accumulated) -> None:
-        if parameter.is_leaf:
-            self._handles.append(_attach_accumulated(parameter, receive))
+    def watch(self, key: tuple[str, str, int], parameter: torch.Tensor, receive: _Accumulated) -> None:
+        watched = self.watched
+        # The next one in its place can have the same identity.
+        watched[key] = _attach_accumulated(parameter, receive, lambda _: watched.pop(key, None))
 
     def remove(self) -> None:
-        super().remove()
-        self.watched.clear()
+        each([functools.partial(self._remove, key) for key in reversed(list(self.watched))])
+
+    def _remove(self, key: tuple[str, str, int]) -> None:
+        handle = self.watched.get(key)
+        if handle is not None:
+            handle.remove()
+            self.watched.pop(key, None)
 
 
 class _Open:
@@ -230,11 +237,9 @@ class ModuleHooks:
         # At every call, for parameters can be exchanged and thawed.
         base, watched = name.base, self._gradients.watched
         for parameter_name, parameter in module._parameters.items():
-            # By identity too: module_dump can give one name to several modules. The hook keeps the parameter alive.
             key = base, parameter_name, id(parameter)
-            if key not in watched and parameter is not None and parameter.requires_grad:
-                watched.add(key)
-                self._gradients.watch(parameter, _Accumulated(self, name, parameter_name))
+            if key not in watched and parameter is not None and parameter.requires_grad and parameter.is_leaf:
+                self._gradients.watch(key, parameter, _Accumulated(self, name, parameter_name))
 
     def after(self, name: ModuleName, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         try:
@@ -281,24 +286,32 @@ def attach_gradient(tensor: torch.Tensor, receive: Callable[[Any], None]) -> Han
     return _TensorHandle(tensor, "_backward_hooks", lambda: tensor.register_hook(receive))  # type: ignore[no-untyped-call]
 
 
-def _attach_accumulated(parameter: torch.Tensor, receive: Callable[[Any], None]) -> Handle:
-    """Call `receive` with `parameter` whenever a gradient has been accumulated into it."""
+def _attach_accumulated(
+    parameter: torch.Tensor, receive: Callable[[Any], None], gone: Callable[[Any], object]
+) -> Handle:
+    """Call `receive` with `parameter` whenever it has accumulated a gradient, and `gone` when it is no more."""
     name = "_post_accumulate_grad_hooks"
     register = parameter.register_post_accumulate_grad_hook
-    return _TensorHandle(parameter, name, lambda: register(receive))  # type: ignore[no-untyped-call]
+    return _TensorHandle(parameter, name, lambda: register(receive), gone)  # type: ignore[no-untyped-call]
 
 
 class _TensorHandle:
-    """A hook on a tensor; `attribute` is where the tensor keeps its hooks of this kind."""
+    """A hook on a tensor, which it does not keep alive; `attribute` is where the tensor has its hooks of this kind."""
 
-    def __init__(self, tensor: torch.Tensor, attribute: str, register: Callable[[], Any]) -> None:
-        self._tensor: torch.Tensor | None = tensor
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        attribute: str,
+        register: Callable[[], Any],
+        gone: Callable[[Any], object] | None = None,
+    ) -> None:
+        self._tensor = weakref.ref(tensor, gone)
         self._attribute = attribute
         self._had_hooks = getattr(tensor, attribute) is not None
         self._handle = register()
 
     def remove(self) -> None:
-        tensor, self._tensor = self._tensor, None
+        tensor = self._tensor()
         if tensor is None:
             return
         self._handle.remove()

@@ -28,10 +28,10 @@ def _describers() -> tuple[Describe, Describe] | None:
     exchange: Any = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     dtypes = {name: getattr(torch, name) for name in (*KINDS, "bool") if hasattr(torch, name)}
     is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    fixed = (exchange, torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, torch.strided, is_wrapped)
-    threads = torch.get_num_threads, SEVERAL_THREADS_FROM
+    kinds = (torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, torch.strided, is_wrapped)
+    fixed = (exchange, *kinds, torch.get_num_threads, SEVERAL_THREADS_FROM)
     try:
-        return _plain_tensors.Describer(*fixed, *threads, False), _plain_tensors.Describer(*fixed, *threads, True)
+        return _plain_tensors.Describer(*fixed, False), _plain_tensors.Describer(*fixed, True)
     except (TypeError, ValueError):
         return None  # another version of the interface, or none
 
@@ -40,8 +40,8 @@ describers: tuple[Describe, Describe] | None = _describers()
 """The entry of a tensor with its statistics; by the second one, those of 16-bit numbers in float32.
 
 ``None`` for values that are no tensor, and tensors that are described in another way: not dense, without elements, of
-other types than `KINDS` and bool, of subclasses, with their sign still to be turned, on a device, whose memory was given
-back, or with at least `SEVERAL_THREADS_FROM` elements where torch uses several threads.
+other types than `KINDS` and bool, of subclasses, with their sign still to be turned, on a device, whose memory was
+given back, or with at least `SEVERAL_THREADS_FROM` elements where torch uses several threads.
 """
 
 

@@ -245,3 +245,65 @@ def test_tensors_on_their_way_to_disk_take_no_memory(tmp_path: Path) -> None:
 def test_async_copies_take_no_more_than_their_bound_and_one_tensor(tmp_path: Path, most: int) -> None:
     settings = {"async_dump": True, "async_dump_max_mib": most, "tensor": {"list": ["_."]}}
     assert most - 16 <= grown_mib(tmp_path, **settings) < most + 8 + 8, "8 MiB for all that is not a copy"
+
+
+def passing_on() -> Any:
+    """A model with a module that returns its input as it came."""
+    return nn.Sequential(nn.Dropout(0.0), nn.Linear(8, 2)).eval()
+
+
+def test_a_leaf_that_a_module_passed_on_may_get_memory_of_another_shape(runs: Any) -> None:
+    model = passing_on()
+    debugger = runs.new(level="L0")
+    debugger.start(model)
+    x = torch.ones(4, 8, requires_grad=True)
+    for rows in (4, 3, 5):
+        x.data = torch.ones(rows, 8)
+        x.grad = None
+        model(x).sum().backward()
+        assert x.grad is not None and x.grad.shape == (rows, 8)
+    debugger.stop()
+    shapes = [runs.read().data[f"Module.0.Dropout.backward.{i}"]["output"][0]["shape"] for i in range(3)]
+    assert shapes == [[4, 8], [3, 8], [5, 8]]
+
+
+def test_a_leaf_that_a_module_passed_on_is_free_after_its_backward(runs: Any) -> None:
+    model = passing_on()
+    debugger = runs.new(level="L0")
+    debugger.start(model)
+    x = torch.ones(4, 8, requires_grad=True)
+    seen = weakref.ref(x)
+    model(x).sum().backward()
+    del x
+    assert seen() is None
+    debugger.stop()
+
+
+def test_parameters_lent_to_a_call_are_free_after_it(runs: Any) -> None:
+    model = nn.Sequential(nn.Linear(8, 2))
+    debugger = runs.new(level="L0")
+    debugger.start(model)
+    alive = []
+    for _ in range(20):
+        weight = torch.ones(2, 8, requires_grad=True)
+        alive.append(weakref.ref(weight))
+        torch.func.functional_call(model, {"0.weight": weight}, (torch.ones(1, 8),)).sum().backward()
+        del weight
+    assert [seen() for seen in alive] == [None] * 20
+    debugger.stop()
+    assert sum("weight" in runs.read().data[name] for name in runs.read().parameter_gradients) == 20
+
+
+def test_a_parameter_in_the_place_of_one_that_is_gone_is_watched(runs: Any) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    debugger = runs.new(level="L0")
+    debugger.start(model)
+    x = torch.ones(1, 2)
+    for _ in range(20):
+        for weight in (model[0].weight * 1, torch.ones(2, 2, requires_grad=True)):
+            torch.func.functional_call(model, {"0.weight": weight}, (x,)).sum().backward()
+        del weight
+    debugger.stop()
+    dump = runs.read()
+    # Only a leaf accumulates a gradient.
+    assert sum("weight" in dump.data[name] for name in dump.parameter_gradients) == 20

@@ -1,4 +1,4 @@
-"""Input gradients of modules inside modules, against an independent computation.
+"""Gradients of modules inside modules; those of inputs against an independent computation.
 
 A gradient of an input counts what flows through the module alone. The reference run gives every module copies of its
 inputs, of which nothing else takes a gradient, and keeps theirs.
@@ -97,6 +97,30 @@ class Reshaped(nn.Module):
         return self.inner(x.view(-1, 1, WIDTH)).view(-1, WIDTH)
 
 
+class Remembering(nn.Module):
+    """Keeps what it has half-way, as models do with hidden states and auxiliary losses."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Any) -> Any:
+        self.state = self.inner(x).tanh()
+        self.loss = (self.state * 3).mean()
+        return self.state.sin()
+
+
+class Reminded(nn.Module):
+    """Uses what a module inside has kept."""
+
+    def __init__(self, remembering: Remembering) -> None:
+        super().__init__()
+        self.remembering = remembering
+
+    def forward(self, x: Any) -> Any:
+        return self.remembering(x) * self.remembering.loss + self.remembering.state
+
+
 class Twice(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -112,7 +136,7 @@ def grown(depth: int, choose: random.Random, outside: dict[str, Any]) -> nn.Modu
 
     if depth == 0:
         return choose.choice([nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH), nn.Hardtanh()])
-    kind = choose.randrange(9)
+    kind = choose.randrange(10)
     if kind == 0:
         return Residual(inner())
     if kind == 1:
@@ -129,6 +153,8 @@ def grown(depth: int, choose: random.Random, outside: dict[str, Any]) -> nn.Modu
         return Reshaped(nn.Linear(WIDTH, WIDTH))
     if kind == 7:
         return Twice(inner())
+    if kind == 8:
+        return Reminded(Remembering(inner()))
     return nn.Sequential(*(inner() for _ in range(choose.randrange(1, 4))))
 
 
@@ -197,3 +223,49 @@ def test_inputs_of_nested_modules_have_what_flows_through_each_alone(runs: Any, 
             assert entry["Mean"] == pytest.approx(gradient.mean().item(), rel=1e-3, abs=1e-4 * norm + 1e-6), name
             compared += 1
     assert compared >= 3
+
+
+class Passing(nn.Module):
+    """Returns an input as it came, before or after something made of the other one."""
+
+    def __init__(self, first: bool) -> None:
+        super().__init__()
+        self.first = first
+
+    def forward(self, x: Any, y: Any) -> tuple[Any, Any]:
+        return (x, y * 3) if self.first else (y * 3, x)
+
+
+class Around(nn.Module):
+    """`Passing` with something between the two inputs."""
+
+    def __init__(self, first: bool) -> None:
+        super().__init__()
+        self.between = nn.Tanh()
+        self.passing = Passing(first)
+
+    def forward(self, x: Any) -> Any:
+        one, other = self.passing(x, self.between(x))
+        return one + other
+
+
+@pytest.mark.parametrize("leaf", [False, True], ids=["made", "leaf"])
+@pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
+def test_an_input_returned_as_it_came_costs_the_other_results_nothing(runs: Any, first: bool, leaf: bool) -> None:
+    model = nn.Sequential(Around(first))
+    debugger = runs.new(level="L0")
+    debugger.start(model)
+    x = torch.zeros(2, requires_grad=True)
+    for factor in (1, 2):
+        model(x if leaf else x * 1).sum().mul(factor).backward()
+    debugger.stop()
+    dump = runs.read()
+    for number, factor in enumerate((1, 2)):
+        record = dump.data[f"Module.0.passing.Passing.backward.{number}"]
+        # All the gradient of what was passed on, for there is only the one: 1 by itself, 3 by the other way.
+        found = [entry["Max"] for entry in record["input"]]
+        assert found == ([4.0 * factor, factor] if first else [factor, 4.0 * factor])
+        assert [entry["Max"] for entry in record["output"]] == [4.0 * factor, 3.0 * factor]
+        # It is complete late, and is nobody's parent.
+        parents = {dump.tree[name] for name in dump.backward}
+        assert f"Module.0.passing.Passing.backward.{number}" not in parents
