@@ -80,8 +80,9 @@ def _write(level: int, text: str, once: str | None = None) -> None:
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     try:
         print(f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {one_line(text)}", file=sys.stdout, flush=True)
-    except (OSError, ValueError):
-        # A closed or broken standard output is the user's affair and must not end the training.
+    except Exception:
+        # A standard output that is closed or broken, or an object of the user's in its place that lacks `flush` or
+        # raises what it likes, is the user's affair and must not end the training.
         pass
 
 
