@@ -18,7 +18,7 @@ from probe.common.journal import FILE_NAME, REPLACE, Header, JournalWriter
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1]), "COLUMNS": "120"}
-    call = [sys.executable, "-m", "msprobe", *arguments]
+    call = [sys.executable, "-m", "probe.api.cli", *arguments]
     return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=60)
 
 

@@ -1,8 +1,0 @@
-"""``python -m msprobe`` is the ``msprobe`` command."""
-
-import sys
-
-from probe.api.cli import main
-
-if __name__ == "__main__":
-    sys.exit(main())
