@@ -373,10 +373,6 @@ class Collector:
         save = self._saving(call)
         entries[index] = self._values.describe(gradient, None, save and f"{call.name}.{field}.{index}", save)
 
-    def reenter_backward(self, call: Call) -> None:
-        call.opened = self._thread.calls
-        call.opened.append(call)
-
     def leave_backward(self, call: Call) -> None:
         close(self._thread.calls, call, self._write_inputs)
         self._leave_backward(call)

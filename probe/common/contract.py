@@ -117,10 +117,7 @@ class Listener(Protocol):
         """A gradient of the backward call: `field` is ``input`` (of an output tensor) or ``output`` (of an input)."""
 
     def leave_backward(self, call: Any) -> None:
-        """The module's backward is complete."""
-
-    def reenter_backward(self, call: Any) -> None:
-        """Another of its gradients arrives all the same, after others' backwards; it will be left again."""
+        """The module's backward is complete. One that gets another gradient afterwards is left again."""
 
     def parameter_gradient(self, module: ModuleName, parameter: str, gradient: Any, owed: bool) -> None:
         """A gradient was accumulated into one of the module's own parameters, which now has `gradient`.

@@ -163,11 +163,6 @@ class ModuleWatch:
         self.backward = listener.enter_backward(self.call, self.outputs, self.inputs)
         return self.backward is not None
 
-    def begin_again(self, listener: Listener) -> None:
-        """More arrives after the end, in the same pass."""
-        self.backward = self.kept
-        listener.reenter_backward(self.backward)
-
     def gradient(self, listener: Listener, field: str, index: int, gradient: Any) -> None:
         listener.backward_gradient(self.backward, field, index, gradient)
 
@@ -192,9 +187,6 @@ class CallWatch(ModuleWatch):
     def begin(self, listener: Listener) -> bool:
         self.backward = {"input": [None] * self.outputs, "output": [None] * self.inputs}
         return True
-
-    def begin_again(self, listener: Listener) -> None:
-        self.backward = self.kept
 
     def gradient(self, listener: Listener, field: str, index: int, gradient: Any) -> None:
         self.backward[field][index] = gradient
@@ -460,7 +452,8 @@ class GradientFlow:
     def _begin(self, watch: Watch) -> bool:
         task = self._current_pass()
         if watch.kept is not None and watch.task == task:
-            watch.begin_again(self._listener)
+            # Among the open calls it is no more, and so nobody's parent.
+            watch.backward = watch.kept
         else:
             watch.sums = {}
             if not watch.begin(self._listener):
