@@ -221,6 +221,8 @@ class GradientFlow:
         """The thread on which the first of them began."""
         self._lowest: dict[int, int] = {}
         """The lowest `entered_at` that was seen in each of these passes."""
+        self._late: dict[int, list[Watch]] = {}
+        """Backwards of these passes that are complete and to which more may be added."""
         self._deferred: list[Callable[[], None]] = []
         self._bordered: set[int] = set()
         """Sequence numbers of nodes that may have a border among their notes."""
@@ -454,16 +456,15 @@ class GradientFlow:
         if watch.kept is not None and watch.task == task:
             # Among the open calls it is no more, and so nobody's parent.
             watch.backward = watch.kept
-        else:
-            watch.sums = {}
-            if not watch.begin(self._listener):
-                return False
+        elif not watch.begin(self._listener):
+            return False
         watch.task = task
         opened = self._open.get(task)
         if opened is None:
             opened = self._open[task] = []
             self._thread_of[task] = threading.get_ident()
             self._lowest[task] = watch.entered_at
+            self._late[task] = []
             self._graph.at_end_of_pass(functools.partial(self.safely, watch.call, self._pass_ended, task))
         if watch.entered_at < self._lowest[task]:
             self._lowest[task] = watch.entered_at
@@ -479,6 +480,9 @@ class GradientFlow:
         last = [watch for watch in left if not watch.received] if self._graph.without_gradient_last else []
         for watch in [watch for watch in reversed(left) if watch not in last] + last:
             self._complete(watch)
+        for watch in self._late.pop(task, ()):
+            watch.kept = None
+            watch.sums = {}
         self._report_deferred()
         lowest = self._lowest.pop(task, None)
         if lowest is not None:
@@ -492,6 +496,7 @@ class GradientFlow:
         watch.end(self._listener)
         if watch.late:
             watch.kept = watch.backward
+            self._late[watch.task].append(watch)
         else:
             watch.sums = {}
         watch.backward = None
