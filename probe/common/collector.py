@@ -381,13 +381,14 @@ class Collector:
     def _leave_backward(self, call: Call) -> None:
         if self.folder is None:
             return
-        # Only the end decides: a backward that straddles the border of a scope is not split.
-        if not self._selection.everything:
+        # Only the end decides, and once: a backward that straddles the border of a scope is not split.
+        if not self._selection.everything and call.opened is not None:
             if not self._selection.end(call.name):
                 call.fields.clear()
             elif self._reference is None and call.snapshots:
                 self._files.write_held(call.snapshots)
             call.snapshots = None
+            call.opened = None
         if call.fields:
             self._kept_backward.add(call.base)
         call.order = next(self._order)

@@ -224,8 +224,6 @@ class GradientFlow:
         self._late: dict[int, list[Watch]] = {}
         """Backwards of these passes that are complete and to which more may be added."""
         self._deferred: list[Callable[[], None]] = []
-        self._bordered: set[int] = set()
-        """Sequence numbers of nodes that may have a border among their notes."""
 
     # --- forward
 
@@ -280,10 +278,9 @@ class GradientFlow:
             for index, place in writes.before:
                 if index not in places.setdefault(place, []):
                     places[place].append(index)
+        crossings = _crossings(graph, ends, places, entered_at)
         if kind.each_alone:
-            crossings = _told_apart(_crossings(graph, ends, places, entered_at)[0])
-        else:
-            crossings = self._crossings_of_module(ends, places, entered_at)
+            crossings = _told_apart(crossings)
         watch = kind(call, entered_at, len(outputs), len(ends), len(inputs))
         leading = [indices for _, _, indices, _ in crossings]
         leading += [places[place] for _, place in ends if place in places]
@@ -309,20 +306,6 @@ class GradientFlow:
             watch.crossings += 1
             self._note(node, DepartureHook, (watch, tuple(crossed)))
         watch.crossings_left = watch.crossings
-
-    def _crossings_of_module(self, ends: list[_End], places: dict[Any, list[int]], entered_at: int) -> list[_Crossing]:
-        """`_crossings` without walking again through the modules inside, and noting for the one around it not to."""
-        graph = self._graph
-        # A border has no leaves, and nothing of parts.
-        alone = all(len(place) == 2 and graph.number(place[0]) < LEAF_NUMBER for place in places)
-        crossings, border = _crossings(graph, ends, places, entered_at, self._bordered if alone else ())
-        if border and alone and len(ends) == 1:
-            node = ends[0][1][0]
-            # Notes that hold their own node would be a circle through the graph, out of the garbage collector's sight.
-            noted = ((None if at is node else at, slot, edge) for (at, slot), edge in border.items())
-            graph.notes(node)[_BORDER] = tuple(noted)
-            self._bordered.add(graph.number(node))
-        return crossings
 
     def _note(self, node: Any, kind: type[NodeHook], what: tuple[Any, ...]) -> None:
         notes = self._graph.notes(node)
@@ -393,7 +376,6 @@ class GradientFlow:
 
     def forget(self) -> None:
         """The step is over; no gradient of it will be reported."""
-        self._bordered.clear()
         self._graph.forget()
 
     def arrived(self, noted: ArrivalHook, gradients: Sequence[Any]) -> None:
@@ -509,29 +491,17 @@ _Crossing = tuple[Any, int, list[int], Optional[Cut]]
 """A node inside, its slot, places of the input, and their part of what flows there."""
 
 
-_Border = dict[tuple[Any, int], Edge]
-"""Edges by the node that they leave and their slot there."""
-_BORDER = "msprobe border"
-"""Where the node of a module's only result has, among its notes, all edges that leave the module but those to leaves,
-with ``None`` for the node itself."""
-
-
 def _unreturned(writes: Writes, ends: list[_End]) -> list[_End]:
     """Where the gradients of what a call wrote arrive, and no gradient of what it returned."""
     returned = {place[:2] for _, place in ends}
     return [(None, edge) for edge in dict.fromkeys(writes.after) if edge not in returned]
 
 
-def _crossings(
-    graph: Graph, ends: list[_End], inputs: dict[Any, list[int]], entered_at: int, bordered: Collection[int] = ()
-) -> tuple[list[_Crossing], _Border]:
-    """The edges from inside the call to its inputs; and all that leave it but those to leaves.
-
-    Nodes with a number in `bordered` may have a border, where the walk goes on: what lies between has been walked
-    through.
-    """
+def _crossings(graph: Graph, ends: list[_End], inputs: dict[Any, list[int]], entered_at: int) -> list[_Crossing]:
+    """The edges from inside the call to its inputs."""
     found: list[_Crossing] = []
-    border: _Border = {}
+    if not inputs:
+        return found
     following_of, number_of = graph.following, graph.number
     parts: dict[Edge, list[Any]] = {}
     for place in inputs:
@@ -540,37 +510,26 @@ def _crossings(
     seen: set[Any] = set()
     # An output that is an input is where the walk ends; its gradient, with all that flows there, is seen on arrival.
     returned = {place for _, place in ends if place in inputs}
-    ahead: list[Any] = [place[0] for _, place in ends if place not in returned] if inputs else []
+    ahead: list[Any] = [place[0] for _, place in ends if place not in returned]
     while ahead:
         node = ahead.pop()
         if node in seen:
             continue
         seen.add(node)
-        noted = graph.notes(node).get(_BORDER) if bordered and number_of(node) in bordered else None
-        for at, slot, edge in noted or [(node, slot, edge) for slot, edge in enumerate(following_of(node))]:
+        for slot, edge in enumerate(following_of(node)):
             following = edge[0]
             if following is None:
                 continue
-            if at is None:
-                at = node
-            if parts:
-                found += [(at, slot, inputs[part], part[2]) for part in parts.get(edge, ()) if part not in returned]
             places = inputs.get(edge)
-            if places is None:
-                if following in seen:
-                    continue
-                number = number_of(following)
-                if number >= entered_at:
-                    # A leaf leads nowhere.
-                    if number < LEAF_NUMBER:
-                        ahead.append(following)
-                    continue
-            # Behind a border there can be nodes that another way leads to, past the module's result.
-            if (at, slot) not in border:
-                border[at, slot] = edge
-                if places is not None and edge not in returned:
-                    found.append((at, slot, places, None))
-    return found, border
+            if places is not None:
+                if edge not in returned:
+                    found.append((node, slot, places, None))
+            # A leaf leads nowhere.
+            elif following not in seen and entered_at <= number_of(following) < LEAF_NUMBER:
+                ahead.append(following)
+            if parts:
+                found += [(node, slot, inputs[part], part[2]) for part in parts.get(edge, ()) if part not in returned]
+    return found
 
 
 def _told_apart(crossings: list[_Crossing]) -> list[_Crossing]:

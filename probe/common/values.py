@@ -81,7 +81,9 @@ class ValueDescriber:
             value = (value,)
         return self.sequence(value, path, save)
 
-    def describe(self, value: Any, key: str | None, path: str | None, save: SaveTensor | None, depth: int = 0) -> Any:
+    def describe(
+        self, value: Any, key: str | None, path: str | None, save: SaveTensor | None, depth: int = 0
+    ) -> Any:
         """The entry of one value; ``None`` for what has no form in the schema.
 
         One frame a level, so that deep values fit into Python's own limit.
@@ -90,9 +92,7 @@ class ValueDescriber:
             return None
         if self._is_tensor(value):
             try:
-                entry = self._direct(value) if self._direct is not None else None
-                if entry is None:
-                    entry = self._tensor_entry(value)
+                entry = self._tensor_entry(value)
                 if save is not None:
                     save(value, entry, path or "")
             except Exception as error:

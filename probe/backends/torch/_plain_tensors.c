@@ -216,6 +216,7 @@ static const Exchange *exchange_in(PyObject *capsule) {
 static int traverse(Describer *self, visitproc visit, void *arg) {
     Py_VISIT(self->tensor);
     Py_VISIT(self->parameter);
+    Py_VISIT(self->threads);
     return 0;
 }
 

@@ -30,6 +30,10 @@ ROOT = "Module"
 _no_function_modes = torch._C.DisableTorchFunction
 
 
+_Key = tuple[str, str, int]
+"""A module's name, its parameter's, and which one that is: module_dump can give one name to several modules."""
+
+
 class _Accumulated:
     """A hook on one parameter: one object for the garbage collector, as `probe.common.node_hooks.NodeHook` is."""
 
@@ -45,23 +49,33 @@ class _Accumulated:
         self._hooks.on_parameter(self._name, self._parameter_name, parameter)
 
 
+class _Seen(weakref.ref[torch.Tensor]):
+    """A watched parameter, which this does not keep alive."""
+
+    __slots__ = ("key",)
+    key: _Key
+
+
 class _Gradients:
-    """Hooks on parameters, each once however often its module is attached, and for as long as the parameter lives."""
+    """Hooks on parameters, for as long as each lives."""
 
     def __init__(self) -> None:
-        self.watched: dict[tuple[str, str, int], Handle] = {}
-        """By the module's name, the parameter's, and which one it is: module_dump can give one name to several
-        modules."""
+        self.watched: dict[_Key, Handle] = {}
+        self._forget = self._gone
 
-    def watch(self, key: tuple[str, str, int], parameter: torch.Tensor, receive: _Accumulated) -> None:
-        watched = self.watched
+    def watch(self, key: _Key, parameter: torch.Tensor, receive: _Accumulated) -> None:
+        seen = _Seen(parameter, self._forget)
+        seen.key = key
+        self.watched[key] = _attach_accumulated(parameter, seen, receive)
+
+    def _gone(self, seen: Any) -> None:
         # The next one in its place can have the same identity.
-        watched[key] = _attach_accumulated(parameter, receive, lambda _: watched.pop(key, None))
+        self.watched.pop(seen.key, None)
 
     def remove(self) -> None:
         each([functools.partial(self._remove, key) for key in reversed(list(self.watched))])
 
-    def _remove(self, key: tuple[str, str, int]) -> None:
+    def _remove(self, key: _Key) -> None:
         handle = self.watched.get(key)
         if handle is not None:
             handle.remove()
@@ -283,40 +297,33 @@ class ModuleHooks:
 
 def attach_gradient(tensor: torch.Tensor, receive: Callable[[Any], None]) -> Handle:
     """Call `receive` with every gradient of `tensor`, which must require one."""
-    return _TensorHandle(tensor, "_backward_hooks", lambda: tensor.register_hook(receive))  # type: ignore[no-untyped-call]
+    return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", lambda: tensor.register_hook(receive))  # type: ignore[no-untyped-call]
 
 
-def _attach_accumulated(
-    parameter: torch.Tensor, receive: Callable[[Any], None], gone: Callable[[Any], object]
-) -> Handle:
-    """Call `receive` with `parameter` whenever it has accumulated a gradient, and `gone` when it is no more."""
+def _attach_accumulated(parameter: torch.Tensor, seen: _Seen, receive: Callable[[Any], None]) -> Handle:
+    """Call `receive` with `parameter` whenever a gradient has been accumulated into it."""
     name = "_post_accumulate_grad_hooks"
     register = parameter.register_post_accumulate_grad_hook
-    return _TensorHandle(parameter, name, lambda: register(receive), gone)  # type: ignore[no-untyped-call]
+    return _TensorHandle(parameter, seen, name, lambda: register(receive))  # type: ignore[no-untyped-call]
 
 
 class _TensorHandle:
     """A hook on a tensor, which it does not keep alive; `attribute` is where the tensor has its hooks of this kind."""
 
     def __init__(
-        self,
-        tensor: torch.Tensor,
-        attribute: str,
-        register: Callable[[], Any],
-        gone: Callable[[Any], object] | None = None,
+        self, tensor: torch.Tensor, seen: weakref.ref[torch.Tensor], attribute: str, register: Callable[[], Any]
     ) -> None:
-        self._tensor = weakref.ref(tensor, gone)
+        self._seen = seen
         self._attribute = attribute
         self._had_hooks = getattr(tensor, attribute) is not None
         self._handle = register()
 
     def remove(self) -> None:
-        tensor = self._tensor()
-        if tensor is None:
-            return
+        # The gradient graph can have it yet where the tensor is gone.
         self._handle.remove()
+        tensor = self._seen()
         # torch leaves an empty dictionary behind, and a tensor with one is pickled differently.
-        if not self._had_hooks and not getattr(tensor, self._attribute):
+        if tensor is not None and not self._had_hooks and not getattr(tensor, self._attribute):
             setattr(tensor, self._attribute, None)
 
 

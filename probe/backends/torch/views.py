@@ -62,7 +62,7 @@ def has_lost_its_node(view: torch.Tensor) -> bool:
 
 
 @functools.cache
-def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device=device)
 
 
@@ -75,7 +75,7 @@ class WriteCounter:
         # An alias that autograd makes counts with the tensor, also after it was given other memory.
         with unobserved():
             self._alias = tensor.detach()
-            self._alias.data = _nothing(tensor.dtype, tensor.device)
+            self._alias.data = _empty(tensor.dtype, tensor.device)
         self._version = self._alias._version
 
     def changed(self) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
+import dumped
 import pytest
 import torch
 from torch import nn
@@ -100,13 +101,14 @@ def test_few_objects_wait_for_the_backward_of_a_call(runs: Any) -> None:
         debugger.stop()
         debugger.step()
         after = alive()
-    of_a_module = {"ModuleWatch": 1, "ArrivalHook": 1, "DepartureHook": 1, "_Accumulated": 2, "_TensorHandle": 2}
+    of_a_module = {"ModuleWatch": 1, "ArrivalHook": 1, "DepartureHook": 1}
+    of_its_parameters = {"_Accumulated": 2, "_TensorHandle": 2, "_Seen": 2}
     of_an_api = {"_Backward": 1}
     both = {"Call": 2}
     # The first one's input takes no gradient, and the user's frame is an object now.
     found = {kind: round(count / 50) for kind, count in waiting.items() if count > 5}
-    assert found == {**of_a_module, **of_an_api, **both}
-    assert not after.keys() & {*of_a_module, *of_an_api}
+    assert found == {**of_a_module, **of_its_parameters, **of_an_api, **both}
+    assert not after.keys() & {*of_a_module, *of_its_parameters, *of_an_api}
 
 
 @LEVELS
@@ -307,3 +309,20 @@ def test_a_parameter_in_the_place_of_one_that_is_gone_is_watched(runs: Any) -> N
     dump = runs.read()
     # Only a leaf accumulates a gradient.
     assert sum("weight" in dump.data[name] for name in dump.parameter_gradients) == 20
+
+
+def test_the_gradient_of_a_point_that_is_gone_reaches_no_later_step(runs: Any) -> None:
+    debugger = runs.new(level="debug")
+    x = torch.ones(2, requires_grad=True)
+
+    def loss() -> Any:
+        doubled = x * 2
+        debugger.save(doubled, "early", save_backward=True)
+        return doubled.sum()
+
+    late = loss()
+    debugger.step()
+    debugger.save(torch.ones(1), "other")
+    late.backward()
+    debugger.step()
+    assert [name for name in dumped.read_debug(runs.path, 1)["data"] if "early" in name] == []

@@ -212,7 +212,9 @@ def test_inputs_of_nested_modules_have_what_flows_through_each_alone(runs: Any, 
     data = runs.read().data
     compared = 0
     for name, gradients in expected.items():
-        for entry, gradient in zip(data[name]["output"], gradients):
+        entries = data[name]["output"]
+        assert len(entries) == len(gradients), name
+        for entry, gradient in zip(entries, gradients):
             if gradient is None:
                 assert entry is None, name
                 continue
@@ -269,3 +271,28 @@ def test_an_input_returned_as_it_came_costs_the_other_results_nothing(runs: Any,
         # It is complete late, and is nobody's parent.
         parents = {dump.tree[name] for name in dump.backward}
         assert f"Module.0.passing.Passing.backward.{number}" not in parents
+
+
+def test_where_a_late_record_ends_a_scope_it_is_whole(runs: Any) -> None:
+    model = nn.Sequential(Around(False))
+    passing = "Module.0.passing.Passing.backward.0"
+    debugger = runs.new(level="L0", scope=["Module.0.Around.forward.0", passing])
+    debugger.start(model)
+    model(torch.zeros(2, requires_grad=True) * 1).sum().backward()
+    debugger.stop()
+    record = runs.read().data[passing]
+    assert [entry["Max"] for entry in record["input"]] == [1.0, 4.0]
+    assert [entry["Max"] for entry in record["output"]] == [4.0, 3.0]
+
+
+def test_a_kept_graph_with_a_late_gradient_has_each_pass_for_itself(runs: Any) -> None:
+    model = nn.Sequential(Around(True))
+    debugger = runs.new(level="L0")
+    debugger.start(model)
+    loss = model(torch.zeros(2, requires_grad=True) * 1).sum()
+    loss.backward(retain_graph=True)
+    (loss * 5).backward()
+    debugger.stop()
+    record = runs.read().data["Module.0.passing.Passing.backward.0"]
+    assert [entry["Max"] for entry in record["input"]] == [20.0, 5.0]
+    assert [entry["Max"] for entry in record["output"]] == [20.0, 15.0]

@@ -212,12 +212,14 @@ def threads() -> Iterator[Callable[[int], None]]:
 def test_large_tensors_are_left_to_torch_where_it_uses_several_threads(
     backend: Any, threads: Callable[[int], None]
 ) -> None:
-    tensor = numbers("float32", plain_tensors.SEVERAL_THREADS_FROM)
-    threads(2)
-    assert compiled(tensor) is None
-    assert compiled(tensor[1:]) is not None
-    threads(1)
-    same(backend, tensor)
+    for dtype in ("float32", "bfloat16"):
+        tensor = numbers(dtype, plain_tensors.SEVERAL_THREADS_FROM)
+        for wide in (False, True):
+            threads(2)
+            assert compiled(tensor, wide) is None
+            assert compiled(tensor[1:], wide) is not None
+            threads(1)
+            same(backend, tensor, wide)
 
 
 def test_it_is_the_same_or_nothing_for_every_type_that_torch_has(backend: Any) -> None:
