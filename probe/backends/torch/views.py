@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from probe.backends.torch.quiet import unobserved
+from probe.backends.torch.quiet import beneath_transforms, unobserved
 
 WRITTEN = "CopySlices"
 """How the name ends of the node of a write through a view."""
@@ -63,7 +63,9 @@ def has_lost_its_node(view: torch.Tensor) -> bool:
 
 @functools.cache
 def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return torch.empty(0, dtype=dtype, device=device)
+    # Kept for the process: not as a wrapper of the function transform that happens to be under way.
+    empty: torch.Tensor = beneath_transforms(functools.partial(torch.empty, 0, dtype=dtype, device=device))
+    return empty
 
 
 class WriteCounter:
