@@ -78,11 +78,12 @@ def _write(level: int, text: str, once: str | None = None) -> None:
         return
     rank = "" if _rank is None else f" [rank {_rank}]"
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+    line = f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {one_line(text)}"
     try:
-        print(f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {one_line(text)}", file=sys.stdout, flush=True)
+        print(line, file=sys.stdout, flush=True)
     except Exception:
         # A standard output that is closed or broken, or an object of the user's in its place that lacks `flush` or
-        # raises what it likes, is the user's affair and must not end the training.
+        # raises what it likes, is the user's affair and must not end the training. There is nowhere else to say it.
         pass
 
 

@@ -33,10 +33,23 @@ def closed() -> Any:
     return stream
 
 
-@pytest.mark.parametrize("stream", [WithoutFlush, Raising, closed, object, lambda: None])
-def test_no_standard_output_ends_the_training(stream: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", stream())
-    log.error("said to nobody")
+@pytest.mark.parametrize("stream", [Raising, closed, object, lambda: None])
+def test_a_standard_output_that_takes_nothing_raises_nothing(
+    stream: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", stream())
+        log.error("said to nobody")
+    log.error("said to somebody")
+    assert "said to nobody" not in (out := capsys.readouterr().out) and "said to somebody" in out
+
+
+def test_a_standard_output_without_flush_gets_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = WithoutFlush()
+    monkeypatch.setattr(sys, "stdout", stream)
+    log.error("first")
+    log.error("second")
+    assert [line.rpartition(" ")[2] for line in stream.text.splitlines()] == ["first", "second"]
 
 
 def test_an_error_is_one_line_with_its_kind(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,12 +39,12 @@ class Product(nn.Module):
 class Both(nn.Module):
     """Calls a module of two inputs with what it was given and what it made of it."""
 
-    def __init__(self, first: nn.Module, product: Product) -> None:
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
         super().__init__()
-        self.first, self.product = first, product
+        self.first, self.second = first, second
 
     def forward(self, x: Any) -> Any:
-        return self.product(x, self.first(x))
+        return self.second(x, self.first(x))
 
 
 class Halves(nn.Module):
@@ -121,6 +121,28 @@ class Reminded(nn.Module):
         return self.remembering(x) * self.remembering.loss + self.remembering.state
 
 
+class Borrowing(nn.Module):
+    """Uses a tensor that the module around it was given."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.lent: list[Any] = []
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) * self.lent[0].sin()
+
+
+class Lending(nn.Module):
+    def __init__(self, borrowing: Borrowing) -> None:
+        super().__init__()
+        self.borrowing = borrowing
+
+    def forward(self, x: Any, y: Any) -> Any:
+        self.borrowing.lent = [y]
+        return self.borrowing(x)
+
+
 class Twice(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -136,7 +158,7 @@ def grown(depth: int, choose: random.Random, outside: dict[str, Any]) -> nn.Modu
 
     if depth == 0:
         return choose.choice([nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.LayerNorm(WIDTH), nn.Hardtanh()])
-    kind = choose.randrange(10)
+    kind = choose.randrange(11)
     if kind == 0:
         return Residual(inner())
     if kind == 1:
@@ -155,6 +177,8 @@ def grown(depth: int, choose: random.Random, outside: dict[str, Any]) -> nn.Modu
         return Twice(inner())
     if kind == 8:
         return Reminded(Remembering(inner()))
+    if kind == 9:
+        return Both(inner(), Lending(Borrowing(inner())))
     return nn.Sequential(*(inner() for _ in range(choose.randrange(1, 4))))
 
 
