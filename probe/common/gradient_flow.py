@@ -15,8 +15,8 @@ pass has run: that is when its backward is complete.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import operator
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional, Union
@@ -49,18 +49,17 @@ class Writes(NamedTuple):
     """Where the gradients of what is there now arrive, whether the call returned these tensors or not."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """A tensor that a call made and of which it returned a view. Once it is written to, all its gradient arrives there
-    and little or none of it at the view's place."""
+class ViewBackward(Protocol):
+    """The backward of a call that returned a view, which was written to afterwards."""
 
-    index: int
-    """Of the view among the outputs."""
-    place: tuple[Any, int, Cut]
-    untouched: Callable[[], bool]
-    """Whether it was not written to since."""
-    written: Callable[[], bool]
-    """Whether it was."""
+    def written(self, number: int, gradient: Any, given: Any, elsewhere: bool) -> None:
+        """Gradients that do not arrive at the view's own node, which has the sequence number `number`.
+
+        Args:
+            gradient: Of what lay in the view's memory before it was written to.
+            given: Of the input that the view was made of, through the view alone; ``None`` where it is of none.
+            elsewhere: The write did not go through the view. If anything arrives at its own node, that is all there is.
+        """
 
 
 class Graph(Protocol):
@@ -81,8 +80,12 @@ class Graph(Protocol):
     def output_places(self, output: Any, inputs: list[Place]) -> list[Place]:
         """The places of what it returned; asked after `writes`."""
 
-    def origins(self, output: Any, entered_at: int) -> list[Origin]:
-        """Of what a call returned that began at `entered_at`, the views of tensors which it made itself."""
+    def watch_views(
+        self, output: Any, inputs: list[Place], entered_at: int, watch: Callable[[int, int | None], ViewBackward]
+    ) -> None:
+        """Have the views among the outputs of a call that began at `entered_at` watched for writes: `watch` gives the
+        backward of the one with an index, which is a view of the input with another index, or of none.
+        """
 
     def entry_number(self, inputs: list[Place]) -> int:
         """A sequence number that no node of the call about to begin is below, and each earlier one is."""
@@ -132,7 +135,7 @@ class ModuleWatch:
 
     __slots__ = (
         "backward", "call", "crossings", "crossings_left", "entered_at", "inputs", "kept", "late", "outputs",
-        "outputs_left", "outputs_seen", "received", "shared", "sums", "task",
+        "outputs_left", "outputs_seen", "received", "shared", "sums", "task", "written_later",
     )  # fmt: skip
     each_alone = False
     """Whether a tensor given twice has the gradient of each place, where they can be told apart, and not the sum."""
@@ -158,6 +161,8 @@ class ModuleWatch:
         self.received = False
         self.sums: dict[int, Any] = {}
         self.task = -1
+        self.written_later: dict[int, _WrittenLater] = {}
+        """Of outputs that are views, what does not arrive at their own nodes and has not been reported."""
 
     def begin(self, listener: Listener) -> bool:
         self.backward = listener.enter_backward(self.call, self.outputs, self.inputs)
@@ -204,6 +209,37 @@ _End = tuple[Optional[int], Any]
 """Where a call's backward begins: the place of the output, if it is one, and in the graph."""
 
 
+class _WrittenLater:
+    """Implements `ViewBackward` for one output of a module."""
+
+    __slots__ = ("_flow", "_place", "elsewhere", "given", "gradient", "index", "watch")
+
+    def __init__(self, flow: GradientFlow, watch: Watch, index: int, place: int | None) -> None:
+        self._flow = flow
+        self.watch = watch
+        self.index = index
+        self._place = place
+        self.gradient: Any = None
+        self.given: Any = None
+        self.elsewhere = False
+
+    def written(self, number: int, gradient: Any, given: Any, elsewhere: bool) -> None:
+        self.gradient = gradient
+        self.given = given
+        self.elsewhere = elsewhere
+        self.watch.written_later[self.index] = self
+        self._flow.when_reached(self.watch.call, number, self._report)
+
+    def _report(self) -> None:
+        self._flow.not_arrived(self.watch, self.index)
+
+    def take(self) -> tuple[Any, int | None, Any]:
+        """The gradients, and the place of the input among the inputs."""
+        taken = self.gradient, self._place, self.given
+        self.gradient = self.given = None
+        return taken
+
+
 class GradientFlow:
     """Tells a listener of the backward of calls."""
 
@@ -224,6 +260,8 @@ class GradientFlow:
         self._late: dict[int, list[Watch]] = {}
         """Backwards of these passes that are complete and to which more may be added."""
         self._deferred: list[Callable[[], None]] = []
+        self._due: dict[int, list[tuple[int, Callable[[], None]]]] = {}
+        """What is to be reported in these passes when the engine has come to a sequence number, by ascending number."""
 
     # --- forward
 
@@ -252,8 +290,8 @@ class GradientFlow:
             writes = graph.writes(inputs)
             outputs = graph.output_places(output, inputs)
             if writes is not None or any(outputs):
-                origins = graph.origins(output, entered_at)
-                self._watch(kind, call, entered_at, inputs, outputs, writes, origins)
+                watch = self._watch(kind, call, entered_at, inputs, outputs, writes)
+                graph.watch_views(output, inputs, entered_at, functools.partial(_WrittenLater, self, watch))
         except Exception as error:
             self._listener.failed(call, error)
 
@@ -265,8 +303,7 @@ class GradientFlow:
         inputs: list[Place],
         outputs: list[Place],
         writes: Writes | None,
-        origins: list[Origin],
-    ) -> None:
+    ) -> Watch:
         graph = self._graph
         places: dict[Any, list[int]] = {}
         for index, place in enumerate(inputs):
@@ -286,7 +323,6 @@ class GradientFlow:
         leading += [places[place] for _, place in ends if place in places]
         if len(leading) > 1:
             watch.shared = _in_several(leading)
-        untouched = {outputs[origin.index]: origin.untouched for origin in origins}
         for node, slots in _by_node(ends).items():
             number = graph.number(node)
             if number >= LEAF_NUMBER:
@@ -298,14 +334,12 @@ class GradientFlow:
                 (place[1], index, tuple(places.get(place, ())), place[2] if len(place) == 3 else None)
                 for index, place in slots
             )
-            self._note(node, ArrivalHook, (watch, arrivals, untouched.get(slots[0][1])))
-        for origin in origins:
-            node, slot, cut = origin.place
-            self._note(node, ArrivalHook, (watch, ((slot, origin.index, (), cut),), origin.written))
+            self._note(node, ArrivalHook, (watch, arrivals))
         for node, crossed in _crossings_by_node(crossings).items():
             watch.crossings += 1
             self._note(node, DepartureHook, (watch, tuple(crossed)))
         watch.crossings_left = watch.crossings
+        return watch
 
     def _note(self, node: Any, kind: type[NodeHook], what: tuple[Any, ...]) -> None:
         notes = self._graph.notes(node)
@@ -322,19 +356,43 @@ class GradientFlow:
 
     def advance(self, number: int) -> None:
         """A node with sequence number `number` runs: report the backwards that are complete by now."""
-        opened = self._open.get(self._current_pass())
+        task = self._current_pass()
+        if self._due:
+            self._report_due(task, number, ())
+        opened = self._open.get(task)
         while opened and opened[-1].entered_at > number:
             self._complete(opened.pop())
 
-    def _advance_all_but(self, number: int, waiting: list[Watch]) -> None:
+    def _advance_all_but(self, number: int, waiting: Sequence[Watch]) -> None:
         """`advance`, but leave open what is about to get another gradient from the node that runs."""
-        opened = self._open.get(self._current_pass())
+        task = self._current_pass()
+        if self._due:
+            self._report_due(task, number, waiting)
+        self._complete_all_but(self._open.get(task), number, waiting)
+
+    def _complete_all_but(self, opened: list[Watch] | None, number: int, waiting: Sequence[Watch]) -> None:
         if not opened or opened[-1].entered_at <= number:
             return
         for watch in [watch for watch in reversed(opened) if watch.entered_at > number]:
             if watch not in waiting:
                 opened.remove(watch)
                 self._complete(watch)
+
+    def when_reached(self, about: Any, number: int, report: Callable[[], None]) -> None:
+        """Call `report` when all nodes above the sequence number `number` that this pass runs have run."""
+        self._opened(about, number)
+        due = self._due.setdefault(self._current_pass(), [])
+        due.append((number, report))
+        due.sort(key=operator.itemgetter(0))
+
+    def _report_due(self, task: int, number: int, waiting: Sequence[Watch]) -> None:
+        due = self._due.get(task)
+        while due and due[-1][0] > number:
+            reached, report = due.pop()
+            self._complete_all_but(self._open.get(task), reached, waiting)
+            report()
+        if due is not None and not due:
+            self._due.pop(task, None)
 
     def in_collected_pass(self) -> bool:
         """Whether the backward that runs now is, among others, that of a call that was collected."""
@@ -382,13 +440,11 @@ class GradientFlow:
         number = noted.number
         # Several calls can return the same tensor. The outermost was noted last and is entered first; one that
         # began after this node was made returns its input unchanged and ends before the next one begins.
-        waiting = [watch for watch, _, _ in noted]
+        waiting = [watch for watch, _ in noted]
         while waiting:
             self._advance_all_but(number, waiting)
-            watch, arrivals, here = noted[len(waiting) - 1]
+            watch, arrivals = noted[len(waiting) - 1]
             waiting.pop()
-            if here is not None and not here():
-                continue  # but at another place
             if watch.backward is None and not self._begin(watch):
                 continue
             for slot, index, inputs, cut in arrivals:
@@ -397,13 +453,42 @@ class GradientFlow:
                 if gradient is not None and index is not None:
                     if cut is not None:
                         gradient = cut(gradient)
-                    watch.gradient(self._listener, "input", index, gradient)
+                    if index in watch.written_later:
+                        self._written_later(watch, index, gradient)
+                    else:
+                        watch.gradient(self._listener, "input", index, gradient)
                     for place in inputs:
                         self._input_gradient(watch, place, gradient)
             self._end_early(watch)
         if number >= LEAF_NUMBER:
             # A leaf is the same node in every pass, and later ones are not of these calls.
             noted.clear()
+
+    def not_arrived(self, watch: Watch, index: int) -> None:
+        """Report of an output, a view, what did not arrive at its node; nothing will any more."""
+        if index in watch.written_later:
+            self._written_later(watch, index, None)
+            watch.outputs_left -= 1
+            if watch.backward is not None:
+                self._end_early(watch)
+
+    def _written_later(self, watch: Watch, index: int, arrived: Any) -> None:
+        """Report what did not arrive at the node of an output, a view, together with what did."""
+        later = watch.written_later.pop(index, None)
+        if later is None or (watch.backward is None and not self._begin(watch)):
+            return
+        gradient, place, given = later.take()
+        if arrived is not None and later.elsewhere:
+            watch.gradient(self._listener, "input", index, arrived)
+            return
+        watch.gradient(self._listener, "input", index, self._sum(arrived, gradient))
+        if place is not None and given is not None:
+            # More of it may come along the edges of the graph.
+            watch.shared = {*watch.shared, place}
+            self._input_gradient(watch, place, given)
+
+    def _sum(self, one: Any, other: Any) -> Any:
+        return other if one is None else self._graph.add(one, other)
 
     def crossed(self, noted: DepartureHook, flowing: Sequence[Any]) -> None:
         self.advance(noted.number)
@@ -430,8 +515,7 @@ class GradientFlow:
         if index not in watch.shared:
             watch.gradient(self._listener, "output", index, gradient)
             return
-        before = watch.sums.get(index)
-        watch.sums[index] = gradient if before is None else self._graph.add(before, gradient)
+        watch.sums[index] = self._sum(watch.sums.get(index), gradient)
 
     def _begin(self, watch: Watch) -> bool:
         task = self._current_pass()
@@ -441,22 +525,31 @@ class GradientFlow:
         elif not watch.begin(self._listener):
             return False
         watch.task = task
-        opened = self._open.get(task)
-        if opened is None:
-            opened = self._open[task] = []
-            self._thread_of[task] = threading.get_ident()
-            self._lowest[task] = watch.entered_at
-            self._late[task] = []
-            self._graph.at_end_of_pass(functools.partial(self.safely, watch.call, self._pass_ended, task))
-        if watch.entered_at < self._lowest[task]:
-            self._lowest[task] = watch.entered_at
+        opened = self._opened(watch.call, watch.entered_at)
         at = len(opened)
         while at and opened[at - 1].entered_at > watch.entered_at:
             at -= 1
         opened.insert(at, watch)
         return True
 
+    def _opened(self, about: Any, number: int) -> list[Watch]:
+        """The open backwards of the pass under way, in which a call gets a gradient that began at `number`."""
+        task = self._current_pass()
+        opened = self._open.get(task)
+        if opened is None:
+            opened = self._open[task] = []
+            self._thread_of[task] = threading.get_ident()
+            self._lowest[task] = number
+            self._late[task] = []
+            self._graph.at_end_of_pass(functools.partial(self.safely, about, self._pass_ended, task))
+        elif number < self._lowest[task]:
+            self._lowest[task] = number
+        return opened
+
     def _pass_ended(self, task: int) -> None:
+        if task == self._current_pass():
+            self._report_due(task, -1, ())
+        self._due.pop(task, None)
         left = self._open.pop(task, [])
         self._thread_of.pop(task, None)
         last = [watch for watch in left if not watch.received] if self._graph.without_gradient_last else []

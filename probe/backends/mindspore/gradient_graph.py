@@ -15,7 +15,7 @@ from mindspore.common.api import _no_grad, _pynative_executor
 from probe.backends.mindspore.quiet import safely
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import LEAF_NUMBER, Origin, Place
+from probe.common.gradient_flow import LEAF_NUMBER, Place, ViewBackward
 
 HAS_NODES = hasattr(TensorPy, "_grad_node") and hasattr(TensorPy, "_output_index")
 
@@ -91,9 +91,10 @@ class MindSporeGraph:
                     self._last_number = number
         return places
 
-    def origins(self, output: Any, entered_at: int) -> list[Origin]:
+    def watch_views(
+        self, output: Any, inputs: list[Place], entered_at: int, watch: Callable[[int, int | None], ViewBackward]
+    ) -> None:
         """MindSpore does not tell what a view lies in."""
-        return []
 
     def entry_number(self, inputs: list[Place]) -> int:
         """MindSpore does not tell the next number, but it is higher than that of every input and output seen so far."""

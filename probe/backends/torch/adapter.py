@@ -70,8 +70,9 @@ class TorchAdapter:
 
     def _for(self, listener: Listener) -> _Parts:
         if self._parts is None or self._parts.listener is not listener:
-            flow = GradientFlow(listener, TorchGraph(listener))
-            apis = ApiHooks(listener, flow, api_list.watched())
+            graph = TorchGraph(listener)
+            flow = GradientFlow(listener, graph)
+            apis = ApiHooks(listener, flow, graph.views, api_list.watched())
             self._parts = _Parts(listener, flow, apis, ModuleHooks(listener, flow), RegionHooks(listener))
         return self._parts
 

@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from probe.backends.torch.gradient_flow import first_tensor
 from probe.backends.torch.quiet import compiling, safely, skipped
 from probe.backends.torch.views import Part, can_be_cut, has_lost_its_node, written_through
+from probe.backends.torch.written_views import WrittenViews
 from probe.common.api_list import Watched
 from probe.common.containers import found_in
 from probe.common.contract import ApiName, Listener
@@ -48,9 +49,12 @@ _NO_MODE = object()
 class ApiHooks:
     """Attached to a listener from construction until `remove`."""
 
-    def __init__(self, listener: Listener, flow: GradientFlow, families: Mapping[str, list[Watched]]) -> None:
+    def __init__(
+        self, listener: Listener, flow: GradientFlow, views: WrittenViews, families: Mapping[str, list[Watched]]
+    ) -> None:
         self.listener = listener
-        self._flow = flow
+        self.flow = flow
+        self._views = views
         self._names: dict[Any, ApiName] = {}
         self._swaps: list[CodeSwap] = []
         self._replacements: list[tuple[Any, str, Any]] = []
@@ -183,19 +187,22 @@ class ApiHooks:
             raise
 
     def _enter(self, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        self._flow.advance_to_current()
+        self.flow.advance_to_current()
         return self.listener.enter_api(name, args, kwargs)
 
     def _leave(self, call: Any, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
         if not self.listener.leave_api(call, output) or not _grad_enabled():
             return
         tensor = first_tensor(output)
+        if tensor is None and name.api == "__setitem__":
+            self._views.wrote(args[0])
         # A dropout of probability 0 has no backward by contract.
         if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
             return
         if tensor._is_view():
             written = written_through(tensor, args, kwargs)
             if written is not None:
+                self._views.wrote(tensor)
                 self._watch_written(call, tensor, written)
                 return
             if has_lost_its_node(tensor):
@@ -208,7 +215,10 @@ class ApiHooks:
                 return
         node = tensor.grad_fn
         if node is not None:
-            node.register_hook(_Backward(self, call, node._sequence_nr()))
+            backward = _Backward(self, call, node._sequence_nr())
+            node.register_hook(backward)
+            if tensor._is_view():
+                self._views.watch(tensor, _made_of(tensor, args, kwargs), backward)
 
     def _watch_part(self, call: Any, view: torch.Tensor, whole: Any) -> None:
         node, part, slot = whole.grad_fn, Part.of(view), whole.output_nr
@@ -231,7 +241,7 @@ class ApiHooks:
         node.register_hook(functools.partial(safely, self.listener, call, backward))
 
     def backward(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
-        self._flow.advance(number)
+        self.flow.advance(number)
         self.listener.backward_api(call, grad_output, grad_input)
 
     def _swap(self, name: ApiName, function: FunctionType) -> CodeSwap:
@@ -339,24 +349,64 @@ def _result_around(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str,
     return None if any(whole is tensor or whole is tensor._base for tensor in given) else whole
 
 
+def _made_of(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The argument that `view` is a view of, or another view of the same tensor."""
+    whole = view._base
+    for tensor in found_in((args, kwargs), torch.Tensor):
+        if tensor is whole or tensor._base is whole:
+            return tensor
+    return None
+
+
 class _Backward:
     """The backward of one call: a hook on its gradient node.
 
     One object for the garbage collector, as `probe.common.node_hooks.NodeHook` is; what writes to a view is rare.
+    Implements `probe.common.gradient_flow.ViewBackward` too.
     """
 
-    __slots__ = ("_call", "_hooks", "_number")
+    __slots__ = ("_call", "_hooks", "_later", "_number")
 
     def __init__(self, hooks: ApiHooks, call: Any, number: int) -> None:
         self._hooks = hooks
         self._call = call
         self._number = number
+        self._later: tuple[Any, Any, bool] | None = None
+        """What does not arrive here and has not been reported."""
 
     @skipped
     def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         hooks = self._hooks
+        if self._later is not None:
+            safely(hooks.listener, self._call, self._report_together, grad_input, grad_output)
+            return
         # What a hook returns takes the gradient's place.
         safely(hooks.listener, self._call, hooks.backward, self._call, self._number, grad_input, grad_output)
+
+    def written(self, number: int, gradient: Any, given: Any, elsewhere: bool) -> None:
+        self._later = gradient, given, elsewhere
+        self._hooks.flow.when_reached(self._call, number, self._report_later)
+
+    def _report_later(self) -> None:
+        if self._later is not None:
+            gradient, given, _ = self._later
+            self._later = None
+            self._hooks.listener.backward_api(self._call, [gradient], [given])
+
+    def _report_together(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+        assert self._later is not None
+        gradient, given, elsewhere = self._later
+        self._later = None
+        if not elsewhere:
+            grad_input, grad_output = [_sum(grad_input[0], given)], [_sum(grad_output[0], gradient)]
+        self._hooks.backward(self._call, self._number, grad_input, grad_output)
+
+
+def _sum(one: Any, other: Any) -> Any:
+    if one is None or other is None:
+        return other if one is None else one
+    # Of a call that makes a view of a view, one is the gradient of what lies between.
+    return torch.add(one, other) if one.shape == other.shape else None
 
 
 class _VariableFunctions:

@@ -10,10 +10,11 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.torch.quiet import safely, skipped
-from probe.backends.torch.views import WRITTEN, Part, WriteCounter, can_be_cut, has_lost_its_node
+from probe.backends.torch.views import WRITTEN, Part, has_lost_its_node
+from probe.backends.torch.written_views import WrittenViews
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import Edge, Origin, Place, Writes
+from probe.common.gradient_flow import Edge, Place, ViewBackward, Writes
 from probe.common.node_hooks import ArrivalHook, DepartureHook
 
 for _hook in (ArrivalHook, DepartureHook):
@@ -59,14 +60,9 @@ def _part(view: torch.Tensor) -> tuple[Any, int, Part]:
     return node, slot, Part.of(view)
 
 
-def _lies_in_own(tensor: torch.Tensor, entered_at: int) -> bool:
-    """Whether `tensor` is a view of one that was made since `entered_at`, as the result of `linear` can be."""
-    if not tensor._is_view():
-        return False
-    whole: Any = tensor._base
-    node = whole.grad_fn
-    made = node is not None and node._sequence_nr() >= entered_at and not node.name().endswith(WRITTEN)
-    return made and can_be_cut(whole)
+def _made_since(tensor: Any, number: int) -> bool:
+    node = tensor.grad_fn
+    return node is not None and node._sequence_nr() >= number and not node.name().endswith(WRITTEN)
 
 
 class _Inputs(list[Place]):
@@ -126,6 +122,7 @@ class TorchGraph:
         self.number: Callable[[Any], int] = operator.methodcaller("_sequence_nr")
         # A leaf holds its accumulation node weakly; what is noted on one would be lost before the backward.
         self._leaves: set[Any] = set()
+        self.views = WrittenViews(listener)
 
     def input_places(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
         places = _Inputs(args, kwargs)
@@ -153,6 +150,8 @@ class TorchGraph:
                 inputs[at] = _edge(tensors[at])
         if not written and not filled:
             return None
+        for at in written:
+            self.views.wrote(tensors[at])
         views = [at for at in written if tensors[at]._is_view()]
         inputs.written_views = [tensor for tensor in (*(tensors[at] for at in views), *filled) if tensor._is_view()]
         before: list[tuple[int, Place]] = [
@@ -184,17 +183,22 @@ class TorchGraph:
                     given[at] = place
         return place
 
-    def origins(self, output: Any, entered_at: int) -> list[Origin]:
-        if isinstance(output, _Tensor):
-            return [self._origin(0, output)] if output.requires_grad and _lies_in_own(output, entered_at) else []
-        views = [(at, one) for at, one in enumerate(tensors_in(output)) if _lies_in_own(one, entered_at)]
-        wholes = [id(view._base) for _, view in views] + [id(tensor) for tensor in tensors_in(output)]
-        # Of several in one tensor none has its part of the gradient for itself.
-        return [self._origin(at, view) for at, view in views if wholes.count(id(view._base)) == 1]
-
-    def _origin(self, index: int, view: torch.Tensor) -> Origin:
-        counter = WriteCounter(_whole(view))
-        return Origin(index, _part(view), counter.unchanged, counter.changed)
+    def watch_views(
+        self, output: Any, inputs: list[Place], entered_at: int, watch: Callable[[int, int | None], ViewBackward]
+    ) -> None:
+        if isinstance(output, _Tensor) and not output._is_view():
+            return
+        tensors = list(tensors_in(output))
+        given, written = (inputs.tensors, inputs.written_views) if isinstance(inputs, _Inputs) else ((), ())
+        for index, tensor in enumerate(tensors):
+            # Of a view that the call wrote to the whole has all gradients in any case.
+            if not tensor._is_view() or any(tensor is view for view in written) or has_lost_its_node(tensor):
+                continue
+            whole = tensor._base
+            views = [at for at, one in enumerate(given) if _whole(one) is whole]
+            place = next((at for at in views if given[at] is tensor), views[0] if views else None)
+            alone = _made_since(whole, entered_at) and sum(_whole(one) is whole for one in tensors) == 1
+            self.views.watch(tensor, None if place is None else given[place], watch(index, place), alone)
 
     def entry_number(self, inputs: list[Place]) -> int:
         number: int = _next_sequence_number()
@@ -210,6 +214,7 @@ class TorchGraph:
 
     def forget(self) -> None:
         self._leaves.clear()
+        self.views.forget()
 
     def on_arrival(self, node: Any, receive: Callable[[Sequence[Any]], None]) -> None:
         node.register_prehook(receive)

@@ -112,11 +112,6 @@ def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: 
         return None
 
 
-def unobserved() -> Any:
-    """Outside of `quietly`: for what only autograd can do, and nobody else is to see."""
-    return _without_keys(_observers)
-
-
 @contextlib.contextmanager
 def with_autograd_kernels() -> Iterator[None]:
     """Inside `quietly`: for operations, those of sparse tensors say, that do not work without autograd's kernels."""

@@ -9,13 +9,10 @@ of the whole tensor.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-
-from probe.backends.torch.quiet import beneath_transforms, unobserved
 
 WRITTEN = "CopySlices"
 """How the name ends of the node of a write through a view."""
@@ -61,30 +58,30 @@ def has_lost_its_node(view: torch.Tensor) -> bool:
     return True
 
 
-@functools.cache
-def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    # Kept for the process: not as a wrapper of the function transform that happens to be under way.
-    empty: torch.Tensor = beneath_transforms(functools.partial(torch.empty, 0, dtype=dtype, device=device))
-    return empty
+class Layout(NamedTuple):
+    """How a tensor lies in memory; in items of it."""
 
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    conjugate: bool
+    negative: bool
 
-class WriteCounter:
-    """Tells whether the memory of a tensor was written to since, and holds nothing of it."""
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Layout:
+        offset = int(tensor.storage_offset())
+        return cls(tensor.size(), tensor.stride(), offset, tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
-    __slots__ = ("_alias", "_version")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        # An alias that autograd makes counts with the tensor, also after it was given other memory.
-        with unobserved():
-            self._alias = tensor.detach()
-            self._alias.data = _empty(tensor.dtype, tensor.device)
-        self._version = self._alias._version
-
-    def changed(self) -> bool:
-        return self._alias._version != self._version
-
-    def unchanged(self) -> bool:
-        return self._alias._version == self._version
+    def overlaps_itself(self) -> bool:
+        """Whether two elements can lie in one place, as in what `expand` makes."""
+        reach = 0
+        for stride, size in sorted(zip(self.stride, self.size)):
+            if size > 1:
+                if stride <= reach:
+                    return True
+                reach += (size - 1) * stride
+        return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,13 +102,16 @@ class Part:
     @classmethod
     def of(cls, view: torch.Tensor) -> Part:
         base: Any = view._base
+        return cls.between(Layout.of(view), Layout.of(base))
+
+    @classmethod
+    def between(cls, view: Layout, whole: Layout) -> Part:
         retyped = None
-        offset = base.storage_offset()
-        if view.dtype is not base.dtype or view.is_conj() or view.is_neg():
-            retyped = view.dtype, view.is_conj(), view.is_neg()
-            offset = offset * base.element_size() // view.element_size()
-        offset = int(view.storage_offset() - offset)
-        return cls(tuple(view.size()), view.stride(), offset, tuple(base.size()), base.stride(), retyped)
+        offset = whole.offset
+        if view.dtype is not whole.dtype or view.conjugate or view.negative:
+            retyped = view[3:]
+            offset = offset * whole.dtype.itemsize // view.dtype.itemsize
+        return cls(view.size, view.stride, view.offset - offset, whole.size, whole.stride, retyped)
 
     def __call__(self, gradient: Any) -> Any:
         if gradient is None:

@@ -136,7 +136,7 @@ def test_a_view_that_nobody_uses_has_no_gradient(runs: Any, level: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])
-def test_of_several_views_of_one_tensor_none_gets_what_belongs_to_another(runs: Any, level: str) -> None:
+def test_of_several_views_of_one_tensor_each_has_the_gradient_of_what_lay_in_it(runs: Any, level: str) -> None:
     class Halves(nn.Module):
         def forward(self, x: Any) -> Any:
             y = x * 1
@@ -149,8 +149,9 @@ def test_of_several_views_of_one_tensor_none_gets_what_belongs_to_another(runs: 
     part.mul_(3)
     (whole.sum() + part.sum()).backward()
     debugger.stop()
-    record = runs.read().data.get("Module.0.Halves.backward.0", {"input": [None, None]})
-    assert record["input"] == [None, None], "not known, and not the sum of both"
+    first, second = runs.read().data["Module.0.Halves.backward.0"]["input"]
+    assert [first["Min"], first["Max"]] == [1, 6], "what was in the first row is used by both"
+    assert [second["Min"], second["Max"]] == [6, 6]
 
 
 @LEVELS

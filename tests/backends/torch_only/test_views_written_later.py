@@ -1,0 +1,309 @@
+"""The backward of a call that returned a view of what it was given is there when the view is written to afterwards.
+
+torch takes the node that such a call made out of the gradient graph. The expected gradients are those of a program that
+writes nothing in place: what the call returned is a leaf, and the tensor behind the view is put together anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+ROWS, COLUMNS = 4, 6
+SCALE = torch.linspace(-2, 2, ROWS * COLUMNS).reshape(ROWS, COLUMNS)
+
+
+class Call(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+class View(NamedTuple):
+    """A function that makes a view, and its API."""
+
+    of: Callable[[Any], Any]
+    api: str
+
+
+VIEWS = {
+    "flat": View(lambda x: x.flatten(), "Tensor.flatten"),
+    "turned": View(lambda x: x.t(), "Tensor.t"),
+    "some columns": View(lambda x: x.narrow(1, 2, 3), "Tensor.narrow"),
+    "a row": View(lambda x: x.select(0, 1), "Tensor.select"),
+    "one more dimension": View(lambda x: x.unsqueeze(1), "Tensor.unsqueeze"),
+}
+
+
+class Use(NamedTuple):
+    """What is done with a view in place, and the same without writing: what is there in the end, and other results."""
+
+    write: Callable[[Any], Any]
+    twin: Callable[[Any], tuple[Any, Any]]
+
+
+def set_first(y: Any) -> None:
+    y[0] = 5
+
+
+def write_and_use_before(y: Any) -> Any:
+    other = y.exp()
+    y.mul_(2)
+    return other
+
+
+def write_a_part(y: Any) -> None:
+    y.narrow(0, 0, 2).mul_(3)
+
+
+def use_before_and_write_a_part(y: Any) -> Any:
+    other = y.exp()
+    y.narrow(0, 0, 2).mul_(3)
+    return other
+
+
+def first_two(y: Any) -> Any:
+    return torch.cat([y[:2] * 3, y[2:]])
+
+
+NOTHING = torch.zeros(())
+USES = {
+    "multiplied": Use(lambda y: y.mul_(3), lambda y: (y * 3, NOTHING)),
+    "activation": Use(lambda y: F.relu(y, inplace=True), lambda y: (torch.relu(y), NOTHING)),
+    "set": Use(set_first, lambda y: (torch.cat([torch.full_like(y[:1], 5), y[1:]]), NOTHING)),
+    "several": Use(lambda y: y.mul_(3).add_(1).mul_(2), lambda y: ((y * 3 + 1) * 2, NOTHING)),
+    "used before": Use(write_and_use_before, lambda y: (y * 2, y.exp())),
+    "through a view of it": Use(write_a_part, lambda y: (first_two(y), NOTHING)),
+    "used before, through a view of it": Use(use_before_and_write_a_part, lambda y: (first_two(y), y.exp())),
+}
+
+
+def start() -> Any:
+    return torch.linspace(-1, 1.5, ROWS * COLUMNS).reshape(ROWS, COLUMNS).requires_grad_()
+
+
+def loss_of(whole: Any, view: Any, other: Any, uses: str) -> Any:
+    loss = torch.zeros(())
+    if uses != "the view":
+        loss = loss + (whole * SCALE).sum() + (whole * whole).sum()
+    if uses != "the tensor":
+        loss = loss + (view.reshape(-1) * torch.linspace(0.5, 3, view.numel())).sum()
+    return loss if other is None or not other.ndim else loss + (other * other).sum()
+
+
+def program(call: Any, use: Use, uses: str) -> list[Any]:
+    x = start()
+    whole = x * 2
+    view = call(whole)
+    other = use.write(view)
+    loss = loss_of(whole, view, None if other is view else other, uses)
+    loss.backward()
+    return [loss.detach(), x.grad]
+
+
+def expected(view: View, use: Use, uses: str) -> tuple[Any, Any]:
+    """The gradient of what the call returned, and through it of what it was given."""
+    before = 2 * start().detach()
+    returned = view.of(before).clone().requires_grad_()
+    written, other = use.twin(returned)
+    places = view.of(torch.arange(ROWS * COLUMNS).reshape(ROWS, COLUMNS)).flatten()
+    whole = before.flatten().index_put((places,), written.flatten()).reshape(ROWS, COLUMNS)
+    (gradient,) = torch.autograd.grad(loss_of(whole, written, other, uses), returned)
+    return gradient, torch.zeros(ROWS * COLUMNS).index_put((places,), gradient.flatten()).reshape(ROWS, COLUMNS)
+
+
+def saved(runs: Any, name: str, field: str, index: int = 0) -> Any:
+    entry = runs.read().data[name][field][index]
+    return entry and torch.load(runs.read().folder / "dump_tensor_data" / entry["data_name"], weights_only=True)
+
+
+@LEVELS
+@pytest.mark.parametrize("uses", ["the view", "the tensor", "both"])
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_backward_has_the_gradients_of_a_program_that_writes_nothing(
+    runs: Any, level: str, view: str, use: str, uses: str
+) -> None:
+    bits = program(VIEWS[view].of, USES[use], uses)
+    call = Call(VIEWS[view].of)
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    found = program(call, USES[use], uses)
+    debugger.stop()
+    assert all(torch.equal(one, other) for one, other in zip(found, bits)), "nothing changes"
+    gradient, given = expected(VIEWS[view], USES[use], uses)
+    names = {"L0": ["Module.0.Call.backward.0"], "L1": [f"{VIEWS[view].api}.0.backward"]}
+    for name in names.get(level, [*names["L0"], *names["L1"]]):
+        torch.testing.assert_close(saved(runs, name, "input"), gradient)
+        torch.testing.assert_close(saved(runs, name, "output"), given)
+
+
+@LEVELS
+def test_a_view_that_is_returned_as_it_came(runs: Any, level: str) -> None:
+    first, second = Call(lambda x: x.flatten()), Call(lambda x: x.flatten())
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(first, second))
+    second(first(start() * 2)).mul_(3).sum().backward()
+    debugger.stop()
+    modules = ["Module.1.Call.backward.0", "Module.0.Call.backward.0"]
+    apis = ["Tensor.flatten.1.backward", "Tensor.flatten.0.backward"]
+    data = runs.read().data
+    for name in modules * (level != "L1") + apis * (level != "L0"):
+        assert data[name]["input"][0]["Max"] == data[name]["output"][0]["Min"] == 3, name
+
+
+@pytest.mark.parametrize("level", ["L1", "mix"])
+def test_of_two_views_each_has_its_own(runs: Any, level: str) -> None:
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential())
+
+    def forward(whole: Any) -> Any:
+        left, right = whole.narrow(1, 0, 2), whole.narrow(1, 2, 4)
+        right.mul_(3)
+        return (left * left).sum() + right.sum()
+
+    forward(start() * 2).backward()
+    debugger.stop()
+    before = 2 * start().detach()
+    torch.testing.assert_close(saved(runs, "Tensor.narrow.0.backward", "input"), 2 * before[:, :2])
+    torch.testing.assert_close(saved(runs, "Tensor.narrow.1.backward", "input"), torch.full((ROWS, 4), 3.0))
+
+
+@pytest.mark.parametrize("level", ["L1", "mix"])
+def test_a_write_to_something_else_adds_nothing(runs: Any, level: str) -> None:
+    """A buffer that is filled part by part, of which another part was used."""
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential())
+    buffer = start() * 2
+    used = buffer.select(0, 0).exp().sum()
+    buffer[1] = 7
+    (used + (buffer * 5).sum()).backward()
+    debugger.stop()
+    before = 2 * start().detach()
+    torch.testing.assert_close(saved(runs, "Tensor.select.0.backward", "input"), before[0].exp())
+
+
+@LEVELS
+def test_what_shows_memory_twice_has_no_gradient_of_a_write(runs: Any, level: str) -> None:
+    call = Call(lambda x: x.expand(3, ROWS))
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(call))
+    whole = torch.ones(1, ROWS, requires_grad=True) * 2
+    wide = call(whole)
+    whole.narrow(1, 0, 2).mul_(3)
+    (wide.sum() + whole.sum()).backward()
+    debugger.stop()
+    assert not {"Module.0.Call.backward.0", "Tensor.expand.0.backward"} & {*runs.read().names}
+
+
+@LEVELS
+@pytest.mark.parametrize("made", ["of its input", "of its own"])
+def test_a_write_without_recording_leaves_the_gradient(runs: Any, level: str, made: str) -> None:
+    call = Call(lambda x: (x if made == "of its input" else x * 1).flatten())
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    y = call(start() * 2)
+    with torch.no_grad():
+        y.clamp_(0, 1)
+    (y * SCALE.flatten()).sum().backward()
+    debugger.stop()
+    name = "Tensor.flatten.0.backward" if level == "L1" else "Module.0.Call.backward.0"
+    torch.testing.assert_close(saved(runs, name, "input"), SCALE.flatten())
+
+
+@LEVELS
+def test_what_else_a_module_computes_is_not_the_gradient_of_its_view(runs: Any, level: str) -> None:
+    def both(x: Any) -> Any:
+        y = x * 1
+        return y.narrow(1, 0, 2), y.sum()
+
+    call = Call(both)
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    part, total = call(start() * 2)
+    part.mul_(3)
+    (part.sum() + 10 * total).backward()
+    debugger.stop()
+    name = "Tensor.narrow.0.backward" if level == "L1" else "Module.0.Call.backward.0"
+    torch.testing.assert_close(saved(runs, name, "input"), torch.full((ROWS, 2), 3.0))
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_records_are_in_the_order_of_a_program_that_writes_nothing(runs: Any, level: str) -> None:
+    def names(activation: nn.Module) -> Any:
+        model = nn.Sequential(nn.Linear(6, 6), nn.Unflatten(1, (2, 3)), nn.Flatten(), activation, nn.Linear(6, 1))
+        debugger = runs.new(level=level)
+        debugger.start(model)
+        model(start()).sum().backward()
+        debugger.stop()
+        return runs.read().names, runs.read().tree
+
+    assert names(nn.ReLU(inplace=True)) == names(nn.ReLU())
+
+
+@LEVELS
+def test_a_graph_that_is_kept_runs_again(runs: Any, level: str) -> None:
+    call = Call(lambda x: x.flatten())
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    y = call(start() * 2)
+    loss = y.mul_(3).sum()
+    loss.backward(retain_graph=True)
+    (2 * loss).backward()
+    debugger.stop()
+    name = "Tensor.flatten.0.backward" if level == "L1" else "Module.0.Call.backward.0"
+    assert runs.read().names.count(name) == 1
+    assert set(saved(runs, name, "input").tolist()) == {6.0}
+
+
+@LEVELS
+@pytest.mark.parametrize("begin", ["grad", "edge", "checkpoint", "after stop"])
+def test_however_the_backward_begins(runs: Any, level: str, begin: str) -> None:
+    call = Call(lambda x: x.flatten())
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    x = start()
+
+    def forward(x: Any) -> Any:
+        return call(x * 2).mul_(3)
+
+    if begin == "checkpoint":
+        checkpoint(forward, x, use_reentrant=True).sum().backward()
+        debugger.stop()
+    elif begin == "after stop":
+        loss = forward(x).sum()
+        debugger.stop()
+        loss.backward()
+    else:
+        loss = forward(x).sum()
+        edge = torch.autograd.graph.get_gradient_edge(loss)
+        torch.autograd.grad([edge if begin == "edge" else loss], x)
+        debugger.stop()
+    debugger.step()
+    base = "Tensor.flatten.{}.backward" if level == "L1" else "Module.0.Call.backward.{}"
+    dump = runs.read()
+    (name,) = [name for name in dump.names if name in (base.format(0), base.format(1))]
+    assert dump.data[name]["input"][0]["Max"] == dump.data[name]["input"][0]["Min"] == 3
+
+
+@LEVELS
+def test_a_step_that_is_over_leaves_nothing_in_the_way(runs: Any, level: str) -> None:
+    run: Any = torch.autograd.graph._engine_run_backward
+    before = run.__code__
+    call = Call(lambda x: x.flatten())
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(call))
+    call(start() * 2).mul_(3).sum().backward()
+    debugger.stop()
+    debugger.step()
+    assert run.__code__ is before
