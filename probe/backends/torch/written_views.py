@@ -34,6 +34,7 @@ _HOOKED = "msprobe write hooked"
 """and that it is watched."""
 
 
+_next_sequence_number = torch._C._autograd._get_sequence_nr
 # All ways to start a backward lead there.
 _run: Any = torch.autograd.graph._engine_run_backward
 
@@ -41,7 +42,7 @@ _run: Any = torch.autograd.graph._engine_run_backward
 class _View:
     """A view that a call returned, noted at the gradient node of the tensor it is of."""
 
-    __slots__ = ("backward", "given", "layout", "made_of", "number", "slot", "tensor", "through", "whole")
+    __slots__ = ("alone_from", "backward", "given", "layout", "made_of", "number", "slot", "tensor", "through", "whole")
 
     def __init__(self, view: torch.Tensor, whole: Any, number: int, backward: ViewBackward, alone: bool) -> None:
         self.tensor = weakref.ref(view)
@@ -55,6 +56,8 @@ class _View:
         self.made_of: Sequence[_View] = ()
         """Where that is a view too."""
         self.backward = backward
+        self.alone_from = _next_sequence_number() if alone else None
+        """The number from which on a node that uses the tensor is one of the view, if that is known of all."""
         self.through = alone
         """Whether the first write goes through it, or through a view of it."""
 
@@ -156,8 +159,7 @@ class WrittenViews:
             node.metadata[_HOOKED] = True
             self._on_departure(node, functools.partial(_report_write, views, slot, _SEEN in node.metadata))
             return
-        others = [view for view in views if view.slot == slot and view.number != node._sequence_nr()]
-        renewed = [view for view in others if _has_as_its_node(view.tensor(), node)]
+        renewed = [view for view in views if view.slot == slot and _has_now(view, node)]
         if renewed:
             node.metadata[_HOOKED] = True
             self._on_departure(node, functools.partial(_report_new_node, renewed))
@@ -178,8 +180,15 @@ def _report_write(views: Sequence[_View], slot: int, seen: bool, flowing: Sequen
             view.backward.written(view.number, *view.parts(whole), seen and not view.through)
 
 
-def _has_as_its_node(view: Any, node: Any) -> bool:
-    return view is not None and not has_lost_its_node(view) and view.grad_fn is node
+def _has_now(view: _View, node: Any) -> bool:
+    """Whether `node`, which uses the tensor, is not the one that the view was made with but has taken its place."""
+    number = node._sequence_nr()
+    if view.alone_from is not None and number >= view.alone_from:
+        return True
+    tensor: Any = view.tensor()
+    if tensor is None or number == view.number or has_lost_its_node(tensor):
+        return False
+    return tensor.grad_fn is node
 
 
 def _report_new_node(views: Sequence[_View], flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
