@@ -29,7 +29,7 @@ _VIEWS = "msprobe views"
 _VIEW = "msprobe view"
 """a view's node the view, once for each call that returned it,"""
 _SEEN = "msprobe write seen"
-"""a node of a write that it is known through which view it went,"""
+"""a node of a write that it is known through which views it went,"""
 _HOOKED = "msprobe write hooked"
 """and that it is watched."""
 
@@ -53,8 +53,8 @@ class _View:
         self.whole = Layout.of(whole)
         self.given: Layout | None = None
         """Of the tensor that the call was given and made a view of."""
-        self.made_of: Sequence[_View] = ()
-        """Where that is a view too."""
+        self.made_of: Sequence[_View] | None = None
+        """The same noted, none if it is the tensor itself, and ``None`` if it is not known."""
         self.backward = backward
         self.alone_from = _next_sequence_number() if alone else None
         """The number from which on a node that uses the tensor is one of the view, if that is known of all."""
@@ -94,10 +94,12 @@ class WrittenViews:
             return
         own: Any = view.grad_fn
         noted = _View(view, whole, own._sequence_nr(), backward, alone)
+        if alone or made_of is whole or made_of is view:
+            noted.made_of = ()
+        elif made_of is not None and made_of.requires_grad and not has_lost_its_node(made_of):
+            noted.made_of = made_of.grad_fn.metadata.get(_VIEW)
         if made_of is not None:
             noted.given = Layout.of(made_of)
-            if made_of is not whole and made_of is not view and made_of.grad_fn is not None:
-                noted.made_of = made_of.grad_fn.metadata.get(_VIEW, ())
         own.metadata.setdefault(_VIEW, []).append(noted)
         node.metadata.setdefault(_VIEWS, []).append(noted)
         if not self._noted:
@@ -112,14 +114,17 @@ class WrittenViews:
         write = whole.grad_fn
         if write is None or not write.name().endswith(WRITTEN):
             return
-        write.metadata[_SEEN] = True
         before, slot = write.next_functions[0]
         views = before.metadata.get(_VIEWS, ()) if id(before) in self._noted else ()
         through = [view for view in views if view.slot == slot and view.tensor() is target]
+        known = target is whole or bool(through)
         while through:
             view = through.pop()
             view.through = True
-            through += view.made_of
+            known = known and view.made_of is not None
+            through += view.made_of or ()
+        if known:
+            write.metadata[_SEEN] = True
 
     def forget(self) -> None:
         """No gradient of the views so far will be reported."""

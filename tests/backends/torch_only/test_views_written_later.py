@@ -6,6 +6,7 @@ writes nothing in place: what the call returned is a leaf, and the tensor behind
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -134,18 +135,78 @@ def saved(runs: Any, name: str, field: str, index: int = 0) -> Any:
 def test_the_backward_has_the_gradients_of_a_program_that_writes_nothing(
     runs: Any, level: str, view: str, use: str, uses: str
 ) -> None:
-    bits = program(VIEWS[view].of, USES[use], uses)
+    assert_gradients(runs, level, view, USES[use], uses)
+
+
+def assert_gradients(runs: Any, level: str, view: str, use: Use, uses: str) -> None:
+    bits = program(VIEWS[view].of, use, uses)
     call = Call(VIEWS[view].of)
     debugger = runs.new(level=level, task="tensor")
     debugger.start(nn.Sequential(call))
-    found = program(call, USES[use], uses)
+    found = program(call, use, uses)
     debugger.stop()
     assert all(torch.equal(one, other) for one, other in zip(found, bits)), "nothing changes"
-    gradient, given = expected(VIEWS[view], USES[use], uses)
+    gradient, given = expected(VIEWS[view], use, uses)
     names = {"L0": ["Module.0.Call.backward.0"], "L1": [f"{VIEWS[view].api}.0.backward"]}
     for name in names.get(level, [*names["L0"], *names["L1"]]):
         torch.testing.assert_close(saved(runs, name, "input"), gradient)
         torch.testing.assert_close(saved(runs, name, "output"), given)
+
+
+class Step(NamedTuple):
+    """A write to a view, or a use of it, by a number; and the same without writing."""
+
+    write: Callable[[Any, float], Any]
+    twin: Callable[[Any, float], Any]
+
+
+def half(y: Any) -> int:
+    return max(1, len(y) // 2)
+
+
+USED = Step(lambda y, n: y, lambda y, n: y)
+WRITTEN = [
+    Step(lambda y, n: y.mul_(n), lambda y, n: y * n),
+    Step(lambda y, n: y.add_(n), lambda y, n: y + n),
+    Step(lambda y, n: y.__setitem__(-1, n), lambda y, n: torch.cat([y[:-1], torch.full_like(y[-1:], n)])),
+    Step(lambda y, n: y.narrow(0, 0, half(y)).mul_(n), lambda y, n: torch.cat([y[: half(y)] * n, y[half(y) :]])),
+    Step(lambda y, n: y.narrow(0, 0, 1)[0].add_(n), lambda y, n: torch.cat([y[:1] + n, y[1:]])),
+]
+
+
+def grown(seed: int) -> Use:
+    """Some uses of a view and at least one write, in any order."""
+    draw = random.Random(seed)
+    steps = [draw.choice([*WRITTEN, USED, USED]) for _ in range(draw.randint(0, 4))]
+    steps.insert(draw.randint(0, len(steps)), draw.choice(WRITTEN))
+    numbers = [draw.choice([2.0, 0.5, -1.5]) for _ in steps]
+
+    def write(y: Any) -> Any:
+        other = torch.zeros(1)
+        for step, number in zip(steps, numbers):
+            if step is USED:
+                other = other + (y.exp() * number).sum()
+            else:
+                step.write(y, number)
+        return other
+
+    def twin(y: Any) -> tuple[Any, Any]:
+        other = torch.zeros(1)
+        for step, number in zip(steps, numbers):
+            if step is USED:
+                other = other + (y.exp() * number).sum()
+            else:
+                y = step.twin(y, number)
+        return y, other
+
+    return Use(write, twin)
+
+
+@LEVELS
+@pytest.mark.parametrize("seed", range(40))
+def test_programs_grown_at_random(runs: Any, level: str, seed: int) -> None:
+    draw = random.Random(seed)
+    assert_gradients(runs, level, draw.choice([*VIEWS]), grown(seed), draw.choice(["the view", "both"]))
 
 
 @LEVELS
