@@ -162,7 +162,9 @@ class WrittenViews:
             return
         if at == 0 and node.name().endswith(WRITTEN):
             node.metadata[_HOOKED] = True
-            self._on_departure(node, functools.partial(_report_write, views, slot, _SEEN in node.metadata))
+            seen = _SEEN in node.metadata
+            told = [(view, seen and not view.through and _node_now(view) is None) for view in views if view.slot == slot]
+            self._on_departure(node, functools.partial(_report_write, told))
             return
         renewed = [view for view in views if view.slot == slot and _has_now(view, node)]
         if renewed:
@@ -178,27 +180,33 @@ class WrittenViews:
         node.register_hook(hook)
 
 
-def _report_write(views: Sequence[_View], slot: int, seen: bool, flowing: Sequence[Any], _: Sequence[Any]) -> None:
-    whole = flowing[0]
-    for view in views if whole is not None else ():
-        if view.slot == slot and not view.layout.overlaps_itself():
-            view.backward.written(view.number, *view.parts(whole), seen and not view.through)
+def _node_now(view: _View) -> Any:
+    """The node that has taken the place of the one that the view was made with, if the view has been used since."""
+    tensor: Any = view.tensor()
+    if tensor is None or has_lost_its_node(tensor):
+        return None
+    return None if tensor.grad_fn._sequence_nr() == view.number else tensor.grad_fn
 
 
 def _has_now(view: _View, node: Any) -> bool:
-    """Whether `node`, which uses the tensor, is not the one that the view was made with but has taken its place."""
-    number = node._sequence_nr()
-    if view.alone_from is not None and number >= view.alone_from:
+    """Whether `node`, which uses the tensor, is the view's new one."""
+    if view.alone_from is not None and node._sequence_nr() >= view.alone_from:
         return True
-    tensor: Any = view.tensor()
-    if tensor is None or number == view.number or has_lost_its_node(tensor):
-        return False
-    return tensor.grad_fn is node
+    return _node_now(view) is node
+
+
+def _report_write(views: Sequence[tuple[_View, bool]], flowing: Sequence[Any], _: Sequence[Any]) -> None:
+    whole = flowing[0]
+    for view, elsewhere in views if whole is not None else ():
+        if not view.layout.overlaps_itself():
+            view.backward.written(view.number, *view.parts(whole), elsewhere)
 
 
 def _report_new_node(views: Sequence[_View], flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
     whole, gradient = flowing[0], arrived[0]
-    for view in views if gradient is not None else ():
+    for view in views:
+        if gradient is None or gradient.shape != view.layout.size:
+            continue
         given = None
         if whole is not None and view.given is not None:
             given = Part.between(view.given, view.whole)(whole).clone()

@@ -241,17 +241,20 @@ def test_of_two_views_each_has_its_own(runs: Any, level: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["L1", "mix"])
-def test_a_write_to_something_else_adds_nothing(runs: Any, level: str) -> None:
+@pytest.mark.parametrize("used_again", [False, True])
+def test_a_write_to_something_else_adds_nothing(runs: Any, level: str, used_again: bool) -> None:
     """A buffer that is filled part by part, of which another part was used."""
     debugger = runs.new(level=level, task="tensor")
     debugger.start(nn.Sequential())
     buffer = start() * 2
-    used = buffer.select(0, 0).exp().sum()
+    row = buffer.select(0, 0)
+    loss = row.exp().sum()
     buffer[1] = 7
-    (used + (buffer * 5).sum()).backward()
+    loss = loss + (row * 3).sum() if used_again else loss + (buffer * 5).sum()
+    loss.backward()
     debugger.stop()
     before = 2 * start().detach()
-    torch.testing.assert_close(saved(runs, "Tensor.select.0.backward", "input"), before[0].exp())
+    torch.testing.assert_close(saved(runs, "Tensor.select.0.backward", "input"), before[0].exp() + 3 * used_again)
 
 
 @LEVELS
