@@ -162,8 +162,8 @@ class WrittenViews:
             return
         if at == 0 and node.name().endswith(WRITTEN):
             node.metadata[_HOOKED] = True
-            seen = _SEEN in node.metadata
-            told = [(view, seen and not view.through and _node_now(view) is None) for view in views if view.slot == slot]
+            elsewhere = _SEEN in node.metadata
+            told = [(view, elsewhere and _is_untouched(view)) for view in views if view.slot == slot]
             self._on_departure(node, functools.partial(_report_write, told))
             return
         renewed = [view for view in views if view.slot == slot and _has_now(view, node)]
@@ -183,9 +183,13 @@ class WrittenViews:
 def _node_now(view: _View) -> Any:
     """The node that has taken the place of the one that the view was made with, if the view has been used since."""
     tensor: Any = view.tensor()
-    if tensor is None or has_lost_its_node(tensor):
-        return None
-    return None if tensor.grad_fn._sequence_nr() == view.number else tensor.grad_fn
+    node = None if tensor is None or has_lost_its_node(tensor) else tensor.grad_fn
+    return None if node is None or node._sequence_nr() == view.number else node
+
+
+def _is_untouched(view: _View) -> bool:
+    """Whether a write elsewhere is none of the view's, and its memory not used through it after one."""
+    return not view.through and _node_now(view) is None
 
 
 def _has_now(view: _View, node: Any) -> bool:
