@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Callable
 
 import msgspec
@@ -24,6 +24,8 @@ FILES = ("dump.json", "debug.json", "stack.json", "construct.json")
 _encode_text = json.encoder.encode_basestring_ascii
 _float = float.__repr__
 _TENSOR_KEYS = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "requires_grad")
+_SIZES = {int, type(None)}
+_SCALARS = {bool, int, float, str, type(None)}
 _compact = msgspec.json.encode
 _indented = msgspec.json.format
 _packed = msgspec.msgpack.encode
@@ -31,6 +33,10 @@ _AT_ONCE = 32
 """Records that are encoded together, which takes half the time of one by one."""
 _Record = tuple[str, Any, bool]
 """Name, fields, and whether all numbers in them are known to be finite."""
+
+_source_lines: dict[Frame, str] = {}
+"""Lines of stack.json as JSON, by their frames. The next step has mostly the same."""
+_MOST_SOURCE_LINES = 1 << 14
 
 
 def skeleton(folder: str, header: Header) -> None:
@@ -124,31 +130,40 @@ def _write_stacks(folder: str, journal: JournalReader) -> None:
     # Two instructions of one line have different stacks with the same text, and are one entry.
     groups: dict[tuple[str, ...], list[str]] = {}
     named: dict[int, list[str]] = {}
-    lines = _cached(frame_text)
+    lines = _SourceLines()
+    if len(_source_lines) > _MOST_SOURCE_LINES:
+        _source_lines.clear()
     for name, node in journal.calls():
         number = node.stack
         names = named.get(number)
         if names is None:
             if number < 0:
                 continue
-            text = tuple(line for line in map(lines, journal.stacks.get(number, ())) if line)
+            text = tuple(line for line in map(lines.__getitem__, journal.stacks.get(number, ())) if line)
             names = named[number] = groups.setdefault(text, [])
-        names.append(name)
-    content = {str(i): (names, text) for i, (text, names) in enumerate(groups.items())}
+        names.append(_encode_text(name))
+    entries = [f'\n "{i}": [\n  {_rows(names)},\n  {_rows(text)}\n ]' for i, (text, names) in enumerate(groups.items())]
     with files.replacing(os.path.join(folder, "stack.json")) as stream:
-        stream.write(JsonText().encoded(content, 0))
+        stream.write(("{" + ",".join(entries) + "\n}" if entries else "{}").encode())
 
 
-def _cached(function: Callable[[Frame], str]) -> Callable[[Frame], str]:
-    known: dict[Frame, str] = {}
+def _rows(texts: Sequence[str]) -> str:
+    """A list of what is JSON already, two levels deep."""
+    return "[\n   " + ",\n   ".join(texts) + "\n  ]" if texts else "[]"
 
-    def look_up(frame: Frame) -> str:
-        text = known.get(frame)
-        if text is None:
-            text = known[frame] = function(frame)
+
+class _SourceLines(dict[Frame, str]):
+    """The line of a frame as JSON, or an empty text when its source cannot be found."""
+
+    def __missing__(self, frame: Frame) -> str:
+        text = _source_lines.get(frame, "")
+        if not text:
+            line = frame_text(frame)
+            if line:
+                # What is not found may be there the next time.
+                text = _source_lines[frame] = _encode_text(line)
+        self[frame] = text
         return text
-
-    return look_up
 
 
 def _quote(text: Any) -> str:
@@ -170,7 +185,7 @@ class JsonText:
         if kind is dict:
             if not value:
                 return "{}"
-            if len(value) >= 8 and tuple(value)[:8] == _TENSOR_KEYS and type(value["type"]) is str:
+            if len(value) >= 8 and tuple(value)[:8] == _TENSOR_KEYS and _is_tensor(*tuple(value.values())[:8]):
                 return self._tensor(value, indent)
         elif kind is not list and kind is not tuple:
             return _scalar(value)
@@ -226,6 +241,15 @@ class JsonText:
         statistics = margin.join(f'"{key}": %s' for key in ("Max", "Min", "Mean", "Norm"))
         last = f'"requires_grad": {_scalar(requires_grad)}'
         return "{" + margin[1:] + fixed.replace("%", "%%") + margin + statistics + margin + last
+
+
+def _is_tensor(
+    name: Any, dtype: Any, shape: Any, largest: Any, smallest: Any, mean: Any, norm: Any, requires_grad: Any
+) -> bool:
+    """Whether these are of the types that the entry of a tensor has; others can be equal to them, as 1 is to True."""
+    if type(name) is not str or type(dtype) is not str or type(shape) is not list or type(requires_grad) is not bool:
+        return False
+    return _SIZES.issuperset(map(type, shape)) and _SCALARS.issuperset(map(type, (largest, smallest, mean, norm)))
 
 
 def _compiled(value: Any, indent: int, finite: bool = False) -> bytes | None:

@@ -110,6 +110,10 @@ def test_entries_that_only_look_like_a_tensor_are_written_too() -> None:
     # A user's dict may have these keys: each value is then an entry of its own.
     value = {key: {"type": "int", "value": 1} for key in TENSOR_KEYS}
     assert JsonText()(value, 1) == dumps(value, 1)
+    # Equal to what an entry before it has, or of no use as a key.
+    odd = [ENTRY, *({**ENTRY, **more} for more in ({"shape": [2.0, 3]}, {"requires_grad": 0}, {"shape": [[2], 3]}))]
+    odd += [{**ENTRY, **more} for more in ({"dtype": [1]}, {"requires_grad": {}}, {"Max": ["é"]}, {"shape": "23"})]
+    assert JsonText()(odd, 1) == dumps(odd, 1)
     reordered = dict(reversed(ENTRY.items()))
     assert JsonText()(reordered, 1) == dumps(reordered, 1)
 
