@@ -1,0 +1,162 @@
+"""Hooks of the user run beside ours, in their order and as often as without the tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+
+def net() -> Any:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
+def gradients(model: Any) -> list[Any]:
+    return [p.grad.clone() for p in model.parameters()]
+
+
+def same(first: list[Any], second: list[Any]) -> bool:
+    return len(first) == len(second) and all(torch.equal(a, b) for a, b in zip(first, second))
+
+
+LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_hooks_of_the_user_run_in_their_order_and_as_often(runs: Any, level: str) -> None:
+    def work(model: Any, start: Any) -> list[str]:
+        log: list[str] = []
+        layer = model[1]
+        layer.register_forward_pre_hook(lambda *_: log.append("pre 1"))
+        layer.register_forward_hook(lambda *_: log.append("hook 1"))
+        layer.register_full_backward_hook(lambda *_: log.append("backward 1"))
+        layer.register_full_backward_pre_hook(lambda *_: log.append("backward pre"))
+        model[0].weight.register_hook(lambda g: log.append("weight"))
+        start()
+        layer.register_forward_pre_hook(lambda *_: log.append("pre 2"), prepend=True)
+        layer.register_forward_hook(lambda *_: log.append("hook 2"))
+        model[0].weight.register_post_accumulate_grad_hook(lambda p: log.append("accumulated"))
+        x = torch.ones(3, 4, requires_grad=True)
+        x.register_hook(lambda g: log.append("x"))
+        out = model(x)
+        out.register_hook(lambda g: log.append("out"))
+        out.sum().backward()
+        return log
+
+    expected = work(net(), lambda: None)
+    model, debugger = net(), runs.new(level=level)
+    found = work(model, lambda: debugger.start(model))
+    debugger.stop()
+    assert found == expected and len(found) == 10
+    assert "Module.1.Tanh.backward.0" in runs.read().names
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        context.save_for_backward(x)
+        return torch.mul(x, x) * x
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        (x,) = context.saved_tensors
+        return torch.square(x) * 3 * gradient
+
+
+class Registering(nn.Module):
+    """Registers hooks while it runs, and computes with a function of the user's own."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.log, self.first, self.last = log, nn.Linear(4, 6), nn.Linear(6, 2, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        log = self.log
+        number = len(log)
+        self.first.weight.register_hook(lambda g: log.append(f"weight {number}"))
+        hidden = self.first(x)
+        hidden.register_hook(lambda g: g * 1.5)
+        hidden.register_hook(lambda g: log.append(f"hidden {number}"))
+        # One that leaves when it has fired, and one that is registered by another one.
+        handle = self.last.register_forward_hook(lambda *_: (log.append("once"), handle.remove())[0])
+        cubed = Cube.apply(hidden)
+        node = cubed.grad_fn
+        node.register_prehook(lambda gs: log.append(f"before the node {number}"))
+        node.register_hook(lambda *_: log.append(f"after the node {number}"))
+
+        def register_another(_: Any) -> None:
+            hidden.register_hook(lambda _: log.append(f"registered in a hook {number}"))
+
+        cubed.register_hook(register_another)
+        out = self.last(cubed)
+        out.retain_grad()
+        return out
+
+
+@LEVELS
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_hooks_that_come_and_go_while_collecting(runs: Any, level: str, task: str) -> None:
+    def work(start: Any) -> tuple[list[str], list[Any]]:
+        log: list[str] = []
+        model = nn.ModuleDict({"net": Registering(log)})
+        start(model)
+        model["net"].first.register_full_backward_hook(lambda *_: log.append("full backward"))
+        values = []
+        for _ in range(2):
+            x = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+            out = model["net"](x)
+            out.sum().backward(retain_graph=True)
+            (out * 2).sum().backward(retain_graph=True)
+            log.append("double")
+            (first,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+            first.pow(2).sum().backward()
+            values += [out.detach(), out.grad, x.grad, *gradients(model)]
+        model["net"].first.register_forward_hook(lambda *_: log.append("late"), prepend=True)
+        model["net"](torch.ones(1, 4))
+        return log, values
+
+    expected_log, expected = work(lambda model: None)
+    debugger = runs.new(level=level, task=task)
+    log, found = work(debugger.start)
+    debugger.stop()
+    assert log == expected_log and len(log) > 30
+    assert same(found, expected)
+    if level != "L1":
+        assert {"Module.net.Registering.backward.0", "Module.net.Registering.backward.1"} <= set(runs.read().backward)
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_a_record_holds_what_forward_itself_got_and_returned(runs: Any, level: str) -> None:
+    model, debugger = net(), runs.new(level=level)
+    model[1].register_forward_pre_hook(lambda module, args: (args[0] * 0 + 1,))
+    model[1].register_forward_hook(lambda module, args, output: output * 0 + 9)
+    debugger.start(model)
+    model(torch.ones(3, 4))
+    debugger.stop()
+    data = runs.read().data
+    assert data["Module.1.Tanh.forward.0"]["input_args"][0]["Min"] == 1.0
+    assert data["Module.1.Tanh.forward.0"]["output"][0]["Max"] == pytest.approx(np.tanh(1.0))
+    assert data["Module.2.Linear.forward.0"]["input_args"][0]["Max"] == 9.0
+
+
+@pytest.mark.filterwarnings(
+    "ignore:Using a non-full backward hook:FutureWarning", "ignore:Using non-full:FutureWarning"
+)
+def test_a_deprecated_backward_hook_is_named_and_its_module_has_no_backward(
+    runs: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, debugger = net(), runs.new(level="L0")
+    called = []
+    model[2].register_backward_hook(lambda *_: called.append(1))
+    debugger.start(model)
+    model(torch.ones(3, 4, requires_grad=True)).sum().backward()
+    debugger.stop()
+    out = capsys.readouterr().out
+    assert "Module.2.Linear has a hook of the deprecated register_backward_hook" in out and "[WARNING]" in out
+    assert called == [1]
+    assert runs.read().backward == ["Module.1.Tanh.backward.0", "Module.0.Linear.backward.0"]
