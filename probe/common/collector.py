@@ -371,7 +371,7 @@ class Collector:
             return
         self._described = call
         save = self._saving(call)
-        entries[index] = self._values.describe(gradient, None, save and f"{call.name}.{field}.{index}", save)
+        entries[index] = self._values.single(gradient, save and f"{call.name}.{field}.{index}", save)
 
     def leave_backward(self, call: Call) -> None:
         close(self._thread.calls, call, self._write_inputs)
@@ -410,7 +410,7 @@ class Collector:
         call.begun = -1
         self._described = call
         save = self._saving(call)
-        entry = self._values.describe(gradient, None, save and f"{name}.{parameter}", save)
+        entry = self._values.single(gradient, save and f"{name}.{parameter}", save)
         if entry is not None:
             call.fields[parameter] = [entry]
             self._write(call, journals.ADD)

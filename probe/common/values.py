@@ -67,10 +67,18 @@ class ValueDescriber:
 
     def mapping(self, values: Mapping[Any, Any], path: str | None, save: SaveTensor | None) -> dict[str, Any]:
         """Entries of named values."""
+        describe, direct = self.describe, self._direct
+        if save is None and direct is not None:
+            return {str(key): direct(item) or describe(item, str(key), None, None, 1) for key, item in values.items()}
         return {
-            str(key): self.describe(value, str(key), None if save is None else f"{path}.{key}", save, 1)
+            str(key): describe(value, str(key), None if save is None else f"{path}.{key}", save, 1)
             for key, value in values.items()
         }
+
+    def single(self, value: Any, path: str | None, save: SaveTensor | None) -> Any:
+        """The entry of one value, which is nearly always a tensor."""
+        entry = self._direct(value) if save is None and self._direct is not None else None
+        return entry or self.describe(value, None, path, save)
 
     def output(self, value: Any, path: str | None, save: SaveTensor | None) -> Any:
         """What a call returned: a list, but a dict by field name for a named tuple."""

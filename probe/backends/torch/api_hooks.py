@@ -345,16 +345,18 @@ def _result_around(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str,
         return None
     if whole.grad_fn is None or not can_be_cut(whole):
         return None
-    given = found_in((args, kwargs), torch.Tensor)
-    return None if any(whole is tensor or whole is tensor._base for tensor in given) else whole
+    return None if _made_of(view, args, kwargs) is not None else whole
 
 
 def _made_of(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The argument that `view` is a view of, or another view of the same tensor."""
     whole = view._base
-    for tensor in found_in((args, kwargs), torch.Tensor):
-        if tensor is whole or tensor._base is whole:
-            return tensor
+    for value in (*args, *kwargs.values()):
+        # Few arguments are containers, and to look for what is in them takes longer than all else here.
+        tensors = (value,) if value is None or isinstance(value, torch.Tensor) else found_in(value, torch.Tensor)
+        for tensor in tensors:
+            if tensor is whole or (tensor is not None and tensor._base is whole):
+                return tensor
     return None
 
 

@@ -8,6 +8,7 @@ torch.compile compiles.
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Callable, TypeVar
 
@@ -98,6 +99,10 @@ def beneath_transforms(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
 
+_idle: deque[Any] = deque()
+"""Guards that nobody is in: to make one takes as long as to be in it."""
+
+
 @skipped
 def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
     """Call `function(*args)` unseen; a failure is the tool's own affair and must not reach the user's program."""
@@ -105,8 +110,14 @@ def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: 
         if _get_tracing_state() is not None:
             return quietly(function, *args)
         # What quietly does, written out: this is on the way of every record several times.
-        with _no_function_modes(), _without_keys(_observers_and_autograd):
-            return function(*args)
+        try:
+            unseen = _idle.pop()
+        except IndexError:
+            unseen = _without_keys(_observers_and_autograd)
+        with _no_function_modes(), unseen:
+            result = function(*args)
+        _idle.append(unseen)
+        return result
     except Exception as error:
         listener.failed(about, error)
         return None
