@@ -97,26 +97,26 @@ def _put_data(stream: BinaryIO, header: Header, records: Iterable[_Record]) -> N
     stream.write(("{\n" + ",\n".join(lines) + ',\n "data": ').encode())
     write_json = JsonText()
     before = b"{"
-    for several, finite in _together(records):
+    for several, odd in _together(records):
         stream.write(before)
-        stream.write(write_json.members(several, 1, finite))
+        stream.write(write_json.members(several, 1, odd))
         before = b","
     stream.write(b"{}\n}" if before == b"{" else b"\n }\n}")
 
 
-def _together(records: Iterable[_Record]) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Some records at a time, and whether all numbers are finite: one that is not keeps others from the fast way."""
+def _together(records: Iterable[_Record]) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Some records at a time, and the names of those with numbers that may not be finite."""
     several: dict[str, Any] = {}
+    odd: list[str] = []
     for name, fields, finite in records:
-        if several and (not finite or len(several) == _AT_ONCE):
-            yield several, True
-            several = {}
         several[name] = fields
         if not finite:
-            yield several, False
-            several = {}
+            odd.append(name)
+        if len(several) == _AT_ONCE:
+            yield several, odd
+            several, odd = {}, []
     if several:
-        yield several, True
+        yield several, odd
 
 
 def _write_tree(folder: str, journal: JournalReader) -> None:
@@ -211,16 +211,22 @@ class JsonText:
         text = _compiled(value, indent)
         return self(value, indent).encode() if text is None else text
 
-    def members(self, values: dict[str, Any], indent: int, finite: bool) -> bytes:
-        """What `encoded` has between the braces of a dict that is not empty; `finite`: all numbers in it are."""
-        text = _compiled(values, indent, finite)
-        if text is not None:
-            return text[1 : -len(b"\n}") - indent]
-        # One of them keeps the others from being encoded together.
+    def members(self, values: dict[str, Any], indent: int, odd: Sequence[str] = ()) -> bytes:
+        """What `encoded` has between the braces of a dict that is not empty; but for `odd`, all numbers are finite."""
         margin = b"\n" + b" " * (indent + 1)
-        return b",".join(
-            margin + _quote(name).encode() + b": " + self.encoded(value, indent + 1) for name, value in values.items()
-        )
+        text = _compiled({**values, **dict.fromkeys(odd)}, indent, finite=True)
+        if text is None:
+            # One of them keeps the others from being encoded together.
+            return b",".join(
+                margin + _quote(name).encode() + b": " + self.encoded(value, indent + 1)
+                for name, value in values.items()
+            )
+        text = text[1 : -len(b"\n}") - indent]
+        for name in odd:
+            # Nothing else begins a line like this: what is inside a value stands further to the right.
+            before = margin + _quote(name).encode() + b": "
+            text = text.replace(before + b"null", before + self.encoded(values[name], indent + 1), 1)
+        return text
 
     def _tensor(self, entry: dict[str, Any], indent: int) -> str:
         type_name, dtype, shape, largest, smallest, mean, norm, requires_grad, *more = entry.values()

@@ -38,6 +38,7 @@ class RunFolder:
         self.step_path = os.path.join(root, f"step{step}")
         self.path = os.path.join(root, self.relative)
         self.tensor_folder = os.path.join(self.path, TENSOR_FOLDER)
+        new = not os.path.lexists(self.path)
         for folder in (root, self.step_path, self.path, *((self.tensor_folder,) if with_tensors else ())):
             files.make_folder(folder)
         data_folder = os.path.join(config.dump_path, self.relative, TENSOR_FOLDER) if with_tensors else None
@@ -48,7 +49,8 @@ class RunFolder:
         self._written = self._empty = self.journal.frames
         self._failures: set[str] = set()
         try:
-            files.remove_left(self.path, output.FILES)
+            if not new:
+                files.remove_left(self.path, output.FILES)
         except Exception as error:
             self.log_error("what a dead run left", error)
 

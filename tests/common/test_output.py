@@ -181,7 +181,7 @@ def test_files_are_what_json_would_write(tmp_path: Path) -> None:
 def test_records_that_cannot_be_encoded_with_others_stand_in_their_places(
     tmp_path: Path, odd: tuple[int, ...], value: Any
 ) -> None:
-    fields = {f"r{n}": {"output": [value if n in odd else None, 1.5]} for n in range(100)}
+    fields = {f"r{n}": {"output": [value if n in odd else None, 1.5], "r5": None, "r99": None} for n in range(100)}
 
     def put(writer: JournalWriter) -> None:
         for n, (name, entries) in enumerate(fields.items()):
