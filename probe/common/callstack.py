@@ -24,12 +24,13 @@ _OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.se
 MARK = "a frame of msprobe"
 """Among the constants of code that the tool compiles itself; such frames are left out like the tool's own."""
 
-_LEFT_OUT: set[CodeType] = set()
+_LEFT_OUT: dict[int, CodeType] = {}
+"""By identity: code that a compiler made can have constants that cannot be hashed."""
 
 
 def leave_out(code: CodeType) -> None:
     """Treat frames of `code` like the tool's own: a framework's function that does nothing but call hooks."""
-    _LEFT_OUT.add(code)
+    _LEFT_OUT[id(code)] = code
 
 
 def walk_in_python(
@@ -119,7 +120,7 @@ class CallStacks:
     def _see(self, code: CodeType) -> bool:
         self._codes.append(code)
         name = code.co_filename
-        ours = name.startswith(_OWN_FILES) or MARK in code.co_consts or code in _LEFT_OUT
+        ours = name.startswith(_OWN_FILES) or MARK in code.co_consts or id(code) in _LEFT_OUT
         self._own[id(code)] = ours
         return ours
 

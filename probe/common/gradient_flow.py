@@ -16,7 +16,6 @@ pass has run: that is when its backward is complete.
 from __future__ import annotations
 
 import functools
-import operator
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional, Union
@@ -25,6 +24,7 @@ from typing_extensions import Protocol, TypeAlias
 
 from probe.common.contract import Listener
 from probe.common.node_hooks import ArrivalHook, DepartureHook, NodeHook
+from probe.common.view_backward import Later, Parts, ViewBackward
 
 Edge: TypeAlias = tuple[Any, int]
 """A gradient node and the number of its output (forward output, so gradient input) that a tensor is."""
@@ -47,19 +47,6 @@ class Writes(NamedTuple):
     """For each input that it wrote to, where the gradient of what was there before arrives, besides its own place."""
     after: list[Edge]
     """Where the gradients of what is there now arrive, whether the call returned these tensors or not."""
-
-
-class ViewBackward(Protocol):
-    """The backward of a call that returned a view, which was written to afterwards."""
-
-    def written(self, number: int, gradient: Any, given: Any, elsewhere: bool) -> None:
-        """Gradients that do not arrive at the view's own node, which has the sequence number `number`.
-
-        Args:
-            gradient: Of what lay in the view's memory before it was written to.
-            given: Of the input that the view was made of, through the view alone; ``None`` where it is of none.
-            elsewhere: The write did not go through the view. If anything arrives at its own node, that is all there is.
-        """
 
 
 class Graph(Protocol):
@@ -135,7 +122,8 @@ class ModuleWatch:
 
     __slots__ = (
         "backward", "call", "crossings", "crossings_left", "entered_at", "inputs", "kept", "late", "outputs",
-        "outputs_left", "outputs_seen", "received", "shared", "sums", "task", "written_later",
+        "outputs_left", "outputs_seen", "received", "shared", "sums", "task", "unknown",
+        "written_later",
     )  # fmt: skip
     each_alone = False
     """Whether a tensor given twice has the gradient of each place, where they can be told apart, and not the sum."""
@@ -155,6 +143,8 @@ class ModuleWatch:
         """What `backward` was before it was complete, for what is late."""
         self.shared: Collection[int] = ()
         """Inputs that more than one edge leads to, whose gradient is a sum."""
+        self.unknown: Collection[int] = ()
+        """Inputs whose gradient is not all that arrives."""
         self.backward: Any = None
         self.outputs_left = outputs_seen
         self.crossings_left = 0
@@ -210,34 +200,32 @@ _End = tuple[Optional[int], Any]
 
 
 class _WrittenLater:
-    """Implements `ViewBackward` for one output of a module."""
+    """Implements `ViewBackward` and `Later` for one output of a module."""
 
-    __slots__ = ("_flow", "_place", "elsewhere", "given", "gradient", "index", "watch")
+    __slots__ = ("_flow", "index", "parts", "place", "task", "through", "watch")
 
     def __init__(self, flow: GradientFlow, watch: Watch, index: int, place: int | None) -> None:
         self._flow = flow
         self.watch = watch
         self.index = index
-        self._place = place
-        self.gradient: Any = None
-        self.given: Any = None
-        self.elsewhere = False
+        self.place = place
+        """Of the input it was made of, among the inputs."""
+        self.parts: Parts | None = None
+        self.through = False
+        self.task = -1
 
-    def written(self, number: int, gradient: Any, given: Any, elsewhere: bool) -> None:
-        self.gradient = gradient
-        self.given = given
-        self.elsewhere = elsewhere
+    def written(self, number: int, parts: Parts, through: bool) -> None:
+        self.parts = parts
+        self.through = through
         self.watch.written_later[self.index] = self
-        self._flow.when_reached(self.watch.call, number, self._report)
+        self.task = self._flow.when_reached(self.watch.call, number, self)
 
-    def _report(self) -> None:
+    def report(self) -> None:
         self._flow.not_arrived(self.watch, self.index)
 
-    def take(self) -> tuple[Any, int | None, Any]:
-        """The gradients, and the place of the input among the inputs."""
-        taken = self.gradient, self._place, self.given
-        self.gradient = self.given = None
-        return taken
+    def drop(self) -> None:
+        self.parts = None
+        self.watch.written_later.pop(self.index, None)
 
 
 class GradientFlow:
@@ -260,7 +248,7 @@ class GradientFlow:
         self._late: dict[int, list[Watch]] = {}
         """Backwards of these passes that are complete and to which more may be added."""
         self._deferred: list[Callable[[], None]] = []
-        self._due: dict[int, list[tuple[int, Callable[[], None]]]] = {}
+        self._due: dict[int, list[tuple[int, Later]]] = {}
         """What is to be reported in these passes when the engine has come to a sequence number, by ascending number."""
 
     # --- forward
@@ -378,19 +366,31 @@ class GradientFlow:
                 opened.remove(watch)
                 self._complete(watch)
 
-    def when_reached(self, about: Any, number: int, report: Callable[[], None]) -> None:
-        """Call `report` when all nodes above the sequence number `number` that this pass runs have run."""
+    def when_reached(self, about: Any, number: int, later: Later) -> int:
+        """Have `later` reported when all nodes above the sequence number `number` that this pass runs have run.
+
+        Returns:
+            The number of the pass. What one that was cut short left is nothing to another one.
+        """
         self._opened(about, number)
-        due = self._due.setdefault(self._current_pass(), [])
-        due.append((number, report))
-        due.sort(key=operator.itemgetter(0))
+        task = self._current_pass()
+        due = self._due.setdefault(task, [])
+        at = len(due)
+        while at and due[at - 1][0] > number:
+            at -= 1
+        due.insert(at, (number, later))
+        return task
+
+    def runs_now(self, task: int) -> bool:
+        """Whether the pass of this number is the one under way."""
+        return task == self._current_pass()
 
     def _report_due(self, task: int, number: int, waiting: Sequence[Watch]) -> None:
         due = self._due.get(task)
         while due and due[-1][0] > number:
-            reached, report = due.pop()
+            reached, later = due.pop()
             self._complete_all_but(self._open.get(task), reached, waiting)
-            report()
+            later.report()
         if due is not None and not due:
             self._due.pop(task, None)
 
@@ -474,18 +474,26 @@ class GradientFlow:
 
     def _written_later(self, watch: Watch, index: int, arrived: Any) -> None:
         """Report what did not arrive at the node of an output, a view, together with what did."""
-        later = watch.written_later.pop(index, None)
-        if later is None or (watch.backward is None and not self._begin(watch)):
+        later = watch.written_later.pop(index)
+        parts, later.parts = later.parts, None
+        if not self.runs_now(later.task):
+            if arrived is not None:
+                watch.gradient(self._listener, "input", index, arrived)
             return
-        gradient, place, given = later.take()
-        if arrived is not None and later.elsewhere:
-            watch.gradient(self._listener, "input", index, arrived)
+        if parts is None or (watch.backward is None and not self._begin(watch)):
             return
+        if arrived is not None and not later.through:
+            if later.place is not None:
+                watch.unknown = {*watch.unknown, later.place}
+                watch.sums.pop(later.place, None)
+                watch.gradient(self._listener, "output", later.place, None)
+            return
+        gradient, given = parts()
         watch.gradient(self._listener, "input", index, self._sum(arrived, gradient))
-        if place is not None and given is not None:
+        if later.place is not None and given is not None:
             # More of it may come along the edges of the graph.
-            watch.shared = {*watch.shared, place}
-            self._input_gradient(watch, place, given)
+            watch.shared = {*watch.shared, later.place}
+            self._input_gradient(watch, later.place, given)
 
     def _sum(self, one: Any, other: Any) -> Any:
         return other if one is None else self._graph.add(one, other)
@@ -512,6 +520,8 @@ class GradientFlow:
 
     def _input_gradient(self, watch: Watch, index: int, gradient: Any) -> None:
         watch.received = True
+        if index in watch.unknown:
+            return
         if index not in watch.shared:
             watch.gradient(self._listener, "output", index, gradient)
             return
@@ -549,7 +559,8 @@ class GradientFlow:
     def _pass_ended(self, task: int) -> None:
         if task == self._current_pass():
             self._report_due(task, -1, ())
-        self._due.pop(task, None)
+        for _, later in self._due.pop(task, ()):
+            later.drop()
         left = self._open.pop(task, [])
         self._thread_of.pop(task, None)
         last = [watch for watch in left if not watch.received] if self._graph.without_gradient_last else []
@@ -558,6 +569,7 @@ class GradientFlow:
         for watch in self._late.pop(task, ()):
             watch.kept = None
             watch.sums = {}
+            watch.unknown = ()
         self._report_deferred()
         lowest = self._lowest.pop(task, None)
         if lowest is not None:
@@ -574,6 +586,7 @@ class GradientFlow:
             self._late[watch.task].append(watch)
         else:
             watch.sums = {}
+            watch.unknown = ()
         watch.backward = None
         watch.received = False
         watch.outputs_left = watch.outputs_seen

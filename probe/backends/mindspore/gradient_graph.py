@@ -15,7 +15,8 @@ from mindspore.common.api import _no_grad, _pynative_executor
 from probe.backends.mindspore.quiet import safely
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import LEAF_NUMBER, Place, ViewBackward
+from probe.common.gradient_flow import LEAF_NUMBER, Place
+from probe.common.view_backward import ViewBackward
 
 HAS_NODES = hasattr(TensorPy, "_grad_node") and hasattr(TensorPy, "_output_index")
 

@@ -73,7 +73,7 @@ class TorchAdapter:
             graph = TorchGraph(listener)
             flow = GradientFlow(listener, graph)
             apis = ApiHooks(listener, flow, graph.views, api_list.watched())
-            self._parts = _Parts(listener, flow, apis, ModuleHooks(listener, flow), RegionHooks(listener))
+            self._parts = _Parts(listener, flow, apis, ModuleHooks(listener, flow, graph.views), RegionHooks(listener))
         return self._parts
 
     def attach_apis(self, models: Any, listener: Listener) -> Handle:

@@ -32,6 +32,7 @@ from probe.common.containers import found_in
 from probe.common.contract import ApiName, Listener
 from probe.common.gradient_flow import GradientFlow
 from probe.common.substitution import Attributes, CodeSwap, each
+from probe.common.view_backward import Parts
 from probe.common.works import Works
 
 _pop = torch._C._pop_torch_function_stack
@@ -39,6 +40,7 @@ _push = torch._C._push_on_torch_function_stack
 _depth = torch._C._len_torch_function_stack
 _all_disabled = torch._C._is_torch_function_all_disabled
 _grad_enabled = torch.is_grad_enabled
+_has_torch_function = torch._C._has_torch_function
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _NONE: Mapping[str, Any] = {}
 _COMPILED = frozenset((BuiltinFunctionType, MethodDescriptorType))
@@ -70,7 +72,8 @@ class ApiHooks:
 
     def _prepare(self, families: Mapping[str, list[Watched]]) -> None:
         for family, functions in families.items():
-            for watched in functions:
+            # Of two names of one built-in function the first is what it is called where it was imported before.
+            for watched in sorted(functions, key=lambda watched: watched.attribute in _OTHER_NAMES):
                 self._prepare_one(family, watched)
         vf = families.get("vf", [])
         if vf:
@@ -82,7 +85,8 @@ class ApiHooks:
             return
         operator = family == "tensor" and name.api.startswith("__")
         if operator or family == "npu":
-            self._replace(watched.owner, watched.attribute, self.wrapper(name, function))
+            found = _as_itself(function) if watched.attribute in _LOOKED_UP else function
+            self._replace(watched.owner, watched.attribute, self.wrapper(name, found))
         elif isinstance(function, FunctionType):
             self._swaps.append(self._swap(name, function))
         elif function in self._names:
@@ -123,7 +127,7 @@ class ApiHooks:
         """Put everything back; calls still running in other threads end without being seen."""
         # Also when it was done already: something may have failed, or have been on another thread.
         self._attached = False
-        parts = (self._take_mode_off, self._attributes.remove, self._works.remove)
+        parts = (self._take_mode_off, self._attributes.remove, self._works.remove, self._views.remove)
         each([*parts, *(swap.restore for swap in self._swaps)])
 
     def _place_mode(self) -> None:
@@ -320,6 +324,23 @@ class ApiHooks:
         return name
 
 
+_OTHER_NAMES = frozenset(("dsmm", "hsmm", "saddmm", "spmm"))
+"""Of functions that nobody calls by them."""
+_LOOKED_UP = frozenset(("__eq__", "__setitem__", "__and__", "__or__", "__xor__", "__iand__", "__ior__", "__ixor__"))
+"""Operators that torch looks up on the class to hand them to `__torch_function__`; it would find ours."""
+
+
+def _as_itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, handed to tensors with a `__torch_function__` of their own as what it is."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if _has_torch_function(args):
+            return torch.overrides.handle_torch_function(function, args, *args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
 _RECURRENT = frozenset(
     ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 )
@@ -364,7 +385,7 @@ class _Backward:
     """The backward of one call: a hook on its gradient node.
 
     One object for the garbage collector, as `probe.common.node_hooks.NodeHook` is; what writes to a view is rare.
-    Implements `probe.common.gradient_flow.ViewBackward` too.
+    Implements `ViewBackward` and `Later` of `probe.common.view_backward` too.
     """
 
     __slots__ = ("_call", "_hooks", "_later", "_number")
@@ -373,35 +394,39 @@ class _Backward:
         self._hooks = hooks
         self._call = call
         self._number = number
-        self._later: tuple[Any, Any, bool] | None = None
+        self._later: tuple[Parts, bool, int] | None = None
         """What does not arrive here and has not been reported."""
 
     @skipped
     def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         hooks = self._hooks
-        if self._later is not None:
+        if self._later is not None and hooks.flow.runs_now(self._later[2]):
             safely(hooks.listener, self._call, self._report_together, grad_input, grad_output)
             return
         # What a hook returns takes the gradient's place.
         safely(hooks.listener, self._call, hooks.backward, self._call, self._number, grad_input, grad_output)
 
-    def written(self, number: int, gradient: Any, given: Any, elsewhere: bool) -> None:
-        self._later = gradient, given, elsewhere
-        self._hooks.flow.when_reached(self._call, number, self._report_later)
+    def written(self, number: int, parts: Parts, through: bool) -> None:
+        self._later = parts, through, self._hooks.flow.when_reached(self._call, number, self)
 
-    def _report_later(self) -> None:
+    def report(self) -> None:
         if self._later is not None:
-            gradient, given, _ = self._later
+            gradient, given = self._later[0]()
             self._later = None
             self._hooks.listener.backward_api(self._call, [gradient], [given])
 
+    def drop(self) -> None:
+        self._later = None
+
     def _report_together(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         assert self._later is not None
-        gradient, given, elsewhere = self._later
+        parts, through, _ = self._later
         self._later = None
-        if not elsewhere:
-            grad_input, grad_output = [_sum(grad_input[0], given)], [_sum(grad_output[0], gradient)]
-        self._hooks.backward(self._call, self._number, grad_input, grad_output)
+        if not through:
+            return
+        gradient, given = parts()
+        both = [_sum(grad_input[0], given)], [_sum(grad_output[0], gradient)]
+        self._hooks.backward(self._call, self._number, *both)
 
 
 def _sum(one: Any, other: Any) -> Any:

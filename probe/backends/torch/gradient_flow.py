@@ -14,8 +14,9 @@ from probe.backends.torch.views import WRITTEN, Part, has_lost_its_node
 from probe.backends.torch.written_views import WrittenViews
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import Edge, Place, ViewBackward, Writes
+from probe.common.gradient_flow import Edge, Place, Writes
 from probe.common.node_hooks import ArrivalHook, DepartureHook
+from probe.common.view_backward import ViewBackward
 
 for _hook in (ArrivalHook, DepartureHook):
     # A compiled program that calls `backward` itself would compile them, anew for each.

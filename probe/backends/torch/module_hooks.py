@@ -21,6 +21,7 @@ from probe.backends.torch.compilation import (
     seen_from_outside,
 )
 from probe.backends.torch.quiet import compiling, safely, skipped
+from probe.backends.torch.written_views import WrittenViews
 from probe.common import log, naming
 from probe.common.contract import Handle, Listener, ModuleName
 from probe.common.gradient_flow import GradientFlow, ModuleWatch, Place
@@ -160,9 +161,10 @@ class _Pass(_Hook):
 class ModuleHooks:
     """Reports the calls of modules to a listener until `remove`."""
 
-    def __init__(self, listener: Listener, flow: GradientFlow) -> None:
+    def __init__(self, listener: Listener, flow: GradientFlow, views: WrittenViews) -> None:
         self._listener = listener
         self._flow = flow
+        self._views = views
         self._thread = _Thread()
         self._gradients = _Gradients()
         self._models: list[Any] = []
@@ -188,7 +190,7 @@ class ModuleHooks:
         return self._attach([(name, module)])
 
     def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
-        forward: list[Handle] = []
+        forward: list[Handle] = [self._views]
         try:
             for name, module in modules:
                 self._attach_forward(name, module, forward)

@@ -115,6 +115,11 @@ _of_batched_gradients: Callable[[torch.Tensor], bool] = getattr(
 """Whether a tensor is several gradients at once, as of ``torch.autograd.grad(..., is_grads_batched=True)``."""
 
 
+def is_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether a function transform, or a batch of gradients, has put another tensor around it."""
+    return bool(_wrapped_by_functorch(tensor) or _of_batched_gradients(tensor))
+
+
 def _is_plain(tensor: torch.Tensor) -> bool:
     kind = type(tensor)
     return (
@@ -140,7 +145,7 @@ def _special(tensor: torch.Tensor) -> _Special:
         placements = [str(placement) for placement in sharded.placements]
         more = {"device_mesh": str(sharded.device_mesh), "placements": placements}
         return _special(sharded._local_tensor)._replace(type_name="torch.distributed.tensor.DTensor", more=more)
-    if _wrapped_by_functorch(tensor) or _of_batched_gradients(tensor):
+    if is_wrapped(tensor):
         batched = _of_batched_gradients(tensor) or torch._C._functorch.is_batchedtensor(tensor)
         name = "BatchedTensor" if batched else "GradTrackingTensor"
         return _Special(name, None, not_supported="a tensor inside a function transform has no values of its own")

@@ -9,10 +9,13 @@ of the whole tensor.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+
+from probe.backends.torch.quiet import with_autograd_kernels
 
 WRITTEN = "CopySlices"
 """How the name ends of the node of a write through a view."""
@@ -45,16 +48,23 @@ def has_lost_its_node(view: torch.Tensor) -> bool:
     sums of gradients could have other last bits. Nothing tells before asking. So where asking has made a node, it is
     taken back: torch is told that the node belongs to another version of the memory, and makes a new one the next time.
     """
-    number = _next_sequence_number()
-    view.grad_fn  # noqa: B018  (asked for)
-    if _next_sequence_number() == number:
-        return False
-    version = view._version
-    _set_versions((view,), (version + 1,))
-    try:
-        view.grad_fn  # noqa: B018
-    finally:
-        _set_versions((view,), (version,))
+    if view._version == 0:
+        return False  # written to never
+    # Without autograd's kernels torch would make the new node of some views without edges, and leave it so.
+    with with_autograd_kernels():
+        number = _next_sequence_number()
+        try:
+            view.grad_fn  # noqa: B018  (asked for)
+        except RuntimeError:
+            return True  # one of several views that one call made: torch gives it no node again
+        if _next_sequence_number() == number:
+            return False
+        version = view._version
+        _set_versions((view,), (version + 1,))
+        try:
+            view.grad_fn  # noqa: B018
+        finally:
+            _set_versions((view,), (version,))
     return True
 
 
@@ -72,6 +82,17 @@ class Layout(NamedTuple):
     def of(cls, tensor: torch.Tensor) -> Layout:
         offset = int(tensor.storage_offset())
         return cls(tensor.size(), tensor.stride(), offset, tensor.dtype, tensor.is_conj(), tensor.is_neg())
+
+    def _ends(self) -> tuple[int, int]:
+        """The first place and the one behind the last."""
+        return self.offset, self.offset + 1 + sum((size - 1) * stride for size, stride in zip(self.size, self.stride))
+
+    def is_around(self, other: Layout) -> bool:
+        """Whether `other` lies in the memory of this one, as far as that can be told at once: it has no gaps."""
+        if self.dtype is not other.dtype or 0 in self.size or 0 in other.size:
+            return False
+        (first, end), (other_first, other_end) = self._ends(), other._ends()
+        return math.prod(self.size) == end - first and first <= other_first and other_end <= end
 
     def overlaps_itself(self) -> bool:
         """Whether two elements can lie in one place, as in what `expand` makes."""

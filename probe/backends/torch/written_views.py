@@ -3,7 +3,7 @@
 torch takes the gradient node of such a view out of the graph: what is computed from the view later goes through a node
 of the write. In the graph that is a node of the tensor that the view is of, between what the tensor was before and what
 it is now; the gradient that it sends on is that of what was in the memory before the write, so its part there is that
-of the view. A write without recording has no node, and the view another one.
+of the view.
 
 No write tells us. So a view is noted at the node that its tensor had, and the graph is walked through for the writes
 when a backward begins, if a view has been noted at all.
@@ -14,27 +14,26 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import Any, Callable
+from typing import Any
 
 import torch
 
-from probe.backends.torch.quiet import compiling, safely, skipped
+from probe.backends.torch.quiet import compiling, passed_over, safely, skipped, with_autograd_kernels
+from probe.backends.torch.tensors import is_wrapped
 from probe.backends.torch.views import WRITTEN, Layout, Part, can_be_cut, has_lost_its_node
 from probe.common.contract import Listener
-from probe.common.gradient_flow import ViewBackward
 from probe.common.substitution import CodeSwap
+from probe.common.view_backward import ViewBackward
 
 _VIEWS = "msprobe views"
 """Under which a node of a tensor keeps the views that were made of it,"""
 _VIEW = "msprobe view"
 """a view's node the view, once for each call that returned it,"""
 _SEEN = "msprobe write seen"
-"""a node of a write that it is known through which views it went,"""
-_HOOKED = "msprobe write hooked"
-"""and that it is watched."""
+"""a node of a write that it is known through which view it went,"""
+_TOLD = "msprobe write"
+"""and whom to tell of it."""
 
-
-_next_sequence_number = torch._C._autograd._get_sequence_nr
 # All ways to start a backward lead there.
 _run: Any = torch.autograd.graph._engine_run_backward
 
@@ -42,7 +41,7 @@ _run: Any = torch.autograd.graph._engine_run_backward
 class _View:
     """A view that a call returned, noted at the gradient node of the tensor it is of."""
 
-    __slots__ = ("alone_from", "backward", "given", "layout", "made_of", "number", "slot", "tensor", "through", "whole")
+    __slots__ = ("backward", "given", "layout", "made_of", "number", "slot", "tensor", "through", "whole")
 
     def __init__(self, view: torch.Tensor, whole: Any, number: int, backward: ViewBackward, alone: bool) -> None:
         self.tensor = weakref.ref(view)
@@ -53,32 +52,52 @@ class _View:
         self.whole = Layout.of(whole)
         self.given: Layout | None = None
         """Of the tensor that the call was given and made a view of."""
-        self.made_of: Sequence[_View] | None = None
-        """The same noted, none if it is the tensor itself, and ``None`` if it is not known."""
+        self.made_of: Sequence[_View] = ()
+        """The same, where it is a view that was noted."""
         self.backward = backward
-        self.alone_from = _next_sequence_number() if alone else None
-        """The number from which on a node that uses the tensor is one of the view, if that is known of all."""
         self.through = alone
         """Whether the first write goes through it, or through a view of it."""
 
+    def numbers(self) -> set[int]:
+        """Its own, and those of the views that it was made of."""
+        return {self.number}.union(*(view.numbers() for view in self.made_of))
+
     def parts(self, whole: Any) -> tuple[Any, Any]:
         """Of the gradient of the tensor: the view's, and through it that of what the call was given."""
-        own = Part.between(self.layout, self.whole)(whole).clone()
+        if is_wrapped(whole):
+            return whole, whole  # has no statistics in any case
+        own = Part.between(self.layout, self.whole)(whole)
         if self.given is None:
             return own, None
         alone = torch.empty_strided(self.whole.size, self.whole.stride, dtype=whole.dtype, device=whole.device).zero_()
         Part.between(self.layout, self.whole)(alone).copy_(own)
         return own, Part.between(self.given, self.whole)(alone)
 
+    def is_concerned(self, write: Any, seen: bool) -> bool:
+        """Whether some of the gradient of what was in the view comes from `write`, the first to its tensor."""
+        if self.layout.overlaps_itself():
+            return False
+        tensor: Any = self.tensor()
+        if self.through or tensor is None:
+            return True
+        whole = tensor._base
+        if has_lost_its_node(tensor):
+            # Nobody has used it after the last write. If that was the only one, and elsewhere, it has what arrives.
+            return not seen or whole is None or whole.grad_fn is not write
+        # torch makes the new node of the view that is written through right after that of the write.
+        node = tensor.grad_fn
+        self.through = node is not None and node._sequence_nr() == write._sequence_nr() + 1 and not seen
+        return node is not None and node._sequence_nr() != self.number
 
 class WrittenViews:
-    """The views of a step that may be written to. In place from the first one until `forget`."""
+    """The views of a step that may be written to."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._noted: set[int] = set()
         """The identities of the nodes where views are noted. One may be gone, and another node have its identity."""
         self._swap = CodeSwap(_run, self._run_backward)
+        self._attached = False
 
     def watch(self, view: torch.Tensor, made_of: Any, backward: ViewBackward, alone: bool = False) -> None:
         """Tell `backward` of what does not arrive at the node of `view`.
@@ -86,7 +105,7 @@ class WrittenViews:
         Args:
             view: It has the node that it was made with.
             made_of: What the call was given and made a view of, if it was; `view` itself where it returned that.
-            alone: Whether nobody else has its tensor.
+            alone: Whether the call made the tensor, and returned nothing else of it.
         """
         whole: Any = view._base
         node = whole.grad_fn
@@ -94,17 +113,17 @@ class WrittenViews:
             return
         own: Any = view.grad_fn
         noted = _View(view, whole, own._sequence_nr(), backward, alone)
-        if alone or made_of is whole or made_of is view:
-            noted.made_of = ()
-        elif made_of is not None and made_of.requires_grad and not has_lost_its_node(made_of):
-            noted.made_of = made_of.grad_fn.metadata.get(_VIEW)
         if made_of is not None:
             noted.given = Layout.of(made_of)
+            if made_of is not whole and made_of is not view and not has_lost_its_node(made_of):
+                above = made_of.grad_fn
+                noted.made_of = () if above is None else above.metadata.get(_VIEW, ())
         own.metadata.setdefault(_VIEW, []).append(noted)
         node.metadata.setdefault(_VIEWS, []).append(noted)
-        if not self._noted:
-            self._swap.install()
         self._noted.add(id(node))
+        if not self._attached:
+            self._attached = True
+            self._swap.install()
 
     def wrote(self, target: torch.Tensor) -> None:
         """A call has written to `target`: not to what else lies in its tensor."""
@@ -115,25 +134,35 @@ class WrittenViews:
         if write is None or not write.name().endswith(WRITTEN):
             return
         before, slot = write.next_functions[0]
-        views = before.metadata.get(_VIEWS, ()) if id(before) in self._noted else ()
-        through = [view for view in views if view.slot == slot and view.tensor() is target]
-        known = target is whole or bool(through)
+        views = [view for view in before.metadata.get(_VIEWS, ()) if view.slot == slot]
+        through = [view for view in views if view.tensor() is target]
+        if not through and target is not whole:
+            # It was made by something that is not recorded, of one of those that it can lie in.
+            region = Layout.of(target)
+            around = [view for view in views if view.layout.is_around(region)]
+            through = [view for view in around if view.numbers().issuperset(other.number for other in around)]
+            if around and not through:
+                return
+        write.metadata[_SEEN] = True
         while through:
             view = through.pop()
             view.through = True
-            known = known and view.made_of is not None
-            through += view.made_of or ()
-        if known:
-            write.metadata[_SEEN] = True
+            through += view.made_of
+
+    def remove(self) -> None:
+        """Out of the way of the user's backward."""
+        if self._attached:
+            self._attached = False
+            self._swap.restore()
 
     def forget(self) -> None:
         """No gradient of the views so far will be reported."""
-        if self._noted:
-            self._noted.clear()
-            self._swap.restore()
+        self._noted.clear()
+        self.remove()
 
     # --- backward
 
+    @passed_over
     def _run_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not compiling():
             safely(self._listener, "writes to views", self._find_writes, args[0] if args else ())
@@ -142,7 +171,8 @@ class WrittenViews:
     @skipped
     def _find_writes(self, roots: Iterable[Any]) -> None:
         # The node of a tensor is asked for next anyway, by torch. An edge of the graph has one.
-        ahead: list[Any] = [getattr(root, "node" if isinstance(root, tuple) else "grad_fn") for root in roots]
+        with with_autograd_kernels():
+            ahead: list[Any] = [getattr(root, "node" if isinstance(root, tuple) else "grad_fn") for root in roots]
         seen: set[Any] = {None}
         noted = self._noted
         while ahead:
@@ -150,68 +180,31 @@ class WrittenViews:
             if node in seen:
                 continue
             seen.add(node)
-            for at, (following, slot) in enumerate(node.next_functions):
-                if id(following) in noted:
-                    self._meet(node, at, slot, following.metadata.get(_VIEWS, ()))
-                if following not in seen:
-                    ahead.append(following)
+            following = node.next_functions
+            if following and id(following[0][0]) in noted and node.name().endswith(WRITTEN):
+                self._found(node, *following[0])
+            ahead += [edge[0] for edge in following if edge[0] not in seen]
 
-    def _meet(self, node: Any, at: int, slot: int, views: Sequence[_View]) -> None:
-        """`node` uses a tensor, output `slot` of another node, of which `views` were made."""
-        if _HOOKED in node.metadata:
-            return
-        if at == 0 and node.name().endswith(WRITTEN):
-            node.metadata[_HOOKED] = True
-            elsewhere = _SEEN in node.metadata
-            told = [(view, elsewhere and _is_untouched(view)) for view in views if view.slot == slot]
-            self._on_departure(node, functools.partial(_report_write, told))
-            return
-        renewed = [view for view in views if view.slot == slot and _has_now(view, node)]
-        if renewed:
-            node.metadata[_HOOKED] = True
-            self._on_departure(node, functools.partial(_report_new_node, renewed))
-
-    def _on_departure(self, node: Any, report: Callable[[Sequence[Any], Sequence[Any]], None]) -> None:
-        @skipped
-        def hook(flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
-            # What a hook returns takes the gradient's place.
-            safely(self._listener, "a write to a view", report, flowing, arrived)
-
-        node.register_hook(hook)
+    def _found(self, write: Any, before: Any, slot: int) -> None:
+        """`write` is the first to a tensor of which views were made, output `slot` of `before`."""
+        views = [view for view in before.metadata.get(_VIEWS, ()) if view.slot == slot]
+        told = write.metadata.get(_TOLD)
+        if told is None:
+            told = write.metadata[_TOLD] = []
+            write.register_hook(functools.partial(_departed, self._listener, told))
+        seen = _SEEN in write.metadata
+        told[:] = [view for view in views if view.is_concerned(write, seen)]
 
 
-def _node_now(view: _View) -> Any:
-    """The node that has taken the place of the one that the view was made with, if the view has been used since."""
-    tensor: Any = view.tensor()
-    node = None if tensor is None or has_lost_its_node(tensor) else tensor.grad_fn
-    return None if node is None or node._sequence_nr() == view.number else node
+@skipped
+def _departed(listener: Listener, told: Sequence[_View], flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
+    # What a hook returns takes the gradient's place.
+    safely(listener, "a write to a view", _report, told, flowing[0])
 
 
-def _is_untouched(view: _View) -> bool:
-    """Whether a write elsewhere is none of the view's, and its memory not used through it after one."""
-    return not view.through and _node_now(view) is None
-
-
-def _has_now(view: _View, node: Any) -> bool:
-    """Whether `node`, which uses the tensor, is the view's new one."""
-    if view.alone_from is not None and node._sequence_nr() >= view.alone_from:
-        return True
-    return _node_now(view) is node
-
-
-def _report_write(views: Sequence[tuple[_View, bool]], flowing: Sequence[Any], _: Sequence[Any]) -> None:
-    whole = flowing[0]
-    for view, elsewhere in views if whole is not None else ():
-        if not view.layout.overlaps_itself():
-            view.backward.written(view.number, *view.parts(whole), elsewhere)
-
-
-def _report_new_node(views: Sequence[_View], flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
-    whole, gradient = flowing[0], arrived[0]
-    for view in views:
-        if gradient is None or gradient.shape != view.layout.size:
-            continue
-        given = None
-        if whole is not None and view.given is not None:
-            given = Part.between(view.given, view.whole)(whole).clone()
-        view.backward.written(view.number, gradient.clone(), given, False)
+def _report(told: Sequence[_View], whole: Any) -> None:
+    if told and whole is not None:
+        # One copy for all of them: hooks of the user may change the gradient before they are reported.
+        whole = whole.clone()
+        for view in told:
+            view.backward.written(view.number, functools.partial(view.parts, whole), view.through)

@@ -51,6 +51,9 @@ class Use(NamedTuple):
 
     write: Callable[[Any], Any]
     twin: Callable[[Any], tuple[Any, Any]]
+    hidden: bool = False
+    """Whether it is used before something is written through a view of it, which level L0 cannot tell from a write to
+    something else. No gradient is better there than a part of one."""
 
 
 def set_first(y: Any) -> None:
@@ -85,7 +88,9 @@ USES = {
     "several": Use(lambda y: y.mul_(3).add_(1).mul_(2), lambda y: ((y * 3 + 1) * 2, NOTHING)),
     "used before": Use(write_and_use_before, lambda y: (y * 2, y.exp())),
     "through a view of it": Use(write_a_part, lambda y: (first_two(y), NOTHING)),
-    "used before, through a view of it": Use(use_before_and_write_a_part, lambda y: (first_two(y), y.exp())),
+    "used before, through a view of it": Use(
+        use_before_and_write_a_part, lambda y: (first_two(y), y.exp()), hidden=True
+    ),
 }
 
 
@@ -149,6 +154,10 @@ def assert_gradients(runs: Any, level: str, view: str, use: Use, uses: str) -> N
     gradient, given = expected(VIEWS[view], use, uses)
     names = {"L0": ["Module.0.Call.backward.0"], "L1": [f"{VIEWS[view].api}.0.backward"]}
     for name in names.get(level, [*names["L0"], *names["L1"]]):
+        if level == "L0" and use.hidden:
+            record = runs.read().data.get(name, {"input": [None], "output": [None]})
+            if record["input"] == record["output"] == [None]:
+                continue
         torch.testing.assert_close(saved(runs, name, "input"), gradient)
         torch.testing.assert_close(saved(runs, name, "output"), given)
 
@@ -199,7 +208,7 @@ def grown(seed: int) -> Use:
                 y = step.twin(y, number)
         return y, other
 
-    return Use(write, twin)
+    return Use(write, twin, hidden=steps[0] is USED)
 
 
 @LEVELS
@@ -241,20 +250,43 @@ def test_of_two_views_each_has_its_own(runs: Any, level: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["L1", "mix"])
-@pytest.mark.parametrize("used_again", [False, True])
-def test_a_write_to_something_else_adds_nothing(runs: Any, level: str, used_again: bool) -> None:
+def test_a_write_to_something_else_adds_nothing(runs: Any, level: str) -> None:
     """A buffer that is filled part by part, of which another part was used."""
     debugger = runs.new(level=level, task="tensor")
     debugger.start(nn.Sequential())
     buffer = start() * 2
     row = buffer.select(0, 0)
-    loss = row.exp().sum()
+    used = row.exp().sum()
     buffer[1] = 7
-    loss = loss + (row * 3).sum() if used_again else loss + (buffer * 5).sum()
-    loss.backward()
+    (used + (buffer * 5).sum()).backward()
     debugger.stop()
     before = 2 * start().detach()
-    torch.testing.assert_close(saved(runs, "Tensor.select.0.backward", "input"), before[0].exp() + 3 * used_again)
+    torch.testing.assert_close(saved(runs, "Tensor.select.0.backward", "input"), before[0].exp())
+
+
+@LEVELS
+def test_no_part_of_a_gradient_is_taken_for_the_whole(runs: Any, level: str) -> None:
+    """A view that is used, used again after a write to another one, and gone when the backward begins."""
+    halves = Call(lambda h: (h.narrow(1, 0, 2), h.narrow(1, 2, 4)))
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(halves))
+
+    def forward(h: Any) -> Any:
+        left, right = halves(h)
+        gate = left.exp()
+        right.mul_(3)
+        return (left * 5).sum() + right.sum() + gate.sum()
+
+    forward(start() * 2).backward()
+    debugger.stop()
+    data = runs.read().data
+    if level != "L1":
+        record = data["Module.0.Call.backward.0"]
+        assert [record["input"][0], record["output"][0]] == [None, None]
+        assert record["input"][1]["Max"] == record["input"][1]["Min"] == 3
+    if level != "L0":
+        assert "Tensor.narrow.0.backward" not in data
+        assert data["Tensor.narrow.1.backward"]["input"][0]["Max"] == 3
 
 
 @LEVELS
@@ -268,24 +300,6 @@ def test_what_shows_memory_twice_has_no_gradient_of_a_write(runs: Any, level: st
     (wide.sum() + whole.sum()).backward()
     debugger.stop()
     assert not {"Module.0.Call.backward.0", "Tensor.expand.0.backward"} & {*runs.read().names}
-
-
-@LEVELS
-@pytest.mark.parametrize("made", ["of its input", "of its own"])
-def test_a_write_without_recording_leaves_the_gradient(runs: Any, level: str, made: str) -> None:
-    call = Call(lambda x: (x if made == "of its input" else x * 1).flatten())
-    debugger = runs.new(level=level, task="tensor")
-    debugger.start(nn.Sequential(call))
-    y = call(start() * 2)
-    with torch.no_grad():
-        y.clamp_(0, 1)
-    loss = (y * SCALE.flatten()).sum()
-    if made == "of its own" and level != "L1":
-        del y
-    loss.backward()
-    debugger.stop()
-    name = "Tensor.flatten.0.backward" if level == "L1" else "Module.0.Call.backward.0"
-    torch.testing.assert_close(saved(runs, name, "input"), SCALE.flatten())
 
 
 @LEVELS
@@ -334,7 +348,7 @@ def test_a_graph_that_is_kept_runs_again(runs: Any, level: str) -> None:
 
 
 @LEVELS
-@pytest.mark.parametrize("begin", ["grad", "edge", "checkpoint", "after stop"])
+@pytest.mark.parametrize("begin", ["grad", "edge", "checkpoint"])
 def test_however_the_backward_begins(runs: Any, level: str, begin: str) -> None:
     call = Call(lambda x: x.flatten())
     debugger = runs.new(level=level, task="tensor")
@@ -347,10 +361,6 @@ def test_however_the_backward_begins(runs: Any, level: str, begin: str) -> None:
     if begin == "checkpoint":
         checkpoint(forward, x, use_reentrant=True).sum().backward()
         debugger.stop()
-    elif begin == "after stop":
-        loss = forward(x).sum()
-        debugger.stop()
-        loss.backward()
     else:
         loss = forward(x).sum()
         edge = torch.autograd.graph.get_gradient_edge(loss)
@@ -364,13 +374,118 @@ def test_however_the_backward_begins(runs: Any, level: str, begin: str) -> None:
 
 
 @LEVELS
-def test_a_step_that_is_over_leaves_nothing_in_the_way(runs: Any, level: str) -> None:
+def test_nothing_stays_in_the_way(runs: Any, level: str) -> None:
     run: Any = torch.autograd.graph._engine_run_backward
     before = run.__code__
     call = Call(lambda x: x.flatten())
     debugger = runs.new(level=level)
     debugger.start(nn.Sequential(call))
-    call(start() * 2).mul_(3).sum().backward()
+    loss = call(start() * 2).mul_(3).sum()
+    assert run.__code__ is not before
     debugger.stop()
-    debugger.step()
     assert run.__code__ is before
+    loss.backward()
+
+
+@LEVELS
+@pytest.mark.parametrize("part", [torch.imag, torch.conj, torch.view_as_real], ids=lambda part: part.__name__)
+@pytest.mark.parametrize("use", ["root", "argument"])
+def test_a_view_of_complex_numbers_keeps_its_gradient(runs: Any, level: str, part: Any, use: str) -> None:
+    """torch can make the new node of such a view only with all of autograd at work."""
+
+    def run(call: Any) -> Any:
+        w = torch.tensor([1 + 2j, 3 - 1j], requires_grad=True)
+        z = w * 2
+        call(z.flatten())
+        y = call(part(z))
+        z.mul_(2 + 1j)
+        y = y if use == "root" else F.dropout(y, 0.5, False)
+        return torch.autograd.grad(y, w, torch.ones_like(y))
+
+    call = Call(lambda x: x)
+    expected = run(call)
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(call))
+    found = run(call)
+    debugger.stop()
+    assert torch.equal(found[0], expected[0])
+
+
+@LEVELS
+def test_what_a_pass_that_raised_left_is_nothing_to_the_next(runs: Any, level: str) -> None:
+    class Boom(torch.autograd.Function):
+        raised = False
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            if not Boom.raised:
+                Boom.raised = True
+                raise ValueError
+            return gradient
+
+    call = Call(lambda x: x.flatten())
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    y = call(start() * 2)
+    first = (Boom.apply(y) * 10).sum()  # type: ignore[no-untyped-call]
+    y.mul_(100)
+    both = first + y.sum()
+    with pytest.raises(ValueError):
+        both.backward(retain_graph=True)
+    first.backward()
+    debugger.stop()
+    name = "Tensor.flatten.0.backward" if level == "L1" else "Module.0.Call.backward.0"
+    assert set(saved(runs, name, "input").tolist()) == {10.0}
+
+
+@LEVELS
+def test_batched_gradients_are_no_failure(runs: Any, level: str) -> None:
+    call = Call(lambda x: x.flatten())
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(call))
+    x = start()
+    y = call(x * 2)
+    y.mul_(3)
+    (gradient,) = torch.autograd.grad(y, x, torch.eye(y.numel()), is_grads_batched=True)
+    debugger.stop()
+    assert torch.equal(gradient.reshape(y.numel(), -1), 6 * torch.eye(y.numel()))
+    assert not (runs.read().folder / "dump_error_info.log").exists()
+
+
+@LEVELS
+def test_views_that_cannot_be_written_to_stop_nobody(runs: Any, level: str) -> None:
+    """Of those that `split` makes torch gives none another node."""
+    parts, flat = Call(lambda x: x.split(2)), Call(lambda x: x.flatten())
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(parts, flat))
+    whole, other = start() * 2, start() * 3
+    loss = parts(whole)[0].exp().sum()
+    y = flat(other)
+    y.mul_(3)
+    whole.mul_(2)
+    (loss + whole.sum() + y.sum()).backward()
+    debugger.stop()
+    assert ("Tensor.flatten.0.backward" if level == "L1" else "Module.1.Call.backward.0") in runs.read().names
+    assert not (runs.read().folder / "dump_error_info.log").exists()
+
+
+@LEVELS
+def test_a_tensor_that_a_module_keeps_is_not_its_view(runs: Any, level: str) -> None:
+    kept: list[Any] = []
+
+    def keep(x: Any) -> Any:
+        kept.append(x * 1)
+        return kept[0].flatten()
+
+    call = Call(keep)
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    y = call(start() * 2)
+    (y.sum() + (kept[0].flatten() * 10).sum()).backward()
+    debugger.stop()
+    name = "Tensor.flatten.0.backward" if level == "L1" else "Module.0.Call.backward.0"
+    assert set(saved(runs, name, "input").tolist()) == {1.0}
