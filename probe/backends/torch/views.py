@@ -9,13 +9,14 @@ of the whole tensor.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from probe.backends.torch.quiet import with_autograd_kernels
+from probe.backends.torch.quiet import beneath_transforms, with_autograd_kernels
 
 WRITTEN = "CopySlices"
 """How the name ends of the node of a write through a view."""
@@ -66,6 +67,29 @@ def has_lost_its_node(view: torch.Tensor) -> bool:
         finally:
             _set_versions((view,), (version,))
     return True
+
+
+@functools.cache
+def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    # Kept for the process: not as a wrapper of the function transform that happens to be under way.
+    empty: torch.Tensor = beneath_transforms(functools.partial(torch.empty, 0, dtype=dtype, device=device))
+    return empty
+
+
+class WriteCounter:
+    """Tells whether the memory of a tensor was written to since, and holds nothing of it."""
+
+    __slots__ = ("_alias", "_version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        # An alias that autograd makes counts with the tensor, also after it was given other memory.
+        with with_autograd_kernels():
+            self._alias = tensor.detach()
+            self._alias.data = _empty(tensor.dtype, tensor.device)
+        self._version = self._alias._version
+
+    def changed(self) -> bool:
+        return self._alias._version != self._version
 
 
 class Layout(NamedTuple):

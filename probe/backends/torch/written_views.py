@@ -6,7 +6,7 @@ it is now; the gradient that it sends on is that of what was in the memory befor
 of the view.
 
 No write tells us. So a view is noted at the node that its tensor had, and the graph is walked through for the writes
-when a backward begins, if a view has been noted at all.
+when a backward begins, if the memory of any view was written to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from probe.backends.torch.quiet import compiling, passed_over, safely, skipped, with_autograd_kernels
 from probe.backends.torch.tensors import is_wrapped
-from probe.backends.torch.views import WRITTEN, Layout, Part, can_be_cut, has_lost_its_node
+from probe.backends.torch.views import WRITTEN, Layout, Part, WriteCounter, can_be_cut, has_lost_its_node
 from probe.common.contract import Listener
 from probe.common.substitution import CodeSwap
 from probe.common.view_backward import ViewBackward
@@ -33,6 +33,10 @@ _SEEN = "msprobe write seen"
 """a node of a write that it is known through which view it went,"""
 _TOLD = "msprobe write"
 """and whom to tell of it."""
+
+_DEEPEST = 10_000
+"""How far the graph is walked through. torch frees nodes that Python has seen one inside the other, and several ten
+thousand, one behind the other, are more than the stack of a thread has room for."""
 
 # All ways to start a backward lead there.
 _run: Any = torch.autograd.graph._engine_run_backward
@@ -94,6 +98,9 @@ class WrittenViews:
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
+        self._counters: list[WriteCounter] = []
+        """Of the tensors that views were made of."""
+        self._written = False
         self._noted: set[int] = set()
         """The identities of the nodes where views are noted. One may be gone, and another node have its identity."""
         self._swap = CodeSwap(_run, self._run_backward)
@@ -120,7 +127,9 @@ class WrittenViews:
                 noted.made_of = () if above is None else above.metadata.get(_VIEW, ())
         own.metadata.setdefault(_VIEW, []).append(noted)
         node.metadata.setdefault(_VIEWS, []).append(noted)
-        self._noted.add(id(node))
+        if id(node) not in self._noted:
+            self._noted.add(id(node))
+            self._counters.append(WriteCounter(whole))
         if not self._attached:
             self._attached = True
             self._swap.install()
@@ -158,6 +167,8 @@ class WrittenViews:
     def forget(self) -> None:
         """No gradient of the views so far will be reported."""
         self._noted.clear()
+        self._counters.clear()
+        self._written = False
         self.remove()
 
     # --- backward
@@ -168,22 +179,32 @@ class WrittenViews:
             safely(self._listener, "writes to views", self._find_writes, args[0] if args else ())
         return self._swap.body(*args, **kwargs)
 
+    def _any_written(self) -> bool:
+        self._written = self._written or any(counter.changed() for counter in self._counters)
+        return self._written
+
     @skipped
     def _find_writes(self, roots: Iterable[Any]) -> None:
+        if not self._any_written():
+            return
         # The node of a tensor is asked for next anyway, by torch. An edge of the graph has one.
         with with_autograd_kernels():
-            ahead: list[Any] = [getattr(root, "node" if isinstance(root, tuple) else "grad_fn") for root in roots]
+            level: list[Any] = [getattr(root, "node" if isinstance(root, tuple) else "grad_fn") for root in roots]
         seen: set[Any] = {None}
         noted = self._noted
-        while ahead:
-            node = ahead.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            following = node.next_functions
-            if following and id(following[0][0]) in noted and node.name().endswith(WRITTEN):
-                self._found(node, *following[0])
-            ahead += [edge[0] for edge in following if edge[0] not in seen]
+        for _ in range(_DEEPEST):
+            ahead: list[Any] = []
+            for node in level:
+                if node in seen:
+                    continue
+                seen.add(node)
+                following = node.next_functions
+                if following and id(following[0][0]) in noted and node.name().endswith(WRITTEN):
+                    self._found(node, *following[0])
+                ahead += [edge[0] for edge in following if edge[0] not in seen]
+            if not ahead:
+                return
+            level = ahead
 
     def _found(self, write: Any, before: Any, slot: int) -> None:
         """`write` is the first to a tensor of which views were made, output `slot` of `before`."""
