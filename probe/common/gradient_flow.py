@@ -49,6 +49,17 @@ class Writes(NamedTuple):
     """Where the gradients of what is there now arrive, whether the call returned these tensors or not."""
 
 
+class Origin(NamedTuple):
+    """The tensor that a call made and whose view is all that it returned. Once it is written to, all its gradient
+    arrives there and little or none of it at the view's place."""
+
+    place: tuple[Any, int, Cut]
+    untouched: Callable[[], bool]
+    """Whether it was not written to since."""
+    written: Callable[[], bool]
+    """Whether it was."""
+
+
 class Graph(Protocol):
     """A framework's gradient graph. Nodes are compared by identity."""
 
@@ -67,11 +78,14 @@ class Graph(Protocol):
     def output_places(self, output: Any, inputs: list[Place]) -> list[Place]:
         """The places of what it returned; asked after `writes`."""
 
+    def origin(self, output: Any, entered_at: int) -> Origin | None:
+        """Of what a call returned that began at `entered_at`."""
+
     def watch_views(
         self, output: Any, inputs: list[Place], entered_at: int, watch: Callable[[int, int | None], ViewBackward]
     ) -> None:
-        """Have the views among the outputs of a call that began at `entered_at` watched for writes: `watch` gives the
-        backward of the one with an index, which is a view of the input with another index, or of none.
+        """Have the views among the outputs of a call watched for writes that began at `entered_at` and has no origin:
+        `watch` gives the backward of the one with an index, which is a view of the input with another, or of none.
         """
 
     def entry_number(self, inputs: list[Place]) -> int:
@@ -278,8 +292,10 @@ class GradientFlow:
             writes = graph.writes(inputs)
             outputs = graph.output_places(output, inputs)
             if writes is not None or any(outputs):
-                watch = self._watch(kind, call, entered_at, inputs, outputs, writes)
-                graph.watch_views(output, inputs, entered_at, functools.partial(_WrittenLater, self, watch))
+                origin = graph.origin(output, entered_at)
+                watch = self._watch(kind, call, entered_at, inputs, outputs, writes, origin)
+                if origin is None:
+                    graph.watch_views(output, inputs, entered_at, functools.partial(_WrittenLater, self, watch))
         except Exception as error:
             self._listener.failed(call, error)
 
@@ -291,6 +307,7 @@ class GradientFlow:
         inputs: list[Place],
         outputs: list[Place],
         writes: Writes | None,
+        origin: Origin | None,
     ) -> Watch:
         graph = self._graph
         places: dict[Any, list[int]] = {}
@@ -322,7 +339,11 @@ class GradientFlow:
                 (place[1], index, tuple(places.get(place, ())), place[2] if len(place) == 3 else None)
                 for index, place in slots
             )
-            self._note(node, ArrivalHook, (watch, arrivals))
+            here = origin.untouched if origin is not None and slots[0][0] == 0 else None
+            self._note(node, ArrivalHook, (watch, arrivals, here))
+        if origin is not None:
+            node, slot, cut = origin.place
+            self._note(node, ArrivalHook, (watch, ((slot, 0, (), cut),), origin.written))
         for node, crossed in _crossings_by_node(crossings).items():
             watch.crossings += 1
             self._note(node, DepartureHook, (watch, tuple(crossed)))
@@ -440,11 +461,13 @@ class GradientFlow:
         number = noted.number
         # Several calls can return the same tensor. The outermost was noted last and is entered first; one that
         # began after this node was made returns its input unchanged and ends before the next one begins.
-        waiting = [watch for watch, _ in noted]
+        waiting = [watch for watch, _, _ in noted]
         while waiting:
             self._advance_all_but(number, waiting)
-            watch, arrivals = noted[len(waiting) - 1]
+            watch, arrivals, here = noted[len(waiting) - 1]
             waiting.pop()
+            if here is not None and not here():
+                continue  # but at another place
             if watch.backward is None and not self._begin(watch):
                 continue
             for slot, index, inputs, cut in arrivals:

@@ -48,7 +48,7 @@ class NodeHook(Noted):
 class ArrivalHook(NodeHook):
     """Of calls that returned an output of the node: called before it runs.
 
-    Of each it holds the watch and its arrivals.
+    Of each it holds the watch, its arrivals, and what to ask whether they come here, ``None`` where they always do.
     """
 
     __slots__ = ()

@@ -15,7 +15,7 @@ from mindspore.common.api import _no_grad, _pynative_executor
 from probe.backends.mindspore.quiet import safely
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import LEAF_NUMBER, Place
+from probe.common.gradient_flow import LEAF_NUMBER, Origin, Place
 from probe.common.view_backward import ViewBackward
 
 HAS_NODES = hasattr(TensorPy, "_grad_node") and hasattr(TensorPy, "_output_index")
@@ -91,6 +91,10 @@ class MindSporeGraph:
                 elif self._last_number < number:
                     self._last_number = number
         return places
+
+    def origin(self, output: Any, entered_at: int) -> Origin | None:
+        """MindSpore does not tell what a view lies in."""
+        return None
 
     def watch_views(
         self, output: Any, inputs: list[Place], entered_at: int, watch: Callable[[int, int | None], ViewBackward]

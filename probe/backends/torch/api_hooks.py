@@ -40,7 +40,6 @@ _push = torch._C._push_on_torch_function_stack
 _depth = torch._C._len_torch_function_stack
 _all_disabled = torch._C._is_torch_function_all_disabled
 _grad_enabled = torch.is_grad_enabled
-_has_torch_function = torch._C._has_torch_function
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _NONE: Mapping[str, Any] = {}
 _COMPILED = frozenset((BuiltinFunctionType, MethodDescriptorType))
@@ -85,8 +84,7 @@ class ApiHooks:
             return
         operator = family == "tensor" and name.api.startswith("__")
         if operator or family == "npu":
-            found = _as_itself(function) if watched.attribute in _LOOKED_UP else function
-            self._replace(watched.owner, watched.attribute, self.wrapper(name, found))
+            self._replace(watched.owner, watched.attribute, self.wrapper(name, function))
         elif isinstance(function, FunctionType):
             self._swaps.append(self._swap(name, function))
         elif function in self._names:
@@ -326,21 +324,6 @@ class ApiHooks:
 
 _OTHER_NAMES = frozenset(("dsmm", "hsmm", "saddmm", "spmm"))
 """Of functions that nobody calls by them."""
-_LOOKED_UP = frozenset(("__eq__", "__setitem__", "__and__", "__or__", "__xor__", "__iand__", "__ior__", "__ixor__"))
-"""Operators that torch looks up on the class to hand them to `__torch_function__`; it would find ours."""
-
-
-def _as_itself(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, handed to tensors with a `__torch_function__` of their own as what it is."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if _has_torch_function(args):
-            return torch.overrides.handle_torch_function(function, args, *args, **kwargs)
-        return function(*args, **kwargs)
-
-    return call
-
-
 _RECURRENT = frozenset(
     ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 )

@@ -10,11 +10,11 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.torch.quiet import safely, skipped
-from probe.backends.torch.views import WRITTEN, Part, has_lost_its_node
+from probe.backends.torch.views import WRITTEN, Part, WriteCounter, can_be_cut, has_lost_its_node
 from probe.backends.torch.written_views import WrittenViews
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import Edge, Place, Writes
+from probe.common.gradient_flow import Edge, Origin, Place, Writes
 from probe.common.node_hooks import ArrivalHook, DepartureHook
 from probe.common.view_backward import ViewBackward
 
@@ -183,6 +183,19 @@ class TorchGraph:
                     # Returned as it came.
                     given[at] = place
         return place
+
+    def origin(self, output: Any, entered_at: int) -> Origin | None:
+        if not isinstance(output, _Tensor):
+            tensors = list(tensors_in(output))
+            if len(tensors) != 1:
+                return None  # what else the call computed from the tensor would be taken for the view's
+            output = tensors[0]
+        if not output.requires_grad or not output._is_view() or not _made_since(output._base, entered_at):
+            return None
+        if not can_be_cut(_whole(output)):
+            return None
+        counter = WriteCounter(_whole(output))
+        return Origin(_part(output), counter.unchanged, counter.changed)
 
     def watch_views(
         self, output: Any, inputs: list[Place], entered_at: int, watch: Callable[[int, int | None], ViewBackward]

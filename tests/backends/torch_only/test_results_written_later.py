@@ -180,3 +180,24 @@ def test_the_memory_of_a_result_is_not_held(runs: Any, level: str) -> None:
     debugger.start(model)
     assert holders(model[0]) == expected
     debugger.stop()
+
+
+@LEVELS
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_writes_without_recording_leave_the_gradient(runs: Any, level: str, times: int, recorded: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(model)
+    y = model[0](torch.ones(SHAPE))
+    loss = (y * 5).sum()
+    for _ in range(times):
+        with torch.no_grad():
+            y.clamp_(-100, 100)
+        loss = loss + (y * 7).sum()
+    if recorded:
+        loss = loss + y.mul_(3).sum()
+    loss.backward()
+    debugger.stop()
+    name = "Functional.linear.0.backward" if level == "L1" else "Module.0.Linear.backward.0"
+    assert set(saved(runs, name, "input").flatten().tolist()) == {5.0 + 7 * times + 3 * recorded}
