@@ -5,8 +5,8 @@ Three ways, because torch has three kinds of functions, and each way leaves the 
 * built-in functions and methods pass a `TorchFunctionMode`, also those bound earlier by ``from torch import relu``;
 * functions written in Python get other code while collecting (`substitution.CodeSwap`): the mode would see them too,
   but with all defaults filled in, and the record must hold what the user passed;
-* operators of ``Tensor`` are replaced on the class, because the mode cannot tell ``x + 1``, ``1 + x`` and
-  ``x.add(1)`` apart; so are built-in functions which torch offers under two names.
+* operators of ``Tensor`` are replaced on the class where the mode cannot tell ``x + 1``, ``1 + x`` and ``x.add(1)``
+  apart; so are built-in functions which torch offers under two names.
 
 Outside a collected range none of these is in place.
 """
@@ -82,8 +82,8 @@ class ApiHooks:
         function, name = watched.function, watched.name
         if family == "vf":
             return
-        operator = family == "tensor" and name.api.startswith("__")
-        if operator or family == "npu":
+        replaced = family == "tensor" and name.api.startswith("__") and name.api not in _TOLD_APART
+        if replaced or family == "npu":
             self._replace(watched.owner, watched.attribute, self.wrapper(name, function))
         elif isinstance(function, FunctionType):
             self._swaps.append(self._swap(name, function))
@@ -322,6 +322,12 @@ class ApiHooks:
         return name
 
 
+_TOLD_APART = frozenset((
+    "__eq__", "__setitem__", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__iand__", "__ior__", "__ixor__",
+    "__ilshift__", "__irshift__",
+))  # fmt: skip
+"""Operators that the mode is told of as themselves. torch looks them up on the class to hand them on: replaced, they
+would reach the `__torch_function__` of other classes and modes as functions that nobody there knows."""
 _OTHER_NAMES = frozenset(("dsmm", "hsmm", "saddmm", "spmm"))
 """Of functions that nobody calls by them."""
 _RECURRENT = frozenset(

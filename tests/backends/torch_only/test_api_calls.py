@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import operator
 import pickle
@@ -469,3 +470,49 @@ def test_an_import_from_before_has_the_name_that_everybody_uses(runs: Any) -> No
     torch.mm(torch.eye(2), torch.eye(2))
     debugger.stop()
     assert [name for name in runs.read().forward if "mm" in name] == ["Torch.mm.0.forward", "Torch.mm.1.forward"]
+
+
+def test_tensors_with_a_table_of_functions_are_handed_those_of_torch(runs: Any) -> None:
+    seen: list[str] = []
+
+    def note(name: str) -> Any:
+        return lambda *_: seen.append(name)
+
+    operators = ["__eq__", "__setitem__", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__"]
+    table = {getattr(torch.Tensor, name): note(name) for name in operators}
+
+    class Noting(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function in table:
+                return table[function](*args)
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    x: Any = torch.tensor([1, 2]).as_subclass(Noting)
+    debugger = runs.new(level="L1")
+    debugger.start()
+    _ = x == 2, x & x, x | x, x ^ x, x << 1, x >> 1
+    x[0] = 5
+    debugger.stop()
+    assert sorted(seen) == sorted(operators)
+
+
+@pytest.mark.parametrize("other", [None, "a", object(), 2], ids=repr)
+@pytest.mark.parametrize("mode", [False, True])
+def test_operators_answer_as_without_us_also_what_they_know_nothing_of(runs: Any, other: Any, mode: bool) -> None:
+    def answers() -> list[str]:
+        found = []
+        for operate in (operator.eq, operator.and_, operator.or_, operator.xor, operator.lshift):
+            try:
+                found.append(repr(operate(torch.tensor([1, 2]), other)))
+            except TypeError as error:
+                found.append(str(error))
+        return found
+
+    with torch.device("cpu") if mode else contextlib.nullcontext():
+        expected = answers()
+        debugger = runs.new(level="L1")
+        debugger.start()
+        found = answers()
+        debugger.stop()
+    assert found == expected
