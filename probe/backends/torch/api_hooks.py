@@ -323,8 +323,8 @@ class ApiHooks:
 
 
 _TOLD_APART = frozenset((
-    "__eq__", "__setitem__", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__iand__", "__ior__", "__ixor__",
-    "__ilshift__", "__irshift__",
+    "__eq__", "__setitem__", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__iand__", "__ior__",
+    "__ixor__", "__ilshift__", "__irshift__",
 ))  # fmt: skip
 """Operators that the mode is told of as themselves. torch looks them up on the class to hand them on: replaced, they
 would reach the `__torch_function__` of other classes and modes as functions that nobody there knows."""

@@ -269,3 +269,21 @@ def test_hooks_of_the_tool_are_not_compiled_where_compiled_code_calls_backward(r
     for number in range(3):
         wanted = "Functional.linear.0.backward" if level == "L1" else "Module.two.fc.Linear.backward.0"
         assert wanted in runs.read(number).names
+
+
+@LEVELS
+def test_operators_are_compiled_as_without_us(runs: Any, level: str) -> None:
+    def choose(x: Any, y: Any) -> Any:
+        chosen = (x == y) & (x > 0)
+        chosen |= x < -1
+        z = x * 1
+        z[0] = 2
+        return torch.where(chosen, z, y)
+
+    compiled = torch.compile(choose, backend="eager", fullgraph=True)
+    x, y = torch.linspace(-2, 2, 5), torch.tensor([0.0, -1, 0, 1, 3])
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential())
+    found = compiled(x, y)
+    debugger.stop()
+    assert torch.equal(found, choose(x, y))
