@@ -93,6 +93,7 @@ class _View:
         self.through = node is not None and node._sequence_nr() == write._sequence_nr() + 1 and not seen
         return node is not None and node._sequence_nr() != self.number
 
+
 class WrittenViews:
     """The views of a step that may be written to."""
 
