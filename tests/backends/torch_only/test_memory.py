@@ -246,7 +246,8 @@ def test_tensors_on_their_way_to_disk_take_no_memory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("most", [0, 64])
 def test_async_copies_take_no_more_than_their_bound_and_one_tensor(tmp_path: Path, most: int) -> None:
     settings = {"async_dump": True, "async_dump_max_mib": most, "tensor": {"list": ["_."]}}
-    assert most - 16 <= grown_mib(tmp_path, **settings) < most + 8 + 8, "8 MiB for all that is not a copy"
+    # At least half: what the process grows by is less where it had free memory before.
+    assert most / 2 <= grown_mib(tmp_path, **settings) < most + 8 + 8, "8 MiB for all that is not a copy"
 
 
 def passing_on() -> Any:
