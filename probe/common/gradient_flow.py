@@ -18,117 +18,14 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Callable, NamedTuple, Optional, Union
+from typing import Any, Callable, Optional
 
-from typing_extensions import Protocol, TypeAlias
+from typing_extensions import TypeAlias
 
 from probe.common.contract import Listener
+from probe.common.gradient_graph import LEAF_NUMBER, Cut, Edge, FindPlaces, Graph, Origin, Place, Writes
 from probe.common.node_hooks import ArrivalHook, DepartureHook, NodeHook
-from probe.common.view_backward import Later, Parts, ViewBackward
-
-Edge: TypeAlias = tuple[Any, int]
-"""A gradient node and the number of its output (forward output, so gradient input) that a tensor is."""
-Cut: TypeAlias = Callable[[Any], Any]
-"""Takes a tensor's part out of a gradient of the larger tensor it lies in; two that take the same part are equal."""
-Place: TypeAlias = Optional[Union[Edge, tuple[Any, int, Cut]]]
-"""The edge of a tensor, or that of the tensor it lies in with its part of it; ``None`` where a tensor takes no gradient
-and has a place in the record all the same."""
-
-FindPlaces: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], list[Place]]
-
-LEAF_NUMBER = 1 << 62
-"""Nodes of leaves have this number or a higher one, and say nothing about the order of the others."""
-
-
-class Writes(NamedTuple):
-    """What a call wrote in place to tensors it was given."""
-
-    before: list[tuple[int, Place]]
-    """For each input that it wrote to, where the gradient of what was there before arrives, besides its own place."""
-    after: list[Edge]
-    """Where the gradients of what is there now arrive, whether the call returned these tensors or not."""
-
-
-class Origin(NamedTuple):
-    """The tensor that a call made and whose view is all that it returned. Once it is written to, all its gradient
-    arrives there and little or none of it at the view's place."""
-
-    place: tuple[Any, int, Cut]
-    untouched: Callable[[], bool]
-    """Whether it was not written to since."""
-    written: Callable[[], bool]
-    """Whether it was."""
-
-
-class Graph(Protocol):
-    """A framework's gradient graph. Nodes are compared by identity."""
-
-    without_gradient_last: bool
-    """Whether backwards still open at the end of a pass that got no gradient of an input end last, outermost first."""
-
-    def recording(self) -> bool:
-        """Whether operations are being recorded for a gradient."""
-
-    def input_places(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
-        """The places of a call's inputs."""
-
-    def writes(self, inputs: list[Place]) -> Writes | None:
-        """What the call wrote to the tensors whose places `inputs` are, as `input_places` returned them."""
-
-    def output_places(self, output: Any, inputs: list[Place]) -> list[Place]:
-        """The places of what it returned; asked after `writes`."""
-
-    def origin(self, output: Any, entered_at: int) -> Origin | None:
-        """Of what a call returned that began at `entered_at`."""
-
-    def watch_views(
-        self, output: Any, inputs: list[Place], entered_at: int, watch: Callable[[int, int | None], ViewBackward]
-    ) -> None:
-        """Have the views among the outputs of a call watched for writes that began at `entered_at` and has no origin:
-        `watch` gives the backward of the one with an index, which is a view of the input with another, or of none.
-        """
-
-    def entry_number(self, inputs: list[Place]) -> int:
-        """A sequence number that no node of the call about to begin is below, and each earlier one is."""
-
-    def following(self, node: Any) -> Sequence[tuple[Any, int]]:
-        """The edges along which `node` sends gradients on, one for each of its forward inputs; ``None`` for no node."""
-
-    def number(self, node: Any) -> int:
-        """The node's sequence number."""
-
-    def notes(self, node: Any) -> dict[str, Any]:
-        """What was noted at a node, kept for as long as it may still run; others may keep something there too."""
-
-    def hold(self, node: Any) -> None:
-        """Keep a leaf's node, and what is noted there, until `forget`."""
-
-    def forget(self) -> None:
-        """The step is over; no gradient of it will be reported."""
-
-    def on_arrival(self, node: Any, receive: Callable[[Sequence[Any]], None]) -> None:
-        """Call `receive` with the gradients of the node's outputs before it runs."""
-
-    def on_departure(self, node: Any, receive: Callable[[Sequence[Any], Sequence[Any]], None]) -> None:
-        """Call `receive` with the gradients of its inputs, and of its outputs, after it has run."""
-
-    def current_pass(self) -> int:
-        """The number of the backward pass under way on this thread, -1 outside of one."""
-
-    def current_number(self) -> int | None:
-        """The number of the node that runs now, where that is known."""
-
-    def at_end_of_pass(self, call: Callable[[], None]) -> None:
-        """Call once when the pass under way is over."""
-
-    def release(self, number: int) -> None:
-        """A pass is over that ran nodes with sequence numbers from `number` on; they will not run again."""
-
-    def add(self, one: Any, other: Any) -> Any:
-        """The sum of two gradients."""
-
-    def safely(self, about: Any, function: Callable[..., Any], *args: Any) -> Any:
-        """Call `function(*args)` unseen, and report a failure instead of raising it."""
+from probe.common.view_backward import Later, WrittenLater
 
 
 class ModuleWatch:
@@ -165,7 +62,7 @@ class ModuleWatch:
         self.received = False
         self.sums: dict[int, Any] = {}
         self.task = -1
-        self.written_later: dict[int, _WrittenLater] = {}
+        self.written_later: dict[int, WrittenLater] = {}
         """Of outputs that are views, what does not arrive at their own nodes and has not been reported."""
 
     def begin(self, listener: Listener) -> bool:
@@ -211,35 +108,6 @@ _Crossed = list[tuple[int, Sequence[int], Optional[Cut]]]
 """Slots, places of the input, and the part they have."""
 _End = tuple[Optional[int], Any]
 """Where a call's backward begins: the place of the output, if it is one, and in the graph."""
-
-
-class _WrittenLater:
-    """Implements `ViewBackward` and `Later` for one output of a module."""
-
-    __slots__ = ("_flow", "index", "parts", "place", "task", "through", "watch")
-
-    def __init__(self, flow: GradientFlow, watch: Watch, index: int, place: int | None) -> None:
-        self._flow = flow
-        self.watch = watch
-        self.index = index
-        self.place = place
-        """Of the input it was made of, among the inputs."""
-        self.parts: Parts | None = None
-        self.through = False
-        self.task = -1
-
-    def written(self, number: int, parts: Parts, through: bool) -> None:
-        self.parts = parts
-        self.through = through
-        self.watch.written_later[self.index] = self
-        self.task = self._flow.when_reached(self.watch.call, number, self)
-
-    def report(self) -> None:
-        self._flow.not_arrived(self.watch, self.index)
-
-    def drop(self) -> None:
-        self.parts = None
-        self.watch.written_later.pop(self.index, None)
 
 
 class GradientFlow:
@@ -295,7 +163,7 @@ class GradientFlow:
                 origin = graph.origin(output, entered_at)
                 watch = self._watch(kind, call, entered_at, inputs, outputs, writes, origin)
                 if origin is None:
-                    graph.watch_views(output, inputs, entered_at, functools.partial(_WrittenLater, self, watch))
+                    graph.watch_views(output, inputs, entered_at, functools.partial(WrittenLater, self, watch))
         except Exception as error:
             self._listener.failed(call, error)
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from probe.common.gradient_flow import GradientFlow, Graph
+    from probe.common.gradient_flow import GradientFlow
+    from probe.common.gradient_graph import Graph
 
 
 class Noted(list[Any]):

@@ -15,7 +15,7 @@ from mindspore.common.api import _no_grad, _pynative_executor
 from probe.backends.mindspore.quiet import safely
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import LEAF_NUMBER, Origin, Place
+from probe.common.gradient_graph import LEAF_NUMBER, Origin, Place
 from probe.common.view_backward import ViewBackward
 
 HAS_NODES = hasattr(TensorPy, "_grad_node") and hasattr(TensorPy, "_output_index")
@@ -33,7 +33,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 class MindSporeGraph:
-    """Implements `probe.common.gradient_flow.Graph`.
+    """Implements `probe.common.gradient_graph.Graph`.
 
     Python sees a node through a new object each time; the first one seen stands for it, and keeps it alive, until the
     pass it takes part in is over, or the step.

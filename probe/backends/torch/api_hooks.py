@@ -400,8 +400,8 @@ class _Backward:
 
     def report(self) -> None:
         if self._later is not None:
-            gradient, given = self._later[0]()
-            self._later = None
+            parts, self._later = self._later[0], None
+            gradient, given = parts()
             self._hooks.listener.backward_api(self._call, [gradient], [given])
 
     def drop(self) -> None:

@@ -14,7 +14,7 @@ from probe.backends.torch.views import WRITTEN, Part, WriteCounter, can_be_cut, 
 from probe.backends.torch.written_views import WrittenViews
 from probe.common.containers import found_in
 from probe.common.contract import Listener
-from probe.common.gradient_flow import Edge, Origin, Place, Writes
+from probe.common.gradient_graph import Edge, Origin, Place, Writes
 from probe.common.node_hooks import ArrivalHook, DepartureHook
 from probe.common.view_backward import ViewBackward
 
@@ -110,7 +110,7 @@ def _written_last(tensor: torch.Tensor) -> bool:
 
 
 class TorchGraph:
-    """Implements `probe.common.gradient_flow.Graph`."""
+    """Implements `probe.common.gradient_graph.Graph`."""
 
     without_gradient_last = False
 

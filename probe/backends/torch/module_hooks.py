@@ -24,7 +24,8 @@ from probe.backends.torch.quiet import compiling, safely, skipped
 from probe.backends.torch.written_views import WrittenViews
 from probe.common import log, naming
 from probe.common.contract import Handle, Listener, ModuleName
-from probe.common.gradient_flow import GradientFlow, ModuleWatch, Place
+from probe.common.gradient_flow import GradientFlow, ModuleWatch
+from probe.common.gradient_graph import Place
 from probe.common.substitution import Handles, each
 
 ROOT = "Module"

@@ -38,8 +38,8 @@ _DEEPEST = 10_000
 """How far the graph is walked through. torch frees nodes that Python has seen one inside the other, and several ten
 thousand, one behind the other, are more than the stack of a thread has room for."""
 
-# All ways to start a backward lead there.
-_run: Any = torch.autograd.graph._engine_run_backward
+# All ways to start a backward lead there, in releases of torch that have it.
+_run: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 
 
 class _View:
@@ -104,7 +104,7 @@ class WrittenViews:
         self._written = False
         self._noted: set[int] = set()
         """The identities of the nodes where views are noted. One may be gone, and another node have its identity."""
-        self._swap = CodeSwap(_run, self._run_backward)
+        self._swap = None if _run is None else CodeSwap(_run, self._run_backward)
         self._attached = False
 
     def watch(self, view: torch.Tensor, made_of: Any, backward: ViewBackward, alone: bool = False) -> None:
@@ -117,7 +117,7 @@ class WrittenViews:
         """
         whole: Any = view._base
         node = whole.grad_fn
-        if node is None or not can_be_cut(whole):
+        if self._swap is None or node is None or not can_be_cut(whole):
             return
         own: Any = view.grad_fn
         noted = _View(view, whole, own._sequence_nr(), backward, alone)
@@ -127,10 +127,12 @@ class WrittenViews:
                 above = made_of.grad_fn
                 noted.made_of = () if above is None else above.metadata.get(_VIEW, ())
         own.metadata.setdefault(_VIEW, []).append(noted)
-        node.metadata.setdefault(_VIEWS, []).append(noted)
-        if id(node) not in self._noted:
+        views = node.metadata.get(_VIEWS)
+        if views is None:
+            views = node.metadata[_VIEWS] = []
             self._noted.add(id(node))
             self._counters.append(WriteCounter(whole))
+        views.append(noted)
         if not self._attached:
             self._attached = True
             self._swap.install()
@@ -161,7 +163,7 @@ class WrittenViews:
 
     def remove(self) -> None:
         """Out of the way of the user's backward."""
-        if self._attached:
+        if self._swap is not None and self._attached:
             self._attached = False
             self._swap.restore()
 
@@ -176,6 +178,7 @@ class WrittenViews:
 
     @passed_over
     def _run_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert self._swap is not None
         if not compiling():
             safely(self._listener, "writes to views", self._find_writes, args[0] if args else ())
         return self._swap.body(*args, **kwargs)

@@ -12,20 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-
-def net() -> Any:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
-
-
-def gradients(model: Any) -> list[Any]:
-    return [p.grad.clone() for p in model.parameters()]
-
-
-def same(first: list[Any], second: list[Any]) -> bool:
-    return len(first) == len(second) and all(torch.equal(a, b) for a, b in zip(first, second))
-
+from torch_parts import Cube, gradients, net, same
 
 LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 MODULES = ["Module.0.Linear", "Module.1.Tanh", "Module.2.Linear"]
@@ -99,18 +86,6 @@ def net_without_last_bias() -> Any:
     model = net()
     model[2] = nn.Linear(6, 2, bias=False)
     return model
-
-
-class Cube(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, x: Any) -> Any:
-        context.save_for_backward(x)
-        return torch.mul(x, x) * x
-
-    @staticmethod
-    def backward(context: Any, gradient: Any) -> Any:
-        (x,) = context.saved_tensors
-        return torch.square(x) * 3 * gradient
 
 
 def test_code_of_a_custom_function_is_recorded_in_both_directions(runs: Any) -> None:

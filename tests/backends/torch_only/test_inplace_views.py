@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch_parts import Call
 
 LEVELS = pytest.mark.parametrize("level", ["L0", "mix"])
 ROWS, COLUMNS = 4, 6
@@ -93,15 +94,6 @@ WRITERS = {
     "nothing": Writer(write_and_return_nothing, lambda x: set_first_twin(x) * 3, None),
     "view inside": Writer(to_a_view_of_its_own, lambda x: torch.cat([x[:1] * 5, x[1:]])),
 }
-
-
-class Call(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
 
 
 def loss_of(whole: Any, out: Any, uses: str) -> Any:

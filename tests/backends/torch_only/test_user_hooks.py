@@ -8,20 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-
-
-def net() -> Any:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
-
-
-def gradients(model: Any) -> list[Any]:
-    return [p.grad.clone() for p in model.parameters()]
-
-
-def same(first: list[Any], second: list[Any]) -> bool:
-    return len(first) == len(second) and all(torch.equal(a, b) for a, b in zip(first, second))
-
+from torch_parts import Cube, gradients, net, same
 
 LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 
@@ -53,18 +40,6 @@ def test_hooks_of_the_user_run_in_their_order_and_as_often(runs: Any, level: str
     debugger.stop()
     assert found == expected and len(found) == 10
     assert "Module.1.Tanh.backward.0" in runs.read().names
-
-
-class Cube(torch.autograd.Function):
-    @staticmethod
-    def forward(context: Any, x: Any) -> Any:
-        context.save_for_backward(x)
-        return torch.mul(x, x) * x
-
-    @staticmethod
-    def backward(context: Any, gradient: Any) -> Any:
-        (x,) = context.saved_tensors
-        return torch.square(x) * 3 * gradient
 
 
 class Registering(nn.Module):

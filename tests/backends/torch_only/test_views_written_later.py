@@ -19,19 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch_parts import Call
 
 LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 ROWS, COLUMNS = 4, 6
 SCALE = torch.linspace(-2, 2, ROWS * COLUMNS).reshape(ROWS, COLUMNS)
-
-
-class Call(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any) -> Any:
-        return self.function(*args)
 
 
 class View(NamedTuple):
@@ -375,6 +367,23 @@ def test_however_the_backward_begins(runs: Any, level: str, begin: str) -> None:
     dump = runs.read()
     (name,) = [name for name in dump.names if name in (base.format(0), base.format(1))]
     assert dump.data[name]["input"][0]["Max"] == dump.data[name]["input"][0]["Min"] == 3
+
+
+@LEVELS
+def test_each_of_many_passes_in_a_step_is_looked_at(runs: Any, level: str) -> None:
+    """A graph that is gone has left its place in memory to the next one."""
+    call = Call(lambda x: x.flatten())
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(call))
+    for step in range(20):
+        y = call(start() * 2)
+        if step == 19:
+            y.mul_(3)
+        y.sum().backward()
+        del y
+    debugger.stop()
+    name = "Tensor.flatten.19.backward" if level == "L1" else "Module.0.Call.backward.19"
+    assert runs.read().data[name]["input"][0]["Max"] == 3
 
 
 @LEVELS
