@@ -526,6 +526,7 @@ def _crossings(graph: Graph, ends: list[_End], inputs: dict[Any, list[int]], ent
                 ahead.append(following)
             if parts:
                 found += [(node, slot, inputs[part], part[2]) for part in parts.get(edge, ()) if part not in returned]
+    graph.walked(seen)
     return found
 
 

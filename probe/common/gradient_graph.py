@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional, Union
 
 from typing_extensions import Protocol, TypeAlias
@@ -76,6 +76,9 @@ class Graph(Protocol):
 
     def following(self, node: Any) -> Sequence[tuple[Any, int]]:
         """The edges along which `node` sends gradients on, one for each of its forward inputs; ``None`` for no node."""
+
+    def walked(self, nodes: Collection[Any]) -> None:
+        """These nodes, and ``None``, were walked over, in any order."""
 
     def number(self, node: Any) -> int:
         """The node's sequence number."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import mindspore as ms
@@ -129,6 +129,9 @@ class MindSporeGraph:
         hooks, self._leaf_hooks = self._leaf_hooks, []
         for number in hooks:
             TensorPy.remove_hook(number)
+
+    def walked(self, nodes: Collection[Any]) -> None:
+        """What was seen makes no difference to MindSpore."""
 
     def on_arrival(self, node: Any, receive: Callable[[Sequence[Any]], None]) -> None:
         leaf = self._leaves.get(id(node))

@@ -72,7 +72,7 @@ class TorchAdapter:
         if self._parts is None or self._parts.listener is not listener:
             graph = TorchGraph(listener)
             flow = GradientFlow(listener, graph)
-            apis = ApiHooks(listener, flow, graph.views, api_list.watched())
+            apis = ApiHooks(listener, flow, graph, api_list.watched())
             self._parts = _Parts(listener, flow, apis, ModuleHooks(listener, flow, graph.views), RegionHooks(listener))
         return self._parts
 

@@ -23,10 +23,9 @@ from typing import Any, Callable
 import torch
 from torch.overrides import TorchFunctionMode
 
-from probe.backends.torch.gradient_flow import first_tensor
+from probe.backends.torch.gradient_flow import TorchGraph, first_tensor
 from probe.backends.torch.quiet import compiling, safely, skipped
 from probe.backends.torch.views import Part, can_be_cut, has_lost_its_node, written_through
-from probe.backends.torch.written_views import WrittenViews
 from probe.common.api_list import Watched
 from probe.common.containers import found_in
 from probe.common.contract import ApiName, Listener
@@ -51,11 +50,12 @@ class ApiHooks:
     """Attached to a listener from construction until `remove`."""
 
     def __init__(
-        self, listener: Listener, flow: GradientFlow, views: WrittenViews, families: Mapping[str, list[Watched]]
+        self, listener: Listener, flow: GradientFlow, graph: TorchGraph, families: Mapping[str, list[Watched]]
     ) -> None:
         self.listener = listener
         self.flow = flow
-        self._views = views
+        self._views = graph.views
+        self._on_departure = graph.on_departure
         self._names: dict[Any, ApiName] = {}
         self._swaps: list[CodeSwap] = []
         self._replacements: list[tuple[Any, str, Any]] = []
@@ -218,7 +218,7 @@ class ApiHooks:
         node = tensor.grad_fn
         if node is not None:
             backward = _Backward(self, call, node._sequence_nr())
-            node.register_hook(backward)
+            self._on_departure(node, backward)
             if tensor._is_view():
                 self._views.watch(tensor, _made_of(tensor, args, kwargs), backward)
 
@@ -230,7 +230,7 @@ class ApiHooks:
             gradient = gradients[slot]
             self.backward(call, number, [gradient], [part(gradient)])
 
-        node.register_hook(functools.partial(safely, self.listener, call, backward))
+        self._on_departure(node, functools.partial(safely, self.listener, call, backward))
 
     def _watch_written(self, call: Any, view: torch.Tensor, node: Any) -> None:
         number, part = node._sequence_nr(), Part.of(view)
@@ -240,7 +240,7 @@ class ApiHooks:
             inputs = [part(grad_input[0]), *grad_input[1:]]
             self.backward(call, number, inputs, [part(gradient) for gradient in grad_output])
 
-        node.register_hook(functools.partial(safely, self.listener, call, backward))
+        self._on_departure(node, functools.partial(safely, self.listener, call, backward))
 
     def backward(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         self.flow.advance(number)

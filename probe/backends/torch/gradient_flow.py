@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import torch
 
+from probe.backends.torch.freed_in_turn import FreedInTurn
 from probe.backends.torch.quiet import safely, skipped
 from probe.backends.torch.views import WRITTEN, Part, WriteCounter, can_be_cut, has_lost_its_node
 from probe.backends.torch.written_views import WrittenViews
@@ -123,7 +124,9 @@ class TorchGraph:
         self.number: Callable[[Any], int] = operator.methodcaller("_sequence_nr")
         # A leaf holds its accumulation node weakly; what is noted on one would be lost before the backward.
         self._leaves: set[Any] = set()
-        self.views = WrittenViews(listener)
+        self.freed_in_turn = FreedInTurn()
+        self.walked: Callable[[Collection[Any]], None] = self.freed_in_turn.all_seen
+        self.views = WrittenViews(listener, self.freed_in_turn)
 
     def input_places(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
         places = _Inputs(args, kwargs)
@@ -231,9 +234,11 @@ class TorchGraph:
         self.views.forget()
 
     def on_arrival(self, node: Any, receive: Callable[[Sequence[Any]], None]) -> None:
+        self.freed_in_turn.seen(node)
         node.register_prehook(receive)
 
     def on_departure(self, node: Any, receive: Callable[[Sequence[Any], Sequence[Any]], None]) -> None:
+        self.freed_in_turn.seen(node)
         node.register_hook(receive)
 
     def current_number(self) -> int | None:

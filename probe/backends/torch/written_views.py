@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from probe.backends.torch.freed_in_turn import FreedInTurn
 from probe.backends.torch.quiet import compiling, passed_over, safely, skipped, with_autograd_kernels
 from probe.backends.torch.tensors import is_wrapped
 from probe.backends.torch.views import WRITTEN, Layout, Part, WriteCounter, can_be_cut, has_lost_its_node
@@ -33,10 +34,6 @@ _SEEN = "msprobe write seen"
 """a node of a write that it is known through which view it went,"""
 _TOLD = "msprobe write"
 """and whom to tell of it."""
-
-_DEEPEST = 10_000
-"""How far the graph is walked through. torch frees nodes that Python has seen one inside the other, and several ten
-thousand, one behind the other, are more than the stack of a thread has room for."""
 
 # All ways to start a backward lead there, in releases of torch that have it.
 _run: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
@@ -97,8 +94,9 @@ class _View:
 class WrittenViews:
     """The views of a step that may be written to."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, freed_in_turn: FreedInTurn) -> None:
         self._listener = listener
+        self._freed_in_turn = freed_in_turn
         self._counters: list[WriteCounter] = []
         """Of the tensors that views were made of."""
         self._written = False
@@ -193,22 +191,19 @@ class WrittenViews:
             return
         # The node of a tensor is asked for next anyway, by torch. An edge of the graph has one.
         with with_autograd_kernels():
-            level: list[Any] = [getattr(root, "node" if isinstance(root, tuple) else "grad_fn") for root in roots]
+            ahead: list[Any] = [getattr(root, "node" if isinstance(root, tuple) else "grad_fn") for root in roots]
         seen: set[Any] = {None}
         noted = self._noted
-        for _ in range(_DEEPEST):
-            ahead: list[Any] = []
-            for node in level:
-                if node in seen:
-                    continue
-                seen.add(node)
-                following = node.next_functions
-                if following and id(following[0][0]) in noted and node.name().endswith(WRITTEN):
-                    self._found(node, *following[0])
-                ahead += [edge[0] for edge in following if edge[0] not in seen]
-            if not ahead:
-                return
-            level = ahead
+        while ahead:
+            node = ahead.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            following = node.next_functions
+            if following and id(following[0][0]) in noted and node.name().endswith(WRITTEN):
+                self._found(node, *following[0])
+            ahead += [edge[0] for edge in following if edge[0] not in seen]
+        self._freed_in_turn.all_seen(seen)
 
     def _found(self, write: Any, before: Any, slot: int) -> None:
         """`write` is the first to a tensor of which views were made, output `slot` of `before`."""
