@@ -163,7 +163,7 @@ class GradientFlow:
                 origin = graph.origin(output, entered_at)
                 watch = self._watch(kind, call, entered_at, inputs, outputs, writes, origin)
                 if origin is None:
-                    graph.watch_views(output, inputs, entered_at, functools.partial(WrittenLater, self, watch))
+                    graph.watch_views(output, inputs, functools.partial(WrittenLater, self, watch))
         except Exception as error:
             self._listener.failed(call, error)
 
@@ -371,15 +371,16 @@ class GradientFlow:
             if arrived is not None:
                 watch.gradient(self._listener, "input", index, arrived)
             return
-        if parts is None or (watch.backward is None and not self._begin(watch)):
+        found = None if parts is None else parts()
+        if watch.backward is None and (found is None or not self._begin(watch)):
             return
-        if arrived is not None and not later.through:
+        if found is None:
             if later.place is not None:
                 watch.unknown = {*watch.unknown, later.place}
                 watch.sums.pop(later.place, None)
                 watch.gradient(self._listener, "output", later.place, None)
             return
-        gradient, given = parts()
+        gradient, given = found
         watch.gradient(self._listener, "input", index, self._sum(arrived, gradient))
         if later.place is not None and given is not None:
             # More of it may come along the edges of the graph.

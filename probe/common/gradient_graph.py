@@ -64,11 +64,9 @@ class Graph(Protocol):
     def origin(self, output: Any, entered_at: int) -> Origin | None:
         """Of what a call returned that began at `entered_at`."""
 
-    def watch_views(
-        self, output: Any, inputs: list[Place], entered_at: int, watch: Callable[[int, int | None], ViewBackward]
-    ) -> None:
-        """Have the views among the outputs of a call watched for writes that began at `entered_at` and has no origin:
-        `watch` gives the backward of the one with an index, which is a view of the input with another, or of none.
+    def watch_views(self, output: Any, inputs: list[Place], watch: Callable[[int, int | None], ViewBackward]) -> None:
+        """Have the views among the outputs of a call that has no origin watched for writes: `watch` gives the backward
+        of the one with an index, which is a view of the input with another, or of none.
         """
 
     def entry_number(self, inputs: list[Place]) -> int:

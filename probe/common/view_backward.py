@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from typing_extensions import Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from probe.common.gradient_flow import GradientFlow, Watch
 
-Parts: TypeAlias = Callable[[], tuple[Any, Any]]
-"""The gradient of what lay in a view before it was written to, and through the view alone that of the input it was made
-of, ``None`` where it is of none. Made when they are reported: each can be as large as the tensor behind the view."""
+Parts: TypeAlias = Callable[[], Optional[tuple[Any, Any]]]
+"""Gives the gradient of what lay in a view, besides what arrives at the view's own node, and through the view alone
+that of the input it was made of, ``None`` where it is of none. Of a gradient that is not known it gives ``None``
+instead. Made when they are reported: each can be as large as the tensor behind the view."""
 
 
 class Later(Protocol):
@@ -27,21 +28,19 @@ class Later(Protocol):
 class ViewBackward(Protocol):
     """The backward of a call that returned a view."""
 
-    def written(self, number: int, parts: Parts, through: bool) -> None:
-        """The view was written to, and the gradients `parts` do not arrive at its own node.
+    def written(self, number: int, parts: Parts) -> None:
+        """Some of the gradient of the view does not arrive at its own node. Called once in a pass.
 
         Args:
             number: The sequence number of that node. The backward is not complete before the engine has come to it.
-            parts: The gradients.
-            through: The write went through the view. Else it is not known how often the view was used after a write to
-                something else: if anything arrives at its own node, the gradient is not known.
+            parts: Asked then.
         """
 
 
 class WrittenLater:
     """Implements `ViewBackward` and `Later` for one output of a module."""
 
-    __slots__ = ("_flow", "index", "parts", "place", "task", "through", "watch")
+    __slots__ = ("_flow", "index", "parts", "place", "task", "watch")
 
     def __init__(self, flow: GradientFlow, watch: Watch, index: int, place: int | None) -> None:
         self._flow = flow
@@ -50,12 +49,10 @@ class WrittenLater:
         self.place = place
         """Of the input it was made of, among the inputs."""
         self.parts: Parts | None = None
-        self.through = False
         self.task = -1
 
-    def written(self, number: int, parts: Parts, through: bool) -> None:
+    def written(self, number: int, parts: Parts) -> None:
         self.parts = parts
-        self.through = through
         self.watch.written_later[self.index] = self
         self.task = self._flow.when_reached(self.watch.call, number, self)
 

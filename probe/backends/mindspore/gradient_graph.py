@@ -96,9 +96,7 @@ class MindSporeGraph:
         """MindSpore does not tell what a view lies in."""
         return None
 
-    def watch_views(
-        self, output: Any, inputs: list[Place], entered_at: int, watch: Callable[[int, int | None], ViewBackward]
-    ) -> None:
+    def watch_views(self, output: Any, inputs: list[Place], watch: Callable[[int, int | None], ViewBackward]) -> None:
         """MindSpore does not tell what a view lies in."""
 
     def entry_number(self, inputs: list[Place]) -> int:

@@ -197,7 +197,7 @@ class ApiHooks:
             return
         tensor = first_tensor(output)
         if tensor is None and name.api == "__setitem__":
-            self._views.wrote(args[0])
+            self._views.wrote_item(args[0], args[1])
         # A dropout of probability 0 has no backward by contract.
         if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
             return
@@ -383,37 +383,39 @@ class _Backward:
         self._hooks = hooks
         self._call = call
         self._number = number
-        self._later: tuple[Parts, bool, int] | None = None
+        self._later: tuple[Parts, int] | None = None
         """What does not arrive here and has not been reported."""
 
     @skipped
     def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         hooks = self._hooks
-        if self._later is not None and hooks.flow.runs_now(self._later[2]):
+        if self._later is not None and hooks.flow.runs_now(self._later[1]):
             safely(hooks.listener, self._call, self._report_together, grad_input, grad_output)
             return
         # What a hook returns takes the gradient's place.
         safely(hooks.listener, self._call, hooks.backward, self._call, self._number, grad_input, grad_output)
 
-    def written(self, number: int, parts: Parts, through: bool) -> None:
-        self._later = parts, through, self._hooks.flow.when_reached(self._call, number, self)
+    def written(self, number: int, parts: Parts) -> None:
+        self._later = parts, self._hooks.flow.when_reached(self._call, number, self)
 
     def report(self) -> None:
         if self._later is not None:
             parts, self._later = self._later[0], None
-            gradient, given = parts()
-            self._hooks.listener.backward_api(self._call, [gradient], [given])
+            found = parts()
+            if found is not None:
+                gradient, given = found
+                self._hooks.listener.backward_api(self._call, [gradient], [given])
 
     def drop(self) -> None:
         self._later = None
 
     def _report_together(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         assert self._later is not None
-        parts, through, _ = self._later
-        self._later = None
-        if not through:
+        parts, self._later = self._later[0], None
+        found = parts()
+        if found is None:
             return
-        gradient, given = parts()
+        gradient, given = found
         both = [_sum(grad_input[0], given)], [_sum(grad_output[0], gradient)]
         self._hooks.backward(self._call, self._number, *both)
 

@@ -155,7 +155,7 @@ class TorchGraph:
         if not written and not filled:
             return None
         for at in written:
-            self.views.wrote(tensors[at])
+            self.views.wrote(tensors[at], all_of_it=_written_last(tensors[at]))
         views = [at for at in written if tensors[at]._is_view()]
         inputs.written_views = [tensor for tensor in (*(tensors[at] for at in views), *filled) if tensor._is_view()]
         before: list[tuple[int, Place]] = [
@@ -200,9 +200,7 @@ class TorchGraph:
         counter = WriteCounter(_whole(output))
         return Origin(_part(output), counter.unchanged, counter.changed)
 
-    def watch_views(
-        self, output: Any, inputs: list[Place], entered_at: int, watch: Callable[[int, int | None], ViewBackward]
-    ) -> None:
+    def watch_views(self, output: Any, inputs: list[Place], watch: Callable[[int, int | None], ViewBackward]) -> None:
         if isinstance(output, _Tensor) and not output._is_view():
             return
         tensors = list(tensors_in(output))
@@ -214,8 +212,7 @@ class TorchGraph:
             whole = tensor._base
             views = [at for at, one in enumerate(given) if _whole(one) is whole]
             place = next((at for at in views if given[at] is tensor), views[0] if views else None)
-            alone = _made_since(whole, entered_at) and sum(_whole(one) is whole for one in tensors) == 1
-            self.views.watch(tensor, None if place is None else given[place], watch(index, place), alone)
+            self.views.watch(tensor, None if place is None else given[place], watch(index, place))
 
     def entry_number(self, inputs: list[Place]) -> int:
         number: int = _next_sequence_number()

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from probe.backends.torch.quiet import beneath_transforms, with_autograd_kernels
 
 WRITTEN = "CopySlices"
 """How the name ends of the node of a write through a view."""
+_ADDRESS = 1 << 20
+_EFFORT: Any = 10_000
+"""Of finding out whether two tensors overlap, in steps of numpy."""
 _next_sequence_number = torch._C._autograd._get_sequence_nr
 _set_versions = torch._C._autograd._unsafe_set_version_counter
 
@@ -110,16 +113,18 @@ class Layout(NamedTuple):
         offset = int(tensor.storage_offset())
         return cls(tensor.size(), tensor.stride(), offset, tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
-    def _ends(self) -> tuple[int, int]:
-        """The first place and the one behind the last."""
-        return self.offset, self.offset + 1 + sum((size - 1) * stride for size, stride in zip(self.size, self.stride))
+    def overlaps(self, other: Layout) -> bool | None:
+        """Whether the two, of the same memory, share a place in it; ``None`` where that would take long to find out."""
+        try:
+            return np.shares_memory(np.asarray(_Places(self)), np.asarray(_Places(other)), max_work=_EFFORT)
+        except RuntimeError:  # numpy's TooHardError, which has had two places
+            return None
 
-    def is_around(self, other: Layout) -> bool:
-        """Whether `other` lies in the memory of this one, as far as that can be told at once: it has no gaps."""
-        if self.dtype is not other.dtype or 0 in self.size or 0 in other.size:
-            return False
-        (first, end), (other_first, other_end) = self._ends(), other._ends()
-        return math.prod(self.size) == end - first and first <= other_first and other_end <= end
+    def ends(self) -> tuple[int, int]:
+        """The first item and the one behind the last."""
+        if 0 in self.size:
+            return self.offset, self.offset
+        return self.offset, self.offset + 1 + sum((size - 1) * stride for size, stride in zip(self.size, self.stride))
 
     def overlaps_itself(self) -> bool:
         """Whether two elements can lie in one place, as in what `expand` makes."""
@@ -130,6 +135,20 @@ class Layout(NamedTuple):
                     return True
                 reach += (size - 1) * stride
         return False
+
+
+class _Places:
+    """Where a tensor would be in memory, for numpy, which only compares addresses: there is nothing."""
+
+    def __init__(self, layout: Layout) -> None:
+        item = layout.dtype.itemsize
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": f"|V{item}",
+            "shape": tuple(layout.size),
+            "strides": tuple(stride * item for stride in layout.stride),
+            "data": (_ADDRESS + layout.offset * item, True),
+        }
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,166 @@
+"""The gradient of what lay in a view, put together from what arrives after its memory, or some near it, was written to.
+
+The writes to a tensor that views are of cut the time after a view was made into stretches. What is computed from the
+view in one of them arrives at the node that torch gave the view then. A write elsewhere in the tensor leaves the view
+as it is, so its gradient goes on to the stretch before. A write to memory of the view ends that: the gradient that such
+a write sends on for the view's part, through which all later uses of that memory go, is that of what lay there before.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import torch
+
+from probe.backends.torch.tensors import is_wrapped
+from probe.backends.torch.views import Layout, Part
+from probe.common.view_backward import ViewBackward
+
+_replaying: Callable[[], bool] = getattr(torch._C, "_is_view_replay_enabled", lambda: False)
+"""Whether torch makes new nodes of views by doing again what made them."""
+
+
+class Write(enum.Enum):
+    """What a write did to the memory of a view."""
+
+    ELSEWHERE = enum.auto()
+    HERE = enum.auto()
+    UNKNOWN = enum.auto()
+
+
+class NotedView:
+    """A view that a call returned."""
+
+    __slots__ = ("backward", "ends", "given", "layout", "lies_in", "node_number", "number", "slot", "whole")
+
+    def __init__(self, view: torch.Tensor, made_of: Any, lies_in: Sequence[int], backward: ViewBackward) -> None:
+        whole: Any = view._base
+        own: Any = view.grad_fn
+        self.node_number: int = own._sequence_nr()
+        self.layout = Layout.of(view)
+        self.ends = self.layout.ends()
+        self.whole = Layout.of(whole)
+        """Of the tensor that it is of,"""
+        self.slot: int = whole.output_nr
+        """which is this output of its own node."""
+        self.given = None if made_of is None else Layout.of(made_of)
+        """Of the tensor that the call was given and made a view of."""
+        self.number = lies_in[-1]
+        """Of the view: two calls can return the same."""
+        self.lies_in = lies_in
+        """The numbers of the views that it is a view of, and its own."""
+        self.backward = backward
+
+    def can_be_used_again(self) -> bool:
+        """Whether a new node of it can be known by its layout, and a gradient of it laid into one of the tensor."""
+        if _replaying() or self.layout.overlaps_itself():
+            return False
+        return self.layout[3:] == self.whole[3:]
+
+    def part(self, whole: torch.Tensor) -> Any:
+        """Of a gradient of the tensor."""
+        return Part.between(self.layout, self.whole)(whole)
+
+    def laid_out(self, layout: Layout, gradient: torch.Tensor) -> torch.Tensor:
+        """A gradient of the view from one of a part of it that lies as `layout`."""
+        if layout == self.layout:
+            return gradient.clone()
+        first, end = self.ends
+        around = torch.zeros(end - first, dtype=gradient.dtype, device=gradient.device)
+        around.as_strided(layout.size, layout.stride, layout.offset - first).copy_(gradient)
+        return around.as_strided(self.layout.size, self.layout.stride)
+
+    def of_given(self, gradient: torch.Tensor) -> Any:
+        """The gradient of what the call was given, through the view alone; ``None`` where it was given nothing."""
+        if self.given is None:
+            return None
+        size, stride, dtype = self.whole.size, self.whole.stride, self.whole.dtype
+        whole = torch.empty_strided(size, stride, dtype=dtype, device=gradient.device).zero_()
+        self.part(whole).copy_(gradient)
+        return Part.between(self.given, self.whole)(whole)
+
+
+class LaterGradient:
+    """That of one view, in one backward pass.
+
+    Each node of a stretch leads to that of the write before it, so it has run when that write sends its gradient on.
+    """
+
+    def __init__(self, view: NotedView, writes: Sequence[Write], lost: bool) -> None:
+        self._view = view
+        self._writes = writes
+        """To the tensor that the view is of, since it was made; one to the view itself is the last."""
+        self._used: dict[int, torch.Tensor] = {}
+        """What has arrived at nodes that the view had, by the number of writes before."""
+        self._gradient: torch.Tensor | None = None
+        """Of the view, from the writes that have run and the stretches after them."""
+        self._known = not lost
+        """Whether it is all that there is of it."""
+        self._wrapped: Any = None
+        self._told = False
+
+    def used(self, stretch: int, layout: Layout, gradient: Any) -> None:
+        """`gradient` has arrived at a node that the view, or one in it that lies as `layout`, had after some writes."""
+        if not self._is_wrapped(gradient):
+            self._used[stretch] = _sum(self._used.get(stretch), self._view.laid_out(layout, gradient))
+        self._tell()
+
+    def written(self, at: int, before: Any, after: Any) -> None:
+        """A write, by the number of those before it, has sent `before` on, where `after` has arrived."""
+        if not self._is_wrapped(before):
+            self._went_on(at, before, after)
+        self._tell()
+
+    def _went_on(self, at: int, before: torch.Tensor, after: torch.Tensor | None) -> None:
+        self._add_from(at + 1)
+        if self._view.layout.overlaps_itself():
+            self._known = False
+            return
+        part = self._view.part(before)
+        # Where the gradient of the view's part is another one than after the write, the write was to that part.
+        here = self._writes[at] is Write.HERE or after is None or not _same(part, self._view.part(after))
+        # Where it is the same, it makes no difference whether it was, if nobody but the view has used the part since.
+        self._known = here or (self._known and _close(part, self._gradient))
+        if here or self._gradient is None:
+            self._gradient = part.clone()
+
+    def _add_from(self, stretch: int) -> None:
+        for later in [number for number in self._used if number >= stretch]:
+            self._gradient = _sum(self._gradient, self._used.pop(later))
+
+    def _is_wrapped(self, gradient: Any) -> bool:
+        if is_wrapped(gradient):
+            self._wrapped = gradient
+        return self._wrapped is not None
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            self._view.backward.written(self._view.node_number, self._parts)
+
+    def _parts(self) -> tuple[Any, Any] | None:
+        """Implements `probe.common.view_backward.Parts`."""
+        if self._wrapped is not None:
+            return self._wrapped, self._wrapped  # has no statistics in any case
+        self._add_from(0)
+        if self._gradient is None or not self._known:
+            return None
+        return self._gradient, self._view.of_given(self._gradient)
+
+
+def _sum(one: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:
+    return other if one is None else one + other
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the numbers are; what is no number is the same as itself."""
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _close(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    """Whether two sums of the same gradients are, in any order; ``None`` is the sum of none."""
+    if other is None:
+        return not bool(one.any())
+    return torch.allclose(one, other, rtol=4 * torch.finfo(one.dtype).eps, atol=0, equal_nan=True)
