@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import torch
 
 from probe.backends.torch.tensors import is_wrapped
-from probe.backends.torch.views import Layout, Part
+from probe.backends.torch.views import Extent, Layout, Part
 from probe.common.view_backward import ViewBackward
 
 _replaying: Callable[[], bool] = getattr(torch._C, "_is_view_replay_enabled", lambda: False)
@@ -30,27 +30,38 @@ class Write(enum.Enum):
     UNKNOWN = enum.auto()
 
 
+class Line(NamedTuple):
+    """The views that a view is a view of, as far as they are noted, by their numbers; and its own."""
+
+    numbers: tuple[int, ...]
+    whole: bool
+    """Whether no other noted view can be among them."""
+
+    def goes_through(self, number: int) -> bool | None:
+        """Whether the view with that number is among them."""
+        return True if number in self.numbers else False if self.whole else None
+
+
 class NotedView:
     """A view that a call returned."""
 
-    __slots__ = ("backward", "ends", "given", "layout", "lies_in", "node_number", "number", "slot", "whole")
+    __slots__ = ("backward", "extent", "given", "layout", "line", "node_number", "number", "slot", "whole")
 
-    def __init__(self, view: torch.Tensor, made_of: Any, lies_in: Sequence[int], backward: ViewBackward) -> None:
+    def __init__(self, view: torch.Tensor, made_of: Any, line: Line, backward: ViewBackward) -> None:
         whole: Any = view._base
         own: Any = view.grad_fn
         self.node_number: int = own._sequence_nr()
         self.layout = Layout.of(view)
-        self.ends = self.layout.ends()
+        self.extent = Extent.of(self.layout)
         self.whole = Layout.of(whole)
         """Of the tensor that it is of,"""
         self.slot: int = whole.output_nr
         """which is this output of its own node."""
         self.given = None if made_of is None else Layout.of(made_of)
         """Of the tensor that the call was given and made a view of."""
-        self.number = lies_in[-1]
+        self.number = line.numbers[-1]
         """Of the view: two calls can return the same."""
-        self.lies_in = lies_in
-        """The numbers of the views that it is a view of, and its own."""
+        self.line = line
         self.backward = backward
 
     def can_be_used_again(self) -> bool:
@@ -67,7 +78,7 @@ class NotedView:
         """A gradient of the view from one of a part of it that lies as `layout`."""
         if layout == self.layout:
             return gradient.clone()
-        first, end = self.ends
+        first, end = self.extent.first, self.extent.end
         around = torch.zeros(end - first, dtype=gradient.dtype, device=gradient.device)
         around.as_strided(layout.size, layout.stride, layout.offset - first).copy_(gradient)
         return around.as_strided(self.layout.size, self.layout.stride)

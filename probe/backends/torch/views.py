@@ -113,19 +113,6 @@ class Layout(NamedTuple):
         offset = int(tensor.storage_offset())
         return cls(tensor.size(), tensor.stride(), offset, tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
-    def overlaps(self, other: Layout) -> bool | None:
-        """Whether the two, of the same memory, share a place in it; ``None`` where that would take long to find out."""
-        try:
-            return np.shares_memory(np.asarray(_Places(self)), np.asarray(_Places(other)), max_work=_EFFORT)
-        except RuntimeError:  # numpy's TooHardError, which has had two places
-            return None
-
-    def ends(self) -> tuple[int, int]:
-        """The first item and the one behind the last."""
-        if 0 in self.size:
-            return self.offset, self.offset
-        return self.offset, self.offset + 1 + sum((size - 1) * stride for size, stride in zip(self.size, self.stride))
-
     def overlaps_itself(self) -> bool:
         """Whether two elements can lie in one place, as in what `expand` makes."""
         reach = 0
@@ -137,8 +124,34 @@ class Layout(NamedTuple):
         return False
 
 
-class _Places:
-    """Where a tensor would be in memory, for numpy, which only compares addresses: there is nothing."""
+class Extent(NamedTuple):
+    """A layout with its ends, which tell nearly all apart."""
+
+    layout: Layout
+    first: int
+    """Item,"""
+    end: int
+    """and the one behind the last."""
+
+    @classmethod
+    def of(cls, layout: Layout) -> Extent:
+        first = layout.offset
+        if 0 in layout.size:
+            return cls(layout, first, first)
+        return cls(layout, first, first + 1 + sum((n - 1) * stride for n, stride in zip(layout.size, layout.stride)))
+
+    def overlaps(self, other: Extent) -> bool | None:
+        """Whether the two, of the same memory, share a place in it; ``None`` where that would take long to find out."""
+        if self.layout.dtype is other.layout.dtype and (self.end <= other.first or other.end <= self.first):
+            return False
+        try:
+            return np.shares_memory(_places(self.layout), _places(other.layout), max_work=_EFFORT)
+        except RuntimeError:  # numpy's TooHardError, which has had two places
+            return None
+
+
+class _Memory:
+    """Where a tensor would be, for numpy, which only compares addresses: there is nothing."""
 
     def __init__(self, layout: Layout) -> None:
         item = layout.dtype.itemsize
@@ -149,6 +162,10 @@ class _Places:
             "strides": tuple(stride * item for stride in layout.stride),
             "data": (_ADDRESS + layout.offset * item, True),
         }
+
+
+def _places(layout: Layout) -> Any:
+    return np.asarray(_Memory(layout))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,141 @@
+"""Where in a gradient graph the tensors that views are of were written to, and where the views were used again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from typing_extensions import TypeAlias
+
+from probe.backends.torch.later_gradient import Line, NotedView, Write
+from probe.backends.torch.views import WRITTEN, Extent, Layout
+
+VIEWS = "msprobe views"
+"""Under which a node of a tensor keeps the views that were made of it then,"""
+OWN = "msprobe own node"
+"""the node that a view had when a call returned it the `Line` of the view,"""
+REGION = "msprobe written region"
+"""a node of a write where it has written, and whether it has to all of that,"""
+RECEIVERS = "msprobe receivers"
+"""and a node of a write or of a view whom to tell what arrives there."""
+AGAIN = "AsStridedBackward"
+"""How the name begins of the node that torch gives a view when its memory was written to."""
+
+_Edge: TypeAlias = tuple[Any, int]
+"""A node of the graph, and the number of its output that a tensor is."""
+
+
+class Stretch:
+    """The time between two writes to a tensor through views of it."""
+
+    __slots__ = ("again", "before", "following", "region", "views", "write")
+
+    def __init__(self, before: Stretch | None, edge: _Edge) -> None:
+        self.before = before
+        node, slot = edge
+        self.views: list[NotedView] = [view for view in node.metadata.get(VIEWS, ()) if view.slot == slot]
+        """That were made in it."""
+        self.again: list[tuple[Any, Extent]] = []
+        """The nodes that views from before the last write had in it, and where these views lie."""
+        self.write: Any = None
+        """That ends it, and where it went:"""
+        self.region: tuple[Extent, bool] | None = None
+        """to all of it or perhaps to a part, where that is known."""
+        self.following: Stretch | None = None
+
+    def alike(self, layout: Layout) -> Iterator[NotedView]:
+        """The views that lie so, of those that were made until its end."""
+        stretch: Stretch | None = self
+        while stretch is not None:
+            for view in stretch.views:
+                if view.layout == layout:
+                    yield view
+            stretch = stretch.before
+
+    def effect(self, view: NotedView) -> Write:
+        """Of the write that ends it."""
+        if self.region is None:
+            return Write.UNKNOWN
+        extent, all_of_it = self.region
+        overlaps = view.extent.overlaps(extent)
+        if overlaps is False:
+            return Write.ELSEWHERE
+        return Write.HERE if overlaps and all_of_it else Write.UNKNOWN
+
+
+class Writes:
+    """Those of one graph, and the nodes that views had after them."""
+
+    def __init__(self) -> None:
+        self._writes: dict[_Edge, Any] = {}
+        """By where the tensor was in the graph before."""
+        self._again: dict[_Edge, list[Any]] = {}
+        """By where the tensor was then."""
+        self._stretches: dict[_Edge, Stretch] = {}
+
+    def add(self, node: Any, following: Sequence[_Edge]) -> None:
+        name: str = node.name()
+        if not following or not (name.endswith(WRITTEN) or name.startswith(AGAIN)):
+            return
+        notes = node.metadata
+        if RECEIVERS in notes:
+            # Of another pass.
+            notes[RECEIVERS].clear()
+        if name.endswith(WRITTEN):
+            self._writes[following[0]] = node
+        else:
+            self._again.setdefault(following[0], []).append(node)
+
+    def stretch(self, edge: _Edge, whole: Layout) -> Stretch | None:
+        """That began when a tensor, which lies as `whole`, had this place in the graph."""
+        if edge not in self._stretches:
+            first = edge
+            while first[0].name().endswith(WRITTEN):
+                first = first[0].next_functions[0]
+            self._make_stretches(first, whole)
+        return self._stretches.get(edge)
+
+    def _make_stretches(self, edge: _Edge, whole: Layout) -> None:
+        before: Stretch | None = None
+        while True:
+            stretch = self._stretches[edge] = Stretch(before, edge)
+            stretch.again = [(node, Extent.of(_layout(node, whole))) for node in self._again.get(edge, ())]
+            if before is not None:
+                before.following = stretch
+                before.region = _region(before.write, stretch)
+            stretch.write = self._writes.get(edge)
+            if stretch.write is None:
+                return
+            before, edge = stretch, (stretch.write, 0)
+
+
+def _layout(node: Any, whole: Layout) -> Layout:
+    """Of a view of a tensor that lies as `whole`, by the node that it had again."""
+    offset = node._saved_storage_offset
+    return whole._replace(
+        size=node._saved_size, stride=node._saved_stride, offset=whole.offset if offset is None else offset
+    )
+
+
+def _region(write: Any, after: Stretch) -> tuple[Extent, bool] | None:
+    # torch gives the view that is written through its new node right after that of the write.
+    number = write._sequence_nr() + 1
+    for node, extent in after.again:
+        if node._sequence_nr() == number:
+            return extent, True
+    region: tuple[Layout, bool] | None = write.metadata.get(REGION)
+    return None if region is None else (Extent.of(region[0]), region[1])
+
+
+def is_use(view: NotedView, node: Any, extent: Extent, stretch: Stretch) -> bool | None:
+    """Whether `node` is of `view` or a view of it, which lies there: a noted one, or one that no recorded call has
+    made."""
+    if view.extent.overlaps(extent) is False or node._sequence_nr() == view.node_number:
+        return False
+    own: Line | None = node.metadata.get(OWN)
+    layout = extent.layout
+    lines = [own] if own is not None else [other.line for other in stretch.alike(layout)]
+    through = {line.goes_through(view.number) for line in lines}
+    if through == {False}:
+        return False
+    return True if through == {True} and not layout.overlaps_itself() else None
