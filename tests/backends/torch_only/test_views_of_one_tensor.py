@@ -60,15 +60,10 @@ def grown(seed: int) -> list[Step]:
             if not views[parent].ndim:
                 continue
             view = MAKE[api](views[parent])
-            by_module = draw.random() < 0.7
-            # What lies alike cannot be told apart if only one of them is recorded.
-            alike = [step.by_module for step in steps if step.do == "make" and lie_alike(view, views[step.name])]
-            if alike and not all([*alike, by_module]):
-                continue
-            # Neither a copy nor what was given.
-            if view is not views[parent] and view.untyped_storage().data_ptr() == views[0].data_ptr():
+            # No copy. What lies alike, or is the same, cannot be told apart.
+            if view.untyped_storage().data_ptr() == views[0].data_ptr() and not lies_as_one_of(views[1:], view):
                 views.append(view)
-                steps.append(Step("make", len(views) - 1, parent, api, by_module))
+                steps.append(Step("make", len(views) - 1, parent, api, draw.random() < 0.7))
         elif do == "use":
             steps.append(Step("use", draw.randrange(len(views))))
         else:
@@ -76,8 +71,10 @@ def grown(seed: int) -> list[Step]:
     return steps
 
 
-def lie_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (one.shape, one.stride(), one.data_ptr()) == (other.shape, other.stride(), other.data_ptr())
+def lies_as_one_of(views: Sequence[torch.Tensor], view: torch.Tensor) -> bool:
+    return any(
+        (one.shape, one.stride(), one.data_ptr()) == (view.shape, view.stride(), view.data_ptr()) for one in views
+    )
 
 
 def start() -> Any:
@@ -190,4 +187,4 @@ def test_modules_alone_have_nearly_all_and_none_that_is_wrong(runs: Any, seeds: 
                 there += 1
             elif wanted is not None and wanted.any():
                 absent += 1
-    assert there > 80 and absent < there / 10
+    assert there > 50 and absent < there / 10
