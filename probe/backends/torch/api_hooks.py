@@ -196,15 +196,12 @@ class ApiHooks:
         if not self.listener.leave_api(call, output) or not _grad_enabled():
             return
         tensor = first_tensor(output)
-        if tensor is None and name.api == "__setitem__":
-            self._views.wrote_item(args[0], args[1])
         # A dropout of probability 0 has no backward by contract.
         if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
             return
         if tensor._is_view():
             written = written_through(tensor, args, kwargs)
             if written is not None:
-                self._views.wrote(tensor)
                 self._watch_written(call, tensor, written)
                 return
             if has_lost_its_node(tensor):

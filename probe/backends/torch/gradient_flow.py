@@ -154,8 +154,6 @@ class TorchGraph:
                 inputs[at] = _edge(tensors[at])
         if not written and not filled:
             return None
-        for at in written:
-            self.views.wrote(tensors[at], all_of_it=_written_last(tensors[at]))
         views = [at for at in written if tensors[at]._is_view()]
         inputs.written_views = [tensor for tensor in (*(tensors[at] for at in views), *filled) if tensor._is_view()]
         before: list[tuple[int, Place]] = [

@@ -38,6 +38,7 @@ _observers_and_autograd = _key_set(
     *_OBSERVERS, "AutogradCPU", "AutogradCUDA", "AutogradXPU", "AutogradMPS", "AutogradMeta", "AutogradPrivateUse1",
     "AutogradOther", "AutogradFunctionality", "ADInplaceOrView",
 )  # fmt: skip
+_observers_but_dispatch_modes = _key_set(*(name for name in _OBSERVERS if not name.startswith("Python")))
 _no_function_modes = torch._C.DisableTorchFunction
 _without_keys = torch._C._ExcludeDispatchKeyGuard
 _get_tracing_state = torch._C._get_tracing_state
@@ -130,6 +131,14 @@ def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: 
     except Exception as error:
         listener.failed(about, error)
         return None
+
+
+@contextlib.contextmanager
+def with_dispatch_modes() -> Iterator[None]:
+    """Inside `quietly`: where a dispatch mode of the tool is to see operations."""
+    included = torch._C._dispatch_tls_local_include_set()
+    with torch._C._ForceDispatchKeyGuard(included, _observers_but_dispatch_modes), torch.no_grad():
+        yield
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -148,6 +149,13 @@ class Extent(NamedTuple):
             return np.shares_memory(_places(self.layout), _places(other.layout), max_work=_EFFORT)
         except RuntimeError:  # numpy's TooHardError, which has had two places
             return None
+
+    def can_lie_in(self, other: Extent) -> bool:
+        """Whether this can be a view of the other, as far as that can be told at once."""
+        if self.layout.dtype is not other.layout.dtype:
+            return True
+        small = math.prod(self.layout.size) <= math.prod(other.layout.size) or self.layout.overlaps_itself()
+        return small and other.first <= self.first and self.end <= other.end
 
 
 class _Memory:

@@ -9,13 +9,12 @@ from typing_extensions import TypeAlias
 
 from probe.backends.torch.later_gradient import Line, NotedView, Write
 from probe.backends.torch.views import WRITTEN, Extent, Layout
+from probe.backends.torch.written_region import written_region
 
 VIEWS = "msprobe views"
 """Under which a node of a tensor keeps the views that were made of it then,"""
 OWN = "msprobe own node"
 """the node that a view had when a call returned it the `Line` of the view,"""
-REGION = "msprobe written region"
-"""a node of a write where it has written, and whether it has to all of that,"""
 RECEIVERS = "msprobe receivers"
 """and a node of a write or of a view whom to tell what arrives there."""
 AGAIN = "AsStridedBackward"
@@ -38,9 +37,9 @@ class Stretch:
         self.again: list[tuple[Any, Extent]] = []
         """The nodes that views from before the last write had in it, and where these views lie."""
         self.write: Any = None
-        """That ends it, and where it went:"""
-        self.region: tuple[Extent, bool] | None = None
-        """to all of it or perhaps to a part, where that is known."""
+        """That ends it,"""
+        self.region: Extent | None = None
+        """and where it went, if that is known."""
         self.following: Stretch | None = None
 
     def alike(self, layout: Layout) -> Iterator[NotedView]:
@@ -54,13 +53,10 @@ class Stretch:
 
     def effect(self, view: NotedView) -> Write:
         """Of the write that ends it."""
-        if self.region is None:
+        overlaps = None if self.region is None else view.extent.overlaps(self.region)
+        if overlaps is None:
             return Write.UNKNOWN
-        extent, all_of_it = self.region
-        overlaps = view.extent.overlaps(extent)
-        if overlaps is False:
-            return Write.ELSEWHERE
-        return Write.HERE if overlaps and all_of_it else Write.UNKNOWN
+        return Write.HERE if overlaps else Write.ELSEWHERE
 
 
 class Writes:
@@ -102,10 +98,11 @@ class Writes:
             stretch.again = [(node, Extent.of(_layout(node, whole))) for node in self._again.get(edge, ())]
             if before is not None:
                 before.following = stretch
-                before.region = _region(before.write, stretch)
             stretch.write = self._writes.get(edge)
             if stretch.write is None:
                 return
+            region = written_region(stretch.write, whole)
+            stretch.region = None if region is None else Extent.of(region)
             before, edge = stretch, (stretch.write, 0)
 
 
@@ -117,16 +114,6 @@ def _layout(node: Any, whole: Layout) -> Layout:
     )
 
 
-def _region(write: Any, after: Stretch) -> tuple[Extent, bool] | None:
-    # torch gives the view that is written through its new node right after that of the write.
-    number = write._sequence_nr() + 1
-    for node, extent in after.again:
-        if node._sequence_nr() == number:
-            return extent, True
-    region: tuple[Layout, bool] | None = write.metadata.get(REGION)
-    return None if region is None else (Extent.of(region[0]), region[1])
-
-
 def is_use(view: NotedView, node: Any, extent: Extent, stretch: Stretch) -> bool | None:
     """Whether `node` is of `view` or a view of it, which lies there: a noted one, or one that no recorded call has
     made."""
@@ -136,6 +123,6 @@ def is_use(view: NotedView, node: Any, extent: Extent, stretch: Stretch) -> bool
     layout = extent.layout
     lines = [own] if own is not None else [other.line for other in stretch.alike(layout)]
     through = {line.goes_through(view.number) for line in lines}
-    if through == {False}:
+    if through == {False} or (not through and not extent.can_lie_in(view.extent)):
         return False
     return True if through == {True} and not layout.overlaps_itself() else None

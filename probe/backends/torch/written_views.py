@@ -21,8 +21,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from probe.backends.torch.freed_in_turn import FreedInTurn
 from probe.backends.torch.later_gradient import LaterGradient, Line, NotedView, Write
 from probe.backends.torch.quiet import compiling, passed_over, safely, skipped, with_autograd_kernels
-from probe.backends.torch.views import WRITTEN, Extent, Layout, WriteCounter, can_be_cut, has_lost_its_node
-from probe.backends.torch.writes_in_graph import AGAIN, OWN, RECEIVERS, REGION, VIEWS, Stretch, Writes, is_use
+from probe.backends.torch.views import Extent, WriteCounter, can_be_cut, has_lost_its_node
+from probe.backends.torch.writes_in_graph import AGAIN, OWN, RECEIVERS, VIEWS, Stretch, Writes, is_use
 from probe.common.contract import Listener
 from probe.common.substitution import CodeSwap
 from probe.common.view_backward import ViewBackward
@@ -92,29 +92,6 @@ class WrittenViews:
                 return Line((*noted.numbers, number), noted.whole)
             above = above.next_functions[0][0]
         return Line((number,), above is end)
-
-    def wrote(self, target: torch.Tensor, all_of_it: bool = True) -> None:
-        """A call has written to `target`: not to what else lies in its tensor, but perhaps not to all of it."""
-        write = self._write_to(target)
-        if write is not None:
-            write.metadata.setdefault(REGION, (Layout.of(target), all_of_it))
-
-    def wrote_item(self, target: torch.Tensor, index: Any) -> None:
-        """The same of ``target[index] = ...``."""
-        write = self._write_to(target)
-        if write is not None:
-            item = target[index]
-            # What tensors and lists of numbers choose is a copy.
-            is_view = item.untyped_storage()._cdata == target.untyped_storage()._cdata
-            write.metadata.setdefault(REGION, (Layout.of(item if is_view else target), is_view))
-
-    def _write_to(self, target: torch.Tensor) -> Any:
-        """The node of the last write, if it was through a view and views are noted."""
-        if not self._noted:
-            return None
-        whole: Any = target._base if target._is_view() else target
-        write = whole.grad_fn
-        return write if write is not None and write.name().endswith(WRITTEN) and can_be_cut(whole) else None
 
     def remove(self) -> None:
         """Out of the way of the user's backward."""

@@ -177,7 +177,7 @@ def test_each_has_its_gradient(runs: Any, level: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seeds", [range(30), range(30, 60)])
 def test_modules_alone_have_nearly_all_and_none_that_is_wrong(runs: Any, seeds: Sequence[int]) -> None:
-    """What writes is not seen at level L0. It is found out, or there is no gradient."""
+    """Of views that functions make there is no record at level L0, and they can be views of one that a module made."""
     there = absent = 0
     debugger = runs.new(level="L0", task="tensor")
     for at, seed in enumerate(seeds):
@@ -187,4 +187,4 @@ def test_modules_alone_have_nearly_all_and_none_that_is_wrong(runs: Any, seeds: 
                 there += 1
             elif wanted is not None and wanted.any():
                 absent += 1
-    assert there > 50 and absent < there / 10
+    assert there > 50 and absent < there / 50

@@ -1,0 +1,49 @@
+"""Where in its tensor a write through a view went, read from the node that torch made for the write.
+
+The node cuts the written part out of the gradient before it hands it to the operation that wrote. So it is run on a
+gradient without memory, and stopped where it has done so: nothing of the operation runs, and nothing is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from probe.backends.torch.quiet import with_dispatch_modes
+from probe.backends.torch.views import Layout
+
+
+class _CutOut(Exception):
+    """The node has the written part."""
+
+    def __init__(self, part: torch.Tensor) -> None:
+        self.part = part
+
+
+class _UntilCutOut(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Stops at the copy of the written part that the operation would get."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.clone.default:
+            raise _CutOut(args[0])
+        known: Mapping[str, Any] = kwargs or {}
+        with _disable_current_modes():
+            return func(*args, **known)
+
+
+def written_region(write: Any, whole: Layout) -> Layout | None:
+    """Of the node `write`, to a tensor that lies as `whole`; ``None`` where it does not tell, as after its backward."""
+    gradient = torch.empty_strided(whole.size, whole.stride, dtype=whole.dtype, device="meta")
+    try:
+        with with_dispatch_modes(), _UntilCutOut():  # type: ignore[no-untyped-call]
+            write(gradient)
+    except _CutOut as found:
+        part = Layout.of(found.part)
+        # What torch computes with begins where the tensor does.
+        return part._replace(offset=part.offset + whole.offset * whole.dtype.itemsize // part.dtype.itemsize)
+    except RuntimeError:  # torch's about a graph that has been given back, which the backward will raise as well
+        return None
+    return None
