@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch_parts import Call
 
@@ -336,6 +337,72 @@ def test_one_of_very_many_writes_is_known_or_nothing_is_recorded(runs: Any) -> N
         name = f"Module.0.Call.backward.{at}"
         if at < 60 or name in names:
             assert set(saved(runs, name, "input").tolist()) == {2.0}
+
+
+class Doubled(torch.autograd.Function):
+    """Writes in place, and counts its backwards."""
+
+    backwards = 0
+
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        context.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        Doubled.backwards += 1
+        return gradient * 2
+
+
+@LEVELS
+def test_what_wrote_has_one_backward(runs: Any, level: str) -> None:
+    """Its node is asked where it wrote before the pass."""
+    call = Call(lambda x: x.narrow(0, 0, 2))
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    whole = start() * 2
+    rows, last = call(whole), whole[3]
+    loss = rows.sum()
+    Doubled.backwards = 0
+    Doubled.apply(last)  # type: ignore[no-untyped-call]
+    (loss + last.sum() + rows.sum()).backward()
+    debugger.stop()
+    assert Doubled.backwards == 1
+    for name in ["Module.0.Call.backward.0"] * (level != "L1") + ["Tensor.narrow.0.backward"] * (level != "L0"):
+        assert set(saved(runs, name, "input").flatten().tolist()) == {2.0}
+
+
+class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@LEVELS
+def test_a_dispatch_mode_sees_what_it_would_see_alone(runs: Any, level: str) -> None:
+    def seen(call: Any) -> tuple[list[str], Any]:
+        x = start()
+        with Seen() as mode:
+            whole = x * 2
+            left, right = call(whole), whole.narrow(1, 2, 4)
+            loss = left.exp().sum()
+            right.mul_(3)
+            (loss + left.sum() + right.sum()).backward()
+        return mode.operations, x.grad
+
+    call = Call(lambda x: x.narrow(1, 0, 2))
+    expected = seen(call)
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(call))
+    found = seen(call)
+    debugger.stop()
+    assert found[0] == expected[0]
+    assert torch.equal(found[1], expected[1])
 
 
 @LEVELS
