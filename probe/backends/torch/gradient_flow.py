@@ -11,7 +11,8 @@ import torch
 
 from probe.backends.torch.freed_in_turn import FreedInTurn
 from probe.backends.torch.quiet import safely, skipped
-from probe.backends.torch.views import WRITTEN, Part, WriteCounter, can_be_cut, has_lost_its_node
+from probe.backends.torch.views import WRITTEN, Extent, Layout, Part, WriteCounter, can_be_cut, has_lost_its_node
+from probe.backends.torch.written_region import written_region
 from probe.backends.torch.written_views import WrittenViews
 from probe.common.containers import found_in
 from probe.common.contract import Listener
@@ -87,16 +88,30 @@ class _Inputs(list[Place]):
         self.tensors.append(tensor)
         self.before.append((whole.grad_fn, whole.output_nr))
 
-    def written(self) -> list[int]:
-        """Which of the tensors were written to, as far as the graph tells."""
-        found = [at for at, tensor in enumerate(self.tensors) if _whole(tensor).grad_fn is not self.before[at][0]]
+    def written(self) -> tuple[list[int], list[int]]:
+        """Which of the tensors were written to, as far as the graph tells; and of which only another part was."""
+        changed = [at for at, tensor in enumerate(self.tensors) if _whole(tensor).grad_fn is not self.before[at][0]]
+        elsewhere = [at for at in changed if _is_only_write_elsewhere(self.tensors[at], self.before[at][0])]
+        found = [at for at in changed if at not in elsewhere]
         if len(found) < 2:
-            return found
+            return found, elsewhere
         # One of several views of a tensor changes the node of it for all.
         wholes = [id(_whole(self.tensors[at])) for at in found]
         shared = {at for at, whole in zip(found, wholes) if wholes.count(whole) > 1}
         direct = [at for at in shared if _written_last(self.tensors[at])]
-        return [at for at in found if at not in shared or not direct or at in direct]
+        return [at for at in found if at not in shared or not direct or at in direct], elsewhere
+
+
+def _is_only_write_elsewhere(view: torch.Tensor, before: Any) -> bool:
+    """Whether there was one write since the tensor of a view had the node `before`, to another part of it."""
+    whole = _whole(view)
+    write: Any = whole.grad_fn
+    if whole is view or write is None or not write.name().endswith(WRITTEN) or not can_be_cut(whole):
+        return False
+    if write.next_functions[0][0] is not before or _written_last(view):
+        return False
+    region = written_region(write, Layout.of(whole))
+    return region is not None and Extent.of(Layout.of(view)).overlaps(Extent.of(region)) is False
 
 
 def _written_last(tensor: torch.Tensor) -> bool:
@@ -146,13 +161,16 @@ class TorchGraph:
         if not isinstance(inputs, _Inputs):
             return None
         tensors = inputs.tensors
-        written = inputs.written()
+        written, elsewhere = inputs.written()
         filled = [tensor for tensor in inputs.others if tensor.requires_grad and _whole(tensor).grad_fn is not None]
         for at, place in enumerate(inputs):
             if place is None and at not in written:
                 # Its node was made inside of the call, if the call used it.
                 inputs[at] = _edge(tensors[at])
-        if not written and not filled:
+        # What was used after the write has another node.
+        again = [(at, _edge(tensors[at])) for at in elsewhere]
+        again = [(at, edge) for at, edge in again if edge is not None and edge != inputs[at]]
+        if not written and not filled and not again:
             return None
         views = [at for at in written if tensors[at]._is_view()]
         inputs.written_views = [tensor for tensor in (*(tensors[at] for at in views), *filled) if tensor._is_view()]
@@ -160,7 +178,7 @@ class TorchGraph:
             (at, (*inputs.before[at], Part.of(tensors[at]))) for at in views if inputs.before[at][0] is not None
         ]
         now = [_whole(tensor) for tensor in (*(tensors[at] for at in written), *filled)]
-        return Writes(before, [gradient_edge(whole) for whole in now if whole.requires_grad])
+        return Writes([*before, *again], [gradient_edge(whole) for whole in now if whole.requires_grad])
 
     def output_places(self, output: Any, inputs: list[Place]) -> list[Place]:
         if isinstance(output, _Tensor):

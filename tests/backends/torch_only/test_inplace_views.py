@@ -354,6 +354,47 @@ def test_of_two_views_only_the_one_that_was_written_to_has_its_later_uses(runs: 
     assert_close(loaded(dump, second), torch.full((4,), 3.0))
 
 
+def write_a_slice(a: Any, b: Any) -> Any:
+    a[0].mul_(3)
+    return a.sum() + (b * 2).sum()
+
+
+def write_all(a: Any, b: Any) -> Any:
+    before = (b * 2).sum()
+    a.mul_(3)
+    return a.sum() + before
+
+
+def use_on_both_sides(a: Any, b: Any) -> Any:
+    before = b.sum()
+    a[1:].add_(1)
+    return a.sum() + b.sum() + before
+
+
+@LEVELS
+@pytest.mark.parametrize("function", [write_a_slice, write_all, use_on_both_sides])
+@pytest.mark.parametrize("given", ["both", "the other"])
+def test_of_a_view_beside_what_was_written_to_the_uses_inside_count(
+    runs: Any, level: str, function: Any, given: str
+) -> None:
+    def work(net: Any) -> list[Any]:
+        x = torch.linspace(-1, 1, 8).reshape(4, 2).requires_grad_()
+        y = x * 2
+        a, b = y[:2], y[2:]
+        kept[:] = [a]
+        result = net[0](a, b) if given == "both" else net[1](b)
+        (result + (b * 7).sum()).backward()
+        return [x.grad]
+
+    kept: list[Any] = []
+    calls = [Call(function), Call(lambda b: function(kept[0], b))]
+    bare, found, dump = watched(runs, level, lambda: nn.ModuleList(calls), work)
+    assert same(found, bare)
+    name = "Module.0.Call.backward.0" if given == "both" else "Module.1.Call.backward.0"
+    gradient = loaded(dump, dump.data[name]["output"][-1])
+    assert set(gradient.flatten().tolist()) == {2.0}
+
+
 @LEVELS
 def test_memory_that_changed_without_the_graph_knowing(runs: Any, level: str) -> None:
     """The optimizer's step does so to views of a flat parameter that a program keeps."""
