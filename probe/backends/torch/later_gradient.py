@@ -9,6 +9,7 @@ a write sends on for the view's part, through which all later uses of that memor
 from __future__ import annotations
 
 import enum
+import weakref
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
@@ -45,11 +46,12 @@ class Line(NamedTuple):
 class NotedView:
     """A view that a call returned."""
 
-    __slots__ = ("backward", "extent", "given", "layout", "line", "node_number", "number", "slot", "whole")
+    __slots__ = ("backward", "extent", "given", "layout", "line", "node_number", "number", "slot", "tensor", "whole")
 
     def __init__(self, view: torch.Tensor, made_of: Any, line: Line, backward: ViewBackward) -> None:
         whole: Any = view._base
         own: Any = view.grad_fn
+        self.tensor = weakref.ref(view)
         self.node_number: int = own._sequence_nr()
         self.layout = Layout.of(view)
         self.extent = Extent.of(self.layout)
@@ -107,20 +109,22 @@ class LaterGradient:
         """What has arrived at nodes that the view had, by the number of writes before."""
         self._gradient: torch.Tensor | None = None
         """Of the view, from the writes that have run and the stretches after them."""
-        self._known = not lost
+        self._known = True
         """Whether it is all that there is of it."""
+        self._lost = lost
+        """Whether that cannot be known."""
         self._wrapped: Any = None
         self._told = False
 
     def used(self, stretch: int, layout: Layout, gradient: Any) -> None:
         """`gradient` has arrived at a node that the view, or one in it that lies as `layout`, had after some writes."""
-        if not self._is_wrapped(gradient):
+        if not self._lost and not self._is_wrapped(gradient):
             self._used[stretch] = _sum(self._used.get(stretch), self._view.laid_out(layout, gradient))
         self._tell()
 
     def written(self, at: int, before: Any, after: Any) -> None:
         """A write, by the number of those before it, has sent `before` on, where `after` has arrived."""
-        if not self._is_wrapped(before):
+        if not self._lost and not self._is_wrapped(before):
             self._went_on(at, before, after)
         self._tell()
 
@@ -156,7 +160,7 @@ class LaterGradient:
         if self._wrapped is not None:
             return self._wrapped, self._wrapped  # has no statistics in any case
         self._add_from(0)
-        if self._gradient is None or not self._known:
+        if self._gradient is None or self._lost or not self._known:
             return None
         return self._gradient, self._view.of_given(self._gradient)
 

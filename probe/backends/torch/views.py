@@ -126,25 +126,33 @@ class Layout(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """A layout with its ends, which tell nearly all apart."""
+    """A layout with what tells nearly all apart at once."""
 
     layout: Layout
     first: int
     """Item,"""
     end: int
     """and the one behind the last."""
+    step: int
+    """What all its items are multiples of away from the first."""
 
     @classmethod
     def of(cls, layout: Layout) -> Extent:
         first = layout.offset
         if 0 in layout.size:
-            return cls(layout, first, first)
-        return cls(layout, first, first + 1 + sum((n - 1) * stride for n, stride in zip(layout.size, layout.stride)))
+            return cls(layout, first, first, 0)
+        reach = [(size - 1) * stride for size, stride in zip(layout.size, layout.stride)]
+        step = math.gcd(*(stride for size, stride in zip(layout.size, layout.stride) if size > 1))
+        return cls(layout, first, first + 1 + sum(reach), step)
 
     def overlaps(self, other: Extent) -> bool | None:
         """Whether the two, of the same memory, share a place in it; ``None`` where that would take long to find out."""
-        if self.layout.dtype is other.layout.dtype and (self.end <= other.first or other.end <= self.first):
-            return False
+        if self.layout.dtype is other.layout.dtype:
+            if self.end <= other.first or other.end <= self.first:
+                return False
+            step = math.gcd(self.step, other.step)
+            if step > 1 and (self.first - other.first) % step:
+                return False  # as two columns
         try:
             return np.shares_memory(_places(self.layout), _places(other.layout), max_work=_EFFORT)
         except RuntimeError:  # numpy's TooHardError, which has had two places

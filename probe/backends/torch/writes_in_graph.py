@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import TypeAlias
 
 from probe.backends.torch.later_gradient import Line, NotedView, Write
-from probe.backends.torch.views import WRITTEN, Extent, Layout
+from probe.backends.torch.views import WRITTEN, Extent, Layout, has_lost_its_node
 from probe.backends.torch.written_region import written_region
 
 VIEWS = "msprobe views"
@@ -86,7 +86,8 @@ class Writes:
         """That began when a tensor, which lies as `whole`, had this place in the graph."""
         if edge not in self._stretches:
             first = edge
-            while first[0].name().endswith(WRITTEN):
+            # A tensor can have been written to first when it took no gradient.
+            while first[0].name().endswith(WRITTEN) and first[0].next_functions[0][0] is not None:
                 first = first[0].next_functions[0]
             self._make_stretches(first, whole)
         return self._stretches.get(edge)
@@ -117,12 +118,36 @@ def _layout(node: Any, whole: Layout) -> Layout:
 def is_use(view: NotedView, node: Any, extent: Extent, stretch: Stretch) -> bool | None:
     """Whether `node` is of `view` or a view of it, which lies there: a noted one, or one that no recorded call has
     made."""
-    if view.extent.overlaps(extent) is False or node._sequence_nr() == view.node_number:
+    if node._sequence_nr() <= view.node_number or view.extent.overlaps(extent) is False:
         return False
-    own: Line | None = node.metadata.get(OWN)
-    layout = extent.layout
-    lines = [own] if own is not None else [other.line for other in stretch.alike(layout)]
+    lines, certain = _lines(node, stretch, extent.layout)
     through = {line.goes_through(view.number) for line in lines}
-    if through == {False} or (not through and not extent.can_lie_in(view.extent)):
-        return False
-    return True if through == {True} and not layout.overlaps_itself() else None
+    if view in stretch.views:
+        # Its own node is the last one, unless it was written to without recording. A view from before the last write
+        # gets its node when it is used.
+        if True not in through:
+            return False
+    else:
+        certain = True
+        if through == {False} or (not through and not extent.can_lie_in(view.extent)):
+            return False
+    return True if through == {True} and certain and not extent.layout.overlaps_itself() else None
+
+
+def _lines(node: Any, stretch: Stretch, layout: Layout) -> tuple[list[Line], bool]:
+    """Of the noted views that `node` can be of; and whether it is of one of them for certain."""
+    own: Line | None = node.metadata.get(OWN)
+    if own is not None:
+        return [own], True
+    views = list(stretch.alike(layout))
+    for view in views:
+        tensor = view.tensor()
+        if tensor is not None and not has_lost_its_node(tensor) and tensor.grad_fn is node:
+            return [view.line], True
+    return [view.line for view in views if _had_others(view)], False
+
+
+def _had_others(view: NotedView) -> bool:
+    """Whether a view may have had another node than its own."""
+    tensor: Any = view.tensor()
+    return tensor is None or has_lost_its_node(tensor) or tensor.grad_fn._sequence_nr() != view.node_number

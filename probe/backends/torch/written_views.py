@@ -156,11 +156,13 @@ class WrittenViews:
         nodes: list[Any] = []
         unknown = 0
         clear = True
+        lost = False
         effect = Write.ELSEWHERE
         while effect is not Write.HERE and stretch is not None:
             for node, extent in stretch.again:
                 of_it = is_use(view, node, extent, stretch)
-                if of_it:
+                lost = lost or (of_it is None and not writes)
+                if of_it or lost:
                     uses.append((len(writes), node, extent))
                 clear = clear and of_it is not None
             if writes and not clear and effect is Write.ELSEWHERE:
@@ -173,12 +175,13 @@ class WrittenViews:
             nodes.append(stretch.write)
             stretch = stretch.following
             clear = can_be_used_again
-        later = LaterGradient(view, writes, lost=unknown > _UNKNOWN)
+        later = LaterGradient(view, writes, lost or unknown > _UNKNOWN)
         for number, node, extent in uses:
             receive = functools.partial(later.used, number, extent.layout)
             self._receivers(node, node.register_prehook, _arrived).append(receive)
         for at, write in enumerate(nodes):
-            if writes[at] is not Write.ELSEWHERE:
+            # A write to memory that the view shows twice is the end of it.
+            if writes[at] is Write.UNKNOWN or (writes[at] is Write.HERE and not view.layout.overlaps_itself()):
                 self._receivers(write, write.register_hook, _departed).append(functools.partial(later.written, at))
 
     def _receivers(self, node: Any, register: Callable[..., Any], hook: Callable[..., Any]) -> list[Callable[..., Any]]:
