@@ -365,13 +365,15 @@ class GradientFlow:
 
     def _written_later(self, watch: Watch, index: int, arrived: Any) -> None:
         """Report what did not arrive at the node of an output, a view, together with what did."""
-        later = watch.written_later.pop(index)
+        later = watch.written_later[index]
         parts, later.parts = later.parts, None
-        if not self.runs_now(later.task):
-            if arrived is not None:
-                watch.gradient(self._listener, "input", index, arrived)
-            return
-        found = None if parts is None else parts()
+        if later.known:
+            del watch.written_later[index]
+            if not self.runs_now(later.task):
+                if arrived is not None:
+                    watch.gradient(self._listener, "input", index, arrived)
+                return
+        found = None if parts is None or not later.known else parts()
         if watch.backward is None and (found is None or not self._begin(watch)):
             return
         if found is None:

@@ -36,11 +36,14 @@ class ViewBackward(Protocol):
             parts: Asked then.
         """
 
+    def unknown(self) -> None:
+        """What arrives at its own node may be a part of the gradient, in every pass from now on."""
+
 
 class WrittenLater:
     """Implements `ViewBackward` and `Later` for one output of a module."""
 
-    __slots__ = ("_flow", "index", "parts", "place", "task", "watch")
+    __slots__ = ("_flow", "index", "known", "parts", "place", "task", "watch")
 
     def __init__(self, flow: GradientFlow, watch: Watch, index: int, place: int | None) -> None:
         self._flow = flow
@@ -49,12 +52,18 @@ class WrittenLater:
         self.place = place
         """Of the input it was made of, among the inputs."""
         self.parts: Parts | None = None
+        self.known = True
+        """Whether what arrives at the node of the output, and `parts`, are all of it."""
         self.task = -1
 
     def written(self, number: int, parts: Parts) -> None:
         self.parts = parts
         self.watch.written_later[self.index] = self
         self.task = self._flow.when_reached(self.watch.call, number, self)
+
+    def unknown(self) -> None:
+        self.known = False
+        self.watch.written_later[self.index] = self
 
     def report(self) -> None:
         self._flow.not_arrived(self.watch, self.index)

@@ -119,6 +119,7 @@ class ApiHooks:
         for replacement in self._replacements:
             self._attributes.set(*replacement)
         self._works.install()
+        self._views.resume()
         self._place_mode()
 
     def remove(self) -> None:
@@ -374,7 +375,7 @@ class _Backward:
     Implements `ViewBackward` and `Later` of `probe.common.view_backward` too.
     """
 
-    __slots__ = ("_call", "_hooks", "_later", "_number")
+    __slots__ = ("_call", "_hooks", "_known", "_later", "_number")
 
     def __init__(self, hooks: ApiHooks, call: Any, number: int) -> None:
         self._hooks = hooks
@@ -382,10 +383,14 @@ class _Backward:
         self._number = number
         self._later: tuple[Parts, int] | None = None
         """What does not arrive here and has not been reported."""
+        self._known = True
+        """Whether what arrives here, and that, are all of it."""
 
     @skipped
     def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
         hooks = self._hooks
+        if not self._known:
+            return
         if self._later is not None and hooks.flow.runs_now(self._later[1]):
             safely(hooks.listener, self._call, self._report_together, grad_input, grad_output)
             return
@@ -395,8 +400,11 @@ class _Backward:
     def written(self, number: int, parts: Parts) -> None:
         self._later = parts, self._hooks.flow.when_reached(self._call, number, self)
 
+    def unknown(self) -> None:
+        self._known = False
+
     def report(self) -> None:
-        if self._later is not None:
+        if self._later is not None and self._known:
             parts, self._later = self._later[0], None
             found = parts()
             if found is not None:

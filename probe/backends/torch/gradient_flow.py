@@ -10,8 +10,9 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.torch.freed_in_turn import FreedInTurn
+from probe.backends.torch.layouts import Extent, Layout
 from probe.backends.torch.quiet import safely, skipped
-from probe.backends.torch.views import WRITTEN, Extent, Layout, Part, WriteCounter, can_be_cut, has_lost_its_node
+from probe.backends.torch.views import WRITTEN, Part, WriteCounter, can_be_cut, has_lost_its_node
 from probe.backends.torch.written_region import written_region
 from probe.backends.torch.written_views import WrittenViews
 from probe.common.containers import found_in
@@ -119,6 +120,8 @@ def _written_last(tensor: torch.Tensor) -> bool:
     if tensor._is_view() and has_lost_its_node(tensor):
         return False
     node: Any = tensor.grad_fn
+    if node is None:
+        return False  # detached
     if not tensor._is_view():
         return not node.name().endswith(WRITTEN)
     # torch makes the view's new node right after that of the write.

@@ -15,8 +15,9 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 
+from probe.backends.torch.layouts import Extent, Layout
 from probe.backends.torch.tensors import is_wrapped
-from probe.backends.torch.views import Extent, Layout, Part
+from probe.backends.torch.views import Part
 from probe.common.view_backward import ViewBackward
 
 _replaying: Callable[[], bool] = getattr(torch._C, "_is_view_replay_enabled", lambda: False)
@@ -31,24 +32,42 @@ class Write(enum.Enum):
     UNKNOWN = enum.auto()
 
 
-class Line(NamedTuple):
-    """The views that a view is a view of, as far as they are noted, by their numbers; and its own."""
+class Ancestry(NamedTuple):
+    """The noted views that a view is a view of."""
 
-    numbers: tuple[int, ...]
-    whole: bool
+    number: int
+    """Of the view itself: two calls can return the same."""
+    parent: Ancestry | None
+    complete: bool
     """Whether no other noted view can be among them."""
 
-    def goes_through(self, number: int) -> bool | None:
-        """Whether the view with that number is among them."""
-        return True if number in self.numbers else False if self.whole else None
+    def includes(self, number: int) -> bool | None:
+        """Whether the view with that number is among them, or is the view itself."""
+        one: Ancestry | None = self
+        while one is not None:
+            if one.number == number:
+                return True
+            one = one.parent
+        return False if self.complete else None
 
 
 class NotedView:
     """A view that a call returned."""
 
-    __slots__ = ("backward", "extent", "given", "layout", "line", "node_number", "number", "slot", "tensor", "whole")
+    __slots__ = (
+        "__weakref__",
+        "ancestry",
+        "backward",
+        "extent",
+        "given",
+        "layout",
+        "node_number",
+        "slot",
+        "tensor",
+        "whole",
+    )
 
-    def __init__(self, view: torch.Tensor, made_of: Any, line: Line, backward: ViewBackward) -> None:
+    def __init__(self, view: torch.Tensor, made_of: Any, ancestry: Ancestry, backward: ViewBackward) -> None:
         whole: Any = view._base
         own: Any = view.grad_fn
         self.tensor = weakref.ref(view)
@@ -61,9 +80,7 @@ class NotedView:
         """which is this output of its own node."""
         self.given = None if made_of is None else Layout.of(made_of)
         """Of the tensor that the call was given and made a view of."""
-        self.number = line.numbers[-1]
-        """Of the view: two calls can return the same."""
-        self.line = line
+        self.ancestry = ancestry
         self.backward = backward
 
     def can_be_used_again(self) -> bool:
@@ -118,20 +135,34 @@ class LaterGradient:
 
     def used(self, stretch: int, layout: Layout, gradient: Any) -> None:
         """`gradient` has arrived at a node that the view, or one in it that lies as `layout`, had after some writes."""
-        if not self._lost and not self._is_wrapped(gradient):
-            self._used[stretch] = _sum(self._used.get(stretch), self._view.laid_out(layout, gradient))
-        self._tell()
+        self._take(self._add, stretch, layout, gradient)
 
     def written(self, at: int, before: Any, after: Any) -> None:
         """A write, by the number of those before it, has sent `before` on, where `after` has arrived."""
-        if not self._lost and not self._is_wrapped(before):
-            self._went_on(at, before, after)
-        self._tell()
+        self._take(self._go_on, at, before, after)
 
-    def _went_on(self, at: int, before: torch.Tensor, after: torch.Tensor | None) -> None:
+    def _take(self, function: Callable[..., None], *args: Any) -> None:
+        try:
+            if not self._lost:
+                function(*args)
+        except BaseException:
+            self._lost = True
+            raise
+        finally:
+            if not self._told:
+                self._told = True
+                self._view.backward.written(self._view.node_number, self._parts)
+
+    def _add(self, stretch: int, layout: Layout, gradient: Any) -> None:
+        if not self._is_wrapped(gradient):
+            self._used[stretch] = _sum(self._used.get(stretch), self._view.laid_out(layout, gradient))
+
+    def _go_on(self, at: int, before: Any, after: Any) -> None:
+        if self._is_wrapped(before):
+            return
         self._add_from(at + 1)
-        if self._view.layout.overlaps_itself():
-            self._known = False
+        if self._view.layout.overlaps_itself() or before.is_meta:
+            self._lost = True
             return
         part = self._view.part(before)
         # Where the gradient of the view's part is another one than after the write, the write was to that part.
@@ -150,11 +181,6 @@ class LaterGradient:
             self._wrapped = gradient
         return self._wrapped is not None
 
-    def _tell(self) -> None:
-        if not self._told:
-            self._told = True
-            self._view.backward.written(self._view.node_number, self._parts)
-
     def _parts(self) -> tuple[Any, Any] | None:
         """Implements `probe.common.view_backward.Parts`."""
         if self._wrapped is not None:
@@ -162,7 +188,8 @@ class LaterGradient:
         self._add_from(0)
         if self._gradient is None or self._lost or not self._known:
             return None
-        return self._gradient, self._view.of_given(self._gradient)
+        gradient, self._gradient = self._gradient, None
+        return gradient, self._view.of_given(gradient)
 
 
 def _sum(one: torch.Tensor | None, other: torch.Tensor) -> torch.Tensor:

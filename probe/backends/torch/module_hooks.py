@@ -192,6 +192,7 @@ class ModuleHooks:
 
     def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
         forward: list[Handle] = [self._views]
+        self._views.resume()
         try:
             for name, module in modules:
                 self._attach_forward(name, module, forward)

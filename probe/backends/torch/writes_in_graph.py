@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from typing_extensions import TypeAlias
-
-from probe.backends.torch.later_gradient import Line, NotedView, Write
-from probe.backends.torch.views import WRITTEN, Extent, Layout, has_lost_its_node
+from probe.backends.torch.later_gradient import Ancestry, NotedView, Write
+from probe.backends.torch.layouts import Extent, Layout
+from probe.backends.torch.views import WRITTEN, has_lost_its_node
 from probe.backends.torch.written_region import written_region
+from probe.common.gradient_graph import Edge
 
 VIEWS = "msprobe views"
 """Under which a node of a tensor keeps the views that were made of it then,"""
 OWN = "msprobe own node"
-"""the node that a view had when a call returned it the `Line` of the view,"""
+"""the node that a view had when a call returned it the `Ancestry` of the view,"""
 RECEIVERS = "msprobe receivers"
 """and a node of a write or of a view whom to tell what arrives there."""
 AGAIN = "AsStridedBackward"
 """How the name begins of the node that torch gives a view when its memory was written to."""
-
-_Edge: TypeAlias = tuple[Any, int]
-"""A node of the graph, and the number of its output that a tensor is."""
 
 
 class Stretch:
@@ -29,7 +26,7 @@ class Stretch:
 
     __slots__ = ("again", "before", "following", "region", "views", "write")
 
-    def __init__(self, before: Stretch | None, edge: _Edge) -> None:
+    def __init__(self, before: Stretch | None, edge: Edge) -> None:
         self.before = before
         node, slot = edge
         self.views: list[NotedView] = [view for view in node.metadata.get(VIEWS, ()) if view.slot == slot]
@@ -59,30 +56,26 @@ class Stretch:
         return Write.HERE if overlaps else Write.ELSEWHERE
 
 
-class Writes:
+class WriteHistory:
     """Those of one graph, and the nodes that views had after them."""
 
     def __init__(self) -> None:
-        self._writes: dict[_Edge, Any] = {}
+        self._writes: dict[Edge, Any] = {}
         """By where the tensor was in the graph before."""
-        self._again: dict[_Edge, list[Any]] = {}
+        self._again: dict[Edge, list[Any]] = {}
         """By where the tensor was then."""
-        self._stretches: dict[_Edge, Stretch] = {}
+        self._stretches: dict[Edge, Stretch] = {}
 
-    def add(self, node: Any, following: Sequence[_Edge]) -> None:
+    def add(self, node: Any, following: Sequence[Edge]) -> None:
         name: str = node.name()
         if not following or not (name.endswith(WRITTEN) or name.startswith(AGAIN)):
             return
-        notes = node.metadata
-        if RECEIVERS in notes:
-            # Of another pass.
-            notes[RECEIVERS].clear()
         if name.endswith(WRITTEN):
             self._writes[following[0]] = node
         else:
             self._again.setdefault(following[0], []).append(node)
 
-    def stretch(self, edge: _Edge, whole: Layout) -> Stretch | None:
+    def stretch(self, edge: Edge, whole: Layout) -> Stretch | None:
         """That began when a tensor, which lies as `whole`, had this place in the graph."""
         if edge not in self._stretches:
             first = edge
@@ -92,7 +85,7 @@ class Writes:
             self._make_stretches(first, whole)
         return self._stretches.get(edge)
 
-    def _make_stretches(self, edge: _Edge, whole: Layout) -> None:
+    def _make_stretches(self, edge: Edge, whole: Layout) -> None:
         before: Stretch | None = None
         while True:
             stretch = self._stretches[edge] = Stretch(before, edge)
@@ -120,8 +113,8 @@ def is_use(view: NotedView, node: Any, extent: Extent, stretch: Stretch) -> bool
     made."""
     if node._sequence_nr() <= view.node_number or view.extent.overlaps(extent) is False:
         return False
-    lines, certain = _lines(node, stretch, extent.layout)
-    through = {line.goes_through(view.number) for line in lines}
+    candidates, certain = _candidates(node, stretch, extent.layout)
+    through = {one.includes(view.ancestry.number) for one in candidates}
     if view in stretch.views:
         # Its own node is the last one, unless it was written to without recording. A view from before the last write
         # gets its node when it is used.
@@ -134,17 +127,17 @@ def is_use(view: NotedView, node: Any, extent: Extent, stretch: Stretch) -> bool
     return True if through == {True} and certain and not extent.layout.overlaps_itself() else None
 
 
-def _lines(node: Any, stretch: Stretch, layout: Layout) -> tuple[list[Line], bool]:
+def _candidates(node: Any, stretch: Stretch, layout: Layout) -> tuple[list[Ancestry], bool]:
     """Of the noted views that `node` can be of; and whether it is of one of them for certain."""
-    own: Line | None = node.metadata.get(OWN)
+    own: Ancestry | None = node.metadata.get(OWN)
     if own is not None:
         return [own], True
     views = list(stretch.alike(layout))
     for view in views:
         tensor = view.tensor()
         if tensor is not None and not has_lost_its_node(tensor) and tensor.grad_fn is node:
-            return [view.line], True
-    return [view.line for view in views if _had_others(view)], False
+            return [view.ancestry], True
+    return [view.ancestry for view in views if _had_others(view)], False
 
 
 def _had_others(view: NotedView) -> bool:

@@ -6,14 +6,15 @@ gradient without memory, and stopped where it has done so: nothing of the operat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from probe.backends.torch.quiet import with_dispatch_modes
-from probe.backends.torch.views import Layout
+from probe.backends.torch.layouts import Layout
+from probe.backends.torch.quiet import quietly, skipped, with_dispatch_modes
 
 
 class _CutOut(Exception):
@@ -26,12 +27,15 @@ class _CutOut(Exception):
 class _UntilCutOut(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Stops at the copy of the written part that the operation would get."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch would import its compiler
+
+    @skipped
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.clone.default:
             raise _CutOut(args[0])
-        known: Mapping[str, Any] = kwargs or {}
-        with _disable_current_modes():
-            return func(*args, **known)
+        return quietly(functools.partial(func, **(kwargs or {})), *args)
 
 
 def written_region(write: Any, whole: Layout) -> Layout | None:

@@ -12,26 +12,32 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
+from typing_extensions import TypeAlias
 
 from probe.backends.torch.freed_in_turn import FreedInTurn
-from probe.backends.torch.later_gradient import LaterGradient, Line, NotedView, Write
+from probe.backends.torch.later_gradient import Ancestry, LaterGradient, NotedView, Write
+from probe.backends.torch.layouts import Layout
 from probe.backends.torch.quiet import compiling, passed_over, safely, skipped, with_autograd_kernels
-from probe.backends.torch.views import Extent, WriteCounter, can_be_cut, has_lost_its_node
-from probe.backends.torch.writes_in_graph import AGAIN, OWN, RECEIVERS, VIEWS, Stretch, Writes, is_use
+from probe.backends.torch.views import WriteCounter, can_be_cut, has_lost_its_node
+from probe.backends.torch.writes_in_graph import AGAIN, OWN, RECEIVERS, VIEWS, Stretch, WriteHistory, is_use
 from probe.common.contract import Listener
 from probe.common.substitution import CodeSwap
 from probe.common.view_backward import ViewBackward
 
 _UNKNOWN = 64
 """The most writes to nobody knows where after which a gradient is put together: each is looked for in each view."""
+_LOOKED_AT = 1_000_000
+"""How many pairs of a view and a write to its tensor a pass looks at: a second or so. What is left has no gradient."""
 
 # All ways to start a backward lead there, in releases of torch that have it.
 _run: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
+_current_pass: Callable[[], int] = torch._C._current_graph_task_id
 
 
 class WrittenViews:
@@ -46,9 +52,10 @@ class WrittenViews:
         self._noted: set[int] = set()
         """The identities of the nodes where views are noted. One may be gone, and another node have its identity."""
         self._numbers = itertools.count()
-        self._lines: Any = WeakTensorKeyDictionary()
-        self._receiving: list[list[Callable[..., Any]]] = []
-        """Of nodes, whom to tell what arrives there; the nodes may run again when nothing is collected."""
+        self._ancestries: Any = WeakTensorKeyDictionary()
+        self._views: list[weakref.ref[NotedView]] = []
+        self._passes: list[_Pass] = []
+        """Under way, the last one innermost."""
         self._swap = None if _run is None else CodeSwap(_run, self._run_backward)
         self._attached = False
 
@@ -64,40 +71,43 @@ class WrittenViews:
         if self._swap is None or node is None or not can_be_cut(whole):
             return
         own: Any = view.grad_fn
-        line = self._lines.get(view)
-        if line is None:
-            line = self._lines[view] = self._line(own, node, made_of)
-        own.metadata[OWN] = line
+        ancestry = self._ancestries.get(view)
+        if ancestry is None:
+            ancestry = self._ancestries[view] = self._ancestry(own, node, made_of)
+        own.metadata[OWN] = ancestry
         views = node.metadata.get(VIEWS)
         if views is None:
             views = node.metadata[VIEWS] = []
             self._noted.add(id(node))
             self._counters.append(WriteCounter(whole))
-        views.append(NotedView(view, made_of, line, backward))
-        if not self._attached:
+        noted = NotedView(view, made_of, ancestry, backward)
+        views.append(noted)
+        self._views.append(weakref.ref(noted))
+        self.resume()
+
+    def resume(self) -> None:
+        """Follow the views that were noted before `remove`, if there are any."""
+        if self._noted and not self._attached and self._swap is not None:
             self._attached = True
             self._swap.install()
 
-    def _line(self, own: Any, end: Any, made_of: Any) -> Line:
+    def _ancestry(self, own: Any, end: Any, made_of: Any) -> Ancestry:
         """Of a view with the node `own` of a tensor with the node `end`."""
         number = next(self._numbers)
-        noted = None if made_of is None else self._lines.get(made_of)
+        noted = None if made_of is None else self._ancestries.get(made_of)
         if noted is not None and not has_lost_its_node(made_of) and own.next_functions[0][0] is made_of.grad_fn:
-            return Line((*noted.numbers, number), noted.whole)
+            return Ancestry(number, noted, noted.complete)
         above = own
         # A view that was written to has lost what it was made of.
         while above is not None and above is not end and not above.name().startswith(AGAIN):
             noted = above.metadata.get(OWN)
             if noted is not None:
-                return Line((*noted.numbers, number), noted.whole)
+                return Ancestry(number, noted, noted.complete)
             above = above.next_functions[0][0]
-        return Line((number,), above is end)
+        return Ancestry(number, None, above is end)
 
     def remove(self) -> None:
         """Out of the way of the user's backward."""
-        for receivers in self._receiving:
-            receivers.clear()
-        self._receiving.clear()
         if self._swap is not None and self._attached:
             self._attached = False
             self._swap.restore()
@@ -106,7 +116,8 @@ class WrittenViews:
         """No gradient of the views so far will be reported."""
         self._noted.clear()
         self._counters.clear()
-        self._lines.clear()
+        self._ancestries.clear()
+        self._views.clear()
         self._written = False
         self.remove()
 
@@ -115,22 +126,50 @@ class WrittenViews:
     @passed_over
     def _run_backward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert self._swap is not None
-        if not compiling():
-            safely(self._listener, "writes to views", self._find_writes, args[0] if args else ())
-        return self._swap.body(*args, **kwargs)
+        if compiling():
+            return self._swap.body(*args, **kwargs)
+        begun = safely(self._listener, "writes to views", self._begin, args[0] if args else ())
+        try:
+            return self._swap.body(*args, **kwargs)
+        finally:
+            if begun is not None:
+                safely(self._listener, "writes to views", self._end, begun)
+
+    def _begin(self, roots: Iterable[Any]) -> _Pass | None:
+        around = _current_pass()
+        if around != -1 and self._passes and self._passes[-1].number == -1:
+            # A hook of the user began this one before the one around it came to any node of ours.
+            self._passes[-1].number = around
+        if not self._any_written():
+            return None
+        begun = _Pass(self._listener)
+        try:
+            self._find_writes(roots, begun)
+        except BaseException:
+            # What arrives at the views' own nodes would be taken for all.
+            for noted in self._views:
+                view = noted()
+                if view is not None:
+                    view.backward.unknown()
+            begun.forget()
+            raise
+        self._passes.append(begun)
+        return begun
+
+    def _end(self, ended: _Pass) -> None:
+        self._passes.remove(ended)
+        ended.forget()
 
     def _any_written(self) -> bool:
         self._written = self._written or any(counter.changed() for counter in self._counters)
         return self._written
 
     @skipped
-    def _find_writes(self, roots: Iterable[Any]) -> None:
-        if not self._any_written():
-            return
+    def _find_writes(self, roots: Iterable[Any], begun: _Pass) -> None:
         # The node of a tensor is asked for next anyway, by torch. An edge of the graph has one.
         with with_autograd_kernels():
             ahead: list[Any] = [getattr(root, "node" if isinstance(root, tuple) else "grad_fn") for root in roots]
-        writes = Writes()
+        history = WriteHistory()
         noted: list[Any] = []
         seen: set[Any] = {None}
         while ahead:
@@ -141,72 +180,108 @@ class WrittenViews:
             if id(node) in self._noted:
                 noted.append(node)
             following = node.next_functions
-            writes.add(node, following)
+            history.add(node, following)
             ahead += [edge[0] for edge in following if edge[0] not in seen]
         self._freed_in_turn.all_seen(seen)
         for node in noted:
             for view in node.metadata.get(VIEWS, ()):
-                self._follow(view, writes.stretch((node, view.slot), view.whole))
+                begun.follow(view, history.stretch((node, view.slot), view.whole))
 
-    def _follow(self, view: NotedView, stretch: Stretch | None) -> None:
-        """Have everything that arrives for `view` in this pass, but at its own node, put together."""
+
+class _Pass:
+    """One of the engine through a graph in which there are writes to views."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.number = -1
+        """That the engine has given it, once it has come to a node of ours."""
+        self._left = _LOOKED_AT
+        self._receivers: dict[int, _Receivers] = {}
+
+    def follow(self, view: NotedView, stretch: Stretch | None) -> None:
+        """Have everything that arrives for `view`, but at its own node, put together."""
         can_be_used_again = view.can_be_used_again()
-        uses: list[tuple[int, Any, Extent]] = []
+        uses: list[tuple[int, Any, Layout]] = []
         writes: list[Write] = []
         nodes: list[Any] = []
+        lost = False
         unknown = 0
         clear = True
-        lost = False
         effect = Write.ELSEWHERE
         while effect is not Write.HERE and stretch is not None:
             for node, extent in stretch.again:
                 of_it = is_use(view, node, extent, stretch)
                 lost = lost or (of_it is None and not writes)
                 if of_it or lost:
-                    uses.append((len(writes), node, extent))
+                    uses.append((len(writes), node, extent.layout))
                 clear = clear and of_it is not None
             if writes and not clear and effect is Write.ELSEWHERE:
                 effect = writes[-1] = Write.UNKNOWN
             unknown += effect is Write.UNKNOWN
-            if stretch.write is None or unknown > _UNKNOWN:
+            self._left -= 1 + len(stretch.again)
+            lost = lost or unknown > _UNKNOWN or self._left < 0
+            if stretch.write is None or (lost and nodes):
                 break
             effect = stretch.effect(view)
             writes.append(effect)
             nodes.append(stretch.write)
             stretch = stretch.following
             clear = can_be_used_again
-        later = LaterGradient(view, writes, lost or unknown > _UNKNOWN)
-        for number, node, extent in uses:
-            receive = functools.partial(later.used, number, extent.layout)
-            self._receivers(node, node.register_prehook, _arrived).append(receive)
-        for at, write in enumerate(nodes):
-            # A write to memory that the view shows twice is the end of it.
-            if writes[at] is Write.UNKNOWN or (writes[at] is Write.HERE and not view.layout.overlaps_itself()):
-                self._receivers(write, write.register_hook, _departed).append(functools.partial(later.written, at))
+        self._receive(view, LaterGradient(view, writes, lost), uses, list(zip(nodes, writes)), lost)
 
-    def _receivers(self, node: Any, register: Callable[..., Any], hook: Callable[..., Any]) -> list[Callable[..., Any]]:
-        receivers: list[Callable[..., Any]] | None = node.metadata.get(RECEIVERS)
+    def _receive(
+        self,
+        view: NotedView,
+        later: LaterGradient,
+        uses: Iterable[tuple[int, Any, Layout]],
+        writes: Iterable[tuple[Any, Write]],
+        lost: bool,
+    ) -> None:
+        for number, node, layout in uses:
+            self._at(node, node.register_prehook, _arrived).append(
+                (self, functools.partial(later.used, number, layout))
+            )
+        for at, (write, effect) in enumerate(writes):
+            # A write to memory that the view shows twice is the end of it.
+            ends = effect is Write.HERE and not view.layout.overlaps_itself()
+            if ends or effect is Write.UNKNOWN or lost:
+                self._at(write, write.register_hook, _departed).append((self, functools.partial(later.written, at)))
+
+    def _at(self, node: Any, register: Callable[..., Any], hook: Callable[..., Any]) -> _Receivers:
+        receivers: _Receivers | None = node.metadata.get(RECEIVERS)
         if receivers is None:
             receivers = node.metadata[RECEIVERS] = []
             register(functools.partial(hook, self._listener, receivers))
-        self._receiving.append(receivers)
+        self._receivers[id(receivers)] = receivers
         return receivers
 
+    def forget(self) -> None:
+        """Its nodes may run again."""
+        for receivers in self._receivers.values():
+            receivers[:] = [receiver for receiver in receivers if receiver[0] is not self]
+
+
+_Receivers: TypeAlias = list[tuple[_Pass, Callable[..., Any]]]
+"""Whom a node tells in a pass what arrives there."""
+
 
 @skipped
-def _arrived(listener: Listener, receivers: Sequence[Callable[..., Any]], gradients: Sequence[Any]) -> None:
+def _arrived(listener: Listener, receivers: _Receivers, gradients: Sequence[Any]) -> None:
     # What a hook returns takes the gradient's place.
-    safely(listener, "a use of a view", _hand_out, receivers, gradients[0])
+    _hand_out(listener, receivers, gradients[0])
 
 
 @skipped
-def _departed(
-    listener: Listener, receivers: Sequence[Callable[..., Any]], flowing: Sequence[Any], arrived: Sequence[Any]
-) -> None:
-    safely(listener, "a write to a view", _hand_out, receivers, flowing[0], arrived[0])
+def _departed(listener: Listener, receivers: _Receivers, flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
+    _hand_out(listener, receivers, flowing[0], arrived[0])
 
 
-def _hand_out(receivers: Sequence[Callable[..., Any]], gradient: Any, *more: Any) -> None:
-    if gradient is not None:
-        for receive in receivers:
-            receive(gradient, *more)
+def _hand_out(listener: Listener, receivers: _Receivers, gradient: Any, *more: Any) -> None:
+    if gradient is None:
+        return
+    number = _current_pass()
+    for run, receive in receivers:
+        if run.number == -1:
+            run.number = number
+        if run.number == number:
+            safely(listener, "a write to a view", receive, gradient, *more)

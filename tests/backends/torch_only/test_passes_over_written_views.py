@@ -1,0 +1,207 @@
+"""Views that are written to afterwards, and the passes of the engine: each has the gradient of its pass, or none."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_parts import Call
+
+from probe.backends.torch.later_gradient import LaterGradient
+
+LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+
+
+def rows_used_on_both_sides(call: Any) -> tuple[Any, Any, Any]:
+    """Of the gradient of what `call` returns 2 come from before a write elsewhere, and 3 from after it."""
+    x = torch.ones(4, 3, requires_grad=True)
+    whole = x * 2
+    rows = call(whole)
+    before = rows * 2
+    whole[3:].mul_(7)
+    after = rows * 3
+    return rows, before, after
+
+
+def gradients(runs: Any, level: str) -> list[Any]:
+    """What the records of the call have, each as the set of its numbers."""
+    names = ["Module.0.Call.backward.0"] * (level != "L1") + ["Tensor.narrow.0.backward"] * (level != "L0")
+    found = []
+    for name in names:
+        entry = runs.read().data.get(name, {"input": [None]})["input"][0]
+        folder = runs.read().folder / "dump_tensor_data"
+        found.append(entry and {*torch.load(folder / entry["data_name"], weights_only=True).flatten().tolist()})
+    return found
+
+
+def narrowed(runs: Any, level: str) -> tuple[Any, Any]:
+    call = Call(lambda x: x.narrow(0, 0, 2))
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    return debugger, call
+
+
+@LEVELS
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_pass_inside_of_another_over_the_same_graph(runs: Any, level: str, where: str) -> None:
+    """A hook of the user that asks for gradients; the inner pass may come before the outer one has reached the view."""
+    debugger, call = narrowed(runs, level)
+    rows, before, after = rows_used_on_both_sides(call)
+    inner = (rows * 11).sum()
+    seen: list[Any] = []
+
+    def hook(_: Any) -> None:
+        if not seen:
+            seen.append(torch.autograd.grad(inner, [rows], retain_graph=True))
+
+    (before if where == "before" else after).register_hook(hook)
+    (before.sum() + after.sum()).backward()
+    debugger.stop()
+    assert seen
+    for found in gradients(runs, level):
+        assert found == {5.0}
+
+
+@LEVELS
+def test_two_passes_one_after_the_other(runs: Any, level: str) -> None:
+    debugger, call = narrowed(runs, level)
+    _, before, after = rows_used_on_both_sides(call)
+    (before.sum() + after.sum()).backward(retain_graph=True)
+    (10 * after.sum()).backward()
+    debugger.stop()
+    # The last one is what stays in the place of a record.
+    for found in gradients(runs, level):
+        assert found == {30.0}
+
+
+@LEVELS
+def test_collection_that_stopped_in_between(runs: Any, level: str) -> None:
+    debugger, call = narrowed(runs, level)
+    _, before, after = rows_used_on_both_sides(call)
+    debugger.stop()
+    debugger.start(nn.Sequential(call))
+    (before.sum() + after.sum()).backward()
+    debugger.stop()
+    for found in gradients(runs, level):
+        assert found == {5.0}
+
+
+@LEVELS
+def test_nothing_is_held_when_the_pass_is_over(runs: Any, level: str) -> None:
+    debugger, call = narrowed(runs, level)
+    _, before, after = rows_used_on_both_sides(call)
+    (before.sum() + after.sum()).backward(retain_graph=True)
+    gc.collect()
+    assert not [one for one in gc.get_objects() if type(one) is LaterGradient]
+    debugger.stop()
+
+
+@LEVELS
+def test_a_failure_of_the_tool_leaves_no_part_of_a_gradient(
+    runs: Any, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.errors_expected = True
+
+    def fails(*_: Any) -> None:
+        raise MemoryError
+
+    debugger, call = narrowed(runs, level)
+    _, before, after = rows_used_on_both_sides(call)
+    monkeypatch.setattr(LaterGradient, "__init__", fails)
+    (before.sum() + after.sum()).backward()
+    debugger.stop()
+    assert not any(gradients(runs, level))
+
+
+@LEVELS
+def test_a_tensor_that_took_no_gradient_when_it_was_first_written_to(runs: Any, level: str) -> None:
+    """A buffer that a program fills, as a cache."""
+    debugger, call = narrowed(runs, level)
+    y = torch.ones(2, 3, requires_grad=True) * 2
+    buffer = torch.zeros(4, 3)
+    buffer[0:2] = y
+    rows = call(buffer)
+    before = rows * 2
+    buffer[2:4] = y
+    (before.sum() + (rows * 3).sum()).backward()
+    debugger.stop()
+    for found in gradients(runs, level):
+        assert found == {5.0}
+
+
+@LEVELS
+def test_what_was_used_before_the_view_was_made_is_not_its(runs: Any, level: str) -> None:
+    """Of a view that lies alike, and that a write has given a new node."""
+    debugger, call = narrowed(runs, level)
+    whole = torch.ones(4, 3, requires_grad=True) * 2
+    alike = whole[0:2]
+    alike.mul_(2)
+    rows = call(whole)
+    other = torch.ones(2, 2, requires_grad=True) * 2
+    other.flatten().mul_(3)
+    ((rows * 3).sum() + (alike * 10).sum() + other.sum()).backward()
+    debugger.stop()
+    for found in gradients(runs, level):
+        assert found == {3.0}
+
+
+class Cache(nn.Module):
+    """Writes to a part of a tensor of which it is given another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part: Any = None
+
+    def forward(self, x: Any) -> Any:
+        self.part.mul_(5)
+        return x * 1
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_a_module_that_writes_to_what_it_was_not_given(runs: Any, level: str) -> None:
+    call, cache = Call(lambda x: x.narrow(0, 0, 2)), Cache()
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call, cache))
+    whole = torch.ones(4, 3, requires_grad=True) * 2
+    rows = call(whole)
+    before = rows.sum() * 2
+    cache.part = rows[1:]
+    result = cache(whole[2:])
+    (before + result.sum() + (whole * 7).sum()).backward()
+    debugger.stop()
+    # Of the first row 2 before the write and 7 after it, of the one written to 2 and 5 times 7.
+    for found in gradients(runs, level):
+        assert found == {9.0, 37.0}
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_a_module_that_detaches_what_it_was_given(runs: Any, level: str) -> None:
+    def detach(x: Any, y: Any) -> Any:
+        x.detach_()
+        return (x + y).sum()
+
+    call = Call(detach)
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    x = torch.ones(3, requires_grad=True) * 2
+    y = torch.ones(3, requires_grad=True) * 3
+    call(x, y).backward()
+    debugger.stop()
+    assert gradients(runs, "L0") == [{1.0}]
+
+
+@LEVELS
+def test_tensors_without_memory_are_no_failure(runs: Any, level: str) -> None:
+    call = Call(lambda x: torch.view_as_real(x.narrow(0, 0, 2)))
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(call))
+    whole = torch.ones(4, dtype=torch.complex64, device="meta", requires_grad=True) * 2
+    real = call(whole)
+    loss = real.sum()
+    whole[3:].mul_(5)
+    (loss + real.sum()).backward()
+    debugger.stop()
+    assert not (runs.read().folder / "dump_error_info.log").exists()
