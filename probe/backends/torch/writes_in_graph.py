@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from probe.backends.torch.later_gradient import Ancestry, NotedView, Write
+from probe.backends.torch.later_gradient import Write
 from probe.backends.torch.layouts import Extent, Layout
+from probe.backends.torch.noted_views import Ancestry, NotedView
 from probe.backends.torch.views import WRITTEN, has_lost_its_node
 from probe.backends.torch.written_region import written_region
 from probe.common.gradient_graph import Edge
@@ -19,6 +21,11 @@ RECEIVERS = "msprobe receivers"
 """and a node of a write or of a view whom to tell what arrives there."""
 AGAIN = "AsStridedBackward"
 """How the name begins of the node that torch gives a view when its memory was written to."""
+
+_UNKNOWN = 64
+"""The most writes to nobody knows where after which a gradient is put together: each is looked for in each view."""
+_LOOKED_AT = 1_000_000
+"""How many pairs of a view and a write to its tensor are looked at: a second or so. What is left has no gradient."""
 
 
 class Stretch:
@@ -56,10 +63,39 @@ class Stretch:
         return Write.HERE if overlaps else Write.ELSEWHERE
 
 
+@dataclasses.dataclass
+class Trace:
+    """Where the gradient of a view arrives besides its own node."""
+
+    uses: list[tuple[int, Any, Layout]] = dataclasses.field(default_factory=list)
+    """Nodes of it, or of a view of it, the number of writes before, and how what they are of lies."""
+    writes: list[tuple[Any, Write]] = dataclasses.field(default_factory=list)
+    """The nodes of the writes to its tensor, until one to the view itself, and what they did to the view."""
+    lost: bool = False
+    """Whether it cannot be known."""
+
+    def ended(self) -> bool:
+        return bool(self.writes) and (self.lost or self.writes[-1][1] is Write.HERE)
+
+    def add_uses(self, view: NotedView, stretch: Stretch) -> None:
+        """Those between two writes."""
+        certain = not self.writes or view.has_recognizable_nodes()
+        for node, extent in stretch.again:
+            use = _is_use(view, node, extent, stretch)
+            certain = certain and use is not None
+            if use is None and not self.writes:
+                self.lost = True
+            if use or self.lost:
+                self.uses.append((len(self.writes), node, extent.layout))
+        if not certain and self.writes and self.writes[-1][1] is Write.ELSEWHERE:
+            self.writes[-1] = self.writes[-1][0], Write.UNKNOWN
+
+
 class WriteHistory:
-    """Those of one graph, and the nodes that views had after them."""
+    """The writes to tensors in one graph, and the nodes that views had after them."""
 
     def __init__(self) -> None:
+        self._left = _LOOKED_AT
         self._writes: dict[Edge, Any] = {}
         """By where the tensor was in the graph before."""
         self._again: dict[Edge, list[Any]] = {}
@@ -75,7 +111,21 @@ class WriteHistory:
         else:
             self._again.setdefault(following[0], []).append(node)
 
-    def stretch(self, edge: Edge, whole: Layout) -> Stretch | None:
+    def trace(self, view: NotedView, noted_at: Any) -> Trace:
+        trace = Trace()
+        stretch = self._stretch((noted_at, view.slot), view.whole)
+        unknown = 0
+        while stretch is not None and not trace.ended():
+            trace.add_uses(view, stretch)
+            unknown += bool(trace.writes) and trace.writes[-1][1] is Write.UNKNOWN
+            self._left -= 1 + len(stretch.again)
+            trace.lost = trace.lost or unknown > _UNKNOWN or self._left < 0
+            if stretch.write is not None and not trace.ended():
+                trace.writes.append((stretch.write, stretch.effect(view)))
+            stretch = stretch.following
+        return trace
+
+    def _stretch(self, edge: Edge, whole: Layout) -> Stretch | None:
         """That began when a tensor, which lies as `whole`, had this place in the graph."""
         if edge not in self._stretches:
             first = edge
@@ -108,7 +158,7 @@ def _layout(node: Any, whole: Layout) -> Layout:
     )
 
 
-def is_use(view: NotedView, node: Any, extent: Extent, stretch: Stretch) -> bool | None:
+def _is_use(view: NotedView, node: Any, extent: Extent, stretch: Stretch) -> bool | None:
     """Whether `node` is of `view` or a view of it, which lies there: a noted one, or one that no recorded call has
     made."""
     if node._sequence_nr() <= view.node_number or view.extent.overlaps(extent) is False:

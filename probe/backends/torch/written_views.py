@@ -21,19 +21,14 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from typing_extensions import TypeAlias
 
 from probe.backends.torch.freed_in_turn import FreedInTurn
-from probe.backends.torch.later_gradient import Ancestry, LaterGradient, NotedView, Write
-from probe.backends.torch.layouts import Layout
+from probe.backends.torch.later_gradient import LaterGradient, Write
+from probe.backends.torch.noted_views import Ancestry, NotedView
 from probe.backends.torch.quiet import compiling, passed_over, safely, skipped, with_autograd_kernels
 from probe.backends.torch.views import WriteCounter, can_be_cut, has_lost_its_node
-from probe.backends.torch.writes_in_graph import AGAIN, OWN, RECEIVERS, VIEWS, Stretch, WriteHistory, is_use
+from probe.backends.torch.writes_in_graph import AGAIN, OWN, RECEIVERS, VIEWS, Trace, WriteHistory
 from probe.common.contract import Listener
 from probe.common.substitution import CodeSwap
 from probe.common.view_backward import ViewBackward
-
-_UNKNOWN = 64
-"""The most writes to nobody knows where after which a gradient is put together: each is looked for in each view."""
-_LOOKED_AT = 1_000_000
-"""How many pairs of a view and a write to its tensor a pass looks at: a second or so. What is left has no gradient."""
 
 # All ways to start a backward lead there, in releases of torch that have it.
 _run: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
@@ -185,7 +180,7 @@ class WrittenViews:
         self._freed_in_turn.all_seen(seen)
         for node in noted:
             for view in node.metadata.get(VIEWS, ()):
-                begun.follow(view, history.stretch((node, view.slot), view.whole))
+                begun.follow(view, history.trace(view, node))
 
 
 class _Pass:
@@ -195,57 +190,20 @@ class _Pass:
         self._listener = listener
         self.number = -1
         """That the engine has given it, once it has come to a node of ours."""
-        self._left = _LOOKED_AT
         self._receivers: dict[int, _Receivers] = {}
 
-    def follow(self, view: NotedView, stretch: Stretch | None) -> None:
+    def follow(self, view: NotedView, trace: Trace) -> None:
         """Have everything that arrives for `view`, but at its own node, put together."""
-        can_be_used_again = view.can_be_used_again()
-        uses: list[tuple[int, Any, Layout]] = []
-        writes: list[Write] = []
-        nodes: list[Any] = []
-        lost = False
-        unknown = 0
-        clear = True
-        effect = Write.ELSEWHERE
-        while effect is not Write.HERE and stretch is not None:
-            for node, extent in stretch.again:
-                of_it = is_use(view, node, extent, stretch)
-                lost = lost or (of_it is None and not writes)
-                if of_it or lost:
-                    uses.append((len(writes), node, extent.layout))
-                clear = clear and of_it is not None
-            if writes and not clear and effect is Write.ELSEWHERE:
-                effect = writes[-1] = Write.UNKNOWN
-            unknown += effect is Write.UNKNOWN
-            self._left -= 1 + len(stretch.again)
-            lost = lost or unknown > _UNKNOWN or self._left < 0
-            if stretch.write is None or (lost and nodes):
-                break
-            effect = stretch.effect(view)
-            writes.append(effect)
-            nodes.append(stretch.write)
-            stretch = stretch.following
-            clear = can_be_used_again
-        self._receive(view, LaterGradient(view, writes, lost), uses, list(zip(nodes, writes)), lost)
-
-    def _receive(
-        self,
-        view: NotedView,
-        later: LaterGradient,
-        uses: Iterable[tuple[int, Any, Layout]],
-        writes: Iterable[tuple[Any, Write]],
-        lost: bool,
-    ) -> None:
-        for number, node, layout in uses:
-            self._at(node, node.register_prehook, _arrived).append(
-                (self, functools.partial(later.used, number, layout))
-            )
-        for at, (write, effect) in enumerate(writes):
+        later = LaterGradient(view, [effect for _, effect in trace.writes], trace.lost)
+        for number, node, layout in trace.uses:
+            receive = functools.partial(later.used, number, layout)
+            self._at(node, node.register_prehook, _arrived).append((self, receive))
+        for at, (write, effect) in enumerate(trace.writes):
             # A write to memory that the view shows twice is the end of it.
-            ends = effect is Write.HERE and not view.layout.overlaps_itself()
-            if ends or effect is Write.UNKNOWN or lost:
-                self._at(write, write.register_hook, _departed).append((self, functools.partial(later.written, at)))
+            ends = effect is Write.HERE and not view.overlaps_itself
+            if ends or effect is Write.UNKNOWN or trace.lost:
+                receive = functools.partial(later.written, at)
+                self._at(write, write.register_hook, _departed).append((self, receive))
 
     def _at(self, node: Any, register: Callable[..., Any], hook: Callable[..., Any]) -> _Receivers:
         receivers: _Receivers | None = node.metadata.get(RECEIVERS)
