@@ -8,7 +8,7 @@ from typing import Any, Callable, NamedTuple
 import torch
 
 from probe.backends.torch.layouts import Extent, Layout
-from probe.backends.torch.views import Part
+from probe.backends.torch.views import Part, WriteCounter
 from probe.common.view_backward import ViewBackward
 
 _replaying: Callable[[], bool] = getattr(torch._C, "_is_view_replay_enabled", lambda: False)
@@ -38,11 +38,13 @@ class NotedView:
     """A view that a call returned."""
 
     __slots__ = (
-        "__weakref__", "_recognizable", "ancestry", "backward", "extent", "given", "layout", "node_number",
-        "overlaps_itself", "slot", "tensor", "whole",
+        "__weakref__", "_recognizable", "_writes", "ancestry", "backward", "counter", "extent", "given", "layout",
+        "node_number", "overlaps_itself", "slot", "tensor", "whole",
     )  # fmt: skip
 
-    def __init__(self, view: torch.Tensor, made_of: Any, ancestry: Ancestry, backward: ViewBackward) -> None:
+    def __init__(
+        self, view: torch.Tensor, made_of: Any, ancestry: Ancestry, counter: WriteCounter, backward: ViewBackward
+    ) -> None:
         whole: Any = view._base
         own: Any = view.grad_fn
         self.tensor = weakref.ref(view)
@@ -58,7 +60,13 @@ class NotedView:
         self.given = None if made_of is None else Layout.of(made_of)
         """Of the tensor that the call was given and made a view of."""
         self.ancestry = ancestry
+        self.counter = counter
+        self._writes = counter.writes()
         self.backward = backward
+
+    def writes_since(self) -> int:
+        """To its tensor, and recorded or not."""
+        return self.counter.writes() - self._writes
 
     def has_recognizable_nodes(self) -> bool:
         """Whether a new node of it can be known by its layout, and a gradient of it laid into one of the tensor."""

@@ -91,6 +91,9 @@ class WriteCounter:
     def changed(self) -> bool:
         return self._alias._version != self._version
 
+    def writes(self) -> int:
+        return self._alias._version - self._version
+
     def unchanged(self) -> bool:
         return self._alias._version == self._version
 

@@ -31,10 +31,14 @@ _LOOKED_AT = 1_000_000
 class Stretch:
     """The time between two writes to a tensor through views of it."""
 
-    __slots__ = ("again", "before", "following", "region", "views", "write")
+    __slots__ = ("again", "all", "before", "following", "number", "region", "views", "write")
 
     def __init__(self, before: Stretch | None, edge: Edge) -> None:
         self.before = before
+        self.all: list[Stretch] = [] if before is None else before.all
+        """Of the tensor."""
+        self.number = len(self.all)
+        self.all.append(self)
         node, slot = edge
         self.views: list[NotedView] = [view for view in node.metadata.get(VIEWS, ()) if view.slot == slot]
         """That were made in it."""
@@ -45,6 +49,10 @@ class Stretch:
         self.region: Extent | None = None
         """and where it went, if that is known."""
         self.following: Stretch | None = None
+
+    def has_unrecorded_writes(self, view: NotedView) -> bool:
+        """Whether the tensor was written to without recording since `view` was made of it in this time."""
+        return view.writes_since() > len(self.all) - 1 - self.number
 
     def alike(self, layout: Layout) -> Iterator[NotedView]:
         """The views that lie so, of those that were made until its end."""
@@ -168,7 +176,7 @@ def _is_use(view: NotedView, node: Any, extent: Extent, stretch: Stretch) -> boo
     if view in stretch.views:
         # Its own node is the last one, unless it was written to without recording. A view from before the last write
         # gets its node when it is used.
-        if True not in through:
+        if True not in through or not stretch.has_unrecorded_writes(view):
             return False
     else:
         certain = True

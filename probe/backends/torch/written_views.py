@@ -74,8 +74,12 @@ class WrittenViews:
         if views is None:
             views = node.metadata[VIEWS] = []
             self._noted.add(id(node))
-            self._counters.append(WriteCounter(whole))
-        noted = NotedView(view, made_of, ancestry, backward)
+        if views and views[-1].slot == whole.output_nr:
+            counter = views[-1].counter
+        else:
+            counter = WriteCounter(whole)
+            self._counters.append(counter)
+        noted = NotedView(view, made_of, ancestry, counter, backward)
         views.append(noted)
         self._views.append(weakref.ref(noted))
         self.resume()

@@ -148,6 +148,23 @@ def test_what_was_used_before_the_view_was_made_is_not_its(runs: Any, level: str
         assert found == {3.0}
 
 
+@LEVELS
+def test_an_older_view_that_lies_alike_and_is_used_afterwards(runs: Any, level: str) -> None:
+    """It gets its node then. Nothing was written since the other view was made, so that one has its own."""
+    debugger, call = narrowed(runs, level)
+    whole = torch.ones(4, 3, requires_grad=True) * 2
+    alike = whole.narrow(0, 0, 2)
+    whole[0].mul_(2)
+    rows = call(whole)
+    (call(rows) * 3).sum().backward(retain_graph=True)
+    ((rows * 3).sum() + (alike * 10).sum()).backward()
+    debugger.stop()
+    name = "Module.0.Call.backward.0" if level != "L1" else "Tensor.narrow.1.backward"
+    entry = runs.read().data[name]["input"][0]
+    found = torch.load(runs.read().folder / "dump_tensor_data" / entry["data_name"], weights_only=True)
+    assert {*found.flatten().tolist()} == {3.0}
+
+
 class Cache(nn.Module):
     """Writes to a part of a tensor of which it is given another."""
 
