@@ -41,3 +41,9 @@ class Cube(torch.autograd.Function):
     def backward(context: Any, gradient: Any) -> Any:
         (x,) = context.saved_tensors
         return torch.square(x) * 3 * gradient
+
+
+def saved(runs: Any, name: str, field: str, index: int = 0) -> Any:
+    """The tensor that a record of the first step has in its files, or ``None``."""
+    entry = runs.read().data[name][field][index]
+    return entry and torch.load(runs.read().folder / "dump_tensor_data" / entry["data_name"], weights_only=True)

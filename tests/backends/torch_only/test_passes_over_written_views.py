@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch_parts import Call
+from torch.utils.checkpoint import checkpoint
+from torch_parts import Call, saved
 
 from probe.backends.torch.later_gradient import LaterGradient
 
 LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+
+
+def leaf() -> Any:
+    return torch.linspace(-1, 1.5, 24).reshape(4, 6).requires_grad_()
 
 
 def rows_used_on_both_sides(call: Any) -> tuple[Any, Any, Any]:
@@ -29,12 +34,9 @@ def rows_used_on_both_sides(call: Any) -> tuple[Any, Any, Any]:
 def gradients(runs: Any, level: str) -> list[Any]:
     """What the records of the call have, each as the set of its numbers."""
     names = ["Module.0.Call.backward.0"] * (level != "L1") + ["Tensor.narrow.0.backward"] * (level != "L0")
-    found = []
-    for name in names:
-        entry = runs.read().data.get(name, {"input": [None]})["input"][0]
-        folder = runs.read().folder / "dump_tensor_data"
-        found.append(entry and {*torch.load(folder / entry["data_name"], weights_only=True).flatten().tolist()})
-    return found
+    known = runs.read().names
+    found = [saved(runs, name, "input") if name in known else None for name in names]
+    return [None if gradient is None else {*gradient.flatten().tolist()} for gradient in found]
 
 
 def narrowed(runs: Any, level: str) -> tuple[Any, Any]:
@@ -160,9 +162,23 @@ def test_an_older_view_that_lies_alike_and_is_used_afterwards(runs: Any, level: 
     ((rows * 3).sum() + (alike * 10).sum()).backward()
     debugger.stop()
     name = "Module.0.Call.backward.0" if level != "L1" else "Tensor.narrow.1.backward"
-    entry = runs.read().data[name]["input"][0]
-    found = torch.load(runs.read().folder / "dump_tensor_data" / entry["data_name"], weights_only=True)
-    assert {*found.flatten().tolist()} == {3.0}
+    assert {*saved(runs, name, "input").flatten().tolist()} == {3.0}
+
+
+@LEVELS
+def test_views_of_two_results_of_one_operation(runs: Any, level: str) -> None:
+    """They lie alike, and are of two tensors that have one node."""
+    debugger, call = narrowed(runs, level)
+    variance, mean = torch.var_mean(torch.ones(5, 4, requires_grad=True) * 2, 0)
+    rows, other = call(variance), call(mean)
+    loss = (rows * 2).sum() + (other * 11).sum()
+    variance[2:].mul_(7)
+    loss = loss + (rows * 3).sum()
+    del rows, other
+    loss.backward()
+    debugger.stop()
+    for found in gradients(runs, level):
+        assert found == {5.0}
 
 
 class Cache(nn.Module):
@@ -222,3 +238,92 @@ def test_tensors_without_memory_are_no_failure(runs: Any, level: str) -> None:
     (loss + real.sum()).backward()
     debugger.stop()
     assert not (runs.read().folder / "dump_error_info.log").exists()
+
+
+@LEVELS
+def test_a_graph_that_is_kept_runs_again(runs: Any, level: str) -> None:
+    call = Call(lambda x: x.flatten())
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    y = call(leaf() * 2)
+    loss = y.mul_(3).sum()
+    loss.backward(retain_graph=True)
+    (2 * loss).backward()
+    debugger.stop()
+    name = "Tensor.flatten.0.backward" if level == "L1" else "Module.0.Call.backward.0"
+    assert runs.read().names.count(name) == 1
+    assert set(saved(runs, name, "input").tolist()) == {6.0}
+
+
+@LEVELS
+@pytest.mark.parametrize("begin", ["grad", "edge", "checkpoint"])
+def test_however_the_backward_begins(runs: Any, level: str, begin: str) -> None:
+    call = Call(lambda x: x.flatten())
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    x = leaf()
+
+    def forward(x: Any) -> Any:
+        return call(x * 2).mul_(3)
+
+    if begin == "checkpoint":
+        checkpoint(forward, x, use_reentrant=True).sum().backward()
+        debugger.stop()
+    else:
+        loss = forward(x).sum()
+        edge = torch.autograd.graph.get_gradient_edge(loss)
+        torch.autograd.grad([edge if begin == "edge" else loss], x)
+        debugger.stop()
+    debugger.step()
+    base = "Tensor.flatten.{}.backward" if level == "L1" else "Module.0.Call.backward.{}"
+    dump = runs.read()
+    (name,) = [name for name in dump.names if name in (base.format(0), base.format(1))]
+    assert dump.data[name]["input"][0]["Max"] == dump.data[name]["input"][0]["Min"] == 3
+
+
+@LEVELS
+def test_each_of_many_passes_in_a_step_is_looked_at(runs: Any, level: str) -> None:
+    """A graph that is gone has left its place in memory to the next one."""
+    call = Call(lambda x: x.flatten())
+    debugger = runs.new(level=level)
+    debugger.start(nn.Sequential(call))
+    for step in range(20):
+        y = call(leaf() * 2)
+        if step == 19:
+            y.mul_(3)
+        y.sum().backward()
+        del y
+    debugger.stop()
+    name = "Tensor.flatten.19.backward" if level == "L1" else "Module.0.Call.backward.19"
+    assert runs.read().data[name]["input"][0]["Max"] == 3
+
+
+@LEVELS
+def test_what_a_pass_that_raised_left_is_nothing_to_the_next(runs: Any, level: str) -> None:
+    class Boom(torch.autograd.Function):
+        raised = False
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            if not Boom.raised:
+                Boom.raised = True
+                raise ValueError
+            return gradient
+
+    call = Call(lambda x: x.flatten())
+    debugger = runs.new(level=level, task="tensor")
+    debugger.start(nn.Sequential(call))
+    y = call(leaf() * 2)
+    first = (Boom.apply(y) * 10).sum()  # type: ignore[no-untyped-call]
+    y.mul_(100)
+    both = first + y.sum()
+    with pytest.raises(ValueError):
+        both.backward(retain_graph=True)
+    first.backward()
+    debugger.stop()
+    name = "Tensor.flatten.0.backward" if level == "L1" else "Module.0.Call.backward.0"
+    assert set(saved(runs, name, "input").tolist()) == {10.0}

@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import checkpoint
-from torch_parts import Call
+from torch_parts import Call, saved
 
 LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 ROWS, COLUMNS = 4, 6
@@ -119,11 +118,6 @@ def expected(view: View, use: Use, uses: str) -> tuple[Any, Any]:
     whole = before.flatten().index_put((places,), written.flatten()).reshape(ROWS, COLUMNS)
     (gradient,) = torch.autograd.grad(loss_of(whole, written, other, uses), returned)
     return gradient, torch.zeros(ROWS * COLUMNS).index_put((places,), gradient.flatten()).reshape(ROWS, COLUMNS)
-
-
-def saved(runs: Any, name: str, field: str, index: int = 0) -> Any:
-    entry = runs.read().data[name][field][index]
-    return entry and torch.load(runs.read().folder / "dump_tensor_data" / entry["data_name"], weights_only=True)
 
 
 @LEVELS
@@ -449,64 +443,6 @@ def test_records_are_in_the_order_of_a_program_that_writes_nothing(runs: Any, le
 
 
 @LEVELS
-def test_a_graph_that_is_kept_runs_again(runs: Any, level: str) -> None:
-    call = Call(lambda x: x.flatten())
-    debugger = runs.new(level=level, task="tensor")
-    debugger.start(nn.Sequential(call))
-    y = call(start() * 2)
-    loss = y.mul_(3).sum()
-    loss.backward(retain_graph=True)
-    (2 * loss).backward()
-    debugger.stop()
-    name = "Tensor.flatten.0.backward" if level == "L1" else "Module.0.Call.backward.0"
-    assert runs.read().names.count(name) == 1
-    assert set(saved(runs, name, "input").tolist()) == {6.0}
-
-
-@LEVELS
-@pytest.mark.parametrize("begin", ["grad", "edge", "checkpoint"])
-def test_however_the_backward_begins(runs: Any, level: str, begin: str) -> None:
-    call = Call(lambda x: x.flatten())
-    debugger = runs.new(level=level, task="tensor")
-    debugger.start(nn.Sequential(call))
-    x = start()
-
-    def forward(x: Any) -> Any:
-        return call(x * 2).mul_(3)
-
-    if begin == "checkpoint":
-        checkpoint(forward, x, use_reentrant=True).sum().backward()
-        debugger.stop()
-    else:
-        loss = forward(x).sum()
-        edge = torch.autograd.graph.get_gradient_edge(loss)
-        torch.autograd.grad([edge if begin == "edge" else loss], x)
-        debugger.stop()
-    debugger.step()
-    base = "Tensor.flatten.{}.backward" if level == "L1" else "Module.0.Call.backward.{}"
-    dump = runs.read()
-    (name,) = [name for name in dump.names if name in (base.format(0), base.format(1))]
-    assert dump.data[name]["input"][0]["Max"] == dump.data[name]["input"][0]["Min"] == 3
-
-
-@LEVELS
-def test_each_of_many_passes_in_a_step_is_looked_at(runs: Any, level: str) -> None:
-    """A graph that is gone has left its place in memory to the next one."""
-    call = Call(lambda x: x.flatten())
-    debugger = runs.new(level=level)
-    debugger.start(nn.Sequential(call))
-    for step in range(20):
-        y = call(start() * 2)
-        if step == 19:
-            y.mul_(3)
-        y.sum().backward()
-        del y
-    debugger.stop()
-    name = "Tensor.flatten.19.backward" if level == "L1" else "Module.0.Call.backward.19"
-    assert runs.read().data[name]["input"][0]["Max"] == 3
-
-
-@LEVELS
 def test_nothing_stays_in_the_way(runs: Any, level: str) -> None:
     run: Any = torch.autograd.graph._engine_run_backward
     before = run.__code__
@@ -542,37 +478,6 @@ def test_a_view_of_complex_numbers_keeps_its_gradient(runs: Any, level: str, par
     found = run(call)
     debugger.stop()
     assert torch.equal(found[0], expected[0])
-
-
-@LEVELS
-def test_what_a_pass_that_raised_left_is_nothing_to_the_next(runs: Any, level: str) -> None:
-    class Boom(torch.autograd.Function):
-        raised = False
-
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            if not Boom.raised:
-                Boom.raised = True
-                raise ValueError
-            return gradient
-
-    call = Call(lambda x: x.flatten())
-    debugger = runs.new(level=level, task="tensor")
-    debugger.start(nn.Sequential(call))
-    y = call(start() * 2)
-    first = (Boom.apply(y) * 10).sum()  # type: ignore[no-untyped-call]
-    y.mul_(100)
-    both = first + y.sum()
-    with pytest.raises(ValueError):
-        both.backward(retain_graph=True)
-    first.backward()
-    debugger.stop()
-    name = "Tensor.flatten.0.backward" if level == "L1" else "Module.0.Call.backward.0"
-    assert set(saved(runs, name, "input").tolist()) == {10.0}
 
 
 @LEVELS
