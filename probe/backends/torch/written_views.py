@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable
@@ -50,7 +51,7 @@ class WrittenViews:
         self._ancestries: Any = WeakTensorKeyDictionary()
         self._views: list[weakref.ref[NotedView]] = []
         self._passes: list[_Pass] = []
-        """Under way, the last one innermost."""
+        """Under way; of those begun in one thread the last one is innermost."""
         self._swap = None if _run is None else CodeSwap(_run, self._run_backward)
         self._attached = False
 
@@ -135,13 +136,17 @@ class WrittenViews:
                 safely(self._listener, "writes to views", self._end, begun)
 
     def _begin(self, roots: Iterable[Any]) -> _Pass | None:
+        thread = threading.get_ident()
         around = _current_pass()
-        if around != -1 and self._passes and self._passes[-1].number == -1:
-            # A hook of the user began this one before the one around it came to any node of ours.
-            self._passes[-1].number = around
+        if around != -1:
+            # A hook of the user began this one, and the one around it may not have come to any node of ours.
+            unnumbered = [one for one in self._passes if one.number == -1]
+            # The nodes of a device run in threads of the engine, where no pass has begun.
+            for one in ([one for one in unnumbered if one.thread == thread] or unnumbered)[-1:]:
+                one.number = around
         if not self._any_written():
             return None
-        begun = _Pass(self._listener)
+        begun = _Pass(self._listener, thread)
         try:
             self._find_writes(roots, begun)
         except BaseException:
@@ -190,8 +195,10 @@ class WrittenViews:
 class _Pass:
     """One of the engine through a graph in which there are writes to views."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, thread: int) -> None:
         self._listener = listener
+        self.thread = thread
+        """In which it was begun."""
         self.number = -1
         """That the engine has given it, once it has come to a node of ours."""
         self._receivers: dict[int, _Receivers] = {}

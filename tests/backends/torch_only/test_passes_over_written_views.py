@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any
 
 import pytest
@@ -63,6 +64,37 @@ def test_a_pass_inside_of_another_over_the_same_graph(runs: Any, level: str, whe
     (before.sum() + after.sum()).backward()
     debugger.stop()
     assert seen
+    for found in gradients(runs, level):
+        assert found == {5.0}
+
+
+@LEVELS
+def test_a_pass_inside_of_another_while_a_third_has_begun(runs: Any, level: str) -> None:
+    """On another thread, over a graph of its own, where it has not yet come to the view."""
+    debugger, call = narrowed(runs, level)
+    _, before, after = rows_used_on_both_sides(call)
+    x = torch.ones(2, 3, requires_grad=True)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(_: Any) -> None:
+        begun.set()
+        assert go_on.wait(30)
+
+    loss = before.sum() + after.sum()
+    loss.register_hook(wait)
+    other = threading.Thread(target=loss.backward)
+
+    def hook(_: Any) -> None:
+        other.start()
+        assert begun.wait(30)
+        torch.autograd.grad(inner, x)
+
+    inner, own = (x * 3).sum(), (x * 2).sum()
+    own.register_hook(hook)
+    own.backward()
+    go_on.set()
+    other.join()
+    debugger.stop()
     for found in gradients(runs, level):
         assert found == {5.0}
 
@@ -327,3 +359,25 @@ def test_what_a_pass_that_raised_left_is_nothing_to_the_next(runs: Any, level: s
     debugger.stop()
     name = "Tensor.flatten.0.backward" if level == "L1" else "Module.0.Call.backward.0"
     assert set(saved(runs, name, "input").tolist()) == {10.0}
+
+
+@LEVELS
+@pytest.mark.parametrize(("views", "writes"), [(20, 1), (1, 20)], ids=["many views", "many writes"])
+@pytest.mark.parametrize("limit", [10, 1000])
+def test_what_takes_too_long_to_know_has_no_gradient(
+    runs: Any, level: str, views: int, writes: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("probe.backends.torch.writes_in_graph._LOOKED_AT", limit)
+    debugger, call = narrowed(runs, level)
+    whole = torch.ones(4, 3, requires_grad=True) * 2
+    others = [whole[2:3, :1] for _ in range(views)]
+    rows = call(whole)
+    loss = (rows * 2).sum()
+    for _ in range(writes):
+        whole[3:].mul_(7)
+    for other in others:
+        loss = loss + other.sum()
+    (loss + (rows * 3).sum()).backward()
+    debugger.stop()
+    for found in gradients(runs, level):
+        assert found == ({5.0} if limit == 1000 else None)
