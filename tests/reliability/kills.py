@@ -313,7 +313,9 @@ def main() -> int:
     options = parser.parse_args()
     print(f"{options.kills} kills, seed {options.seed}", flush=True)
     begun = time.monotonic()
-    counts = survive(options.kills, options.seed, Path(tempfile.mkdtemp()), lambda text: print(text, flush=True))
+    folder = Path(tempfile.mkdtemp())
+    counts = survive(options.kills, options.seed, folder, lambda text: print(text, flush=True))
+    shutil.rmtree(folder)
     for kind, number in sorted(counts.kinds.items()):
         print(f"  {kind}: {number}")
     print(

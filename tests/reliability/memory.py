@@ -233,7 +233,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     print(f"{options.limits} limits for each task, seed {options.seed}", flush=True)
-    counts = survive(options.limits, options.seed, Path(tempfile.mkdtemp()), lambda text: print(text, flush=True))
+    folder = Path(tempfile.mkdtemp())
+    counts = survive(options.limits, options.seed, folder, lambda text: print(text, flush=True))
+    shutil.rmtree(folder)
     print(
         f"{counts.runs} trainings under a limit: {counts.went_on} ended as they do alone, {counts.with_failures} of "
         f"them while the tool got no memory for something; {counts.out_of_memory} got PyTorch's own error.\n"
