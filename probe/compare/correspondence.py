@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from probe.common.errors import MsprobeException
 from probe.common.naming import is_module
-from probe.compare import layer_mapping
+from probe.compare import layer_mapping, unused_entries
 from probe.compare.mapping_files import ApiEntry, api_names, load_api_entries, load_names
 from probe.compare.matching import Call
 from probe.compare.name_mapping import NameMapping, entries_in_use
@@ -60,12 +60,19 @@ def correspondence(dumps: Dumps, calls: Calls, options: Options) -> Corresponden
         apis = _renamed_apis(calls[1])
         if options.api_mapping != BUILT_IN:
             found = load_api_entries(options.api_mapping)
-            entries = entries_in_use(found, *map(_bases, calls))
+            bases = _bases(calls[0]), _bases(calls[1])
+            entries = entries_in_use(found, *bases)
+            unused_entries.tell_of_apis(options.api_mapping, found, bases)
     cells: dict[str, str] | None = None
     if options.cell_mapping is not None:
-        cells = {} if options.cell_mapping == BUILT_IN else load_names(options.cell_mapping)
-    derived = _derived_items(dumps, calls, options)
-    items = derived if options.data_mapping is None else load_names(options.data_mapping)
+        cells = {}
+        if options.cell_mapping != BUILT_IN:
+            cells = load_names(options.cell_mapping)
+            unused_entries.tell_of_cells(options.cell_mapping, cells, calls)
+    items = derived = _derived_items(dumps, calls, options)
+    if options.data_mapping is not None:
+        items = load_names(options.data_mapping)
+        unused_entries.tell_of_items(options.data_mapping, items, calls)
     root = "Cell" if golden.framework == MINDSPORE and not options.compat else "Module"
     rename = _across_frameworks(dumps) and not options.compat
     mapping = NameMapping(apis, entries, cells, items=items, parameters=rename, root=root)
@@ -91,7 +98,9 @@ def _derived_items(dumps: Dumps, calls: Calls, options: Options) -> dict[str, st
     rules = {} if options.layer_mapping == BUILT_IN else layer_mapping.load_rules(options.layer_mapping)
     if (dumps[0].tree is None) != (dumps[1].tree is None):
         raise MsprobeException("a layer mapping (-lm) needs construct.json beside both dumps; one of them has none.")
-    return layer_mapping.map_items(*calls, _scopes(dumps, calls), rules, options.compat)
+    sides = _scopes(dumps, calls)
+    unused_entries.tell_of_layers(options.layer_mapping, rules, sides[0])
+    return layer_mapping.map_items(*calls, sides, rules, options.compat)
 
 
 def _aligns_layers(dumps: Dumps, calls: Calls, options: Options) -> bool:

@@ -197,6 +197,58 @@ def test_a_cell_mapping_works_in_either_direction(tmp_path: Path, golden_root: s
     assert met(compared(target, golden, cell_mapping=BUILT_IN)) == {name: f"{golden_root}.a.Norm.forward.0"}
 
 
+TARGET = ["Mint.sin.0.forward", "Cell.block.fc.Dense.forward.0", "Cell.block.Block.forward.0"]
+GOLDEN = ["Torch.sin.0.forward", "Module.block.linear.Linear.forward.0", "Module.block.Block.forward.0"]
+
+
+@pytest.mark.parametrize(
+    ("option", "fits", "wrong", "told"),
+    [
+        (
+            "data_mapping",
+            "{Mint.sin.0.forward.input.0: Torch.sin.0.forward.input.0, Mint.sin.0.forward.output.0: N/A}",
+            "{Mint.sin.0.forward.input.0: Torch.sin.0.forward.input.9, Mint.sni.0.forward.input.0: N/A}",
+            ['1 of 2 names fit nothing in the target, the first is "Mint.sni.0.forward.input.0".',
+             '1 of 1 names fit nothing in the golden side, the first is "Torch.sin.0.forward.input.9".'],
+        ),
+        (
+            "cell_mapping", "{fc.Dense: linear.Linear, Dense: Linear}",
+            "{fc.Dens: linear.Linear, gc.Dense: linaer.Linear}",
+            ['1 of 2 names fit nothing in the target, the first is "gc.Dense".',
+             '1 of 2 names fit nothing in the golden side, the first is "linaer.Linear".'],
+        ),
+        (
+            "api_mapping", "[{ms_api: Mint.sin, pt_api: Torch.sin}]", "[{ms_api: Mint.sni, pt_api: Torch.sin}]",
+            ['1 of 1 names fit nothing in the target, the first is "Mint.sni".'],
+        ),
+        (
+            "layer_mapping", "{Block: {fc: linear}, TopLayer: {block: block, block.fc: block.linear}}",
+            "{Block: {fd: linear}, Blok: {fc: linear}}",
+            ['2 of 2 names fit nothing in the target, the first is "Block: fd".'],
+        ),
+    ],
+)  # fmt: skip
+def test_names_of_a_mapping_that_fit_nothing_are_told_of(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    fits: str,
+    wrong: str,
+    told: list[str],
+) -> None:
+    target, golden = dump(tmp_path / "a", TARGET, "mindspore"), dump(tmp_path / "b", GOLDEN)
+    for folder, names in ((tmp_path / "a", TARGET), (tmp_path / "b", GOLDEN)):
+        (folder / "construct.json").write_text(json.dumps(dict.fromkeys(names)))
+    for name, text in (("fits.yaml", fits), ("wrong.yaml", wrong)):
+        (tmp_path / name).write_text(text)
+    compared(target, golden, **{option: str(tmp_path / "fits.yaml")})
+    assert "fit nothing" not in capsys.readouterr().out
+    for _ in range(2):
+        compared(target, golden, **{option: str(tmp_path / "wrong.yaml")})
+    said = capsys.readouterr().out
+    assert said.count("fit nothing") == len(told) and all(f"wrong.yaml: {line}" in said for line in told)
+
+
 def test_the_advisor_is_told_of_frameworks() -> None:
     found = {text for row in compared(CROSS / "target", CROSS / "golden").rows if row.golden for text in row.messages}
     assert advisor.DTYPE not in found and advisor.REQUIRES_GRAD not in found
