@@ -561,8 +561,10 @@ def _insert_lowest(mode: TorchFunctionMode) -> None:
 
     But above the one of ``torch.set_default_device``, which torch looks for at the very bottom.
     """
-    above = [_pop() for _ in range(_depth())]
+    above: list[Any] = []
     try:
+        while _depth():
+            above.append(_pop())
         if above and above[-1] is getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", _NO_MODE):
             _push(above.pop())
         _push(mode)
@@ -573,6 +575,13 @@ def _insert_lowest(mode: TorchFunctionMode) -> None:
 
 def _take_out(mode: TorchFunctionMode) -> None:
     """However often it is there: an interrupt may have kept it from being taken out."""
-    others = [top for _ in range(_depth()) if (top := _pop()) is not mode]
-    for other in reversed(others):
-        _push(other)
+    # No comprehension: it is a call, which can fail where this one did not.
+    others: list[Any] = []
+    try:
+        for _ in range(_depth()):
+            top = _pop()
+            if top is not mode:
+                others.append(top)
+    finally:
+        for other in reversed(others):
+            _push(other)
