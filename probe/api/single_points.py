@@ -32,10 +32,7 @@ class SinglePoints:
         if not isinstance(name, str) or not name:
             log.warning(f"save: name is {name!r}; allowed: a text. Nothing is saved.")
             return False
-        try:
-            refused = self._refused(variable, set())
-        except RecursionError:
-            refused = "container that holds itself"
+        refused = self._refused(variable, set(), set())
         if refused is not None:
             log.warning(
                 f'save: "{name}" is or holds a {refused}; allowed: tensor, int, float, str, bool, and dict, list, '
@@ -43,19 +40,24 @@ class SinglePoints:
             )
         return refused is None
 
-    def _refused(self, value: Any, looked_at: set[int]) -> str | None:
+    def _refused(self, value: Any, around: set[int], looked_at: set[int]) -> str | None:
         """The type of the first part that cannot be saved. No container is looked at twice: lists may share parts."""
         if self._adapter.is_tensor(value) or isinstance(value, _SCALARS):
             return None
         if not isinstance(value, (dict, list, tuple)):
             return type(value).__name__
+        if id(value) in around:
+            return "container that holds itself"
         if id(value) in looked_at:
             return None
-        items = value.values() if isinstance(value, dict) else value
-        refused = next((found for item in items if (found := self._refused(item, looked_at)) is not None), None)
-        # Only now: a container that holds itself has to go round until there is no room.
         looked_at.add(id(value))
-        return refused
+        around.add(id(value))
+        for item in value.values() if isinstance(value, dict) else value:
+            refused = self._refused(item, around, looked_at)
+            if refused is not None:
+                return refused
+        around.remove(id(value))
+        return None
 
     def save(self, variable: Any, name: str, save_backward: bool) -> list[Handle]:
         """Record `variable`; the handles of the gradients that are waited for."""

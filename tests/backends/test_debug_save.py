@@ -118,6 +118,33 @@ def test_other_values_are_refused_with_a_warning(
     assert not list(runs.path.glob("step0/*/debug.json"))
 
 
+def test_a_container_that_holds_itself_is_refused(runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    shared: list[Any] = [1]
+    endless: dict[str, Any] = {"a": shared, "b": shared}
+    endless["c"] = [endless]
+    debugger = runs.new(level="debug")
+    debugger.save([endless, shared], "odd")
+    debugger.save([shared, {"a": shared}], "even", save_backward=False)
+    debugger.step()
+    out = capsys.readouterr().out
+    assert out.count("WARNING") == 1 and '"odd" is or holds a container that holds itself' in out
+    assert list(dumped.read_debug(runs.path, 0)["data"]) == ["even.0.debug"]
+
+
+def test_a_value_too_deep_to_look_at_is_told_of(runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    runs.errors_expected = True
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    debugger = runs.new(level="debug")
+    debugger.save(deep, "deep")
+    debugger.save(1, "flat", save_backward=False)
+    debugger.step()
+    out = capsys.readouterr().out
+    assert out.count("WARNING") == 1 and "save('deep'): RecursionError" in out
+    assert list(dumped.read_debug(runs.path, 0)["data"]) == ["flat.0.debug"]
+
+
 def test_the_tensor_task_writes_files(runs: Any, backend: Any) -> None:
     debugger = runs.new(level="debug", task="tensor")
 
