@@ -10,7 +10,7 @@ from probe.common.errors import MsprobeException
 from probe.common.naming import is_module
 from probe.compare import layer_mapping, unused_entries
 from probe.compare.mapping_files import ApiEntry, api_names, load_api_entries, load_names
-from probe.compare.matching import Call
+from probe.compare.matching import Call, Calls
 from probe.compare.name_mapping import NameMapping, entries_in_use
 from probe.compare.operations import MINDSPORE
 from probe.compare.options import BUILT_IN, Options
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 _FEW = 0.1
 
 Dumps = tuple[Dump, Dump]
-Calls = tuple[list[Call], list[Call]]
-"""Both of target and golden side."""
+"""Target and golden side."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,10 @@ class Call(NamedTuple):
     items: list[Item]
 
 
+Calls = tuple[list[Call], list[Call]]
+"""Of target and golden side."""
+
+
 def calls(dump: Dump, renumber: bool = True, other: Iterable[Call] = ()) -> list[Call]:
     """The records of `dump`, flattened, with their keys.
 

@@ -9,11 +9,8 @@ from probe.common.config_values import show
 from probe.common.naming import is_module
 from probe.compare.layer_mapping import TOP, UNMATCHED, Rules
 from probe.compare.mapping_files import ApiEntry
-from probe.compare.matching import Call
+from probe.compare.matching import Call, Calls
 from probe.compare.scopes import Path, Side
-
-Calls = tuple[list[Call], list[Call]]
-"""Of target and golden side."""
 
 
 def tell_of_items(path: str, names: dict[str, str], calls: Calls) -> None:
