@@ -404,9 +404,9 @@ class _Backward:
         self._known = False
 
     def report(self) -> None:
-        if self._later is not None and self._known:
+        if self._later is not None:
             parts, self._later = self._later[0], None
-            found = parts()
+            found = parts() if self._known else None
             if found is not None:
                 gradient, given = found
                 self._hooks.listener.backward_api(self._call, [gradient], [given])

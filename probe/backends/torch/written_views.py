@@ -135,30 +135,40 @@ class WrittenViews:
             if begun is not None:
                 safely(self._listener, "writes to views", self._end, begun)
 
-    def _begin(self, roots: Iterable[Any]) -> _Pass | None:
+    def _begin(self, roots: Iterable[Any]) -> _Pass:
         thread = threading.get_ident()
-        around = _current_pass()
-        if around != -1:
-            # A hook of the user began this one, and the one around it may not have come to any node of ours.
-            unnumbered = [one for one in self._passes if one.number == -1]
-            # The nodes of a device run in threads of the engine, where no pass has begun.
-            for one in ([one for one in unnumbered if one.thread == thread] or unnumbered)[-1:]:
-                one.number = around
-        if not self._any_written():
-            return None
+        self._number_around(thread)
         begun = _Pass(self._listener, thread)
-        try:
-            self._find_writes(roots, begun)
-        except BaseException:
-            # What arrives at the views' own nodes would be taken for all.
-            for noted in self._views:
-                view = noted()
-                if view is not None:
-                    view.backward.unknown()
-            begun.forget()
-            raise
+        if self._any_written():
+            try:
+                self._find_writes(roots, begun)
+            except BaseException:
+                # What arrives at the views' own nodes would be taken for all.
+                for noted in self._views:
+                    view = noted()
+                    if view is not None:
+                        view.backward.unknown()
+                begun.forget()
+                raise
         self._passes.append(begun)
         return begun
+
+    def _number_around(self, thread: int) -> None:
+        """A hook of the user begins a pass on this thread, and the one around may not have come to any node of ours."""
+        around = _current_pass()
+        if around == -1 or any(one.number == around for one in self._passes):
+            return
+        unnumbered = [one for one in self._passes if one.number == -1]
+        own = [one for one in unnumbered if one.thread == thread]
+        if own:
+            own[-1].number = around
+        elif all(one.ident != thread for one in threading.enumerate()):
+            # One of the engine, in which it runs the nodes of a device, or passes deep inside of each other.
+            if len(unnumbered) == 1:
+                unnumbered[0].number = around
+            else:
+                for one in unnumbered:
+                    one.lose()
 
     def _end(self, ended: _Pass) -> None:
         self._passes.remove(ended)
@@ -202,9 +212,11 @@ class _Pass:
         self.number = -1
         """That the engine has given it, once it has come to a node of ours."""
         self._receivers: dict[int, _Receivers] = {}
+        self._views: list[NotedView] = []
 
     def follow(self, view: NotedView, trace: Trace) -> None:
         """Have everything that arrives for `view`, but at its own node, put together."""
+        self._views.append(view)
         later = LaterGradient(view, [effect for _, effect in trace.writes], trace.lost)
         for number, node, layout in trace.uses:
             receive = functools.partial(later.used, number, layout)
@@ -215,6 +227,11 @@ class _Pass:
             if ends or effect is Write.UNKNOWN or trace.lost:
                 receive = functools.partial(later.written, at)
                 self._at(write, write.register_hook, _departed).append((self, receive))
+
+    def lose(self) -> None:
+        """Nobody knows which nodes run in it."""
+        for view in self._views:
+            view.backward.unknown()
 
     def _at(self, node: Any, register: Callable[..., Any], hook: Callable[..., Any]) -> _Receivers:
         receivers: _Receivers | None = node.metadata.get(RECEIVERS)

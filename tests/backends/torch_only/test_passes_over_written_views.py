@@ -32,9 +32,9 @@ def rows_used_on_both_sides(call: Any) -> tuple[Any, Any, Any]:
     return rows, before, after
 
 
-def gradients(runs: Any, level: str) -> list[Any]:
+def gradients(runs: Any, level: str, call: int = 0) -> list[Any]:
     """What the records of the call have, each as the set of its numbers."""
-    names = ["Module.0.Call.backward.0"] * (level != "L1") + ["Tensor.narrow.0.backward"] * (level != "L0")
+    names = [f"Module.0.Call.backward.{call}"] * (level != "L1") + [f"Tensor.narrow.{call}.backward"] * (level != "L0")
     known = runs.read().names
     found = [saved(runs, name, "input") if name in known else None for name in names]
     return [None if gradient is None else {*gradient.flatten().tolist()} for gradient in found]
@@ -68,35 +68,85 @@ def test_a_pass_inside_of_another_over_the_same_graph(runs: Any, level: str, whe
         assert found == {5.0}
 
 
+class Waiting:
+    """A pass on a thread of its own that has begun and come to no node yet."""
+
+    def __init__(self, loss: Any) -> None:
+        self._begun, self._go_on = threading.Event(), threading.Event()
+        loss.register_hook(self._wait)
+        self._thread = threading.Thread(target=loss.backward)
+
+    def _wait(self, _: Any) -> None:
+        self._begun.set()
+        assert self._go_on.wait(60)
+
+    def begin(self) -> None:
+        self._thread.start()
+        assert self._begun.wait(60)
+
+    def end(self) -> None:
+        self._go_on.set()
+        self._thread.join()
+
+
 @LEVELS
-def test_a_pass_inside_of_another_while_a_third_has_begun(runs: Any, level: str) -> None:
-    """On another thread, over a graph of its own, where it has not yet come to the view."""
+@pytest.mark.parametrize("come", [False, True], ids=["has come to no view", "has come to a view"])
+def test_a_pass_inside_of_another_while_a_third_has_begun(runs: Any, level: str, come: bool) -> None:
+    """On another thread, over a graph of its own."""
     debugger, call = narrowed(runs, level)
     _, before, after = rows_used_on_both_sides(call)
-    x = torch.ones(2, 3, requires_grad=True)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def wait(_: Any) -> None:
-        begun.set()
-        assert go_on.wait(30)
-
-    loss = before.sum() + after.sum()
-    loss.register_hook(wait)
-    other = threading.Thread(target=loss.backward)
+    waiting = Waiting(before.sum() + after.sum())
+    x = torch.ones(4, 3, requires_grad=True)
+    whole = x * 1
+    own, inner = whole.narrow(0, 0, 2).sum() if come else whole.sum(), (x * 3).sum()
+    if come:
+        rows = call(whole)
+        whole[3:].mul_(7)
+        own = own + rows.sum()
 
     def hook(_: Any) -> None:
-        other.start()
-        assert begun.wait(30)
+        waiting.begin()
         torch.autograd.grad(inner, x)
 
-    inner, own = (x * 3).sum(), (x * 2).sum()
-    own.register_hook(hook)
+    (whole.grad_fn if come else own).register_hook(lambda *_: hook(None))
     own.backward()
-    go_on.set()
-    other.join()
+    waiting.end()
     debugger.stop()
     for found in gradients(runs, level):
         assert found == {5.0}
+
+
+@LEVELS
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_pass_so_deep_inside_of_others_that_it_runs_on_another_thread(runs: Any, level: str, others: int) -> None:
+    """Than the one that began it, and one that Python knows nothing of; as the nodes of a device do."""
+    debugger, call = narrowed(runs, level)
+    _, before, after = rows_used_on_both_sides(call)
+    waiting = [Waiting(rows_used_on_both_sides(call)[1].sum()) for _ in range(others)]
+    x = torch.ones(1, requires_grad=True)
+    losses = [*(torch.ones(1, requires_grad=True).sum() for _ in range(61)), before.sum() + after.sum(), x.sum()]
+    threads: list[int] = []
+
+    def inside_of(at: int) -> None:
+        threads.append(threading.get_ident())
+        losses[at + 1].backward()
+
+    for at, loss in enumerate(losses[:-1]):
+        loss.register_hook(lambda _, at=at: inside_of(at))
+    for one in waiting:
+        one.begin()
+    losses[0].backward()
+    for one in waiting:
+        one.end()
+    debugger.stop()
+    gc.collect()
+    assert not [one for one in gc.get_objects() if type(one) is LaterGradient]
+    losses.clear()  # a hook that knows its own tensor is kept for ever
+    assert x.grad is not None and len({*threads[:-1]}) == 1 and threads[-1] != threads[0]
+    # Which of two passes that have come to no view the last one is inside of nobody knows.
+    for number in range(1 + others):
+        for found in gradients(runs, level, number):
+            assert found == (None if others else {5.0})
 
 
 @LEVELS
