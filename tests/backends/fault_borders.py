@@ -36,7 +36,7 @@ _MINDSPORE: Borders = {
     "api/mindspore.py": {"start"},
     "backends/mindspore/api_hooks.py": {"observe", "wrapper", "call_watched"},
     # The guards, and what waits for the user's own tensors, whose errors are the user's.
-    "backends/mindspore/quiet.py": {"safely", "is_quiet", "settle"},
+    "backends/mindspore/quiet.py": {"safely", "is_quiet", "settle", "settle_all"},
     "backends/mindspore/module_hooks.py": {"before", "after", "_on_parameter", "receive_quietly"},
     "backends/mindspore/compilation.py": {"compile_aside"},
     # The gradient passes through it.

@@ -137,13 +137,17 @@ def test_a_folder_that_disappears_does_not_stop_the_program(runs: Any, backend: 
     debugger.step()
 
 
-def test_a_hostile_argument_costs_its_own_record_only(runs: Any, backend: Any) -> None:
+@pytest.mark.parametrize("method", ["items", "values"])
+def test_a_hostile_argument_costs_its_own_record_only(runs: Any, backend: Any, method: str) -> None:
     from types import SimpleNamespace
 
-    class Hostile(dict):  # type: ignore[type-arg]
-        def items(self) -> Any:
-            raise OurFault("no items today")
+    def refuse(_: Any) -> Any:
+        raise OurFault(f"no {method} today")
 
+    class Hostile(dict):  # type: ignore[type-arg]
+        pass
+
+    setattr(Hostile, method, refuse)
     owner = SimpleNamespace(take=lambda *args: None)
     runs.errors_expected = True
     debugger = runs.new()
@@ -154,4 +158,5 @@ def test_a_hostile_argument_costs_its_own_record_only(runs: Any, backend: Any) -
     debugger.stop()
     dump = runs.read()
     assert dump.data["User.take.1.forward"]["input_args"] == [{"type": "int", "value": 5}]
-    assert "no items today" in dump.errors
+    # A tensor is looked for in the values, and not by every backend.
+    assert method == "values" or "no items today" in dump.errors

@@ -18,7 +18,7 @@ from mindspore import ops
 from probe.backends.mindspore.compilation import Compilation
 from probe.backends.mindspore.gradient_flow import Flow, PrimitiveWatch
 from probe.backends.mindspore.module_hooks import CELLS, ModuleKind
-from probe.backends.mindspore.quiet import is_quiet, safely, settle
+from probe.backends.mindspore.quiet import is_quiet, safely, settle_all
 from probe.common.api_list import Watched
 from probe.common.contract import ApiName, Listener
 from probe.common.gradient_flow import CallWatch
@@ -106,10 +106,10 @@ class ApiHooks:
         """Call `function` and report it."""
         if is_quiet():
             return function(*args, **kwargs)
-        settle(args)
-        if kwargs:
-            settle(kwargs)
         listener = self._listener
+        settle_all(listener, name, args)
+        if kwargs:
+            settle_all(listener, name, kwargs)
         call = safely(listener, name, listener.enter_api, name, args, kwargs)
         if call is None:
             return function(*args, **kwargs)
@@ -118,7 +118,7 @@ class ApiHooks:
         try:
             output = function(*args, **kwargs)
             if output is not NotImplemented:
-                settle(output)
+                settle_all(listener, call, output)
         except BaseException:
             safely(listener, call, listener.fail_api, call)
             raise

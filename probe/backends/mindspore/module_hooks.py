@@ -23,7 +23,7 @@ from typing_extensions import TypeAlias
 from probe.backends.mindspore.compilation import Compilation
 from probe.backends.mindspore.gradient_flow import Flow
 from probe.backends.mindspore.gradient_graph import DIFFERENTIABLE
-from probe.backends.mindspore.quiet import is_quiet, quietly, safely, settle
+from probe.backends.mindspore.quiet import is_quiet, quietly, safely, settle, settle_all
 from probe.backends.protocol import ModuleHandles
 from probe.common import callstack, log, naming
 from probe.common.contract import Handle, Listener, ModuleName
@@ -241,8 +241,8 @@ class ModuleHooks:
     def before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> Any:
         if is_quiet():
             return None
-        settle(args)
-        settle(kwargs)
+        settle_all(self._listener, name, args)
+        settle_all(self._listener, name, kwargs)
         return safely(self._listener, name, self._before, name, module, args, kwargs)
 
     def _before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> Any:
@@ -266,7 +266,7 @@ class ModuleHooks:
         if error is not None and error is not opened.error:
             safely(listener, opened.call, self._failed, opened)
             return
-        settle(output)
+        settle_all(listener, opened.call, output)
         safely(listener, opened.call, self._leave, opened, output)
 
     def _leave(self, opened: _Open, output: Any) -> None:

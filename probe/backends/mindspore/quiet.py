@@ -57,10 +57,20 @@ def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: 
 
 
 def settle(value: Any) -> None:
-    """Wait for the tensors in `value`; what failed in computing them is raised here, where it belongs to the user."""
+    """Wait for a tensor; what failed in computing it is raised here, where it belongs to the user."""
     if isinstance(value, Tensor):
         _wait(value)
-    else:
-        # Nothing stands between the user's program and what an attribute of a dataclass of its own might raise.
-        for tensor in found_in(value, Tensor, in_fields=False):
-            _wait(tensor)
+
+
+def settle_all(listener: Listener, about: Any, value: Any) -> None:
+    """The same for the tensors in `value`. To look for them is the tool's own affair."""
+    if isinstance(value, Tensor):
+        _wait(value)
+        return
+    for tensor in safely(listener, about, _tensors_in, value) or ():
+        _wait(tensor)
+
+
+def _tensors_in(value: Any) -> list[Tensor]:
+    # Nothing is gained by what an attribute of a dataclass of the user's own might compute, or raise.
+    return list(found_in(value, Tensor, in_fields=False))
