@@ -59,15 +59,14 @@ def correspondence(dumps: Dumps, calls: Calls, options: Options) -> Corresponden
         apis = _renamed_apis(calls[1])
         if options.api_mapping != BUILT_IN:
             found = load_api_entries(options.api_mapping)
-            bases = _bases(calls[0]), _bases(calls[1])
-            entries = entries_in_use(found, *bases)
-            unused_entries.tell_of_apis(options.api_mapping, found, bases)
+            entries = entries_in_use(found, *map(_bases, calls))
+            unused_entries.tell_of_apis(options.api_mapping, found, entries)
     cells: dict[str, str] | None = None
     if options.cell_mapping is not None:
         cells = {}
         if options.cell_mapping != BUILT_IN:
             cells = load_names(options.cell_mapping)
-            unused_entries.tell_of_cells(options.cell_mapping, cells, calls)
+            unused_entries.tell_of_cells(options.cell_mapping, cells, calls[0])
     items = derived = _derived_items(dumps, calls, options)
     if options.data_mapping is not None:
         items = load_names(options.data_mapping)

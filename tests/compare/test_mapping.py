@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -201,52 +202,70 @@ TARGET = ["Mint.sin.0.forward", "Cell.block.fc.Dense.forward.0", "Cell.block.Blo
 GOLDEN = ["Torch.sin.0.forward", "Module.block.linear.Linear.forward.0", "Module.block.Block.forward.0"]
 
 
+def told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, content: str) -> list[str]:
+    """The warnings of two comparisons with a mapping file."""
+    for name, framework, names in (("a", "mindspore", TARGET), ("b", "pytorch", GOLDEN)):
+        folder = dump(tmp_path / name, names, framework)
+        inside = {name: names[2] if "sin" in name or "block." in name else None for name in names}
+        (folder / "construct.json").write_text(json.dumps(inside))
+    (tmp_path / "map.yaml").write_text(content)
+    for _ in range(2):
+        compared(tmp_path / "a", tmp_path / "b", **{option: str(tmp_path / "map.yaml")})
+    return re.findall(r"\[WARNING\] .*map\.yaml: (.*)", capsys.readouterr().out)
+
+
+def test_names_of_a_data_mapping_that_no_item_has_are_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = {
+        "Mint.sin.0.forward.input.0": "Torch.sin.0.forward.input.1",
+        "Mint.sin.0.forward.output.0": "N/A",
+        "Mint.sni.0.forward.input.0": "Torch.sin.0.forward.input.9",
+    }
+    assert told_of(tmp_path, capsys, "data_mapping", json.dumps(lines)) == [
+        '1 of 3 are not an item of the target, the first is "Mint.sni.0.forward.input.0".',
+        '1 of 2 are not an item of the golden side, the first is "Torch.sin.0.forward.input.9".',
+    ]
+
+
 @pytest.mark.parametrize(
-    ("option", "fits", "wrong", "told"),
+    ("option", "content", "told"),
     [
-        (
-            "data_mapping",
-            "{Mint.sin.0.forward.input.0: Torch.sin.0.forward.input.0, Mint.sin.0.forward.output.0: N/A}",
-            "{Mint.sin.0.forward.input.0: Torch.sin.0.forward.input.9, Mint.sni.0.forward.input.0: N/A}",
-            ['1 of 2 names fit nothing in the target, the first is "Mint.sni.0.forward.input.0".',
-             '1 of 1 names fit nothing in the golden side, the first is "Torch.sin.0.forward.input.9".'],
-        ),
-        (
-            "cell_mapping", "{fc.Dense: linear.Linear, Dense: Linear}",
-            "{fc.Dens: linear.Linear, gc.Dense: linaer.Linear}",
-            ['1 of 2 names fit nothing in the target, the first is "gc.Dense".',
-             '1 of 2 names fit nothing in the golden side, the first is "linaer.Linear".'],
-        ),
-        (
-            "api_mapping", "[{ms_api: Mint.sin, pt_api: Torch.sin}]", "[{ms_api: Mint.sni, pt_api: Torch.sin}]",
-            ['1 of 1 names fit nothing in the target, the first is "Mint.sni".'],
-        ),
-        (
-            "layer_mapping", "{Block: {fc: linear}, TopLayer: {block: block, block.fc: block.linear}}",
-            "{Block: {fd: linear}, Blok: {fc: linear}}",
-            ['2 of 2 names fit nothing in the target, the first is "Block: fd".'],
-        ),
+        ("api_mapping", "[{ms_api: Mint.sni, pt_api: Torch.sin}, {ms_api: Mint.sin, pt_api: Torch.sni}]",
+         ['2 of 2 are not a pair of APIs that the two sides have, the first is "Mint.sni, Torch.sin".']),
+        ("api_mapping", "[{ms_api: Mint.cos, pt_api: Torch.cos}, {ms_api: Mint.sin, pt_api: Torch.sin}]", []),
+        ("cell_mapping", "{Cell.block.fc.Dense: Module.block.linear.Linear}",
+         ['1 of 1 are not part of the name of a module of the target, the first is "Cell.block.fc.Dense".']),
+        ("cell_mapping", "{Conv: Convolution, Dense: Linear}", []),
+        ("cell_mapping", "{sin: cos}",
+         ['1 of 1 are not part of the name of a module of the target, the first is "sin".']),
+        ("layer_mapping", "{Block: {fd: linear}, Blok: {fc: linear}}",
+         ['2 of 2 are not a layer and what is below it in the target, the first is "Block: fd".']),
+        ("layer_mapping", "{Block: {head: output, fc: linear}}", []),
+        ("layer_mapping", "{Cell: {block: part}}", []),
+        ("layer_mapping", "{TopLayer: {block.fc: block.linear}}", []),
+        ("layer_mapping", "{Block: {sin: cos}}", []),
+        ("layer_mapping", "{}", []),
     ],
 )  # fmt: skip
-def test_names_of_a_mapping_that_fit_nothing_are_told_of(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    option: str,
-    fits: str,
-    wrong: str,
-    told: list[str],
+def test_other_files_are_told_of_when_no_line_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, content: str, told: list[str]
 ) -> None:
-    target, golden = dump(tmp_path / "a", TARGET, "mindspore"), dump(tmp_path / "b", GOLDEN)
-    for folder, names in ((tmp_path / "a", TARGET), (tmp_path / "b", GOLDEN)):
+    assert told_of(tmp_path, capsys, option, content) == told
+
+
+@pytest.mark.parametrize("layer", ["blocks", "head"])
+def test_a_layer_that_has_no_record_of_its_own_has_a_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], layer: str
+) -> None:
+    """Of a list only what is in it runs; and of a layer that runs not everything need be collected."""
+    names = ["Cell.blocks.0.Dense.forward.0", "Cell.head.Dense.forward.0"]
+    for name in ("a", "b"):
+        folder = dump(tmp_path / name, names[:1], "mindspore")
         (folder / "construct.json").write_text(json.dumps(dict.fromkeys(names)))
-    for name, text in (("fits.yaml", fits), ("wrong.yaml", wrong)):
-        (tmp_path / name).write_text(text)
-    compared(target, golden, **{option: str(tmp_path / "fits.yaml")})
-    assert "fit nothing" not in capsys.readouterr().out
-    for _ in range(2):
-        compared(target, golden, **{option: str(tmp_path / "wrong.yaml")})
-    said = capsys.readouterr().out
-    assert said.count("fit nothing") == len(told) and all(f"wrong.yaml: {line}" in said for line in told)
+    (tmp_path / "map.yaml").write_text(f"{{TopLayer: {{{layer}: {layer}}}}}")
+    compared(tmp_path / "a", tmp_path / "b", layer_mapping=str(tmp_path / "map.yaml"))
+    assert "map.yaml" not in capsys.readouterr().out
 
 
 def test_the_advisor_is_told_of_frameworks() -> None:
