@@ -203,7 +203,7 @@ class WrittenViews:
 
 
 class _Pass:
-    """One of the engine through a graph in which there are writes to views."""
+    """One of the engine through a graph, in which there may be writes to views."""
 
     def __init__(self, listener: Listener, thread: int) -> None:
         self._listener = listener
