@@ -6,12 +6,16 @@ from setuptools import Extension, setup
 
 # The lanes of the sums are the same on every processor only if nothing is contracted.
 _FLAGS = [] if os.name == "nt" else ["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-_PARTS = ("probe/common/_frames.c", "probe/common/_one_pass.c", "probe/backends/torch/_plain_tensors.c")
+_PARTS = (
+    "probe/common/_frames.c",
+    "probe/backends/shared/_reduction.c",
+    "probe/backends/torch/tensors/_plain_tensors.c",
+)
 
 
 def _extension(source: str) -> Extension:
     name = source[: -len(".c")].replace("/", ".")
-    depends = ["probe/common/_reduction.h"]
+    depends = ["probe/backends/shared/_reduction.h"]
     return Extension(name, [source], depends=depends, extra_compile_args=_FLAGS, optional=True)
 
 

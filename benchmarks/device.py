@@ -111,7 +111,7 @@ def bandwidth(device: str, elements: int, repeats: int) -> list[dict[str, Any]]:
     import torch
 
     from probe.backends import loader
-    from probe.common.contract import Summary
+    from probe.common.interfaces import Summary
 
     adapter, seconds = loader.load("torch"), _Waiting(device)
     found = []

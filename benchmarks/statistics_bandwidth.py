@@ -51,7 +51,7 @@ def work(backend: str, elements: Sequence[int], dtypes: Sequence[str]) -> list[d
     import torch
 
     from probe.backends import loader
-    from probe.common.contract import Summary
+    from probe.common.interfaces import Summary
 
     torch.manual_seed(0)
     adapter = loader.load(backend)

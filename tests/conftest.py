@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-BACKENDS = sorted(path.stem[len("backend_") :] for path in Path(__file__).parent.glob("backends/backend_*.py"))
+BACKENDS = sorted(path.stem[len("backend_") :] for path in Path(__file__).parent.glob("backends/support/backend_*.py"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

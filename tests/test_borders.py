@@ -106,13 +106,13 @@ def test_imports_stay_within_the_borders(path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("probe.common.values", "import torch"),
-        ("probe.common.values", "def f():\n    from torch.nn import Module"),
-        ("probe.common.values", "if TYPE_CHECKING:\n    import mindspore.ops"),
-        ("probe.common.values", "importlib.import_module('torch_npu')"),
-        ("probe.common.values", "from ..api import debugger"),
-        ("probe.common.values", "from probe import backends"),
-        ("probe.common.values", "import probe"),
+        ("probe.collect.values", "import torch"),
+        ("probe.collect.values", "def f():\n    from torch.nn import Module"),
+        ("probe.collect.values", "if TYPE_CHECKING:\n    import mindspore.ops"),
+        ("probe.collect.values", "importlib.import_module('torch_npu')"),
+        ("probe.collect.values", "from ..api import debugger"),
+        ("probe.collect.values", "from probe import backends"),
+        ("probe.collect.values", "import probe"),
         ("probe.compare.read", "import probe.backends.protocol"),
         ("probe.compare.read", "import mindspore"),
         ("probe.backends.protocol", "from probe.api.save import save"),
@@ -131,7 +131,7 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("probe.common.values", "from . import errors\nfrom probe.common.log import info\nimport numpy"),
+        ("probe.collect.values", "from . import errors\nfrom probe.common.log import info\nimport numpy"),
         ("probe.backends.torch.hooks", "import torch\nfrom ..protocol import Value\nfrom . import hooks"),
         ("probe.api.debugger", "from probe.backends import protocol\nfrom ..common import log\nimport probe.compare"),
         ("msprobe.pytorch", "from probe.api import debugger\nfrom probe._version import __version__"),

@@ -11,8 +11,8 @@ from planted_faults.settings import NAMES, Setting, Variant
 from planted_faults.truth import Truth, truth
 
 from probe import read
-from probe.compare.comparing import Comparison
-from probe.compare.result import ERROR, Row
+from probe.common.match.row import ERROR, Row
+from probe.compare.comparison import Comparison
 
 CLEAN = {
     "clean_a": "plain",

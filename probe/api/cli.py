@@ -13,7 +13,7 @@ from probe.api.commands.compare import Compare
 from probe.api.commands.merge_result import MergeResult
 from probe.api.commands.recover import Recover
 from probe.common.errors import MsprobeException
-from probe.common.one_line import say
+from probe.common.terminal_text import say
 
 SAME, DIFFERS, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 """Exit statuses: done or the same; the runs differ; wrong usage or input; Ctrl-C, as shells count it."""

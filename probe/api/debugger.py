@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from probe.api.session import Session
 from probe.backends import loader
+from probe.collect.session import Session
 from probe.common import log
 from probe.common.errors import MsprobeException
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from probe.backends.protocol import Randomness
+from probe.backends.shared.randomness.recorder import start_recording
 from probe.common.errors import MsprobeException
-from probe.common.random_calls import RandomCall, start_recording
+from probe.common.interfaces import RandomCall
 
 _LARGEST_SEED = 2**32 - 1
 

@@ -10,8 +10,7 @@ from typing import Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
 
-from probe.common.contract import Handle, Listener, ModuleName, Tensors
-from probe.common.random_calls import RandomCall
+from probe.common.interfaces import Handle, Listener, ModuleName, RandomCall, Tensors
 
 
 class ModuleHandles(NamedTuple):

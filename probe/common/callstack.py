@@ -6,21 +6,20 @@ No source is read while the user's program runs; `frame_text` reads it when a du
 from __future__ import annotations
 
 import itertools
-import linecache
 import os
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
+
+from probe.common.dump.stack_text import Frame
 
 try:
     from probe.common import _frames
 except ImportError:
     _frames = None  # type: ignore[assignment]
 
-Frame = tuple[str, int, str]
-"""File, line, function."""
 
-_OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 MARK = "a frame of msprobe"
 """Among the constants of code that the tool compiles itself; such frames are left out like the tool's own."""
 
@@ -120,7 +119,7 @@ class CallStacks:
     def _see(self, code: CodeType) -> bool:
         self._codes.append(code)
         name = code.co_filename
-        ours = name.startswith(_OWN_FILES) or MARK in code.co_consts or id(code) in _LEFT_OUT
+        ours = name.startswith(OWN_FILES) or MARK in code.co_consts or id(code) in _LEFT_OUT
         self._own[id(code)] = ours
         return ours
 
@@ -140,8 +139,3 @@ class CallStacks:
         return self._numbers.setdefault(key, number)
 
 
-def frame_text(frame: Frame) -> str:
-    """One line of stack.json, or an empty text when the source cannot be found."""
-    path, line, function = frame
-    source = linecache.getline(path, line).strip()
-    return f"File {path}, line {line}, in {function}, \n {source}" if source else ""

@@ -12,7 +12,7 @@ The names are those that scripts written for msProbe already catch.
 
 from __future__ import annotations
 
-from probe.common.one_line import one_line
+from probe.common.terminal_text import one_line
 
 
 class MsprobeException(Exception):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 from typing_extensions import Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from probe.common.gradient_flow import GradientFlow, Watch
+    from probe.backends.shared.autograd.backward_tracker import GradientFlow
+    from probe.backends.shared.autograd.watches import Watch
 
 Parts: TypeAlias = Callable[[], Optional[tuple[Any, Any]]]
 """Gives the gradient of what lay in a view, besides what arrives at the view's own node, and through the view alone

@@ -5,23 +5,15 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
-import msgspec
-
-from probe.compare.levels import Levels
-from probe.compare.records import Item
-from probe.compare.sources import Stacks
+from probe.common.dump.levels import Levels
+from probe.common.dump.reading.sources import Stacks
+from probe.common.match.row import ERROR, PASS, WARNING, Row
 
 if TYPE_CHECKING:
-    from probe.compare.endings import Ending
-    from probe.compare.proposals import Proposal
-
-PASS, WARNING, ERROR = "pass", "warning", "error"
-
-UNSUPPORTED = ("unsupported",) * 6
-"""The metrics of real data where there is none."""
-
+    from probe.common.match.layers.proposal import Proposal
+    from probe.compare.divergence.truncation import Ending
 
 class Mode(enum.Enum):
     """What two dumps are compared by."""
@@ -29,30 +21,6 @@ class Mode(enum.Enum):
     STATISTICS = "statistics"
     TENSOR = "tensor"
     CHECKSUM = "checksum"
-
-
-class Row(msgspec.Struct, gc=False):
-    """One item of the target and what it was matched with, or one that only the golden side has.
-
-    Both are one object where the two dumps say the same of a record.
-    """
-
-    record: str
-    """The record of the target; of the golden side where the target has none."""
-    target: Optional[Item]  # noqa: UP045 (evaluated, on Python 3.9 too)
-    golden: Optional[Item]  # noqa: UP045
-    golden_record: Optional[str] = None  # noqa: UP045
-    metrics: tuple[Any, ...] = ()
-    """As many as the mode has columns for; a text where there is no number."""
-    notes: tuple[str, ...] = ()
-    """What matching and measuring found worth saying: ``error: ...``, ``warning: ...`` or ``note: ...``."""
-    verdict: str = PASS
-    messages: tuple[str, ...] = ()
-    requires_grad_consistent: bool = True
-    apart: Optional[float] = None  # noqa: UP045
-    """How far the two tensors are apart, relative to the larger one; ``None`` until that is asked for."""
-    judged: bool = True
-    """Whether the values in the files could be held against each other; if not, their statistics alone were."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "backends"))
+sys.path.insert(0, str(HERE.parent / "backends" / "support"))
 
 WAYS: dict[str, dict[str, Any]] = {
     "L0": {"level": "L0"},

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from interpreters import BACKENDS, run
 
-from probe.common.naming import is_module
-from probe.compare.comparing import Comparison
-from probe.compare.reading import Dump, read
+from probe.common.dump.naming import is_module
+from probe.common.dump.reading.dump import Dump, read
+from probe.compare.comparison import Comparison
 from probe.compare.result import ComparisonResult
 
 HERE = Path(__file__).parent

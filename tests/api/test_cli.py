@@ -13,7 +13,7 @@ import pytest
 
 import probe
 from probe.api import cli
-from probe.common.journal import FILE_NAME, REPLACE, Header, JournalWriter
+from probe.common.dump.journal import FILE_NAME, REPLACE, Header, JournalWriter
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:

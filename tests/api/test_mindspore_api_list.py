@@ -8,7 +8,7 @@ import mindspore
 import pytest
 from mindspore import mint, ops
 
-from probe.backends.mindspore import api_list
+from probe.backends.mindspore.hooks import api_list
 
 COUNTS = {
     "functional": ("Functional", 500),

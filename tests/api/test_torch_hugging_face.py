@@ -109,7 +109,7 @@ def wants_gradient(value: Any) -> bool:
 def test_a_real_model_is_collected_completely_and_not_disturbed(name: str, tmp_path: Path) -> None:
     import torch
 
-    from probe.common import schema
+    from probe.common.dump import schema
 
     run(name, "with", tmp_path)
     run(name, "without", tmp_path)

@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 def chosen_backend(config: pytest.Config) -> str:
     """Return the name of the backend; without one there is nothing to test and saying nothing would look green."""
     name = config.getoption("--backend") or os.environ.get("PROBE_TEST_BACKEND")
-    known = sorted(path.stem[len("backend_") :] for path in HERE.glob("backend_*.py"))
+    known = sorted(path.stem[len("backend_") :] for path in (HERE / "support").glob("backend_*.py"))
     if name not in known:
         raise pytest.UsageError(
             f"tests/backends needs a backend, not {name!r}: give --backend NAME or set PROBE_TEST_BACKEND; "
@@ -61,7 +61,7 @@ def whole_suite(config: pytest.Config) -> bool:
 # First, before -k and -m take tests away: an entry is stale only when no test has its name.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    ours = [item for item in items if HERE in item.path.parents]
+    ours = [item for item in items if HERE in item.path.parents and HERE / "shared" not in item.path.parents]
     if not ours:
         return
     name = chosen_backend(config)

@@ -1,15 +1,12 @@
-"""Lets the tests of this folder import what they share, and gives them an empty folder."""
+"""An empty folder as the current one."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from probe.common import log
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ import pytest
 
 import probe
 from probe.common import callstack
-from probe.common.callstack import CallStacks, frame_text
+from probe.common.callstack import CallStacks
+from probe.common.dump.stack_text import frame_text
 
 OWN_FOLDER = Path(probe.__file__).parent
 

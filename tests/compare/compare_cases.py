@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from probe.api import cli
-from probe.compare import advisor, comparing
+from probe.compare import comparison, verdict
 
 CASES = Path(__file__).parent / "cases"
 REAL_DATA = ("tensor", "tensor_nan", "fuzzy_tensor", "shape_mismatch_tensor")
@@ -25,9 +25,9 @@ OTHER_PLACES = "error: nan or inf of NPU and Bench are not in the same places."
 FUZZY = "note: The names differ; accuracy of fuzzily matched data may be affected."
 
 # Messages that only we give, and those that only the real tool gives, by defect.
-OURS = {"D3a": {comparing.NO_MATCH, FUZZY}, "D7": {advisor.THOUSANDTH}, "D17": {OTHER_PLACES}}
+OURS = {"D3a": {comparison.NO_MATCH, FUZZY}, "D7": {verdict.THOUSANDTH}, "D17": {OTHER_PLACES}}
 # Rule 3 asks for a word of both sides; the real tool reports a tensor against a plain value too ("rule 3").
-THEIRS = {"D12": {advisor.DTYPE, advisor.REQUIRES_GRAD}, "rule 3": {advisor.REQUIRES_GRAD}}
+THEIRS = {"D12": {verdict.DTYPE, verdict.REQUIRES_GRAD}, "rule 3": {verdict.REQUIRES_GRAD}}
 DEFECTS = {
     "missing_apis_stat": {"D3", "D3a", "D5", "D6", "rule 3"},
     "inf_stat": {"D3a"},
@@ -139,7 +139,7 @@ def check_apart_from_defects(run: Run, made: Path, expected: Path) -> None:
     # Pairs that the real tool does not see: of other types, or of names that we know to be the same.
     kept = [row for row, other in pairs if row["Bench Name"] != other["Bench Name"] == "N/A"]
     assert not kept or defects & {"D6", "names"}
-    assert "names" in defects or all(advisor.DTYPE in row["Err_message"] for row in kept)
+    assert "names" in defects or all(verdict.DTYPE in row["Err_message"] for row in kept)
     pairs = [(row, other) for row, other in pairs if row not in kept]
     if "D12" in defects:
         # Where the golden side says nothing of gradients the real tool calls a matched pair inconsistent.
@@ -159,5 +159,5 @@ def without(rows: list[dict[str, str]], defects: set[str], messages: dict[str, s
     found = []
     for row in rows:
         left = [text for text in json.loads(row["Err_message"]) if text not in drop]
-        found.append({**row, "Err_message": json.dumps(left), "Result": advisor.worst(left)})
+        found.append({**row, "Err_message": json.dumps(left), "Result": verdict.worst(left)})
     return found

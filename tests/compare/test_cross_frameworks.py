@@ -16,12 +16,12 @@ import pytest
 import yaml
 
 from probe.api import cli
-from probe.common.naming import is_module
-from probe.compare.comparing import Comparison
-from probe.compare.layer_mapping import load_rules
+from probe.common.dump.naming import is_module
+from probe.common.dump.reading.dump import read
+from probe.common.match.layers.proposal import Proposal, write
+from probe.common.match.layers.rules import load_rules
+from probe.compare.comparison import Comparison
 from probe.compare.options import Options
-from probe.compare.proposals import Proposal, write
-from probe.compare.reading import read
 from probe.compare.result import ComparisonResult
 
 PAIRS = Path(__file__).parent / "pairs"

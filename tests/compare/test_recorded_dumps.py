@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from probe.compare.comparing import Comparison
+from probe.common.dump.reading.dump import read
+from probe.compare.comparison import Comparison
 from probe.compare.options import BUILT_IN, Options
-from probe.compare.reading import read
 
 RECORDED = Path(__file__).parents[1] / "reference"
 DUMPS = sorted(path for name in ("dump.json", "debug.json") for path in RECORDED.glob(f"*/cases/**/{name}"))

@@ -29,10 +29,14 @@ import numpy as np
 
 with atheris.instrument_imports(include=["probe", "numpy.lib", "yaml", "zipfile", "pickletools"]):
     import probe
-    from probe.common.config import load_config
+    from probe.common.config.config import load_config
+    from probe.common.dump.journal import MAGIC, Header, JournalReader, JournalWriter
+    from probe.common.dump.reading import tensor_reading
     from probe.common.errors import MsprobeException
-    from probe.common.journal import MAGIC, Header, JournalReader, JournalWriter
-    from probe.compare import layer_mapping, mapping_files, merging, post_processing, tensor_reading
+    from probe.common.match import mapping_files
+    from probe.common.match.layers import rules
+    from probe.compare import tensor_transforms
+    from probe.compare.ranks import merge
 
 
 def config(path: Path) -> None:
@@ -77,9 +81,9 @@ def mapping(path: Path) -> None:
     for read in (
         mapping_files.load_names,
         mapping_files.load_api_entries,
-        layer_mapping.load_rules,
-        post_processing.load_post_processing,
-        merging.load_choice,
+        rules.load_rules,
+        tensor_transforms.load_post_processing,
+        merge.load_choice,
     ):
         with contextlib.suppress(MsprobeException):
             read(str(path))

@@ -28,7 +28,7 @@ from typing import Any
 
 if __name__ == "__main__":
     ROOT = Path(__file__).resolve().parents[2]
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "backends")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "backends" / "support")]
 
 import dumped
 import torch
@@ -36,7 +36,7 @@ import torch.distributed as dist
 from torch import nn
 
 from msprobe.pytorch import PrecisionDebugger
-from probe.common.recovery import recover
+from probe.common.dump.recovery import recover
 
 KINDS = [
     (level, task, processes)

@@ -16,10 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 import probe
-from probe.common import recovery
-from probe.common.config_file import read_object
-from probe.common.journal import JournalReader
-from probe.compare import layer_mapping, mapping_files, merging, post_processing, tensor_reading
+from probe.common.config.json_file import read_object
+from probe.common.dump import recovery
+from probe.common.dump.journal import JournalReader
+from probe.common.dump.reading import tensor_reading
+from probe.common.match import mapping_files
+from probe.common.match.layers import rules
+from probe.compare import tensor_transforms
+from probe.compare.ranks import merge
 
 
 def read_dump(path: str) -> None:
@@ -39,9 +43,9 @@ def read_journal(path: str) -> None:
 READERS: dict[str, Callable[[str], Any]] = {
     "names": mapping_files.load_names,
     "apis": mapping_files.load_api_entries,
-    "layers": layer_mapping.load_rules,
-    "matrices": post_processing.load_post_processing,
-    "choice": merging.load_choice,
+    "layers": rules.load_rules,
+    "matrices": tensor_transforms.load_post_processing,
+    "choice": merge.load_choice,
     "tensor": tensor_reading.read_tensor,
     "mapped": lambda path: tensor_reading.read_tensor(path, mapped=True),
     "dump": read_dump,

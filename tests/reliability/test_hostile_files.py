@@ -15,9 +15,9 @@ import pytest
 
 import probe
 from probe.api.cli import main
+from probe.common.dump.journal import MAGIC
+from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import MsprobeException
-from probe.common.journal import MAGIC
-from probe.compare.tensor_reading import read_tensor
 
 sys.path.insert(0, str(Path(__file__).parent))
 import hostile_files as hostile

@@ -21,9 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import probe
+from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import MsprobeException
-from probe.compare import layer_mapping, mapping_files, merging, post_processing
-from probe.compare.tensor_reading import read_tensor
+from probe.common.match import mapping_files
+from probe.common.match.layers import rules
+from probe.compare import tensor_transforms
+from probe.compare.ranks import merge
 
 sys.path.insert(0, str(Path(__file__).parent))
 import hostile_files as hostile
@@ -112,8 +115,8 @@ def test_any_json_beside_a_dump(value: Any) -> None:
 
 
 MAPPINGS = [
-    mapping_files.load_names, mapping_files.load_api_entries, layer_mapping.load_rules,
-    post_processing.load_post_processing, merging.load_choice,
+    mapping_files.load_names, mapping_files.load_api_entries, rules.load_rules,
+    tensor_transforms.load_post_processing, merge.load_choice,
 ]  # fmt: skip
 YAML_PARTS = st.sampled_from(
     ["a", ": ", "\n", "- ", "  ", "&a ", "*a", "<<", "[", "]", "{", "}", ", ", "!!int ", "!!python/name:os", "'", '"',

@@ -17,7 +17,7 @@ from hostile_pt import GOOD, PT
 from test_hostile_files import assert_refused, read_in_child, write
 from test_reader_properties import CHANGES, answered, changed
 
-from probe.compare.tensor_reading import read_tensor
+from probe.common.dump.reading.tensor_reading import read_tensor
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,12 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.common.one_line import say
+from probe.common.terminal_text import say
 
 if TYPE_CHECKING:
+    from probe.common.parallel.tasks import Where
     from probe.compare.options import Options
-    from probe.compare.parallel import Where
-    from probe.compare.running import Analysis
+    from probe.compare.runner import Analysis
 
 _OUTPUT = "./output"
 UNREADABLE = 2
@@ -89,8 +89,8 @@ class Compare:
 
     def run(self, args: argparse.Namespace) -> int:
         # Not needed by the other commands, and what it imports takes time.
+        from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
-        from probe.compare.parallel import Where
 
         options = Options(
             compat=args.compat,
@@ -106,11 +106,11 @@ class Compare:
         return self._analyse(args, options, where) if args.diff_analyze else self._compare(args, options, where)
 
     def _compare(self, args: argparse.Namespace, options: Options, where: Where) -> int:
-        from probe.compare.locating import locate
-        from probe.compare.progress import Progress
-        from probe.compare.running import summaries
-        from probe.compare.summary import fails, is_unjudged
-        from probe.compare.terminal import show
+        from probe.common.match.dump_pairs import locate
+        from probe.common.report.progress_bar import Progress
+        from probe.compare.output.summary import fails, is_unjudged
+        from probe.compare.output.summary_text import show
+        from probe.compare.runner import summaries
 
         start = time.perf_counter()
         paths = args.target_path, args.golden_path, args.output_path
@@ -133,8 +133,8 @@ class Compare:
         return UNREADABLE if args.fail_on == "divergence" and is_unjudged(found) else 0
 
     def _analyse(self, args: argparse.Namespace, options: Options, where: Where) -> int:
-        from probe.compare.progress import Progress
-        from probe.compare.running import analyse
+        from probe.common.report.progress_bar import Progress
+        from probe.compare.runner import analyse
 
         paths = args.target_path, args.golden_path, args.output_path
         with _log_beside_json(args.json), Progress(not args.json) as progress:
@@ -153,7 +153,7 @@ def _log_beside_json(as_json: bool) -> AbstractContextManager[Any]:
 
 def _show(analysis: Analysis, as_json: bool) -> None:
     if as_json:
-        from probe.compare.first_difference import differences_as_json
+        from probe.compare.ranks.first_difference import differences_as_json
 
         print(json.dumps(differences_as_json(analysis.found)))
         return

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from probe.api.commands import arguments
-from probe.common.one_line import say
+from probe.common.terminal_text import say
 
 
 class MergeResult:
@@ -27,7 +27,7 @@ class MergeResult:
         add("-config", "--config-path", metavar="FILE", help="what to collect", **required)
 
     def run(self, args: argparse.Namespace) -> int:
-        from probe.compare.merging import load_choice, merge
+        from probe.compare.ranks.merge import load_choice, merge
 
         say(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from probe.common.one_line import say
+from probe.common.terminal_text import say
 
 
 class Recover:
@@ -22,8 +22,8 @@ class Recover:
         parser.add_argument("--remove", action="store_true", help="remove each journal after its files are written")
 
     def run(self, args: argparse.Namespace) -> int:
-        from probe.common.journal import FILE_NAME
-        from probe.common.recovery import recover, set_aside
+        from probe.common.dump.journal import FILE_NAME
+        from probe.common.dump.recovery import recover, set_aside
 
         status, nothing = 0, True
         for found in recover(args.directory, args.remove):

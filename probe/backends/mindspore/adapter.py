@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 
 from mindspore import Tensor
 
-from probe.backends.mindspore import api_list, module_hooks, random_calls, randomness, tensors
-from probe.backends.mindspore.api_hooks import ApiHooks
-from probe.backends.mindspore.compilation import Compilation
-from probe.backends.mindspore.gradient_flow import Flow, flow_for
-from probe.backends.mindspore.module_hooks import CELLS, ModuleHooks, ModuleKind
-from probe.backends.mindspore.quiet import quietly
-from probe.backends.mindspore.statistics import Statistics
+from probe.backends.mindspore.autograd.flow import flow_for
+from probe.backends.mindspore.autograd.interface import Flow
+from probe.backends.mindspore.guards import quietly
+from probe.backends.mindspore.hooks import api_list, module_hooks
+from probe.backends.mindspore.hooks.api_hooks import ApiHooks
+from probe.backends.mindspore.hooks.jit import Compilation
+from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, ModuleKind
+from probe.backends.mindspore.randomness import random_calls, seeding
+from probe.backends.mindspore.tensors import describe
+from probe.backends.mindspore.tensors.statistics import Statistics
 from probe.backends.protocol import FrameworkAdapter, ModuleHandles
-from probe.common.api_list import Watched
-from probe.common.contract import ApiName, Entry, Handle, Listener, ModuleName, Summary, TensorFile
-from probe.common.random_calls import RandomCall
-from probe.common.substitution import Handles, wrap_attribute
+from probe.backends.shared.api_list import Watched
+from probe.backends.shared.patching import Handles, wrap_attribute
+from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, Summary, TensorFile
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,11 @@ class MindSporeAdapter:
     def __init__(self) -> None:
         self.module_root = self.kind.root
         self._statistics = Statistics()
-        self._describer = tensors.TensorDescriber(self._statistics)
+        self._describer = describe.TensorDescriber(self._statistics)
         self._parts: Parts | None = None
         # Bound here so that the hot path finds them without a look-up through the class.
         self.describe_tensor: Callable[[Any, Summary], Entry] = self._describer.describe
-        self.describe_value: Callable[[Any, str | None], Entry | None] = tensors.describe_value
+        self.describe_value: Callable[[Any, str | None], Entry | None] = describe.describe_value
         self.pending = self._statistics.pending
 
     # --- tensors and statistics
@@ -59,7 +61,7 @@ class MindSporeAdapter:
         return None
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
-        return cast("TensorFile | None", quietly(tensors.tensor_file, tensor, copied))
+        return cast("TensorFile | None", quietly(describe.tensor_file, tensor, copied))
 
     def resolve(self) -> None:
         quietly(self._statistics.resolve)
@@ -124,13 +126,13 @@ class MindSporeAdapter:
     # --- randomness
 
     def seed_everything(self, seed: int, deterministic: bool) -> None:
-        randomness.seed_everything(seed, deterministic)
+        seeding.seed_everything(seed, deterministic)
 
     def remove_dropout(self) -> Handle:
-        return randomness.remove_dropout()
+        return seeding.remove_dropout()
 
     def fix_random_calls(self) -> Handle:
-        return randomness.fix_random_calls()
+        return seeding.fix_random_calls()
 
     def random_calls(self) -> Sequence[RandomCall]:
         return random_calls.random_calls()

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from probe.backends.mindspore.adapter import MindSporeAdapter
-from probe.backends.msadapter import api_list, random_calls, randomness
+from probe.backends.msadapter import api_list, random_calls, seeding
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.protocol import FrameworkAdapter
-from probe.backends.torch.framework_values import FrameworkValues
-from probe.common.api_list import Watched
-from probe.common.contract import Handle
-from probe.common.random_calls import RandomCall
+from probe.backends.shared.api_list import Watched
+from probe.backends.torch.tensors.framework_values import FrameworkValues
+from probe.common.interfaces import Handle, RandomCall
 
 
 class MSAdapterAdapter(MindSporeAdapter):
@@ -35,13 +34,13 @@ class MSAdapterAdapter(MindSporeAdapter):
         return api_list.watched()
 
     def seed_everything(self, seed: int, deterministic: bool) -> None:
-        randomness.seed_everything(seed, deterministic)
+        seeding.seed_everything(seed, deterministic)
 
     def remove_dropout(self) -> Handle:
-        return randomness.remove_dropout()
+        return seeding.remove_dropout()
 
     def fix_random_calls(self) -> Handle:
-        return randomness.fix_random_calls()
+        return seeding.fix_random_calls()
 
     def random_calls(self) -> Sequence[RandomCall]:
         return random_calls.random_calls()

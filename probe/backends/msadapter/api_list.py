@@ -11,9 +11,9 @@ from typing import Any
 
 from probe.backends import torch as _torch_backend
 from probe.backends.msadapter.torch_modules import proxy_of, torch_module
-from probe.backends.torch.npu_functions import npu_functions
-from probe.common import api_list
-from probe.common.api_list import Watched
+from probe.backends.shared import api_list
+from probe.backends.shared.api_list import Watched
+from probe.backends.torch.hooks.npu_functions import npu_functions
 
 _LIST = os.path.join(os.path.dirname(os.path.abspath(_torch_backend.__file__)), "api_list.yaml")
 _RISK_PREFIXES = {prefix: (prefix,) for prefix in ("Functional", "Tensor", "Torch", "Distributed", "NPU")}

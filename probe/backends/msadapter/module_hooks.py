@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe.backends.mindspore.module_hooks import After, Before, ModuleKind
+from probe.backends.mindspore.hooks.module_hooks import After, Before, ModuleKind
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.common.callstack import leave_out
-from probe.common.contract import Handle
+from probe.common.interfaces import Handle
 
 _Module = torch_module("nn").Module
 

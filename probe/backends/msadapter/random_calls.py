@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from probe.backends.mindspore import random_calls as mindspore_random_calls
+from probe.backends.mindspore.randomness import random_calls as mindspore_random_calls
 from probe.backends.msadapter.torch_modules import torch_module
-from probe.backends.torch.random_names import FUNCTIONS, TENSOR_METHODS
-from probe.common.random_calls import RandomCall, existing_calls
+from probe.backends.shared.randomness.recorder import existing_calls
+from probe.backends.torch.randomness.random_names import FUNCTIONS, TENSOR_METHODS
+from probe.common.interfaces import RandomCall
 
 # init_process_group of torch.distributed initializes MindSpore's communication.
 rank = mindspore_random_calls.rank

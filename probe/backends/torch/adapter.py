@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 import torch
 
 from probe.backends.protocol import FrameworkAdapter, ModuleHandles
-from probe.backends.torch import api_list, module_hooks, plain_tensors, random_calls, randomness, tensors
-from probe.backends.torch.api_hooks import ApiHooks
-from probe.backends.torch.framework_values import FrameworkValues
-from probe.backends.torch.gradient_flow import TorchGraph
-from probe.backends.torch.module_hooks import ModuleHooks
-from probe.backends.torch.quiet import quietly
-from probe.backends.torch.regions import RegionHooks
-from probe.backends.torch.statistics import Statistics
-from probe.common.contract import ApiName, Entry, Handle, Listener, ModuleName, Summary, TensorFile
-from probe.common.gradient_flow import GradientFlow
-from probe.common.random_calls import RandomCall
-from probe.common.substitution import wrap_attribute
+from probe.backends.shared.autograd.backward_tracker import GradientFlow
+from probe.backends.shared.patching import wrap_attribute
+from probe.backends.torch.autograd.graph import TorchGraph
+from probe.backends.torch.guards import quietly
+from probe.backends.torch.hooks import api_list, module_hooks
+from probe.backends.torch.hooks.api_hooks import ApiHooks
+from probe.backends.torch.hooks.module_hooks import ModuleHooks
+from probe.backends.torch.hooks.optimizer_hooks import RegionHooks
+from probe.backends.torch.randomness import random_calls, seeding
+from probe.backends.torch.tensors import describe, plain_tensors
+from probe.backends.torch.tensors.framework_values import FrameworkValues
+from probe.backends.torch.tensors.statistics import Statistics
+from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, Summary, TensorFile
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class TorchAdapter:
 
     def __init__(self) -> None:
         self._statistics = Statistics()
-        self._describer = tensors.TensorDescriber(self._statistics)
+        self._describer = describe.TensorDescriber(self._statistics)
         self._parts: _Parts | None = None
         # Bound here so that the hot path finds them without a look-up through the class.
         self.describe_tensor: Callable[[Any, Summary], Entry] = self._describer.describe
@@ -58,7 +59,7 @@ class TorchAdapter:
         return isinstance(value, torch.Tensor)
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
-        return cast("TensorFile | None", quietly(tensors.tensor_file, tensor, copied))
+        return cast("TensorFile | None", quietly(describe.tensor_file, tensor, copied))
 
     def resolve(self) -> None:
         quietly(self._statistics.resolve)
@@ -127,13 +128,13 @@ class TorchAdapter:
     # --- randomness
 
     def seed_everything(self, seed: int, deterministic: bool) -> None:
-        randomness.seed_everything(seed, deterministic)
+        seeding.seed_everything(seed, deterministic)
 
     def remove_dropout(self) -> Handle:
-        return randomness.remove_dropout()
+        return seeding.remove_dropout()
 
     def fix_random_calls(self) -> Handle:
-        return randomness.fix_random_calls()
+        return seeding.fix_random_calls()
 
     def random_calls(self) -> Sequence[RandomCall]:
         return random_calls.random_calls()

@@ -14,9 +14,9 @@ from typing import Any, Callable
 
 import torch
 
-from probe.backends.torch.layouts import Layout
+from probe.backends.torch.autograd.strides import Layout
 from probe.backends.torch.noted_views import NotedView
-from probe.backends.torch.tensors import is_wrapped
+from probe.backends.torch.tensors.describe import is_wrapped
 
 
 class Write(enum.Enum):

@@ -7,8 +7,8 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 
-from probe.backends.torch.layouts import Extent, Layout
-from probe.backends.torch.views import Part, WriteCounter
+from probe.backends.torch.autograd.strides import Extent, Layout
+from probe.backends.torch.autograd.views import Part, WriteCounter
 from probe.common.view_backward import ViewBackward
 
 _replaying: Callable[[], bool] = getattr(torch._C, "_is_view_replay_enabled", lambda: False)

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from probe.backends.shared.autograd.graph import Edge
+from probe.backends.torch.autograd.strides import Extent, Layout
+from probe.backends.torch.autograd.views import WRITTEN, has_lost_its_node
 from probe.backends.torch.later_gradient import Write
-from probe.backends.torch.layouts import Extent, Layout
 from probe.backends.torch.noted_views import Ancestry, NotedView
-from probe.backends.torch.views import WRITTEN, has_lost_its_node
 from probe.backends.torch.written_region import written_region
-from probe.common.gradient_graph import Edge
 
 VIEWS = "msprobe views"
 """Under which a node of a tensor keeps the views that were made of it then,"""

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from probe.backends.torch.layouts import Layout
-from probe.backends.torch.quiet import quietly, skipped, with_dispatch_modes
+from probe.backends.torch.autograd.strides import Layout
+from probe.backends.torch.guards import quietly, skipped, with_dispatch_modes
 
 
 class _CutOut(Exception):

@@ -21,14 +21,14 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 from typing_extensions import TypeAlias
 
-from probe.backends.torch.freed_in_turn import FreedInTurn
+from probe.backends.shared.patching import CodeSwap
+from probe.backends.torch.autograd.graph_release import FreedInTurn
+from probe.backends.torch.autograd.views import WriteCounter, can_be_cut, has_lost_its_node
+from probe.backends.torch.guards import compiling, passed_over, safely, skipped, with_autograd_kernels
 from probe.backends.torch.later_gradient import LaterGradient, Write
 from probe.backends.torch.noted_views import Ancestry, NotedView
-from probe.backends.torch.quiet import compiling, passed_over, safely, skipped, with_autograd_kernels
-from probe.backends.torch.views import WriteCounter, can_be_cut, has_lost_its_node
 from probe.backends.torch.writes_in_graph import AGAIN, OWN, RECEIVERS, VIEWS, Trace, WriteHistory
-from probe.common.contract import Listener
-from probe.common.substitution import CodeSwap
+from probe.common.interfaces import Listener
 from probe.common.view_backward import ViewBackward
 
 # All ways to start a backward lead there, in releases of torch that have it.

@@ -223,7 +223,7 @@ def test_structure_at_l1_is_said_to_become_mix(
 # 13 has its tests in tests/api/test_msadapter_backend_choice.py.
 
 
-# 15; more in tests/api/test_mindspore_seed_all.py
+# 15; more in tests/api/randomness/test_mindspore_seed_all.py
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 def test_dropout_stays_active_without_being_asked(runs: Any, level: str) -> None:
     dropout, ones = nn.Dropout(p=0.5).set_train(), ms.Tensor(np.ones((8, 8), np.float32))

@@ -17,7 +17,7 @@ from torch import nn, relu
 from torch.nn.functional import relu as bound_functional_relu
 from torch.overrides import TorchFunctionMode
 
-from probe.backends.torch.api_hooks import ApiHooks
+from probe.backends.torch.hooks.api_hooks import ApiHooks
 
 X = torch.tensor([[1.0, -2.0], [3.0, -4.0]])
 

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from probe.common.contract import Summary
+from probe.common.interfaces import Summary
 
 
 def collected(runs: Any, model: Any, call: Any = None, level: str = "mix", **settings: Any) -> Any:

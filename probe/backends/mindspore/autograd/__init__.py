@@ -1,0 +1,1 @@
+"""The backward of cells and functions, with gradient nodes and without."""

@@ -1,0 +1,279 @@
+"""The backward of cells and functions where MindSpore does not show the nodes of its gradient graph (2.7.0, 2.7.1).
+
+The gradient of an output is seen by a hook on the tensor, which adds nothing to the graph. The gradient of an input
+*through this call only* can be seen only if the input passes through an identity operation on its way in. What flows
+back through that operation is summed there before it is added to what comes from elsewhere.
+
+So two things are not as they are without the tool:
+
+* A tensor that is used more than once inside a call, and outside of it as well, gets its gradients added in another
+  order, and its last bits may differ. Everywhere else, for a residual connection around a call that uses its input
+  once too, the order is the same.
+* What a call writes into its input with ``copy_``, in a way that gradients flow through, is differentiated as a write
+  into the identity's result. Values are written where the user sees them in any case.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, ops
+from mindspore._c_expression import TensorPy
+from mindspore.common.api import _pynative_executor
+
+from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE, tensors_in
+from probe.backends.mindspore.autograd.interface import Arguments, PrimitiveWatch
+from probe.backends.mindspore.guards import safely
+from probe.backends.shared.autograd.node_hooks import Noted
+from probe.backends.shared.autograd.watches import ModuleWatch
+from probe.common.interfaces import Listener
+
+_NOTES = "_msprobe_outputs"
+"""Attribute of an output tensor: the calls that returned it."""
+_alias: Callable[[Tensor], Tensor] = ops.stop_gradient
+"""As it is when nothing is being collected yet."""
+_recording: Callable[[], bool] = _pynative_executor.requires_grad
+_register_hook: Callable[[Tensor, Callable[[Any], None]], int] = TensorPy.register_hook
+_remove_hook: Callable[[int], None] = TensorPy.remove_hook
+
+
+def _hook(tensor: Tensor, receive: Callable[[Any], None]) -> int | None:
+    """The number of a hook on a tensor; ``None`` where it takes no gradient, which only trying shows."""
+    try:
+        return _register_hook(tensor, receive)
+    except RuntimeError:
+        return None
+
+
+_gradient_code = type(_pynative_executor).grad.__code__
+
+
+def _in_backward() -> bool:
+    """Whether a backward pass called what runs now, as it does to compute something again."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _gradient_code:
+        frame = frame.f_back
+    return frame is not None
+
+
+class _Identity(ms._Function):  # type: ignore[misc]
+    """Returns its inputs as new tensors over the same memory, and tells `receive` of their gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, receive: Callable[[Any], None], *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.receive = receive
+        # An unused one has None.
+        ctx.set_materialize_grads(False)
+        # Not the inputs themselves: MindSpore would make views of them, and what a kernel writes to a view is lost.
+        return tuple(_alias(tensor) for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        ctx.receive(gradients)
+        return (None, *gradients)
+
+
+def _pass_through(receive: Callable[[Any], None], tensors: list[Tensor]) -> tuple[Tensor, ...]:
+    passed: Any = _Identity.apply(receive, *tensors)
+    if not isinstance(passed, tuple):
+        passed = (passed,)
+    for before, after in zip(tensors, passed):
+        # mindtorch refuses a tensor without its own mark of the device.
+        device = getattr(before, "_device", None)
+        if device is not None and getattr(after, "_device", None) is None:
+            after._device = device
+        # By a weak reference, or only the garbage collector would free its memory.
+        after.assign_value = functools.partial(_assign_both, before, weakref.ref(after))
+    return tuple(passed)
+
+
+def _assign_both(tensor: Tensor, alias: weakref.ref[Tensor], value: Tensor) -> Tensor:
+    """What ``x[i] = v`` does to put another tensor into the object, to both."""
+    tensor.assign_value(value)
+    return Tensor.assign_value(alias(), value)
+
+
+class _Entered:
+    """A call whose forward runs; `watch` is there when it has returned."""
+
+    __slots__ = ("entered_at", "inputs", "kind", "passed", "watch")
+
+    def __init__(self, kind: type[ModuleWatch], entered_at: int) -> None:
+        self.kind = kind
+        self.entered_at = entered_at
+        self.inputs = 0
+        self.passed = 0
+        """Identity operations whose gradient is to come."""
+        self.watch: ModuleWatch | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the call that a failure in its backward is logged with."""
+        return getattr(self.watch.call, "name", "") if self.watch is not None else ""
+
+
+class IdentityFlow:
+    """Implements `probe.backends.mindspore.autograd.flow.Flow` with identity operations."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._order = itertools.count()
+        self._open: list[ModuleWatch] = []
+        self._deferred: list[Callable[[], None]] = []
+        self._hooks: list[tuple[int, weakref.ref[Tensor], int]] = []
+        self._lowest: int | None = None
+        """The lowest `entered_at` of which a backward has been seen."""
+
+    # --- forward
+
+    def enter(self, kind: type[ModuleWatch], about: Any, arguments: Arguments) -> tuple[Any, Arguments]:
+        if not _recording():
+            return None, arguments
+        if self._lowest is not None and not _in_backward():
+            self.finish()  # a forward begins, so the backward before it is over
+        entered = _Entered(kind, next(self._order))
+        args, kwargs = arguments
+        values = list(args) + list(kwargs.values())
+        tensors = [at for at, value in enumerate(values) if isinstance(value, Tensor)]
+        entered.inputs = len(tensors)
+        places = [(place, at) for place, at in enumerate(tensors) if values[at].dtype in DIFFERENTIABLE]
+        # A primitive's gradients are reported one by one, in the order in which they are computed.
+        for group in [[one] for one in places] if kind is PrimitiveWatch else [places]:
+            # A module may ask whether two of its inputs are one object, and attention of its query, key and value.
+            # In any other function each has a gradient of its own.
+            times = Counter(id(values[at]) for _, at in group)
+            same: dict[int, list[tuple[int, int]]] = {}
+            for place, at in group:
+                alone = kind.each_alone and times[id(values[at])] < 3
+                same.setdefault(place if alone else id(values[at]), []).append((place, at))
+            if not same:
+                continue
+            entered.passed += 1
+            shared = [[place for place, _ in each] for each in same.values()]
+            receive = functools.partial(safely, self._listener, entered, self._passed, entered, shared)
+            passed = _pass_through(receive, [values[each[0][1]] for each in same.values()])
+            for each, tensor in zip(same.values(), passed):
+                for _, at in each:
+                    values[at] = tensor
+        return entered, (tuple(values[: len(args)]), dict(zip(kwargs, values[len(args) :])))
+
+    def leave(self, call: Any, entered: Any, output: Any) -> None:
+        if entered is None or not _recording():
+            return
+        outputs = list(tensors_in(output))
+        noted = [(index, self._notes(entered.entered_at, tensor)) for index, tensor in enumerate(outputs)]
+        watched = [(index, notes) for index, notes in noted if notes is not None]
+        if not watched:
+            return
+        watch = entered.watch = entered.kind(call, entered.entered_at, len(outputs), len(watched), entered.inputs)
+        watch.crossings = watch.crossings_left = entered.passed
+        for index, notes in watched:
+            notes.append((watch, index))
+
+    def _notes(self, entered_at: int, tensor: Tensor) -> list[tuple[ModuleWatch, int]] | None:
+        """The calls that returned `tensor`, which are told of its gradient; ``None`` where it takes none."""
+        noted: list[tuple[ModuleWatch, int]] | None = getattr(tensor, _NOTES, None)
+        if noted is None and tensor.dtype in DIFFERENTIABLE:
+            notes = Noted()
+            number = _hook(tensor, functools.partial(safely, self._listener, notes, self._arrived, notes))
+            if number is not None:
+                setattr(tensor, _NOTES, notes)
+                self._hooks.append((entered_at, weakref.ref(tensor), number))
+                noted = notes
+        return noted
+
+    # --- backward
+
+    def in_collected_pass(self) -> bool:
+        return bool(self._open)
+
+    def defer(self, report: Callable[[], None]) -> None:
+        if self._open:
+            self._deferred.append(report)
+        else:
+            report()
+
+    def _report_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for report in deferred:
+            report()
+
+    def _arrived(self, noted: list[tuple[ModuleWatch, int]], gradient: Any) -> None:
+        # Several calls can return the same tensor; the outermost was noted last and is entered first.
+        for watch, index in reversed(noted):
+            self._end_loose(watch)
+            if watch.backward is None:
+                if not watch.begin(self._listener):
+                    continue
+                self._open.append(watch)
+                if self._lowest is None or watch.entered_at < self._lowest:
+                    self._lowest = watch.entered_at
+            watch.outputs_left -= 1
+            watch.gradient(self._listener, "input", index, gradient)
+            self._end_early(watch)
+
+    def _passed(self, entered: _Entered, places: list[list[int]], gradients: Any) -> None:
+        watch = entered.watch
+        if watch is None or watch.backward is None:
+            return
+        self._end_loose(watch)
+        for shared, gradient in zip(places, gradients):
+            if gradient is not None:
+                watch.received = True
+                for place in shared:
+                    watch.gradient(self._listener, "output", place, gradient)
+        watch.crossings_left -= 1
+        if watch.crossings_left <= 0:
+            self._complete(watch)
+
+    def _end_early(self, watch: ModuleWatch) -> None:
+        if watch.nothing_left():
+            self._complete(watch)
+
+    def _end_loose(self, current: ModuleWatch) -> None:
+        """End primitives of which no more gradients will come: something else is at work now."""
+        for watch in [watch for watch in self._open if isinstance(watch, PrimitiveWatch) and watch is not current]:
+            self._complete(watch)
+
+    def _complete(self, watch: ModuleWatch) -> None:
+        self._open.remove(watch)
+        if self._deferred and not watch.ends_early:
+            self._report_deferred()
+        watch.end(self._listener)
+        watch.backward = None
+        watch.received = False
+        watch.outputs_left = watch.outputs_seen
+        watch.crossings_left = watch.crossings
+
+    def finish(self) -> None:
+        """Report what is open: calls none of whose inputs took a gradient, outermost first."""
+        early = [watch for watch in self._open if watch.ends_early]
+        late = [watch for watch in self._open if not watch.ends_early]
+        for watch in early + sorted(late, key=lambda watch: watch.entered_at):
+            safely(self._listener, watch.call, self._complete, watch)
+        self._open.clear()
+        self._report_deferred()
+        if self._lowest is not None:
+            self._release(self._lowest)
+            self._lowest = None
+
+    def forget(self) -> None:
+        self._release(0)
+        self._lowest = None
+
+    def _release(self, lowest: int) -> None:
+        """Let go of what belongs to calls entered from `lowest` on, whose backward is over."""
+        for _, tensor, number in [hook for hook in self._hooks if hook[0] >= lowest]:
+            _remove_hook(number)
+            held = tensor()
+            if held is not None and hasattr(held, _NOTES):
+                delattr(held, _NOTES)
+        self._hooks = [hook for hook in self._hooks if hook[0] < lowest]

@@ -1,0 +1,194 @@
+"""Seeing calls of MindSpore's functions.
+
+Functions are replaced in the modules and on the classes where users reach them, between `install` and `remove` only.
+The layers of mindspore.nn hold functions of their own and are not disturbed; what their primitives do is seen by
+giving each primitive that a cell holds another class for as long.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from mindspore import ops
+
+from probe.backends.mindspore.autograd.interface import Flow, PrimitiveWatch
+from probe.backends.mindspore.guards import is_quiet, safely, settle_all
+from probe.backends.mindspore.hooks.jit import Compilation
+from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
+from probe.backends.shared.api_list import Watched
+from probe.backends.shared.async_collectives import Works
+from probe.backends.shared.autograd.watches import CallWatch
+from probe.backends.shared.patching import Attributes, each
+from probe.common.interfaces import ApiName, Listener
+
+Primitive = ops.Primitive
+
+
+class ApiHooks:
+    """Attached to a listener from construction until `remove`."""
+
+    def __init__(
+        self, listener: Listener, flow: Flow, compilation: Compilation, families: Mapping[str, list[Watched]]
+    ) -> None:
+        self._listener = listener
+        self._flow = flow
+        self._compilation = compilation
+        self._watched = [watched for functions in families.values() for watched in functions]
+        self._wrappers: dict[int, tuple[Any, Callable[..., Any]]] = {}
+        """For each function of `_watched` by its place, what was found there last and the wrapper made for it."""
+        self._attributes = Attributes()
+        self._works = Works(listener, _kinds_of_work, safely)
+        self._primitives: list[tuple[Any, str]] = []
+        self._classes: dict[tuple[str, type], type] = {}
+        self._changed: list[tuple[Any, type]] = []
+        self._attached = False
+
+    def install(self, models: Any, kind: ModuleKind = CELLS) -> None:
+        """Watch the functions, and the primitives that the cells of `models` hold (``None`` for no model)."""
+        if self._attached:
+            return
+        self._attached = True
+        try:
+            self._primitives = list(_primitives(kind, models))
+            self._works.install()
+            self.resume()
+            self._compilation.add(self)
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Put everything back."""
+        # Also when it was done already: something may have failed.
+        self._attached = False
+        each((functools.partial(self._compilation.discard, self), self.suspend, self._works.remove))
+        self._primitives = []
+
+    def end_step(self) -> None:
+        self._works.forget()
+
+    def suspend(self) -> None:
+        """Put everything back for a moment."""
+        while self._changed:
+            primitive, before = self._changed.pop()
+            primitive.__class__ = before
+        self._attributes.remove()
+
+    def resume(self) -> None:
+        if not self._attached:
+            return
+        for place, watched in enumerate(self._watched):
+            # Looked up now: someone may have put a function of their own there, and that is what must run.
+            found = getattr(watched.owner, watched.attribute)
+            held = self._wrappers.get(place)
+            if held is None or held[0] is not found:
+                held = self._wrappers[place] = found, self.wrapper(watched.name, found)
+            self._attributes.set(watched.owner, watched.attribute, held[1])
+        for primitive, attribute in self._primitives:
+            before = type(primitive)
+            primitive.__class__ = self._watching(attribute, before)
+            self._changed.append((primitive, before))
+
+    # --- calls
+
+    def observe(
+        self,
+        kind: type[CallWatch],
+        name: ApiName,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Call `function` and report it."""
+        if is_quiet():
+            return function(*args, **kwargs)
+        listener = self._listener
+        settle_all(listener, name, args)
+        if kwargs:
+            settle_all(listener, name, kwargs)
+        call = safely(listener, name, listener.enter_api, name, args, kwargs)
+        if call is None:
+            return function(*args, **kwargs)
+        given = args, kwargs
+        entered, (args, kwargs) = safely(listener, call, self._flow.enter, kind, call, given) or (None, given)
+        try:
+            output = function(*args, **kwargs)
+            if output is not NotImplemented:
+                settle_all(listener, call, output)
+        except BaseException:
+            safely(listener, call, listener.fail_api, call)
+            raise
+        if output is NotImplemented:
+            # An operator that leaves the work to the other operand.
+            safely(listener, call, listener.cancel_api, call)
+        else:
+            safely(listener, call, self._leave, name, call, entered, args, kwargs, output)
+        return output
+
+    def _leave(
+        self, name: ApiName, call: Any, entered: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
+    ) -> None:
+        result = (*args, *kwargs.values()) if name.returns_arguments else output
+        if self._works.hold(call, output, result):
+            return  # the record is completed when the user has waited
+        wants_backward = self._listener.leave_api(call, result)
+        if wants_backward and not name.returns_arguments and not _drops_nothing(name, args, output):
+            self._flow.leave(call, entered, output)
+
+    def wrapper(self, name: ApiName, function: Callable[..., Any]) -> Callable[..., Any]:
+        observe = self.observe
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return observe(CallWatch, name, function, args, kwargs)
+
+        return wrapper
+
+    def _watching(self, attribute: str, kind: type) -> type:
+        """A class for primitives of class `kind` that are held as `attribute`."""
+        watching = self._classes.get((attribute, kind))
+        if watching is None:
+            name = ApiName(f"Primitive.{attribute}.{kind.__name__}", attribute)
+            observe, call = self.observe, kind.__call__
+
+            def call_watched(primitive: Any, *args: Any, **kwargs: Any) -> Any:
+                return observe(PrimitiveWatch, name, functools.partial(call, primitive), args, kwargs)
+
+            def copy_unwatched(primitive: Any, memo: Any) -> Any:
+                primitive.__class__ = kind
+                try:
+                    return copy.deepcopy(primitive, memo)
+                finally:
+                    primitive.__class__ = watching
+
+            members = {"__call__": call_watched, "__module__": kind.__module__, "__deepcopy__": copy_unwatched}
+            watching = self._classes[attribute, kind] = type(kind.__name__, (kind,), members)
+        return watching
+
+
+def _kinds_of_work() -> list[type]:
+    # It moved in 2.9, and both places are in use since.
+    modules = (sys.modules.get(f"mindspore.{name}") for name in ("communication.comm_func", "ops.function.comm_func"))
+    return [module.CommHandle for module in modules if module is not None and hasattr(module, "CommHandle")]
+
+
+def _drops_nothing(name: ApiName, args: Sequence[Any], output: Any) -> bool:
+    """By contract a dropout that is off has no backward."""
+    return "dropout" in name.api and any(output is value for value in args)
+
+
+def _primitives(kind: ModuleKind, models: Any) -> Iterator[tuple[Any, str]]:
+    """Every primitive that is an attribute of a cell, once, with the first attribute's name."""
+    seen: set[int] = set()
+    for model in models if isinstance(models, (list, tuple)) else [models]:
+        if not isinstance(model, kind.base):
+            continue  # at level L1 a model is welcome and not needed
+        for _, module in kind.inside(model):
+            for attribute, value in vars(module).items():
+                if isinstance(value, Primitive) and id(value) not in seen:
+                    seen.add(id(value))
+                    yield value, attribute

@@ -1,0 +1,85 @@
+"""Keeping out of MindSpore's compiler.
+
+What is decorated with ``ms.jit`` is read by a compiler at its first call, together with the hooks of the cells in it
+and the functions it names. It cannot read ours, and what it compiles is no business of a debugger: so everything that
+is attached goes away for as long as the compiler works. The compiled cell or function itself is then called like any
+other.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable
+
+from mindspore.common import api
+from typing_extensions import Protocol
+
+from probe.backends.mindspore.guards import safely
+from probe.backends.shared.patching import Attributes
+from probe.common import log
+from probe.common.interfaces import Listener
+
+_COMPILERS = ("_JitExecutor", "_CellGraphExecutor")
+
+
+class Attached(Protocol):
+    """Something that can be taken away for a moment."""
+
+    def suspend(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class Compilation:
+    """Suspends what was added whenever the compiler runs."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._attached: list[Attached] = []
+        self._attributes = Attributes()
+        self._depth = 0
+
+    def add(self, attached: Attached) -> None:
+        if not self._attached:
+            for kind in _compilers():
+                self._attributes.set(kind, "compile", self._aside(kind.compile))
+        self._attached.append(attached)
+
+    def discard(self, attached: Attached) -> None:
+        self._attached = [one for one in self._attached if one is not attached]
+        if not self._attached:
+            self._attributes.remove()
+
+    def _aside(self, compiling: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(compiling)
+        def compile_aside(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._depth:
+                return compiling(executor, *args, **kwargs)
+            listener = self._listener
+            safely(listener, "ms.jit", _warn, executor)
+            attached = list(self._attached)
+            self._depth += 1
+            try:
+                for one in attached:
+                    safely(listener, "ms.jit", one.suspend)
+                return compiling(executor, *args, **kwargs)
+            finally:
+                self._depth -= 1
+                for one in attached:
+                    safely(listener, "ms.jit", one.resume)
+
+        return compile_aside
+
+
+def _warn(executor: Any) -> None:
+    function = getattr(executor, "fn", None)
+    if not str(getattr(function, "__module__", "")).startswith("mindspore."):  # its own optimizers compile too
+        name = getattr(function, "__qualname__", "a cell")
+        log.warning(
+            f"{name} is compiled with ms.jit and runs as a whole: what is inside it cannot be seen and has no records.",
+            once=f"jit {name}",
+        )
+
+
+def _compilers() -> list[Any]:
+    return [getattr(api, name) for name in _COMPILERS if hasattr(api, name)]

@@ -1,0 +1,364 @@
+"""Seeing the forward of cells, and through a `Flow` their backward.
+
+MSAdapter's modules are seen the same way: what differs between a cell and a torch-shaped module is a `ModuleKind`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
+from weakref import ref
+
+from mindspore import nn
+from mindspore._c_expression import TensorPy
+from mindspore.common.api import _pynative_executor
+from mindspore.common.hook_handle import HookHandle
+from typing_extensions import TypeAlias
+
+from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE
+from probe.backends.mindspore.autograd.interface import Flow
+from probe.backends.mindspore.guards import is_quiet, quietly, safely, settle, settle_all
+from probe.backends.mindspore.hooks.jit import Compilation
+from probe.backends.protocol import ModuleHandles
+from probe.backends.shared.autograd.watches import ModuleWatch
+from probe.backends.shared.patching import Handles, each, remove_all
+from probe.common import callstack, log
+from probe.common.dump import naming
+from probe.common.interfaces import Handle, Listener, ModuleName
+
+_recording: Callable[[], bool] = _pynative_executor.requires_grad
+_register_hook: Callable[..., int] = TensorPy.register_hook
+_remove_hook: Callable[[int], None] = TensorPy.remove_hook
+
+
+Before: TypeAlias = Callable[[Any, Any, Any], Any]
+"""Of the module, args and kwargs; returns new ones as a pair, or ``None``."""
+After: TypeAlias = Callable[[Any, Any, Any, Any], None]
+"""Of the module, args, kwargs and output."""
+
+
+@dataclass(frozen=True)
+class ModuleKind:
+    """What the modules of a framework are.
+
+    Args:
+        root: First part of their names.
+        base: The class of all modules.
+        inside: Every module below one, itself first, with its path.
+        parameters: Its own parameters by attribute name, ``None`` included.
+        attach: Puts hooks before and after the forward of one module, and their handles into the list, each at once.
+    """
+
+    root: str
+    base: type
+    inside: Callable[[Any], Iterable[tuple[str, Any]]]
+    parameters: Callable[[Any], Mapping[str, Any]]
+    attach: Callable[[Any, Before, After, list[Handle]], None]
+
+
+def attach_to_cell(cell: nn.Cell, before: Before, after: After, handles: list[Handle]) -> None:
+    """Ours after the user's pre-hooks and before the user's hooks: what the forward itself got and returned."""
+    options = {name: True for name in ("prepend", "always_call") if name in _options()}
+    handles.append(
+        _registered(cell._forward_pre_hook, cell._forward_pre_hook_with_kwargs, before, cell.register_forward_pre_hook)
+    )
+    last = _registered(
+        cell._forward_hook, cell._forward_hook_with_kwargs, after, cell.register_forward_hook, **options
+    )
+    handles.append(last)
+    cell._forward_hook.move_to_end(last.handle_id, last=False)
+
+
+def _registered(
+    hooks: dict[int, Any], with_kwargs: dict[int, bool], hook: Any, register: Callable[..., Any], **options: bool
+) -> Any:
+    handle = register(hook, with_kwargs=True, **options)
+    if hook not in hooks.values():
+        # MindSpore refuses hooks for a cell with a bprop of its own, where it runs them all the same.
+        handle = HookHandle(hooks, extra_dict=with_kwargs)
+        hooks[handle.handle_id] = hook
+        with_kwargs[handle.handle_id] = True
+    return handle
+
+
+@functools.cache
+def _options() -> frozenset[str]:
+    """What this MindSpore lets a forward hook be."""
+    return frozenset(inspect.signature(nn.Cell.register_forward_hook).parameters)
+
+
+CELLS = ModuleKind(
+    root="Cell",
+    base=nn.Cell,
+    inside=lambda cell: cell.cells_and_names(),
+    parameters=lambda cell: cell._params,
+    attach=attach_to_cell,
+)
+
+# A call is open for as long as the frame that made it runs; these run only while they call the hooks.
+_calls_hooks: Any = nn.Cell._run_forward_pre_hook
+while _calls_hooks is not None:
+    callstack.leave_out(_calls_hooks.__code__)
+    _calls_hooks = getattr(_calls_hooks, "__wrapped__", None)
+
+
+class _Open:
+    """A module's forward that has begun."""
+
+    __slots__ = ("call", "entered", "error", "module")
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self.call: Any = None
+        self.entered: Any = None
+        self.error = sys.exc_info()[1]
+        """What was being handled already when it began."""
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.open: list[_Open] = []
+
+
+class _ParameterHooks:
+    """The parameters that are watched, each once however often its module is attached."""
+
+    def __init__(self) -> None:
+        self._watched: dict[tuple[str, str, int], int] = {}
+
+    def watch(self, name: ModuleName, attribute: str, parameter: Any, receive: Callable[..., None]) -> None:
+        # By identity too: module_dump can give one name to several modules.
+        key = (name.base, attribute, id(parameter))
+        if key not in self._watched:
+            # The method of the base class: mindtorch puts one that fails in its place.
+            self._watched[key] = _register_hook(parameter, functools.partial(receive, name, attribute))
+
+    def remove(self) -> None:
+        watched, self._watched = self._watched, {}
+        for number in watched.values():
+            _remove_hook(number)
+
+
+class _ForwardHooks:
+    """Hooks of several modules, which go away for as long as the compiler works."""
+
+    def __init__(self, attach: Callable[[list[Handle]], None], compilation: Compilation) -> None:
+        self._attach = attach
+        self._handles: list[Handle] = []
+        self._compilation = compilation
+        self._attached = True
+        try:
+            compilation.add(self)
+            self.resume()
+        except BaseException:
+            self.remove()
+            raise
+
+    def suspend(self) -> None:
+        remove_all(self._handles)
+
+    def resume(self) -> None:
+        if self._attached:
+            self._attach(self._handles)
+
+    def remove(self) -> None:
+        self._attached = False
+        each((self.suspend, functools.partial(self._compilation.discard, self)))
+
+
+def named(kind: ModuleKind, models: Any) -> Iterator[tuple[ModuleName, Any]]:
+    """Every module below the given ones with its name; the given ones themselves have none."""
+    several = isinstance(models, (list, tuple))
+    for index, model in enumerate(models if several else [models]):
+        for path, module in kind.inside(model):
+            if path:
+                full = f"{index}.{path}" if several else path
+                yield ModuleName(naming.module_base(kind.root, full, type(module).__name__)), module
+
+
+class ModuleHooks:
+    """Reports the calls of modules to a listener until `remove`."""
+
+    def __init__(self, listener: Listener, flow: Flow, compilation: Compilation, kind: ModuleKind) -> None:
+        self._listener = listener
+        self._flow = flow
+        self._compilation = compilation
+        self._kind = kind
+        self._thread = _Thread()
+        self._parameters = _ParameterHooks()
+        self._models: list[Any] = []
+
+    def attach(self, models: Any) -> ModuleHandles:
+        """Watch the modules below `models`, and from their first call on the gradients of their parameters."""
+        given = list(models) if isinstance(models, (list, tuple)) else [models]
+        same = len(given) == len(self._models) and all(model is seen() for model, seen in zip(given, self._models))
+        if not same:
+            # The names belong to the models given last.
+            self._parameters.remove()
+            self._models = [ref(model) for model in given]
+        modules = list(named(self._kind, models))
+        if not modules:
+            log.warning("the model has no modules inside it, and the one given to start has itself no record.")
+        return self._attach(modules)
+
+    def attach_one(self, module: Any, name: ModuleName) -> ModuleHandles:
+        return self._attach([(name, module)])
+
+    def _attach(self, modules: Sequence[tuple[ModuleName, Any]]) -> ModuleHandles:
+        def attach(handles: list[Handle]) -> None:
+            for name, module in modules:
+                self._attach_forward(name, module, handles)
+
+        forward = _ForwardHooks(attach, self._compilation)
+        try:
+            return ModuleHandles(Handles([forward, self]), self._parameters)
+        except BaseException:
+            forward.remove()
+            raise
+
+    def remove(self) -> None:
+        """Forget calls that were left without a word; their hooks are gone."""
+        self._thread = _Thread()
+
+    def _attach_forward(self, name: ModuleName, module: Any, handles: list[Handle]) -> None:
+        # Plain functions: MindSpore takes nothing else for a hook before 2.9.
+        # A copy of the module, such as a moving average's, shares them and is not the one.
+        named_one = ref(module)
+
+        def before(module: Any, args: Any, kwargs: Any) -> Any:
+            return self.before(name, module, args, kwargs) if named_one() is module else None
+
+        def after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+            if named_one() is module:
+                self.after(name, module, output)
+
+        self._kind.attach(module, before, after, handles)
+
+    def before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> Any:
+        if is_quiet():
+            return None
+        settle_all(self._listener, name, args)
+        settle_all(self._listener, name, kwargs)
+        return safely(self._listener, name, self._before, name, module, args, kwargs)
+
+    def _before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> Any:
+        listener = self._listener
+        # Noted in any case: `after` must not take an earlier call for it that raised and was never closed.
+        opened = _Open(module)
+        self._thread.open.append(opened)
+        call = opened.call = listener.enter_module(name, args, kwargs)
+        if call is None:
+            return None
+        safely(listener, name, self._watch_parameters, name, module)
+        given = args, kwargs
+        opened.entered, arguments = safely(listener, call, self._flow.enter, ModuleWatch, call, given) or (None, given)
+        return None if arguments[0] is args else arguments
+
+    def after(self, name: ModuleName, module: Any, output: Any) -> None:
+        listener, error = self._listener, sys.exc_info()[1]
+        opened = safely(listener, name, self._close, module)
+        if opened is None or opened.call is None:
+            return
+        if error is not None and error is not opened.error:
+            safely(listener, opened.call, self._failed, opened)
+            return
+        settle_all(listener, opened.call, output)
+        safely(listener, opened.call, self._leave, opened, output)
+
+    def _leave(self, opened: _Open, output: Any) -> None:
+        call = opened.call
+        if self._listener.leave_module(call, output, self._parameters_of(opened.module)):
+            self._flow.leave(call, opened.entered, output)
+
+    def _failed(self, opened: _Open) -> None:
+        listener, call = self._listener, opened.call
+        safely(listener, call, listener.fail_module, call, self._parameters_of(opened.module))
+
+    def _parameters_of(self, module: Any) -> dict[str, Any]:
+        return {name: value for name, value in self._kind.parameters(module).items() if value is not None}
+
+    def _close(self, module: Any) -> _Open | None:
+        """The innermost open call of `module`; what was opened inside it and not closed has raised."""
+        opened = self._thread.open
+        for index in range(len(opened) - 1, -1, -1):
+            if opened[index].module is module:
+                found = opened[index]
+                for inner in reversed(opened[index + 1 :]):
+                    if inner.call is not None:
+                        self._failed(inner)
+                del opened[index:]
+                return found
+        return None
+
+    def _watch_parameters(self, name: ModuleName, module: Any) -> None:
+        if not _recording():
+            return  # a hook takes effect only where a gradient is recorded
+        for attribute, parameter in self._kind.parameters(module).items():
+            if parameter is not None and parameter.requires_grad:
+                self._parameters.watch(name, attribute, parameter, self._on_parameter)
+
+    def _on_parameter(self, name: ModuleName, attribute: str, gradient: Any) -> None:
+        # The engine has a gradient of a parameter before those of other arguments of the same primitive; by contract
+        # they follow the records of the module's primitives and precede that of the module.
+        safely(self._listener, name, self._report_later, name, attribute, gradient)
+
+    def _report_later(self, name: ModuleName, attribute: str, gradient: Any) -> None:
+        listener, owed = self._listener, self._flow.in_collected_pass()
+        report = listener.parameter_gradient
+        self._flow.defer(lambda: safely(listener, name, report, name, attribute, gradient, owed))
+
+
+def attach_passes(kind: ModuleKind, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
+    """Call `begin` and `end` around every forward of the (first) model itself, one that raises included."""
+    model = models[0] if isinstance(models, (list, tuple)) else models
+
+    def before(module: Any, args: Any, kwargs: Any) -> None:
+        if module is model:
+            begin()
+
+    def after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        if module is model:
+            end()
+
+    handles: list[Handle] = []
+    try:
+        kind.attach(model, before, after, handles)
+        return Handles(handles)
+    except BaseException:
+        remove_all(handles)
+        raise
+
+
+class _TensorHook:
+    """A hook on a tensor, by the number the framework gave it."""
+
+    def __init__(self, number: int) -> None:
+        self._number: int | None = number
+
+    def remove(self) -> None:
+        number, self._number = self._number, None
+        if number is not None:
+            _remove_hook(number)
+
+
+def attach_gradient(tensor: Any, receive: Callable[[Any], None]) -> Handle | None:
+    """Call `receive` with every gradient of `tensor`; ``None`` where none is recorded or its type has none."""
+    if not _recording() or tensor.dtype not in DIFFERENTIABLE:
+        return None
+
+    def receive_quietly(gradient: Any) -> None:
+        settle(gradient)
+        quietly(receive, gradient)
+
+    try:
+        return _TensorHook(_register_hook(tensor, receive_quietly))
+    except RuntimeError as error:
+        # What comes out of stop_gradient; before 2.10 nothing else tells.
+        if "requires grad is false" in str(error):
+            return None
+        raise

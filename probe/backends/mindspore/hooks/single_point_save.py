@@ -1,0 +1,208 @@
+"""Saving one tensor, or the gradient of one, by a call in the network: ``<save_dir>/step<S>/rank<R>/<name>_...npy``.
+
+The calls work while Python executes the network. In a graph compiled for Ascend they are MindSpore's ``TensorDump``,
+which puts step and rank into the path when the graph runs; what stands here for that has not been run on a device.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn, ops
+from mindspore._c_expression import TensorPy
+from mindspore.common.api import _pynative_executor
+from mindspore.ops import constexpr
+
+from probe.backends.mindspore import guards
+from probe.backends.mindspore.hooks.graph_mode import check_device, compiling
+from probe.backends.mindspore.randomness.random_calls import rank
+from probe.backends.mindspore.tensors import describe, statistics
+from probe.common import files, log
+from probe.common.dump import naming
+from probe.common.errors import MsprobeException
+
+_recording: Callable[[], bool] = _pynative_executor.requires_grad
+_graph_dump = ops.TensorDump()
+_NEXT_STEP = "<tensordump-update-step>"
+"""As the name of a file it makes ``TensorDump`` count its steps on instead of writing."""
+
+
+class _Progress:
+    """Where the next file goes."""
+
+    step = 0
+    counts: dict[tuple[str, str], int] = {}  # noqa: RUF012
+    in_graphs = False
+    """Whether a graph saves too, whose steps MindSpore counts."""
+    used_hooks: list[int] = []  # noqa: RUF012
+    """Hooks that have had their gradient; removing one in its own call ends the process (2.7.0, 2.10.0)."""
+
+
+# --- what users call; MindSpore's compiler reads these and what they call, so they hold only what it understands
+
+
+def save(save_dir: str, name: str, data: Any) -> None:
+    """Save a tensor as ``<save_dir>/step<S>/rank<R>/<name>_<dtype>_<n>.npy``.
+
+    Args:
+        save_dir: Folder, created if missing.
+        name: The beginning of the file's name; `n` counts the calls with this name in one step.
+        data: A tensor, or a list, tuple or dict of them, also nested, whose place is added to the name: ``name.key.0``.
+
+    Raises:
+        MsprobeException: an argument has the wrong type; or the call is compiled for a device that is no Ascend.
+    """
+    if compiling():
+        check_device("save")
+        _save_in_graph(save_dir, name, data)
+    else:
+        _save(save_dir, name, data)
+
+
+def save_grad(save_dir: str, name: str, data: Any) -> Any:
+    """Save the gradient of a tensor as ``<save_dir>/step<S>/rank<R>/<name>_grad_<dtype>_<n>.npy`` when it is known.
+
+    Args:
+        save_dir: Folder, created if missing.
+        name: The beginning of the file's name.
+        data: A tensor.
+
+    Returns:
+        The tensor to go on with: `data`.
+
+    Raises:
+        MsprobeException: an argument has the wrong type; or the call is compiled for a device that is no Ascend.
+
+    Example:
+        >>> x = save_grad("./dump", "x", x)
+    """
+    if compiling():
+        check_device("save_grad")
+        return _gradient_dump(_graph_file(save_dir, name + "_grad"), data)
+    else:
+        return _save_grad(save_dir, name, data)
+
+
+def step() -> None:
+    """The training step is over: what is saved from now on goes into the next step's folder."""
+    _Progress.step += 1
+    _Progress.counts = {}
+    if _Progress.in_graphs:
+        _next_step_of_graphs(Tensor(_Progress.step, ms.int64))
+
+
+# --- in a compiled graph
+
+
+def _save_in_graph(save_dir: Any, name: Any, data: Any) -> None:
+    if isinstance(data, Tensor):
+        _graph_dump(_graph_file(save_dir, name), data)
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            _save_in_graph(save_dir, name + "." + str(key), value)
+    elif isinstance(data, (list, tuple)):
+        for i in range(len(data)):
+            _save_in_graph(save_dir, name + "." + str(i), data[i])
+
+
+class _GradientDump(nn.Cell):  # type: ignore[misc]
+    """The identity, whose gradient goes into a file on its way back."""
+
+    def construct(self, file: Any, data: Any) -> Any:
+        return data
+
+    def bprop(self, file: Any, data: Any, output: Any, gradient: Any) -> Any:
+        _graph_dump(file, gradient)
+        return file, gradient
+
+
+_gradient_dump = _GradientDump()
+
+
+def _name_graph_file(save_dir: str, name: str) -> str:
+    """Runs while the graph is compiled; MindSpore fills in the step and the rank whenever it executes the node."""
+    _Progress.in_graphs = True
+    _check(save_dir, name, "save")
+    return os.path.join(os.path.abspath(save_dir), "{step}", "{rank}", naming.file_name(name, ""))
+
+
+_graph_file = constexpr(_name_graph_file)
+
+
+def _next_step(number: Any) -> Any:
+    _graph_dump(_NEXT_STEP, number)
+    return number
+
+
+_next_step_of_graphs = ms.jit(_next_step)
+
+
+# --- in Python
+
+
+def _save(save_dir: Any, name: Any, data: Any) -> None:
+    _check(save_dir, name, "save")
+    if not isinstance(data, (Tensor, list, tuple, dict)):
+        kind = type(data).__name__
+        raise MsprobeException(f"save: data is of type {kind}; allowed: a tensor, or a list, tuple or dict of tensors.")
+    _save_parts(save_dir, name, data)
+
+
+def _save_parts(save_dir: str, name: str, data: Any) -> None:
+    if isinstance(data, Tensor):
+        # An error of the program that computed it is raised here and is the user's.
+        guards.settle(data)
+        guards.quietly(_write, save_dir, name, data)
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            _save_parts(save_dir, f"{name}.{key}", value)
+    elif isinstance(data, (list, tuple)):
+        for index, value in enumerate(data):
+            _save_parts(save_dir, f"{name}.{index}", value)
+    else:
+        text = f'save: "{name}" is of type {type(data).__name__} and is not saved; only tensors are.'
+        log.warning(text, once=f"save {name}")
+
+
+def _save_grad(save_dir: Any, name: Any, data: Any) -> Any:
+    _check(save_dir, name, "save_grad")
+    if not isinstance(data, Tensor):
+        raise MsprobeException(f"save_grad: data is of type {type(data).__name__}; allowed: a tensor.")
+    while _Progress.used_hooks:
+        TensorPy.remove_hook(_Progress.used_hooks.pop())
+    if not _recording():
+        return data  # no gradient will come, and a hook on a parameter would stay there
+    hook: list[int] = []
+
+    def receive(gradient: Any) -> None:
+        # A parameter calls it in all later steps too, in which save_grad is called again.
+        if hook:
+            _Progress.used_hooks.append(hook.pop())
+            guards.quietly(_write, save_dir, f"{name}_grad", gradient)
+
+    hook.append(TensorPy.register_hook(data, receive))
+    return data
+
+
+def _write(save_dir: str, name: str, tensor: Any) -> None:
+    """Write one file; what goes wrong costs the file and not the training."""
+    # A process alone is rank 0 here, as it is for MindSpore.
+    folder = os.path.join(os.path.abspath(save_dir), f"step{_Progress.step}", f"rank{rank() or 0}")
+    number = _Progress.counts.get((folder, name), 0)
+    _Progress.counts[folder, name] = number + 1
+    try:
+        files.make_folder(folder)
+        dtype = describe.dtype_name(tensor.dtype).lower()
+        with files.open_for_writing(os.path.join(folder, naming.file_name(f"{name}_{dtype}_{number}", ".npy"))) as out:
+            np.save(out, statistics.as_saved(tensor), allow_pickle=False)
+    except Exception as error:
+        log.error(f'"{name}" cannot be saved in {folder} ({error}); the training goes on.')
+
+
+def _check(save_dir: Any, name: Any, call: str) -> None:
+    for argument, value in (("save_dir", save_dir), ("name", name)):
+        if not isinstance(value, str) or not value:
+            raise MsprobeException(f"{call}: {argument} is {value!r}; allowed: a text.")

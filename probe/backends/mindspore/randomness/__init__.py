@@ -1,0 +1,1 @@
+"""Seeds, and the functions that draw random numbers."""

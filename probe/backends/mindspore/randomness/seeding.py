@@ -1,0 +1,118 @@
+"""Take the randomness out of a MindSpore program: seeds, deterministic operators, dropout, repeated values."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import random
+from typing import Any, Callable, NamedTuple
+
+import mindspore
+from mindspore import mint, nn, ops
+
+from probe.backends.mindspore.randomness.random_calls import random_calls
+from probe.backends.shared.patching import Attributes, Handles
+from probe.backends.shared.randomness import repeat_draws
+from probe.backends.shared.randomness.no_dropout import return_input
+from probe.common.interfaces import Handle
+
+# As deterministic as "True", and therefore left as the user has them.
+_HCCL_DETERMINISTIC = ("True", "true", "TRUE", "strict")
+
+_OPS = ("dropout", "dropout1d", "dropout2d", "dropout3d")
+_MINT = ("dropout", "dropout2d")
+# Layers that call the operator itself, and not one of the functions or primitives.
+_LAYERS = ("DropoutExt", "Dropout2dExt")
+_PRIMITIVES = ("Dropout", "Dropout2D", "Dropout3D")
+
+# By their full names: `mindspore.common.seed` is also a function.
+_seeds: Any = importlib.import_module("mindspore.common.seed")
+_functions: Any = importlib.import_module("mindspore.ops.function.nn_func")
+
+
+def seed_everything(seed: int, deterministic: bool) -> None:
+    """Seed every generator; switch deterministic operators on or off.
+
+    Args:
+        seed: From 0 to 2**32 - 1, the range of numpy.
+        deterministic: Operators then compute in a fixed order where they know how.
+    """
+    # Python reads it when it starts, so it counts for the processes this one launches.
+    os.environ["PYTHONHASHSEED"] = str(seed)
+    random.seed(seed)
+    # Numpy too, with the initializers that draw from it, and the data sets. mint has a generator of its own.
+    mindspore.set_seed(seed)
+    mindspore.manual_seed(seed)
+    # Reductions between Ascend devices add in a fixed order.
+    before = os.environ.get("HCCL_DETERMINISTIC", "")
+    # Not mindspore.set_deterministic, which a process may call only once. Both write their own value into the variable.
+    mindspore.set_context(deterministic="ON" if deterministic else "OFF")
+    keep = deterministic and before in _HCCL_DETERMINISTIC
+    os.environ["HCCL_DETERMINISTIC"] = before if keep else str(deterministic)
+    repeat_draws.take_states()
+
+
+def remove_dropout() -> Handle:
+    """Make dropout return its input, as it does in evaluation mode.
+
+    This goes for the functions of ops and mint and what calls them, by whatever name it was imported, and for every
+    primitive made from now on. A primitive that exists already, such as the one inside an existing `nn.Dropout`,
+    `nn.Dropout2d` or `nn.Dropout3d`, keeps the probability it was made with.
+    """
+    attributes = Attributes()
+    handles: list[Handle] = [attributes]
+    for owner, names in ((ops, _OPS), (mint.nn.functional, _MINT), (_functions, ("_inner_dropout",))):
+        handles += [return_input(owner, name) for name in names if hasattr(owner, name)]
+    handles += [return_input(getattr(nn, layer), "construct") for layer in _LAYERS if hasattr(nn, layer)]
+    for name in _PRIMITIVES:
+        primitive = getattr(ops, name)
+        if not hasattr(primitive.__init__, _KEEPS_ALL):
+            attributes.set(primitive, "__init__", _keeping_all(primitive.__init__))
+    return Handles(handles)
+
+
+_KEEPS_ALL = "keeps_all"
+
+
+def _keeping_all(init: Callable[..., None]) -> Callable[..., None]:
+    """An ``__init__`` that makes a primitive which keeps everything, with its usual outputs and gradients."""
+
+    @functools.wraps(init)
+    def keep_all(self: Any, keep_prob: float = 0.5, *args: Any, **kwargs: Any) -> None:
+        init(self, 1.0, *args, **kwargs)
+
+    setattr(keep_all, _KEEPS_ALL, True)
+    return keep_all
+
+
+def fix_random_calls() -> Handle:
+    """Make every later random call draw as if it were the first one after seeding.
+
+    A second call takes the states of that moment. A call with a ``generator`` of its own is not touched, and neither
+    are the operators that no seed reaches: ``bernoulli`` and ``random_categorical`` of ops and the candidate samplers
+    draw by their argument ``seed`` alone.
+    """
+    return repeat_draws.fix_calls(lambda: [repeat_draws.Source(random_calls(), get_states, set_states)])
+
+
+class States(NamedTuple):
+    """Where the generators of MindSpore stand."""
+
+    seed: int | None
+    calls: dict[Any, int]
+    """How far each operator's sequence of numbers has come."""
+    generator: Any
+
+
+def get_states() -> States:
+    """The present states, for `set_states`."""
+    return States(mindspore.get_seed(), dict(_seeds._KERNEL_SEED), mindspore.get_rng_state())
+
+
+def set_states(states: States) -> None:
+    """Bring the generators back to where `get_states` found them."""
+    _seeds._GLOBAL_SEED = states.seed
+    _seeds._KERNEL_SEED.clear()
+    _seeds._KERNEL_SEED.update(states.calls)
+    mindspore.set_rng_state(states.generator)

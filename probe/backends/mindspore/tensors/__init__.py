@@ -1,0 +1,1 @@
+"""A tensor as an entry of a record: its description, statistics and file."""

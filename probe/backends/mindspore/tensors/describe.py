@@ -1,0 +1,95 @@
+"""MindSpore tensors and other MindSpore values in their dump.json form, and tensor files."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, Callable
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor
+from mindspore._c_expression import TensorPy, typing
+
+from probe.backends.mindspore.autograd.graph import HAS_NODES
+from probe.backends.mindspore.tensors import statistics
+from probe.backends.mindspore.tensors.statistics import KEYS, Statistics
+from probe.backends.shared.npy_file import npy_file
+from probe.common.interfaces import Entry, Summary, TensorFile
+
+_Dtype = typing.Type
+
+# str() of a type gives these names in plain MindSpore, but mindtorch replaces it.
+_NAMES = {
+    "float16": "Float16", "bfloat16": "BFloat16", "float32": "Float32", "float64": "Float64",
+    "int8": "Int8", "int16": "Int16", "int32": "Int32", "int64": "Int64",
+    "uint8": "UInt8", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
+    "bool_": "Bool", "complex64": "Complex64", "complex128": "Complex128",
+    "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2": "Float8E5M2", "hifloat8": "HiFloat8",
+}  # fmt: skip
+_DTYPE_NAMES: dict[Any, str] = {getattr(ms, name): text for name, text in _NAMES.items() if hasattr(ms, name)}
+# From 2.7.2 on every tensor knows; before, an input of the differentiated function does not (it has no history).
+_takes_gradient: Callable[[Tensor], Any] = (
+    operator.attrgetter("_requires_grad") if HAS_NODES else TensorPy._has_auto_grad
+)
+
+
+def dtype_name(dtype: Any) -> str:
+    """``Float32`` for ``mindspore.float32``, under every MindSpore and mindtorch."""
+    return _DTYPE_NAMES.get(dtype) or str(dtype).rpartition(".")[2]
+
+
+class TensorDescriber:
+    """Describes tensors; the statistics of those on a device wait for `Statistics.resolve`."""
+
+    def __init__(self, stats: Statistics) -> None:
+        self._statistics = stats
+
+    def describe(self, tensor: Tensor, summary: Summary) -> Entry:
+        """The entry of any tensor. What has no statistics says why in ``not_supported``."""
+        entry: Entry = {"type": "mindspore.Tensor", "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
+        checksum = reason = None
+        try:
+            if summary.mode != "statistics":
+                checksum = statistics.crc32(tensor) if summary.mode == "md5" else statistics.xor(tensor)
+            if summary.mode != "xor":
+                self._statistics.fill(entry, tensor, summary.high_precision)
+        except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+            # A kernel that this type does not have on this device. The record says so and the training goes on.
+            if summary.mode != "xor":
+                entry.update(dict.fromkeys(KEYS))
+            reason = str(error).split("\n")[0]
+        if summary.mode == "xor":
+            entry["md5"] = checksum
+        entry["requires_grad"] = requires_grad(tensor)
+        if summary.mode == "md5":
+            entry["md5"] = checksum
+        if reason is not None:
+            entry["not_supported"] = reason
+        return entry
+
+
+def requires_grad(tensor: Tensor) -> bool:
+    """A parameter's own attribute; for any other tensor whether it is part of a gradient that is being recorded."""
+    # Not by class: mindtorch has a parameter of its own. Its other tensors always say no here.
+    return getattr(tensor, "requires_grad", False) is True or bool(_takes_gradient(tensor))
+
+
+def tensor_file(value: Any, copied: bool) -> TensorFile | None:
+    """The file of a tensor or numpy array; see `probe.common.interfaces.Tensors.tensor_file`.
+
+    Arrays that hold neither numbers nor texts have none. On the CPU a tensor's array shares its memory.
+    """
+    if not isinstance(value, np.ndarray):
+        array = statistics.as_saved(value)
+    elif value.dtype.kind in "biufcUS":
+        array = value
+    else:
+        return None
+    return npy_file(np.array(array, copy=True, order="C") if copied else np.asarray(array, order="C"))
+
+
+def describe_value(value: Any, key: str | None) -> Entry | None:
+    """MindSpore values that are not tensors; ``None`` for everything else."""
+    if isinstance(value, _Dtype):
+        return {"type": "mindspore.dtype", "value": dtype_name(value)}
+    return None

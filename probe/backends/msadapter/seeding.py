@@ -1,0 +1,48 @@
+"""Take the randomness out of a program with torch over MindSpore: MindSpore's ways, and what torch's names add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probe.backends.mindspore.randomness import seeding as mindspore_randomness
+from probe.backends.msadapter.random_calls import random_calls
+from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.shared.patching import Handles
+from probe.backends.shared.randomness import repeat_draws
+from probe.backends.shared.randomness.no_dropout import return_input
+from probe.backends.shared.randomness.repeat_draws import Source
+from probe.backends.torch.randomness.random_names import DROPOUTS
+from probe.common.interfaces import Handle
+
+
+def seed_everything(seed: int, deterministic: bool) -> None:
+    """Seed every generator; switch deterministic operators on or off.
+
+    On CPU no seed reaches ``torch.rand``, ``randn``, ``randint`` and dropout of mindtorch.
+    """
+    torch_module().manual_seed(seed)
+    mindspore_randomness.seed_everything(seed, deterministic)
+
+
+def remove_dropout() -> Handle:
+    """Make dropout of torch return its input, in existing layers too, and MindSpore's as its own backend does."""
+    functional = torch_module("nn.functional")
+    handles = [return_input(functional, name) for name in DROPOUTS if hasattr(functional, name)]
+    return Handles([mindspore_randomness.remove_dropout(), *handles])
+
+
+def fix_random_calls() -> Handle:
+    """Make every later random call draw as if it were the first one after seeding, where a seed reaches it at all.
+
+    A second call takes the states of that moment. A call with a ``generator`` of its own is not touched.
+    """
+    return repeat_draws.fix_calls(lambda: [Source(random_calls(), _get_states, _set_states)])
+
+
+def _get_states() -> tuple[Any, Any]:
+    return mindspore_randomness.get_states(), torch_module().get_rng_state()
+
+
+def _set_states(states: tuple[Any, Any]) -> None:
+    mindspore_randomness.set_states(states[0])
+    torch_module().set_rng_state(states[1])

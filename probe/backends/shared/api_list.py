@@ -1,0 +1,105 @@
+"""Lists of the functions that are recorded, as a backend's ``api_list.yaml`` writes them down, and their risk classes.
+
+A list holds families: ``prefix`` is the first part of a record's name, ``names`` are looked up on the owner that the
+backend gives for the family. What the installed framework does not have is left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from probe.common.interfaces import ApiName
+
+_RISK_LEVELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "risk_levels.yaml")
+
+# Arguments that only the call fills, by position and by keyword, of the collectives of torch.distributed and of those
+# that are called the same way, such as mindspore.mint.distributed.
+_FILLED: Mapping[str, tuple[Any, ...]] = {
+    "_all_gather_base": (0, "output_tensor"),
+    "_reduce_scatter_base": (0, "output"),
+    "all_gather": (0, "tensor_list"),
+    "all_gather_into_tensor": (0, "output_tensor"),
+    "all_to_all": (0, "output_tensor_list"),
+    "all_to_all_single": (0, "output"),
+    "gather": (1, "gather_list"),
+    "irecv": (0, "tensor"),
+    "recv": (0, "tensor"),
+    "reduce_scatter": (0, "output"),
+    "reduce_scatter_tensor": (0, "output"),
+    "scatter": (0, "tensor"),
+}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A function and where it is found."""
+
+    owner: Any
+    attribute: str
+    function: Any
+    name: ApiName
+
+
+def load(path: str) -> Any:
+    """The content of a yaml file."""
+    with open(path, encoding="utf-8") as stream:
+        return yaml.load(stream, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def watched(path: str, owners: Mapping[str, Any], in_place: Collection[str] = ()) -> dict[str, list[Watched]]:
+    """Every function of the list at `path` that exists, by family.
+
+    Args:
+        path: The yaml file.
+        owners: Where the names of each family are looked up; a family without an owner is left out.
+        in_place: Families of collectives that write their result into an argument, called as in torch.distributed.
+    """
+    families: dict[str, list[Watched]] = {}
+    for family, content in load(path).items():
+        if family not in owners:
+            continue
+        found = families[family] = []
+        for dotted in content["names"]:
+            *parts, attribute = dotted.split(".")
+            owner = functools.reduce(lambda at, part: getattr(at, part, None), parts, owners[family])
+            function = getattr(owner, attribute, None)
+            if function is not None:
+                name = _name(content["prefix"], attribute, family in in_place)
+                found.append(Watched(owner, attribute, function, name))
+    return families
+
+
+def _name(prefix: str, api: str, in_place: bool) -> ApiName:
+    if in_place:
+        return ApiName(f"{prefix}.{api}", api, _FILLED.get(api, ()), returns_arguments=True)
+    return ApiName(f"{prefix}.{api}", api)
+
+
+@functools.cache
+def _risk_classes() -> dict[str, str]:
+    classes: dict[str, str] = {}
+    for risk, prefixes in load(_RISK_LEVELS).items():
+        for prefix, names in prefixes.items():
+            classes.update((f"{prefix}.{name}", risk) for name in names)
+    return classes
+
+
+def risk_class(base: str, prefixes: Mapping[str, tuple[str, ...]]) -> str:
+    """``core``, ``low`` or ``middle`` of ``Prefix.api``; what a user registered is always ``core``.
+
+    Args:
+        base: The name without numbers.
+        prefixes: Prefix of a family, and under which prefixes of ``risk_levels.yaml`` its names stand; the first
+            that has the name counts. Any other prefix is one of the user's.
+    """
+    prefix, _, api = base.partition(".")
+    if prefix not in prefixes:
+        return "core"
+    classes: list[str | None] = [_risk_classes().get(f"{like}.{api}") for like in prefixes[prefix]]
+    return next((found for found in classes if found is not None), "middle")

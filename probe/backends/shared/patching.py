@@ -1,0 +1,206 @@
+"""Ways to be called in place of a function, or to change an attribute, and to leave no trace afterwards.
+
+`CodeSwap` puts other code into a Python function object. The object stays the same one, so whoever imported it
+earlier, by whatever name, is seen as well, and ``F.relu is F.relu`` holds throughout. `Attributes` replaces what an
+owner holds under a name; it is for what has no code to swap: operators of a class and built-in functions. `Handles`
+is several of these as one.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Iterable, Sequence
+from types import CodeType, FunctionType
+from typing import Any, Callable, TypeVar
+
+from probe.common.callstack import MARK
+from probe.common.interfaces import Handle
+
+Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+_ABSENT = object()
+_Handle = TypeVar("_Handle", bound=Handle)
+
+
+def each(actions: Iterable[Callable[[], object]]) -> None:
+    """Call every one of `actions`, those after one that failed as well; the first failure is raised at the end."""
+    first: Exception | None = None
+    for action in actions:
+        try:
+            action()
+        except Exception as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def remove_all(handles: list[_Handle], left: Callable[[_Handle], bool] | None = None) -> None:
+    """Remove every one of `handles`, the last one first; what failed stays in the list, and is raised at the end.
+
+    So does what is to be `left`, which is asked when its turn comes.
+    """
+    first: Exception | None = None
+    for at in range(len(handles) - 1, -1, -1):
+        try:
+            if left is not None and left(handles[at]):
+                continue
+            handles[at].remove()
+        except Exception as error:
+            first = first or error
+        else:
+            del handles[at]
+    if first is not None:
+        raise first
+
+
+class CodeSwap:
+    """`function` calls `handler(args, kwargs)` while this is in place; `body` is a second function with its code."""
+
+    def __init__(self, function: FunctionType, handler: Handler) -> None:
+        self._function = function
+        self._handler = handler
+        self._original: CodeType | None = None
+        self._trampoline: CodeType | None = None
+        self._signature: Any = _ABSENT
+        self.body: FunctionType = function
+
+    def install(self) -> None:
+        # The code is taken now, not earlier: someone may have put their own there since, and that is what must run.
+        code = self._function.__code__
+        if code is self._trampoline:
+            return  # it was not taken away, because something failed
+        if code is not self._original:
+            body, trampoline = _body_of(self._function), _trampoline(code, self._handler)
+            self._signature = _signature(self._function)
+            self._original, self.body, self._trampoline = code, body, trampoline
+        assert self._trampoline is not None
+        self._function.__code__ = self._trampoline
+        self._function.__dict__.setdefault("__signature__", self._signature)
+
+    def restore(self) -> None:
+        # Someone else may have put their own code there meanwhile; that is theirs to undo.
+        if self._original is not None and self._function.__code__ is self._trampoline:
+            self._function.__code__ = self._original
+        if self._function.__dict__.get("__signature__") is self._signature:
+            del self._function.__dict__["__signature__"]
+
+
+def _signature(function: FunctionType) -> Any:
+    """What `inspect.signature` says of the function, to be shown while its code is another."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def _body_of(function: FunctionType) -> FunctionType:
+    body = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    body.__kwdefaults__ = function.__kwdefaults__
+    functools.update_wrapper(body, function)
+    del body.__wrapped__  # type: ignore[attr-defined]  # it is the function, not around it
+    return body
+
+
+def _trampoline(original: CodeType, handler: Handler) -> CodeType:
+    """Code that forwards its arguments to `handler`, with as many free variables as `original` as Python demands.
+
+    The handler is a constant of the code: the function's globals are the user's and take no extra names.
+    """
+    body = "def trampoline(*args, **kwargs):\n return 'handler'(args, kwargs)\n"
+    free = original.co_freevars
+    if free:
+        values = "".join(f" {name} = None\n" for name in free)
+        uses = f"  ({', '.join(free)},)\n"
+        inner = f" def trampoline(*args, **kwargs):\n  return 'handler'(args, kwargs)\n{uses}"
+        body = f"def outer():\n{values}{inner} return trampoline\ntrampoline = outer()\n"
+    scope: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # a text constant is not callable, but it is replaced
+        exec(compile(body, original.co_filename, "exec"), scope)
+    code: CodeType = scope["trampoline"].__code__
+    constants = tuple(handler if constant == "handler" else constant for constant in code.co_consts)
+    # With name and place of the original: whoever asks for the function's source gets it.
+    return code.replace(
+        co_consts=(*constants, MARK), co_name=original.co_name, co_firstlineno=original.co_firstlineno
+    )
+
+
+class Attributes:
+    """Attributes that were replaced, and what was there before."""
+
+    def __init__(self) -> None:
+        self._replaced: list[_Replaced] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        # vars, not getattr: an inherited attribute must be inherited again afterwards.
+        before = vars(owner).get(name, _ABSENT)
+        if before is value:
+            return  # whoever had covered it took theirs away, and it is noted
+        # Noted first: one that is noted and not set is left alone, one that is set and not noted would stay.
+        self._replaced.append(_Replaced(owner, name, before, value))
+        setattr(owner, name, value)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether anything has not been put back."""
+        return bool(self._replaced)
+
+    def remove(self) -> None:
+        """Put everything back; what fails is left for the next time, and what somebody else's stands in the place of.
+
+        When that is taken away ours will be there again.
+        """
+        remove_all(self._replaced, _Replaced.is_covered)
+
+
+class _Replaced:
+    """`owner` holds `value` under `name` in the place of `before`."""
+
+    __slots__ = ("_before", "_name", "_owner", "_value")
+
+    def __init__(self, owner: Any, name: str, before: Any, value: Any) -> None:
+        self._owner = owner
+        self._name = name
+        self._before = before
+        self._value = value
+
+    def is_covered(self) -> bool:
+        """Whether somebody else has replaced it again."""
+        now = vars(self._owner).get(self._name, _ABSENT)
+        return now is not self._value and now is not self._before
+
+    def remove(self) -> None:
+        owner, name, before = self._owner, self._name, self._before
+        if vars(owner).get(name, _ABSENT) is not self._value:
+            return  # what was there before is there again
+        if before is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+
+class Handles:
+    """Several handles as one; the last one is removed first."""
+
+    def __init__(self, handles: Sequence[Handle]) -> None:
+        self._handles = list(handles)
+
+    def remove(self) -> None:
+        remove_all(self._handles)
+
+
+def wrap_attribute(owner: Any, attribute: str, wrap: Callable[[Callable[..., Any]], Any]) -> Attributes:
+    """Replace a function that `owner` holds by what `wrap` makes of it."""
+    held = inspect.getattr_static(owner, attribute)
+    wrapper: Any
+    if isinstance(held, (staticmethod, classmethod)):
+        # It has to stay of its kind, or a call through an instance or a subclass would be bound another way.
+        wrapper = type(held)(wrap(held.__func__))
+    else:
+        wrapper = wrap(getattr(owner, attribute))
+    attributes = Attributes()
+    attributes.set(owner, attribute, wrapper)
+    return attributes

@@ -1,0 +1,1 @@
+"""Where random numbers are drawn, repeated draws, and models without dropout."""

@@ -1,0 +1,258 @@
+"""Where random numbers are drawn: replace the functions that draw them, and write one csv row per call.
+
+A row names the call (``torch_random.rand.3``) and the call stack that led to it. Two runs that part because one
+draws a number more than the other show it as the first row that differs.
+
+The file is written with one ``write`` per row and no buffer of our own, so that a process killed at any moment
+has lost nothing, and a forked child cannot write its parent's rows a second time.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterable
+from types import CodeType, FrameType
+from typing import Any, Callable
+
+import numpy as np
+
+from probe.backends.shared.patching import Attributes
+from probe.common import log
+from probe.common.callstack import OWN_FILES
+from probe.common.dump.stack_text import frame_text
+from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.files import FILE_MODE, make_folder
+from probe.common.interfaces import RandomCall
+
+_NAME_TRIES = 60
+
+# What the two modules offer besides drawing: reading and setting the state, and generators of their own.
+_PYTHON_STATE = {"seed", "getstate", "setstate"}
+_NUMPY_STATE = {"seed", "get_state", "set_state", "default_rng"}
+
+
+def existing_calls(library: str, owner: Any, names: Iterable[str]) -> list[RandomCall]:
+    """Those of `names` that `owner` has."""
+    return [RandomCall(library, owner, name) for name in names if hasattr(owner, name)]
+
+
+def python_calls() -> list[RandomCall]:
+    """The functions of Python's `random` that draw from its global generator."""
+    return _drawing_functions("python_random", random, _PYTHON_STATE)
+
+
+def numpy_calls() -> list[RandomCall]:
+    """The functions of `numpy.random` that draw from its global generator."""
+    return _drawing_functions("numpy_random", np.random, _NUMPY_STATE)
+
+
+def _drawing_functions(library: str, module: Any, other: set[str]) -> list[RandomCall]:
+    names = [name for name in module.__all__ if name not in other]
+    return [RandomCall(library, module, name) for name in names if not inspect.isclass(getattr(module, name))]
+
+
+def replace_call(attributes: Attributes, call: RandomCall, wrapper: Callable[..., Any]) -> None:
+    """Let `attributes` put `wrapper` in the place of `call`, under its name.
+
+    The name is the one by which the function is reached, not the internal one that PyTorch's builtins carry
+    (``_VariableFunctionsClass.rand``): pickle finds a Python function by it.
+    """
+    functools.update_wrapper(wrapper, getattr(call.owner, call.name))
+    of_class = inspect.isclass(call.owner)
+    wrapper.__module__ = call.owner.__module__ if of_class else call.owner.__name__
+    wrapper.__qualname__ = f"{call.owner.__qualname__}.{call.name}" if of_class else call.name
+    attributes.set(call.owner, call.name, wrapper)
+
+
+class RandomRecorder:
+    """Write a row for every watched call into one csv file.
+
+    Args:
+        folder: Where the file goes; made if needed, refused if it is a symbolic link.
+        rank: Gives the rank of this process, or None as long as it is not known. Asked on each call until it
+            answers; the file is then renamed from ``random_proc<PID>_*`` to ``random_rank<R>_*``.
+
+    Raises:
+        FileCheckException: `folder` is a link or not a folder, or the file cannot be made.
+    """
+
+    def __init__(self, folder: str, rank: Callable[[], int | None]) -> None:
+        self.folder = os.path.abspath(folder)
+        self._rank = rank
+        self._lines: dict[tuple[CodeType, int], str] = {}
+        self._attributes = Attributes()
+        self._descriptor: int | None = None
+        try:
+            make_folder(self.folder)
+        except FileCheckException as problem:
+            raise FileCheckException(f'output_path is "{folder}": {problem}') from None
+        self.path = self._open(rank())
+        log.info(f"random_save writes the places that draw random numbers to {self.path}.")
+
+    def watch(self, calls: Iterable[RandomCall]) -> None:
+        """Replace each of `calls` by a function that records and then does the same."""
+        for call in calls:
+            original = getattr(call.owner, call.name)
+            wrapper = _recording(original, self.record, f"{call.library}.{call.name}")
+            replace_call(self._attributes, call, wrapper)
+
+    def close(self) -> None:
+        """Put every function back and close the file."""
+        self._attributes.remove()
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def record(self, api: str) -> None:
+        """Write the row of one call of `api`; whatever goes wrong here stays here."""
+        if self._descriptor is None:
+            return
+        try:
+            if os.getpid() != self._pid:
+                self._leave_parent()
+            with self._lock:
+                if self._rank_unknown:
+                    self._take_rank()
+                number = self._counts.get(api, 0)
+                self._counts[api] = number + 1
+                self._write(f'{api}.{number},"{self._stack(sys._getframe(2))}"\r\n')
+        except Exception as problem:
+            # The numbers the training draws matter more than the list of them.
+            self._descriptor = None
+            log.warning(f"random_save stops recording into {self.path}: {problem!r}.", once="random-save-failed")
+
+    def _open(self, rank: int | None) -> str:
+        # Reentrant: a signal handler or finalizer that draws numbers may run in the middle of `record`.
+        self._lock = threading.RLock()
+        self._counts: dict[str, int] = {}
+        self._pid = os.getpid()
+        self._rank_unknown = rank is None
+        owner = f"proc{self._pid}" if rank is None else f"rank{rank}"
+        # O_EXCL never follows a link and never continues a file that another run has written.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+        for name in _file_names(owner):
+            path = os.path.join(self.folder, name)
+            try:
+                self._descriptor = os.open(path, flags, FILE_MODE)
+            except FileExistsError:
+                continue
+            except OSError as problem:
+                raise FileCheckException(
+                    f'output_path is "{self.folder}"; {name} cannot be made there ({problem.strerror}). '
+                    "Give a folder you may write to."
+                ) from None
+            self._write("\ufeffapi_name,stack\r\n")
+            return path
+        raise FileCheckException(f'output_path is "{self.folder}"; no free file name is left there for {owner}.')
+
+    def _leave_parent(self) -> None:
+        # A forked child (a data loader's worker) counts for itself. It keeps its process id in the name, as it
+        # believes to have the rank of its parent, whose file must not be replaced.
+        inherited, self._descriptor = self._descriptor, None
+        if inherited is not None:
+            os.close(inherited)
+        self.path = self._open(None)
+        self._rank_unknown = False
+
+    def _take_rank(self) -> None:
+        rank = self._rank()
+        if rank is None:
+            return
+        self._rank_unknown = False
+        for name in _file_names(f"rank{rank}"):
+            path = os.path.join(self.folder, name)
+            if os.path.lexists(path):
+                continue
+            try:
+                os.rename(self.path, path)
+            except OSError as problem:
+                log.warning(f"random_save: {self.path} cannot be renamed to {name} ({problem.strerror}) and is kept.")
+                return
+            log.info(f"random_save: this process is rank {rank}; {self.path} is now {path}.")
+            self.path = path
+            return
+
+    def _stack(self, frame: FrameType | None) -> str:
+        """The text of the frames from `frame` outwards; made once per line of code, then looked up."""
+        lines = self._lines
+        parts = []
+        while frame is not None:
+            code = frame.f_code
+            key = (code, frame.f_lineno)
+            text = lines.get(key)
+            if text is None:
+                text = lines[key] = _row_text(code, frame.f_lineno)
+            parts.append(text)
+            frame = frame.f_back
+        return "".join(parts)
+
+    def _write(self, row: str) -> None:
+        rest = row.encode("utf-8", "backslashreplace")
+        descriptor = self._descriptor
+        while rest and descriptor is not None:
+            rest = rest[os.write(descriptor, rest) :]
+
+
+def _recording(original: Callable[..., Any], record: Callable[[str], None], api: str) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        record(api)
+        return original(*args, **kwargs)
+
+    return call
+
+
+def _row_text(code: CodeType, line: int | None) -> str:
+    """One frame, quotes doubled for csv; empty for our own frames and where no source is to be had."""
+    if line is None or code.co_filename.startswith(OWN_FILES):
+        return ""
+    text = frame_text((code.co_filename, line, code.co_name))
+    return text.replace('"', '""') + "\n" if text else ""
+
+
+def _file_names(owner: str) -> Iterable[str]:
+    """Names for the file of `owner`, from the present second on."""
+    now = time.time()
+    for seconds in range(_NAME_TRIES):
+        yield f"random_{owner}_{time.strftime('%Y%m%d%H%M%S', time.localtime(now + seconds))}.csv"
+
+
+_recorder: RandomRecorder | None = None
+
+
+def start_recording(output_path: str, calls: Iterable[RandomCall], rank: Callable[[], int | None]) -> RandomRecorder:
+    """Record `calls` from now on; a second start in one process goes on with the first file.
+
+    Args:
+        output_path: Folder of the csv file.
+        calls: What to watch besides Python's and numpy's functions.
+        rank: The rank of this process, or None while it has none.
+    """
+    global _recorder
+    if not isinstance(output_path, str):
+        raise MsprobeException(f"output_path is {output_path!r}; it must be a str, the folder of the csv file.")
+    if _recorder is None:
+        _recorder = RandomRecorder(output_path, rank)
+        _recorder.watch([*calls, *numpy_calls(), *python_calls()])
+    elif os.path.abspath(output_path) == _recorder.folder:
+        log.info(f"random_save is on already and goes on with {_recorder.path}.")
+    else:
+        log.warning(
+            f'random_save is on already and goes on with {_recorder.path}; output_path "{output_path}" is not used. '
+            "Call it once per process."
+        )
+    return _recorder
+
+
+def stop_recording() -> None:
+    """Put the watched functions back and close the file; nothing happens if recording is off."""
+    global _recorder
+    if _recorder is not None:
+        _recorder.close()
+    _recorder = None

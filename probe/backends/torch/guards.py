@@ -1,0 +1,148 @@
+"""Running the tool's own tensor operations so that nothing of the user's notices.
+
+Own operations must not be seen by function modes (ours or the user's) nor by dispatch modes such as selective
+checkpointing, must record no gradient graph, must not be cast by autocast, and are no part of what torch.jit traces or
+torch.compile compiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Callable, TypeVar
+
+import torch
+
+from probe.common.interfaces import Listener
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _key_set(*names: str) -> Any:
+    keys = None
+    for name in names:
+        key = getattr(torch._C.DispatchKey, name, None)
+        if key is not None:
+            one = torch._C.DispatchKeySet(key)
+            keys = one if keys is None else keys | one
+    return keys
+
+
+_OBSERVERS = (
+    "Tracer", "Python", "PythonTLSSnapshot",
+    "AutocastCPU", "AutocastCUDA", "AutocastXPU", "AutocastMPS", "AutocastPrivateUse1",
+)  # fmt: skip
+_observers = _key_set(*_OBSERVERS)
+_observers_and_autograd = _key_set(
+    *_OBSERVERS, "AutogradCPU", "AutogradCUDA", "AutogradXPU", "AutogradMPS", "AutogradMeta", "AutogradPrivateUse1",
+    "AutogradOther", "AutogradFunctionality", "ADInplaceOrView",
+)  # fmt: skip
+_observers_but_dispatch_modes = _key_set(*(name for name in _OBSERVERS if not name.startswith("Python")))
+_no_function_modes = torch._C.DisableTorchFunction
+_without_keys = torch._C._ExcludeDispatchKeyGuard
+_get_tracing_state = torch._C._get_tracing_state
+_set_tracing_state: Callable[[Any], None] = torch._C._set_tracing_state  # type: ignore[attr-defined]
+
+
+def skipped(function: _Function) -> _Function:
+    """Keep torch.compile away from a function of the tool and from all it calls.
+
+    As ``torch.compiler.disable`` does, which would import the compiler for everyone.
+    """
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    return function
+
+
+def passed_over(function: _Function) -> _Function:
+    """Keep torch.compile away from a function of the tool, but not from what it calls."""
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        actions = frames._FrameAction
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(actions.SKIP, actions.DEFAULT))
+    return function
+
+
+def compiling() -> bool:
+    """Whether torch.compile is at work: reading the caller, which takes this for true and leaves out what follows, or
+    running operations on fake tensors to find out their shapes.
+    """
+    if torch.compiler.is_compiling():
+        return True
+    return _fake_mode(_FAKE) is not None and torch._guards.TracingContext.try_get() is not None
+
+
+_fake_mode = torch._C._get_dispatch_mode
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
+
+
+@skipped
+def quietly(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function(*args)` unseen."""
+    tracing = _get_tracing_state()
+    if tracing is not None:
+        _set_tracing_state(None)
+    try:
+        with _no_function_modes(), _without_keys(_observers_and_autograd):
+            return function(*args)
+    finally:
+        if tracing is not None:
+            _set_tracing_state(tracing)
+
+
+_transforms = torch._C._functorch.peek_interpreter_stack
+_of_transforms = _key_set("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode")
+
+
+def beneath_transforms(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function(*args)` so that what it makes of an ordinary tensor is one.
+
+    Inside a function transform (vmap, grad) every result is a wrapper, also that of an operation on a tensor which the
+    transform knows nothing of.
+    """
+    if _transforms() is None:
+        return function(*args)
+    with _without_keys(_of_transforms):
+        return function(*args)
+
+
+_idle: deque[Any] = deque()
+"""Guards that nobody is in: to make one takes as long as to be in it."""
+
+
+@skipped
+def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function(*args)` unseen; a failure is the tool's own affair and must not reach the user's program."""
+    try:
+        if _get_tracing_state() is not None:
+            return quietly(function, *args)
+        # What quietly does, written out: this is on the way of every record several times.
+        try:
+            unseen = _idle.pop()
+        except IndexError:
+            unseen = _without_keys(_observers_and_autograd)
+        with _no_function_modes(), unseen:
+            result = function(*args)
+        _idle.append(unseen)
+        return result
+    except Exception as error:
+        listener.failed(about, error)
+        return None
+
+
+@contextlib.contextmanager
+def with_dispatch_modes() -> Iterator[None]:
+    """Inside `quietly`: where a dispatch mode of the tool is to see operations."""
+    included = torch._C._dispatch_tls_local_include_set()
+    with torch._C._ForceDispatchKeyGuard(included, _observers_but_dispatch_modes), torch.no_grad():
+        yield
+
+
+@contextlib.contextmanager
+def with_autograd_kernels() -> Iterator[None]:
+    """Inside `quietly`: for operations, those of sparse tensors say, that do not work without autograd's kernels."""
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), _observers), torch.no_grad():
+        yield

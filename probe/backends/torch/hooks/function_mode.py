@@ -1,0 +1,150 @@
+"""A torch function mode that lies below those of the user, and is taken out again without a trace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from types import FunctionType, MethodWrapperType
+from typing import Any, Callable
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from probe.backends.torch.guards import compiling, safely
+from probe.common.interfaces import Listener
+
+_pop = torch._C._pop_torch_function_stack
+_push = torch._C._push_on_torch_function_stack
+_depth = torch._C._len_torch_function_stack
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+_NONE: Mapping[str, Any] = {}
+_NO_MODE = object()
+
+
+class _Mode(TorchFunctionMode):
+    def __init__(self, from_mode: Callable[..., Any]) -> None:
+        super().__init__()
+        self._from_mode = from_mode
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # The first are the getter and the setter of an attribute, which programs use more often than functions.
+        if type(func) is MethodWrapperType or compiling():
+            return func(*args, **(kwargs or _NONE))
+        return self._from_mode(func, types, args, kwargs)
+
+
+class _Reentry:
+    """Runs functions that are not recorded themselves but call others that are.
+
+    A Python function of torch first asks whether a mode is active and hands itself over; called again it would do so
+    for ever, and called without the mode its inner calls would go unseen. So its body runs with a view of its
+    globals in which that question is answered with no.
+    """
+
+    def __init__(self, mode: TorchFunctionMode, listener: Listener) -> None:
+        self._mode = mode
+        self._listener = listener
+        self._bodies: dict[Any, Callable[..., Any]] = {}
+        self._local = _Running()
+
+    def call(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if type(function) is not FunctionType or not _PLAIN.issuperset(types):
+            return function(*args, **kwargs)
+        running = self._local.functions
+        if function in running:
+            return function(*args, **kwargs)
+        body = self._bodies.get(function)
+        if body is None:
+            body = safely(self._listener, function.__name__, _without_question, function) or function
+            self._bodies[function] = body
+        try:
+            running.add(function)
+            _push(self._mode)
+            return body(*args, **kwargs)
+        finally:
+            _take_out(self._mode)
+            running.discard(function)
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        self.functions: set[Any] = set()
+
+
+class _View(dict[str, Any]):
+    """A function's globals, as they are at each look-up, with some names answered differently."""
+
+    def __init__(self, under: dict[str, Any], over: dict[str, Any]) -> None:
+        super().__init__(over)
+        self._under = under
+
+    def __missing__(self, key: str) -> Any:
+        return self._under[key]
+
+
+def _no(*_: Any) -> bool:
+    return False
+
+
+def _without_question(function: FunctionType) -> Callable[..., Any]:
+    inner: Any = function
+    if function.__code__.co_name == "wrapped" and hasattr(function, "__wrapped__"):
+        inner = function.__wrapped__  # a decorator of torch asks the question for the function
+    if type(inner) is not FunctionType:
+        return function
+    questions = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    view = _View(inner.__globals__, dict.fromkeys(questions, _no))
+    body = FunctionType(inner.__code__, view, inner.__name__, inner.__defaults__, inner.__closure__)
+    body.__kwdefaults__ = inner.__kwdefaults__
+    return body
+
+
+def _without(mode: TorchFunctionMode, question: Callable[..., bool]) -> Callable[..., bool]:
+    """`question` as if our mode were not there.
+
+    Modules such as TransformerEncoder take a faster path, with other last bits, when no mode is active.
+    """
+
+    def ask(*args: Any) -> bool:
+        if not _depth():
+            return question(*args)
+        top = _pop()
+        try:
+            if top is mode:
+                return question(*args)
+        finally:
+            _push(top)
+        return question(*args)
+
+    return ask
+
+
+def _insert_lowest(mode: TorchFunctionMode) -> None:
+    """Below the user's modes: a user's ``with`` block that ends takes off whatever is on top.
+
+    But above the one of ``torch.set_default_device``, which torch looks for at the very bottom.
+    """
+    above: list[Any] = []
+    try:
+        while _depth():
+            above.append(_pop())
+        if above and above[-1] is getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", _NO_MODE):
+            _push(above.pop())
+        _push(mode)
+    finally:
+        for other in reversed(above):
+            _push(other)
+
+
+def _take_out(mode: TorchFunctionMode) -> None:
+    """However often it is there: an interrupt may have kept it from being taken out."""
+    # No comprehension: it is a call, which can fail where this one did not.
+    others: list[Any] = []
+    try:
+        for _ in range(_depth()):
+            top = _pop()
+            if top is not mode:
+                others.append(top)
+    finally:
+        for other in reversed(others):
+            _push(other)

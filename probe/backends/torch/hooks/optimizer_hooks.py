@@ -1,0 +1,63 @@
+"""Code outside modules that has a place of its own in the module tree: gradient clipping and the optimizer."""
+
+from __future__ import annotations
+
+import functools
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from probe.backends.shared.patching import CodeSwap, each, remove_all
+from probe.backends.torch.guards import safely
+from probe.common.interfaces import Handle, Listener
+
+CLIP_GRAD = "clip_grad"
+OPTIMIZER = "optimizer"
+
+
+class RegionHooks:
+    """Reports both regions to a listener between `install` and `remove`.
+
+    Made once for a listener: what a `CodeSwap` puts into a code object is out of reach of the garbage collector.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        functions = (getattr(torch.nn.utils, name) for name in ("clip_grad_norm_", "clip_grad_value_"))
+        self._swaps = [self._swap(function) for function in functions if isinstance(function, FunctionType)]
+        self._handles: list[Handle] = []
+
+    def _swap(self, function: FunctionType) -> CodeSwap:
+        listener = self._listener
+
+        def clip(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            safely(listener, CLIP_GRAD, listener.enter_region, CLIP_GRAD)
+            try:
+                return swap.body(*args, **kwargs)
+            finally:
+                safely(listener, CLIP_GRAD, listener.leave_region, CLIP_GRAD)
+
+        swap = CodeSwap(function, clip)
+        return swap
+
+    def install(self) -> None:
+        try:
+            self._install()
+        except BaseException:
+            self.remove()
+            raise
+
+    def _install(self) -> None:
+        for swap in self._swaps:
+            swap.install()
+        listener = self._listener
+        for register, report in (
+            (register_optimizer_step_pre_hook, listener.enter_region),
+            (register_optimizer_step_post_hook, listener.leave_region),
+        ):
+            self._handles.append(register(lambda *_, report=report: safely(listener, OPTIMIZER, report, OPTIMIZER)))
+
+    def remove(self) -> None:
+        each([functools.partial(remove_all, self._handles), *(swap.restore for swap in self._swaps)])

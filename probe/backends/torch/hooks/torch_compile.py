@@ -1,0 +1,94 @@
+"""Modules that run as ``torch.compile`` made them: what they are seen as, and keeping their compiled code as it is.
+
+Compiled code runs as a whole. To see the modules inside it, it would have to be broken up there and compiled again, and
+would not give the same last bits. So a compiled module is one call, seen from outside, and what is inside has no
+records of modules.
+
+Hooks of inner modules are read by the compiler with the code around them and find nothing to do there. They are what
+compiled code asks about before it runs: a hook that is new after every `start` would have everything compiled again
+every time, and after eight times torch gives up and runs the code uncompiled, with other last bits. So a module gets
+the same hooks under the same numbers each time.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from probe.backends.shared.patching import Attributes
+from probe.backends.torch.guards import compiling
+from probe.common import log
+from probe.common.interfaces import Handle, ModuleName
+
+
+def compiled_by_wrapper(module: torch.nn.Module) -> bool:
+    """Whether `module` is what ``torch.compile(other)`` returned."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")  # not imported unless somebody compiles
+    return frames is not None and isinstance(module, frames.OptimizedModule)
+
+
+def compiled_in_place(module: torch.nn.Module) -> bool:
+    """Whether ``module.compile()`` was called."""
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def compiled_forward(module: torch.nn.Module) -> bool:
+    """Whether the module's own ``forward`` is what ``torch.compile`` returned."""
+    forward = getattr(module, "forward", None)
+    return not compiled_by_wrapper(module) and hasattr(forward, "_torchdynamo_orig_callable")
+
+
+def say_what_is_compiled(modules: list[tuple[ModuleName, torch.nn.Module]], given: list[torch.nn.Module]) -> None:
+    """Say of each compiled module, once, what cannot be seen of it."""
+    for name, module in modules:
+        if compiled_by_wrapper(module) or compiled_in_place(module) or compiled_forward(module):
+            log.warning(
+                f"{name.base} is compiled with torch.compile and runs as a whole: it is one record, and the modules "
+                "inside it have none.",
+                once=f"compiled {name.base}",
+            )
+    for index, model in enumerate(given):
+        if compiled_in_place(model) or compiled_forward(model):
+            log.warning(
+                "the model given to start is compiled as a whole: none of its modules can be seen. To see them compile "
+                "it after collecting, or compile its blocks.",
+                once=f"compiled model {index}",
+            )
+
+
+def seen_from_outside(module: torch.nn.Module, before: Callable[..., None], after: Callable[..., None]) -> Handle:
+    """Call `before` and `after` around the calls of a module that was compiled in place, as its hooks would be.
+
+    Hooks proper are inside of what is compiled.
+    """
+    compiled: Any = module._compiled_call_impl
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return compiled(*args, **kwargs)
+        before(module, args, kwargs)
+        output = None
+        try:
+            output = compiled(*args, **kwargs)
+        finally:
+            after(module, args, kwargs, output)
+        return output
+
+    attributes = Attributes()
+    attributes.set(module, "_compiled_call_impl", call)
+    return attributes
+
+
+def registered_as(number: int | None, register: Callable[[], RemovableHandle]) -> RemovableHandle:
+    """Register a hook under the number it had before, where it had one."""
+    following = RemovableHandle.next_id
+    if number is None:
+        return register()
+    try:
+        RemovableHandle.next_id = number
+        return register()
+    finally:
+        RemovableHandle.next_id = following

@@ -1,0 +1,157 @@
+"""Take the randomness out of a PyTorch program: seeds, deterministic algorithms, dropout, repeated values."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from probe.backends.shared.patching import Attributes, Handles
+from probe.backends.shared.randomness import repeat_draws
+from probe.backends.shared.randomness.no_dropout import return_input
+from probe.backends.torch.randomness.random_calls import random_calls
+from probe.backends.torch.randomness.random_names import DROPOUTS
+from probe.common import log
+from probe.common.interfaces import Handle
+
+# Name: (value to set, further values that are as deterministic and therefore left as the user has them).
+_DETERMINISTIC_ENVIRONMENT: dict[str, tuple[str, tuple[str, ...]]] = {
+    # cuBLAS: a fixed workspace, without which matrix products on several streams may add in another order.
+    "CUBLAS_WORKSPACE_CONFIG": (":4096:8", (":16:8",)),
+    # Reductions between Ascend devices add in a fixed order; "strict" also fixes it across topologies.
+    "HCCL_DETERMINISTIC": ("true", ("True", "TRUE", "strict")),
+    # The same for the lightweight all-reduce within one machine.
+    "LCCL_DETERMINISTIC": ("1", ()),
+    # Ascend matrix products: do not shift, or shuffle, the starting point along K between the cores.
+    "CLOSE_MATMUL_K_SHIFT": ("1", ()),
+    "ATB_MATMUL_SHUFFLE_K_ENABLE": ("0", ()),
+    # Ascend transformer library: do not overlap communication with the product it belongs to.
+    "ATB_LLM_LCOC_ENABLE": ("0", ()),
+}
+
+_BUILTIN_DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+
+
+def seed_everything(seed: int, deterministic: bool) -> None:
+    """Seed every generator; switch deterministic algorithms on or off.
+
+    Switching them off leaves environment variables and cuDNN flags alone, also those that an earlier call with
+    `deterministic` has set: the libraries have read them by then.
+
+    Args:
+        seed: From 0 to 2**32 - 1, the range of numpy.
+        deterministic: Operators without a deterministic implementation then raise RuntimeError.
+    """
+    # Python reads it when it starts, so it counts for the processes this one launches.
+    os.environ["PYTHONHASHSEED"] = str(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.cuda.manual_seed_all(seed)
+    npu = _npu()
+    if npu is not None:
+        npu.manual_seed(seed)
+        npu.manual_seed_all(seed)
+    if deterministic or torch.cuda.is_available():
+        # Scripts written for msProbe count on this on every GPU, whatever `mode` is.
+        torch.backends.cudnn.deterministic = True
+        torch.backends.cudnn.benchmark = False
+    if deterministic:
+        _make_deterministic()
+    if deterministic or torch.are_deterministic_algorithms_enabled():
+        # Not asked for when it is off already: it imports parts of the compiler, which set a variable of theirs.
+        torch.use_deterministic_algorithms(deterministic)
+    repeat_draws.take_states()
+
+
+def _make_deterministic() -> None:
+    for name, (value, equals) in _DETERMINISTIC_ENVIRONMENT.items():
+        if os.environ.get(name) in (value, *equals):
+            continue
+        os.environ[name] = value
+        if name == "CUBLAS_WORKSPACE_CONFIG" and _cuda_is_initialized():
+            log.warning(
+                f"seed_all: {name} is set to {value} after CUDA was initialized, which may be too late. "
+                "Call seed_all before the first use of a GPU.",
+                once="cublas-workspace-late",
+            )
+
+
+def _cuda_is_initialized() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def _npu() -> Any | None:
+    """`torch.npu` if Ascend support is installed and works, else None."""
+    if "torch_npu" not in sys.modules and importlib.util.find_spec("torch_npu") is not None:
+        try:
+            importlib.import_module("torch_npu")
+        except Exception as problem:
+            # Half an installation (no driver, other torch version) fails in many ways and must hurt nobody here.
+            log.warning(f"seed_all: torch_npu cannot be imported and is not seeded: {problem!r}.", once="npu-import")
+    return getattr(torch, "npu", None)
+
+
+def _unchanged_builtin(input: Any, p: float, train: bool) -> Any:
+    return input
+
+
+def remove_dropout() -> Handle:
+    """Make every later dropout return its input, as it does in evaluation mode.
+
+    The builtins ``torch.dropout`` and its kin have no code to exchange; their attributes are replaced, copies
+    imported earlier stay.
+    """
+    attributes = Attributes()
+    handles = [attributes, *(return_input(F, name) for name in DROPOUTS if hasattr(F, name))]
+    for name in _BUILTIN_DROPOUTS:
+        for variant in (name, name + "_"):
+            if getattr(torch, variant, _unchanged_builtin) is not _unchanged_builtin:
+                attributes.set(torch, variant, _unchanged_builtin)
+    return Handles(handles)
+
+
+def fix_random_calls() -> Handle:
+    """Make every later random call draw as if it were the first one after seeding.
+
+    A second call takes the states of that moment. A call with a ``generator`` of its own is not touched.
+    """
+    return repeat_draws.fix_calls(lambda: [repeat_draws.Source(random_calls(), _get_states, _set_states)])
+
+
+class _States(NamedTuple):
+    cpu: torch.Tensor
+    devices: dict[str, list[torch.Tensor]]
+
+
+def _get_states() -> _States:
+    return _States(torch.get_rng_state(), {name: device.get_rng_state_all() for name, device in _ready_devices()})
+
+
+def _set_states(states: _States) -> None:
+    torch.set_rng_state(states.cpu)
+    for name, device in _ready_devices():
+        saved = states.devices.get(name)
+        if saved is None:
+            # Initialized since: its generators are still as `seed_everything` left them, or nearly.
+            states.devices[name] = device.get_rng_state_all()
+        else:
+            device.set_rng_state_all(saved)
+
+
+def _ready_devices() -> list[tuple[str, Any]]:
+    """Initialized accelerators whose generators may be set now."""
+    ready: list[tuple[str, Any]] = []
+    # Within the capture of a CUDA graph the state belongs to the graph and setting it is an error.
+    if _cuda_is_initialized() and not torch.cuda.is_current_stream_capturing():
+        ready.append(("cuda", torch.cuda))
+    npu = getattr(torch, "npu", None)
+    if npu is not None and npu.is_initialized():
+        ready.append(("npu", npu))
+    return ready

@@ -1,0 +1,219 @@
+"""Torch tensors and other torch values in their dump.json form, and tensor files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from probe.backends.shared.npy_file import npy_file
+from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
+from probe.backends.torch.tensors import plain_tensors, statistics
+from probe.backends.torch.tensors.pt_file import tensor_file as pt_file
+from probe.backends.torch.tensors.statistics import KEYS, Statistics, Unsupported
+from probe.backends.torch.tensors.storage import GIVEN_BACK, whole
+from probe.common.interfaces import Entry, Summary, TensorFile
+
+_Tensor = torch.Tensor
+_Parameter = torch.nn.Parameter
+_strided = torch.strided
+
+_DTYPE_NAMES: dict[torch.dtype, str] = {
+    value: str(value) for value in vars(torch).values() if isinstance(value, torch.dtype)
+}
+_LARGEST_DENSE_COPY = 1 << 30
+"""Elements; a sparse tensor that would be larger when dense gets no file."""
+
+
+class TensorDescriber:
+    """Describes tensors; the statistics of those on a device wait for `Statistics.resolve`."""
+
+    def __init__(self, stats: Statistics) -> None:
+        self._statistics = stats
+
+    def describe(self, tensor: torch.Tensor, summary: Summary) -> Entry:
+        """The entry of any tensor. What has no statistics says why in ``not_supported``."""
+        if plain_tensors.describers is not None and summary.mode != "xor":
+            described = plain_tensors.describers[summary.high_precision](tensor)
+            if described is not None:
+                if summary.mode == "md5":
+                    described["md5"] = statistics.crc32(tensor)
+                return described
+        if _is_plain(tensor):
+            # Nearly all are of this kind, and this takes half the time.
+            if summary.mode != "xor" and (found := statistics.in_one_pass(tensor, summary.high_precision)):
+                largest, smallest, mean, norm = found
+                entry = {
+                    "type": "torch.Tensor", "dtype": _DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape),
+                    "Max": largest, "Min": smallest, "Mean": mean, "Norm": norm, "requires_grad": tensor.requires_grad,
+                }  # fmt: skip
+                if summary.mode == "md5":
+                    entry["md5"] = statistics.crc32(tensor)
+                return entry
+            return self._entry(tensor, _Special("torch.Tensor", tensor), summary)
+        try:
+            special = _special(tensor)
+        except RuntimeError as error:
+            special = _Special("torch.Tensor", None, not_supported=_first_line(error))
+        return self._entry(tensor, special, summary)
+
+    def _entry(self, tensor: torch.Tensor, special: _Special, summary: Summary) -> Entry:
+        entry: Entry = {
+            "type": special.type_name,
+            "dtype": _DTYPE_NAMES.get(tensor.dtype) or str(tensor.dtype),
+            "shape": _shape(tensor),
+        }
+        values = special.values
+        reason = special.not_supported
+        checksum = None
+        try:
+            if values is not None and reason is None and not whole(values):
+                reason = GIVEN_BACK
+            if summary.mode != "statistics" and values is not None and reason is None:
+                checksum = statistics.crc32(values) if summary.mode == "md5" else statistics.xor(values)
+            if summary.mode == "xor":
+                entry["md5"] = checksum
+            elif values is None or reason is not None:
+                entry.update(dict.fromkeys(KEYS))
+            else:
+                self._statistics.fill(entry, values, special.elements, summary.high_precision)
+        except (Unsupported, RuntimeError, NotImplementedError, TypeError) as error:
+            # A kernel that this type or layout does not have. The record says so and the training goes on.
+            entry.update({"md5": None} if summary.mode == "xor" else dict.fromkeys(KEYS))
+            reason = _first_line(error)
+        entry["requires_grad"] = tensor.requires_grad
+        if summary.mode == "md5":
+            entry["md5"] = checksum
+        if special.more:
+            entry.update(special.more)
+        if reason is not None:
+            entry["not_supported"] = reason
+        return entry
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n")[0]
+
+
+class _Special(NamedTuple):
+    """How a tensor is described: its type's text and the dense tensor whose statistics are its own."""
+
+    type_name: str
+    values: torch.Tensor | None
+    elements: int | None = None
+    """Set when `values` holds only the elements that are not zero of so many."""
+    more: Entry | None = None
+    not_supported: str | None = None
+
+
+_wrapped_by_functorch = torch._C._functorch.is_functorch_wrapped_tensor
+_of_batched_gradients: Callable[[torch.Tensor], bool] = getattr(
+    torch._C._functorch, "is_legacy_batchedtensor", lambda tensor: False
+)
+"""Whether a tensor is several gradients at once, as of ``torch.autograd.grad(..., is_grads_batched=True)``."""
+
+
+def is_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether a function transform, or a batch of gradients, has put another tensor around it."""
+    return bool(_wrapped_by_functorch(tensor) or _of_batched_gradients(tensor))
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    kind = type(tensor)
+    return (
+        (kind is _Tensor or kind is _Parameter)
+        and tensor.layout is _strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and not tensor.is_nested
+        and not _wrapped_by_functorch(tensor)
+        and not _of_batched_gradients(tensor)
+    )
+
+
+def _special(tensor: torch.Tensor) -> _Special:
+    kind = type(tensor)
+    text = f"{kind.__module__}.{kind.__qualname__}"
+    if text.endswith("functional_collectives.AsyncCollectiveTensor"):
+        return _Special("torch.distributed._functional_collectives.AsyncCollectiveTensor", None)
+    if text == "torch._subclasses.fake_tensor.FakeTensor":
+        return _Special(text, None)
+    if kind.__name__ == "DTensor" and hasattr(tensor, "_local_tensor"):
+        sharded: Any = tensor
+        placements = [str(placement) for placement in sharded.placements]
+        more = {"device_mesh": str(sharded.device_mesh), "placements": placements}
+        return _special(sharded._local_tensor)._replace(type_name="torch.distributed.tensor.DTensor", more=more)
+    if is_wrapped(tensor):
+        batched = _of_batched_gradients(tensor) or torch._C._functorch.is_batchedtensor(tensor)
+        name = "BatchedTensor" if batched else "GradTrackingTensor"
+        return _Special(name, None, not_supported="a tensor inside a function transform has no values of its own")
+    if tensor.is_meta:
+        return _Special("torch.Tensor", None)
+    if tensor.is_nested:
+        name = "torch.nested._internal.nested_tensor.NestedTensor"
+        values = getattr(tensor, "_values", None)
+        if isinstance(values, torch.Tensor):
+            return _Special(name, values)  # jagged layout
+        with with_autograd_kernels():
+            return _Special(name, tensor.values())
+    if kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
+        return _Special("torch.Tensor", None, not_supported=f"statistics of {text}")
+    if tensor.is_quantized:
+        return _Special("torch.Tensor", tensor.dequantize())
+    if tensor.layout is torch.sparse_coo:
+        with with_autograd_kernels():
+            return _Special("torch.Tensor", tensor.coalesce().values(), tensor.numel())
+    if tensor.layout is not _strided:
+        with with_autograd_kernels():
+            values = tensor.values() if "sparse" in str(tensor.layout) else tensor.to_dense()
+        return _Special("torch.Tensor", values, tensor.numel())
+    return _Special("torch.Tensor", tensor)
+
+
+def _shape(tensor: torch.Tensor) -> list[Any]:
+    try:
+        shape = list(tensor.shape)
+    except RuntimeError:
+        # A nested tensor in strided layout has no sizes at all.
+        return [None] * tensor.dim()
+    # A ragged dimension is no number.
+    return shape if type(tensor) is _Tensor else [size if type(size) is int else None for size in shape]
+
+
+def tensor_file(value: Any, copied: bool) -> TensorFile | None:
+    """The file of a tensor or numpy array; see `probe.common.interfaces.Tensors.tensor_file`.
+
+    Numeric arrays become tensors; arrays of texts stay arrays; any other array has no file.
+    """
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "biufc":
+            return pt_file(torch.from_numpy(np.array(value, copy=True, order="C")))
+        return npy_file(np.array(value, copy=True, order="C")) if value.dtype.kind in "US" else None
+    tensor = _dense(value)
+    if tensor is None or tensor.numel() == 0 or not whole(tensor):
+        return None
+    if copied and tensor.is_cpu:
+        tensor = beneath_transforms(_copy, tensor)
+    return pt_file(tensor)
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor | None:
+    # Nothing may be computed of a tensor before its kind is known: with its own dispatch out of the way a wrapper
+    # subclass would give a tensor without memory, and reading that ends the process.
+    if _is_plain(tensor):
+        return tensor
+    special = _special(tensor)
+    if special.values is None or special.not_supported is not None:
+        return None
+    if special.elements is None:
+        return special.values
+    if tensor.numel() > _LARGEST_DENSE_COPY:
+        return None
+    with with_autograd_kernels():
+        return tensor.to_dense()

@@ -1,0 +1,1 @@
+"""From a hook's report to the journal of a step."""

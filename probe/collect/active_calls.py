@@ -1,0 +1,98 @@
+"""Which calls are under way on each thread, and who is inside whom."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import FrameType
+from typing import Any, Callable
+
+from probe.collect.dump_folder import RunFolder
+from probe.collect.tensor_writer import Held
+from probe.common.interfaces import ApiName
+
+
+class Call:
+    """One call of an API or module that is, or may be, recorded."""
+
+    __slots__ = (
+        "api", "base", "begun", "fields", "folder", "frame", "name", "number", "opened", "order", "parent",
+        "snapshots", "stack", "wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self, base: str, number: int, name: str, begun: int, parent: str | None, folder: RunFolder | None
+    ) -> None:
+        self.base = base
+        self.number = number
+        self.name = name
+        self.begun = begun
+        self.order = begun
+        self.parent = parent
+        self.stack = -1
+        self.wanted = False
+        self.fields: dict[str, Any] = {}
+        self.folder = folder
+        self.frame: FrameType | None = None
+        """Of a module's forward, while it is under way: the caller's."""
+        self.api: ApiName | None = None
+        self.opened: list[Call] | None = None
+        """Of a backward: the open calls of the thread it began on."""
+        self.snapshots: Held | None = None
+
+
+class OpenCalls(threading.local):
+    """Who is inside whom on one thread."""
+
+    def __init__(self) -> None:
+        self.in_api = False
+        self.calls: list[Call] = []
+        """Modules, regions and backwards, outermost first."""
+
+
+def innermost(opened: list[Call], left: Callable[[Call], Any]) -> str | None:
+    """The name of the innermost open call, asked by the function that the user's frame, or torch's, has called.
+
+    A call whose frame is not below this one has been left without a word, by KeyboardInterrupt for example: it is taken
+    out, and `left` is told.
+    """
+    while opened:
+        call = opened[-1]
+        frame = call.frame
+        if frame is None:
+            return call.name
+        below: FrameType | None = sys._getframe(2)
+        while below is not None and below is not frame:
+            below = below.f_back
+        if below is frame:
+            return call.name
+        opened.pop()
+        call.frame = None
+        left(call)
+    return None
+
+
+def close(opened: list[Call], call: Call, left: Callable[[Call], Any]) -> None:
+    """Leave `call` and whatever inside it did not end by itself; `left` is told of each of these."""
+    # A backward can begin and end on different threads of the engine.
+    if call.opened is not None:
+        opened = call.opened
+    # A frame holds everything its function knows, and the call is held by the gradient graph.
+    call.frame = None
+    if opened and opened[-1] is call:
+        opened.pop()
+        return
+    for i in range(len(opened) - 1, -1, -1):
+        if opened[i] is call:
+            # A backward may end after ones that began later; only forward calls are strictly nested.
+            if call.opened is not None:
+                del opened[i]
+                return
+            inside = opened[i + 1 :]
+            del opened[i:]
+            for each in reversed(inside):
+                # No more will come of it; the others are backwards, which end by themselves.
+                if each.frame is not None:
+                    each.frame = None
+                    left(each)
+            return

@@ -1,0 +1,131 @@
+"""The folder of one step and rank: ``step<S>/rank<R>`` or ``step<S>/proc<PID>``, with its journal and files."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import time
+import traceback
+
+from probe.common import files, log
+from probe.common.config.config import Config
+from probe.common.dump import json_files
+from probe.common.dump.journal import FILE_NAME, Header, JournalWriter
+from probe.common.dump.layout import ERROR_LOG, TENSOR_FOLDER
+
+
+class RunFolder:
+    """Creates the folder and the files as they are before the first record.
+
+    Args:
+        config: Task, level and dump path.
+        step: The step's number.
+        process: ``rank<R>`` or ``proc<PID>``.
+        framework: Its name for the head of the files.
+        with_tensors: Whether tensors may be saved.
+
+    Raises:
+        FileCheckException: the folder cannot be created, or is a link.
+    """
+
+    def __init__(self, config: Config, step: int, process: str, framework: str, with_tensors: bool) -> None:
+        self.relative = os.path.join(f"step{step}", process)
+        # Absolute, because the program may change its directory; the head of dump.json has the path as it was given.
+        root = os.path.abspath(config.dump_path)
+        self.step_path = os.path.join(root, f"step{step}")
+        self.path = os.path.join(root, self.relative)
+        self.tensor_folder = os.path.join(self.path, TENSOR_FOLDER)
+        new = not os.path.lexists(self.path)
+        for folder in (root, self.step_path, self.path, *((self.tensor_folder,) if with_tensors else ())):
+            files.make_folder(folder)
+        data_folder = os.path.join(config.dump_path, self.relative, TENSOR_FOLDER) if with_tensors else None
+        self.header = Header(config.task, config.level, framework, data_folder, config.extra_info)
+        self._keep_what_a_dead_run_left()
+        json_files.skeleton(self.path, self.header)
+        self.journal = JournalWriter(os.path.join(self.path, FILE_NAME), self.header)
+        self._written = self._empty = self.journal.frames
+        self._failures: set[str] = set()
+        try:
+            if not new:
+                files.remove_left(self.path, json_files.FILES)
+        except Exception as error:
+            self.log_error("what a dead run left", error)
+
+    def _keep_what_a_dead_run_left(self) -> None:
+        journal = os.path.join(self.path, FILE_NAME)
+        if files.in_use(journal):
+            raise OSError(errno.EBUSY, "another process is collecting into this folder", self.path)
+        if os.path.lexists(journal):
+            kept = next(name for i in itertools.count(1) if not os.path.lexists(name := f"{journal}.{i}"))
+            os.replace(journal, kept)
+            log.warning(f"a run that died left a journal here; it is kept as {kept}, see docs/json_files.md.")
+        elif os.path.exists(os.path.join(self.path, self.header.file_name)):
+            log.warning(f"{self.path} holds an earlier dump; its files of the same names are overwritten.")
+
+    def rename(self, process: str) -> None:
+        """The process has got a rank: move ``proc<PID>`` to ``rank<R>`` and go on writing there."""
+        target = os.path.join(self.step_path, process)
+        if os.path.lexists(target):
+            log.warning(f"{target} exists already; this run stays in {self.path}.")
+            return
+        try:
+            os.replace(self.path, target)
+        except OSError as error:
+            log.warning(f"{self.path} cannot be renamed ({error}); this run stays there.")
+            return
+        self.path = target
+        self.tensor_folder = os.path.join(target, TENSOR_FOLDER)
+
+    def discard(self) -> bool:
+        """Take the folder away again if nothing was recorded yet; whether it was so."""
+        if self.journal.frames != self._empty:
+            return False
+        self.journal.close()
+        for name in (FILE_NAME, self.header.file_name, "stack.json", "construct.json"):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self.path, name))
+        for folder in (self.tensor_folder, self.path, self.step_path):
+            # One that holds files of others stays.
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        return True
+
+    def write_files(self) -> bool:
+        """Make the json files from the journal, unless nothing is new; whether anything was."""
+        if self.journal.frames == self._written:
+            return False
+        json_files.write(self.path)
+        self._written = self.journal.frames
+        return True
+
+    def close(self) -> None:
+        """The step is over; if the files are complete, remove the journal they were made from."""
+        self.journal.close()
+        if self._written == self.journal.frames:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self.path, FILE_NAME))
+
+    def log_error(self, name: str, error: BaseException, tell: bool = True) -> None:
+        """Add a failure of the tool to the folder's log, and tell the user about each kind once unless not `tell`."""
+        kind = f"{type(error).__name__}: {error}"
+        slug = _slug(error)
+        first = slug not in self._failures
+        self._failures.add(slug)
+        details = "".join(traceback.format_exception(type(error), error, error.__traceback__)) if first else kind + "\n"
+        where = f"Details: {ERROR_LOG}"
+        try:
+            with files.open_for_writing(os.path.join(self.path, ERROR_LOG), append=True) as stream:
+                stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {name}\n{details}\n".encode("utf-8", "replace"))
+        except OSError as second:
+            where = f"Others are not counted, for {ERROR_LOG} cannot be written ({second.strerror})"
+        if first and tell:
+            log.error(f"{name} could not be recorded completely ({kind}); the training goes on. {where}.")
+
+
+def _slug(error: BaseException) -> str:
+    """What tells kinds of failures apart: a full disk is one wherever it is met, another error one at each place."""
+    if isinstance(error, OSError):
+        return f"{type(error).__name__} {error.errno}"
+    return f"{type(error).__name__} at {traceback.extract_tb(error.__traceback__)[-1:]}"

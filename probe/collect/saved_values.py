@@ -1,0 +1,141 @@
+"""``save``: one value of the user's program, and its gradient when there is one, into debug.json."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import count
+from typing import Any, Callable
+
+from probe.backends.protocol import FrameworkAdapter
+from probe.collect.collector import Collector
+from probe.common import log
+from probe.common.containers import MAX_CONTAINERS
+from probe.common.dump import naming
+from probe.common.interfaces import Handle
+
+_SCALARS = (int, float, str, bool)
+
+
+class SinglePoints:
+    """Counts the saves of each name and watches for the gradients."""
+
+    def __init__(self, adapter: FrameworkAdapter, collector: Collector) -> None:
+        self._adapter = adapter
+        self._collector = collector
+        self._counts: dict[str, int] = {}
+
+    def reset(self) -> None:
+        """A new step begins."""
+        self._counts = {}
+
+    def allowed(self, variable: Any, name: Any) -> bool:
+        """Whether the value can be saved; if not, the user has been told."""
+        if not isinstance(name, str) or not name:
+            log.warning(f"save: name is {name!r}; allowed: a text. Nothing is saved.")
+            return False
+        refused = self._refused(variable, set(), set())
+        if refused is not None:
+            log.warning(
+                f'save: "{name}" is or holds a {refused}; allowed: tensor, int, float, str, bool, and dict, list, '
+                "tuple of them. Nothing is saved."
+            )
+        return refused is None
+
+    def _refused(self, value: Any, around: set[int], looked_at: set[int]) -> str | None:
+        """The type of the first part that cannot be saved. No container is looked at twice: lists may share parts."""
+        if self._adapter.is_tensor(value) or isinstance(value, _SCALARS):
+            return None
+        if not isinstance(value, (dict, list, tuple)):
+            return type(value).__name__
+        if id(value) in around:
+            return "container that holds itself"
+        if id(value) in looked_at:
+            return None
+        looked_at.add(id(value))
+        around.add(id(value))
+        for item in value.values() if isinstance(value, dict) else value:
+            refused = self._refused(item, around, looked_at)
+            if refused is not None:
+                return refused
+        around.remove(id(value))
+        return None
+
+    def save(self, variable: Any, name: str, save_backward: bool) -> list[Handle]:
+        """Record `variable`; the handles of the gradients that are waited for."""
+        number = self._counts.get(name, 0)
+        self._counts[name] = number + 1
+        full = naming.debug_name(name, number)
+        self._attempt(full, self._write, variable, full)
+        handles: list[Handle] = []
+        if save_backward:
+            full = naming.debug_name(f"{name}_grad", number)
+            self._attempt(full, self._watch, variable, full, handles)
+        return handles
+
+    def _attempt(self, full: str, action: Callable[..., None], *args: Any) -> None:
+        """A failure is that of the record `full` and of nothing else."""
+        try:
+            action(*args)
+        except Exception as error:
+            self._collector.failed(full, error)
+
+    def _write(self, variable: Any, full: str) -> None:
+        collector = self._collector
+        entry = collector.point(full, variable, collector.save_point, full)
+        collector.write_point(full, collector.next_order(), entry)
+
+    def _watch(self, variable: Any, full: str, handles: list[Handle]) -> None:
+        """Give the gradients their place now, with nothing in it, and fill it as they arrive.
+
+        The handles go to `handles` one by one: also those of a watch that fails half-way are to be removed.
+        """
+        collector = self._collector
+        order = collector.next_order()
+        holder: list[Any] = [None]
+        containers = count()
+        paths: set[str] = set()
+
+        def visit(value: Any, put: Callable[[Any], None], path: str) -> Any:
+            if isinstance(value, (dict, list, tuple)) and next(containers) >= MAX_CONTAINERS:
+                return None
+            if isinstance(value, dict):
+                named: dict[str, Any] = {}
+                for key, item in value.items():
+                    place = naming.unused(str(key), named)
+                    named[place] = None
+                    named[place] = visit(item, partial(named.__setitem__, place), f"{path}.{place}")
+                return named
+            if isinstance(value, (list, tuple)) and not self._adapter.is_tensor(value):
+                listed: list[Any] = [None] * len(value)
+                for i, item in enumerate(value):
+                    listed[i] = visit(item, partial(listed.__setitem__, i), f"{path}.{i}")
+                return listed
+            if self._adapter.is_tensor(value):
+                path = naming.unused(path, paths)
+                paths.add(path)
+                handle = self._adapter.attach_gradient(value, self._receiver(holder, put, full, path, order))
+                if handle is not None:
+                    handles.append(handle)
+            return None
+
+        holder[0] = visit(variable, partial(holder.__setitem__, 0), full)
+        collector.write_point(full, order, holder[0])
+
+    def _receiver(
+        self, holder: list[Any], put: Callable[[Any], None], full: str, path: str, order: int
+    ) -> Callable[[Any], None]:
+        collector = self._collector
+
+        def take(gradient: Any) -> None:
+            if collector.folder is not None:
+                put(collector.point(full, gradient, collector.save_point, path))
+                collector.write_point(full, order, holder[0])
+
+        def receive(gradient: Any) -> None:
+            try:
+                take(gradient)
+            except Exception as error:
+                # This is a hook of the user's backward.
+                collector.failed(full, error)
+
+        return receive

@@ -1,0 +1,456 @@
+"""One debugger's work: which step it is, what is attached, where it writes."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, Callable, TypeVar
+
+from probe.backends.protocol import FrameworkAdapter
+from probe.collect.collector import Collector
+from probe.collect.dump_folder import RunFolder
+from probe.collect.saved_values import SinglePoints
+from probe.common import log
+from probe.common.config.config import Config, load_config
+from probe.common.dump import naming
+from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.interfaces import Handle, ModuleName
+from probe.common.recursion_limit import StackRoom
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _for_the_training(method: _Method) -> _Method:
+    """What a training calls: its own mistakes reach it, a failure of the tool does not."""
+
+    @functools.wraps(method)
+    def guarded(self: Session, *args: Any) -> Any:
+        return self.shield(f"{method.__name__}()", method, self, *args)
+
+    return guarded  # type: ignore[return-value]
+
+
+_LOOK_WHILE_ENABLED = 0.5
+_LOOK_WHILE_DISABLED = 3.0
+"""Seconds between two looks at a configuration file that has ``dump_enable``."""
+
+
+class Session:
+    """Serves the one `PrecisionDebugger` of a process.
+
+    Args:
+        adapter: The framework.
+        config_path: The configuration file, or ``None``.
+        arguments: The constructor's other arguments, which win over the file.
+
+    Raises:
+        MsprobeException: something in the configuration is wrong.
+    """
+
+    def __init__(self, adapter: FrameworkAdapter, config_path: str | None, arguments: dict[str, Any]) -> None:
+        self._adapter = adapter
+        self._config_path = config_path
+        self._arguments = arguments
+        self.config = load_config(config_path, **arguments)
+        self._switched = self.config.dump_enable is not None
+        self._enabled = self.config.dump_enable is not False
+        self._next: Config | None = None
+        self._looked = time.monotonic()
+        self.collector = Collector(self.config, adapter, self._end_for_good)
+        self.points = SinglePoints(adapter, self.collector)
+        self._steps = 0
+        self._init_step = 0
+        self._rank: int | None = None
+        self._ended = False
+        self._modules_named = False
+        self._unmade: tuple[int, str] | None = None
+        """The step whose files could not be made last, and why."""
+        self._unwritable = ""
+        """Why the folder of the last step could not be written."""
+        self._opened = False
+        """Whether a folder was opened already."""
+        self._active = False
+        self._forward: list[Handle] = []
+        self._dumped: list[Handle] = []
+        self._gradients: list[Handle] = []
+        self._custom: dict[tuple[int, str], Handle] = {}
+        self._process = os.getpid()
+        atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._forked)
+        if self.config.level in ("L1", "mix"):
+            log.info("Hooks for APIs are ready; they are in place between start and stop only.")
+        if self.config.async_dump and self.config.task == "tensor":
+            most = self.config.async_dump_max_mib
+            log.warning(f"async_dump keeps up to {most} MiB of tensors (async_dump_max_mib) until stop or step.")
+
+    @property
+    def active(self) -> bool:
+        """Whether collection is on, between `start` and `stop`."""
+        return self._active
+
+    def shield(self, called: str, action: Callable[..., Any], *args: Any) -> Any:
+        """Call `action` for the training, which `called` this; see `_for_the_training`."""
+        try:
+            return action(*args)
+        except MsprobeException:
+            raise
+        except Exception as error:
+            self.collector.failed(called, error)
+            return None
+
+    # --- the calls of the debugger
+
+    @_for_the_training
+    def start(self, model: Any, token_range: Any, rank_id: Any) -> None:
+        """Collect from now on, if this step and rank are wanted."""
+        self._check_start(model, token_range, rank_id)
+        self._look_at_file()
+        if self._ended or not self._enabled or self.config.level == "debug":
+            return
+        if self._active:
+            log.warning("start was called twice without stop in between; collection goes on.")
+            return
+        if not self._wanted(rank_id):
+            return
+        self._remove_what_stayed()
+        if not self._open_folder():
+            return
+        try:
+            self._attach(model, token_range)
+            self._active = True
+            target = os.path.abspath(self._folder.path)
+            log.info(f"Collection of step {self.current_step} starts; the data goes to {target}.")
+        except BaseException:
+            self._detach()
+            raise
+
+    @_for_the_training
+    def stop(self) -> None:
+        """Collect no new calls; the gradients of those collected are still taken until the step ends."""
+        if self._active:
+            self._attempt(self._detach)
+            log.info("Collection stopped.")
+            self._flush()
+        elif self.collector.folder is not None:
+            self._flush()
+        self._look_at_file()
+
+    @_for_the_training
+    def step(self) -> None:
+        """The training step is over: close its files and count on."""
+        if self._active or self._forward:
+            self._attempt(self._detach)
+        self._attempt(self._close_step)
+        self._attempt(self.collector.end_step)
+        self._steps += 1
+        self._look_at_file()
+
+    def set_init_step(self, step: Any) -> None:
+        if type(step) is not int or step < 0:
+            raise MsprobeException(f"set_init_step: step is {step!r}; allowed: an integer from 0.")
+        self._init_step = step
+
+    @_for_the_training
+    def resume_at(self, step: int) -> None:
+        """`set_init_step` after a `start` for which nothing has run yet; the next `start` collects the first step."""
+        if self._active and self._folder.discard():
+            self._detach()
+            self.collector.abandon()
+        self.set_init_step(step)
+
+    def save(self, variable: Any, name: Any, save_backward: bool) -> None:
+        """Record one value at level debug."""
+        if self.config.level != "debug":
+            log.warning(f'save does nothing at level "{self.config.level}"; set "level" to "debug".', once="save-level")
+            return
+        self._look_at_file()
+        if self._ended or not self._enabled or not self._wanted(None):
+            return
+        if self.points.allowed(variable, name) and self._open_folder():
+            self._gradients += self.points.save(variable, name, save_backward)
+
+    def register_custom_api(self, owner: Any, api: Any, prefix: Any) -> None:
+        if not isinstance(api, str) or not callable(getattr(owner, api, None)):
+            raise MsprobeException(f"register_custom_api: {_title(owner)} has no callable {api!r}.")
+        if prefix is not None and (not isinstance(prefix, str) or not prefix):
+            raise MsprobeException(f"register_custom_api: api_prefix is {prefix!r}; allowed: a text or None.")
+        if (id(owner), api) in self._custom:
+            log.warning(f"{_title(owner)}.{api} is registered already.")
+            return
+        prefix = prefix or getattr(owner, "__name__", "Custom")
+        try:
+            handle = self._adapter.attach_custom_api(owner, api, prefix, self.collector)
+        except (AttributeError, TypeError) as error:
+            text = f"register_custom_api: {_title(owner)}.{api} cannot be replaced ({error})."
+            raise MsprobeException(text) from error
+        self._custom[id(owner), api] = handle
+
+    def restore_custom_api(self, owner: Any, api: Any) -> None:
+        handle = self._custom.pop((id(owner), api), None)
+        if handle is None:
+            raise MsprobeException(f"restore_custom_api: {_title(owner)}.{api} was not registered.")
+        handle.remove()
+
+    @_for_the_training
+    def module_dump(self, module: Any, name: Any) -> None:
+        """Record `module` itself under `name`, and no APIs, until `module_dump_end`."""
+        if not self._adapter.is_module(module):
+            raise MsprobeException(f"module_dump: module is a {type(module).__name__}; allowed: a module.")
+        if not isinstance(name, str) or not name:
+            raise MsprobeException(f"module_dump: dump_name is {name!r}; allowed: a text.")
+        if not self._active or self.config.level != "L1":
+            log.warning("module_dump does nothing outside start and stop, nor at a level other than L1.")
+            return
+        base = naming.module_base(self._adapter.module_root, name, self._adapter.class_name(module))
+        handles = self._adapter.attach_module(module, ModuleName(base), self.collector)
+        self._dumped.append(handles.forward)
+        self._gradients.append(handles.gradients)
+        self.collector.apis_hidden = True
+
+    def module_dump_end(self) -> None:
+        """Record APIs again, and the module no longer."""
+        self.collector.apis_hidden = False
+        self._attempt(self._remove, self._dumped)
+
+    # --- steps, ranks and folders
+
+    @property
+    def current_step(self) -> int:
+        return self._init_step + self._steps
+
+    @property
+    def _folder(self) -> RunFolder:
+        assert self.collector.folder is not None
+        return self.collector.folder
+
+    def _wanted(self, rank_id: int | None) -> bool:
+        steps = self.config.step
+        if steps and self.current_step > steps[-1]:
+            self._end_for_good()
+            return False
+        if steps and self.current_step not in steps:
+            return False
+        if self._rank is None:
+            self._rank = rank_id if rank_id is not None else self._adapter.rank()
+            log.set_rank(self._rank)
+        if self.config.rank and self._rank not in self.config.rank:
+            log.warning(f"rank {self._rank} is not in the configured ranks; nothing is collected here.", once="rank")
+            return False
+        return True
+
+    def _end_for_good(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self.collector.collecting = False
+            text = "All wanted data has been collected; this debugger collects nothing more."
+            line = "*" * (len(text) + 4)
+            for part in (line, f"* {text} *", line):
+                log.info(part)
+
+    def _open_folder(self) -> bool:
+        """Make the folder of this step and rank ready; false if it cannot be written, which costs the step only."""
+        process = f"proc{os.getpid()}" if self._rank is None else f"rank{self._rank}"
+        folder = self.collector.folder
+        if folder is None:
+            config = self.config
+            with_tensors = config.task == "tensor" or (config.task == "statistics" and bool(config.tensor_list))
+            try:
+                opened = RunFolder(config, self.current_step, process, self._adapter.framework, with_tensors)
+            except (OSError, FileCheckException) as error:
+                if isinstance(error, FileCheckException) and error.__cause__ is None and not self._opened:
+                    raise  # not what the system did, but a path that is wrong from the beginning
+                self._say_unwritable(error)
+                return False
+            self._unwritable = ""
+            self._opened = True
+            try:
+                self.collector.begin_step(opened)
+            except Exception as error:
+                opened.log_error(f"the beginning of step {self.current_step}", error)
+                opened.close()
+                return False
+            except BaseException:
+                opened.close()
+                raise
+        elif os.path.basename(folder.path) != process:
+            folder.rename(process)
+        return True
+
+    def _say_unwritable(self, error: Exception) -> None:
+        # Once, and not at each of ten thousand steps, while the reason is the same.
+        reason = type(error).__name__ if not isinstance(error, OSError) else str(error.errno)
+        if reason != self._unwritable:
+            self._unwritable = reason
+            text = f"step {self.current_step} is not collected: its folder cannot be written ({error})."
+            log.error(f"{text} Nor are later ones, as long as that is so; the training goes on.")
+
+    def _attempt(self, action: Callable[..., Any], *args: Any) -> Any:
+        """Do one of several things of which each has to be done, also when another one fails."""
+        try:
+            return action(*args)
+        except Exception as error:
+            self.collector.failed(getattr(action, "__qualname__", "the end of collection"), error)
+            return None
+
+    def _flush(self) -> None:
+        self._attempt(self._adapter.finish_backward)
+        try:
+            news = self.collector.flush()
+        except Exception as error:
+            self._cannot_write(error)
+        else:
+            if news:
+                self._say_where()
+
+    def _cannot_write(self, error: Exception) -> None:
+        """The training goes on; what is in the journal can still be recovered."""
+        self._folder.log_error(f"the files of step {self.current_step}", error, tell=False)
+        # stop says it, and step need not say it again.
+        told, self._unmade = self._unmade, (self.current_step, str(error))
+        if told == self._unmade:
+            return
+        log.error(
+            f"the files of step {self.current_step} cannot be written ({error}); the training goes on. If "
+            f"{self._folder.path} still holds its journal, `msprobe recover` makes them from it."
+        )
+
+    def _close_step(self) -> None:
+        if self.collector.folder is None:
+            return
+        self._attempt(self.points.reset)
+        self._attempt(self._flush)
+        self._attempt(self._adapter.end_step)
+        self._attempt(self._remove, self._gradients)
+        self._attempt(self.collector.end_step)
+
+    def _say_where(self) -> None:
+        name = "debug.json" if self.config.level == "debug" else "dump.json"
+        log.info(f"{name} is at {os.path.abspath(os.path.join(self.config.dump_path, f'step{self.current_step}'))}.")
+
+    # --- attaching
+
+    def _attach(self, model: Any, token_range: Sequence[int] | None) -> None:
+        adapter, collector, level = self._adapter, self.collector, self.config.level
+        self._forward.append(StackRoom())
+        if level in ("L0", "mix"):
+            if not self._modules_named:
+                self._modules_named = True
+                log.info("Hooks for modules are in place between start and stop only.")
+            handles = adapter.attach_modules(model, collector)
+            self._forward.append(handles.forward)
+            self._gradients.append(handles.gradients)
+        if level == "mix":
+            self._forward.append(adapter.attach_regions(collector))
+        if level in ("L1", "mix"):
+            self._forward.append(adapter.attach_apis(model, collector))
+        if token_range is None:
+            collector.collecting = True
+        else:
+            self._forward.append(self._attach_passes(model, token_range[0], token_range[1]))
+
+    def _attach_passes(self, model: Any, first: int, last: int) -> Handle:
+        passed = 0
+
+        def begin() -> None:
+            if passed == first:
+                self.collector.collecting = True
+
+        def end() -> None:
+            # What runs between two wanted passes, sampling say, belongs to them.
+            nonlocal passed
+            passed += 1
+            if passed > last:
+                self.collector.collecting = False
+
+        return self._adapter.attach_passes(model, begin, end)
+
+    def _detach(self) -> None:
+        # While the collector still knows which backwards are inside of which.
+        self._attempt(self._adapter.finish_backward)
+        self._active = False
+        self.collector.collecting = False
+        self._attempt(self.module_dump_end)
+        self._attempt(self.collector.leave_all)
+        self._attempt(self._remove, self._forward)
+
+    def _remove_what_stayed(self) -> None:
+        """Before a step begins: what failed to be removed when the last one ended."""
+        if self._forward:
+            self._attempt(self._detach)
+        if self._gradients and self.collector.folder is None:
+            self._attempt(self._remove, self._gradients)
+
+    def _remove(self, handles: list[Handle]) -> None:
+        """Remove the last one first; what fails stays in the list, and is tried again when a step ends or begins."""
+        for at in range(len(handles) - 1, -1, -1):
+            remove = handles[at].remove
+            try:
+                remove()
+            except Exception as error:
+                self.collector.failed(remove.__qualname__, error)
+            else:
+                del handles[at]
+
+    def _at_exit(self) -> None:
+        if os.getpid() == self._process:
+            if self._active:
+                self._attempt(self._detach)
+            self._close_step()
+
+    def _forked(self) -> None:
+        """A child forked in the middle of a step, such as a worker of a data loader, writes nothing: the files are its
+        parent's. One that is forked before collection began may be a training process of its own.
+        """
+        self._process = os.getpid()
+        if self.collector.folder is not None:
+            self.collector.abandon()
+            self._active = False
+            self._ended = True
+
+    # --- checks
+
+    def _check_start(self, model: Any, token_range: Any, rank_id: Any) -> None:
+        if rank_id is not None and (type(rank_id) is not int or rank_id < 0):
+            raise MsprobeException(f"start: rank_id is {rank_id!r}; allowed: an integer from 0.")
+        needs_model = self.config.level in ("L0", "mix")
+        if needs_model or token_range is not None:
+            models = model if isinstance(model, (list, tuple)) else [model]
+            if not models or not all(map(self._adapter.is_module, models)):
+                several = "a list or tuple that is empty or holds something else"
+                given = several if isinstance(model, (list, tuple)) else f"of type {type(model).__name__}"
+                given = "missing" if model is None else given
+                why = f'level "{self.config.level}"' if needs_model else "token_range"
+                raise MsprobeException(f"start: model is {given}; {why} needs a module, or a list or tuple of modules.")
+        if token_range is not None:
+            fine = isinstance(token_range, (list, tuple)) and len(token_range) == 2
+            fine = fine and all(type(bound) is int and bound >= 0 for bound in token_range)
+            if not fine or token_range[0] > token_range[1]:
+                raise MsprobeException(f"start: token_range is {token_range!r}; allowed: [first, last], first <= last.")
+
+    # --- a configuration file that changes
+
+    def _look_at_file(self) -> None:
+        """With ``dump_enable`` in the file: read it again now and then, and use what it says from the next step on."""
+        if not self._switched or self._config_path is None:
+            return
+        now = time.monotonic()
+        if now - self._looked >= (_LOOK_WHILE_ENABLED if self._enabled else _LOOK_WHILE_DISABLED):
+            self._looked = now
+            try:
+                self._next = load_config(self._config_path, **self._arguments)
+                self._enabled = self._next.dump_enable is not False
+            except MsprobeException as error:
+                self._enabled = False
+                log.warning(f"collection is off until the configuration can be read again: {error}")
+        if self._next is not None and self.collector.folder is None:
+            if self._next != self.config:
+                self.config = self._next
+                self.collector.configure(self.config)
+            self._next = None
+
+
+def _title(owner: Any) -> str:
+    return str(getattr(owner, "__name__", type(owner).__name__))

@@ -1,0 +1,1 @@
+"""The configuration file: its keys, their checks, and what they select."""

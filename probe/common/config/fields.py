@@ -1,0 +1,203 @@
+"""One value of a configuration at a time: check it, or say where it stands, what it is and what is allowed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.show import show
+
+MAX_NUMBER = 1_000_000
+
+_RANGE = re.compile(r"\s*([0-9]{1,7})\s*(?:-\s*([0-9]{1,7})\s*)?")
+_NUMBERS_ALLOWED = f'whole numbers from 0 to {MAX_NUMBER}, also as text: "3", or "4-6" for 4, 5 and 6'
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value stands, for messages.
+
+    Args:
+        origin: the file's path, or the call that gave the value.
+        key: the key as the user knows it, ``"statistics.data_mode"`` for one in a section.
+    """
+
+    origin: str
+    key: str
+
+    def item(self, index: int) -> Place:
+        return Place(self.origin, f"{self.key}[{index}]")
+
+    def wrong(self, value: object, allowed: str) -> MsprobeException:
+        """The error for a value outside what is allowed."""
+        return MsprobeException(f"{self.says(value)}; allowed: {allowed}.")
+
+    def says(self, value: object) -> str:
+        """The first half of every message: where, which key, which value."""
+        return f'{self.origin}: "{self.key}" is {show(value)}'
+
+
+def quoted(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def one_of(*allowed: str) -> Callable[[object, Place], str]:
+    """Make the parser of an enumeration; case matters."""
+
+    def parse(value: object, place: Place) -> str:
+        if isinstance(value, str) and value in allowed:
+            return value
+        raise place.wrong(value, quoted(allowed))
+
+    return parse
+
+
+def some_of(*allowed: str, everything: str) -> Callable[[object, Place], frozenset[str]]:
+    """Make the parser of a list of words; the empty list and `everything` alone give the empty set."""
+    parse_word = one_of(*allowed, everything)
+
+    def parse(value: object, place: Place) -> frozenset[str]:
+        if not isinstance(value, list):
+            raise place.wrong(value, f"a list of {quoted((*allowed, everything))}")
+        words = frozenset(parse_word(word, place.item(index)) for index, word in enumerate(value))
+        if everything in words and len(words) > 1:
+            raise MsprobeException(
+                f'{place.origin}: "{place.key}" combines "{everything}" with other words; give "{everything}" alone.'
+            )
+        return words - {everything}
+
+    return parse
+
+
+def parse_flag(value: object, place: Place) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise place.wrong(value, "true, false")
+
+
+def parse_path(value: object, place: Place) -> str:
+    """A path that the operating system can be asked for; whether it exists is not looked at."""
+    if isinstance(value, str) and value and "\0" not in value:
+        try:
+            os.fsencode(value)
+        except UnicodeEncodeError:
+            pass
+        else:
+            return value
+    raise place.wrong(value, "the path of a folder as text")
+
+
+def parse_folder(value: object, place: Place) -> str:
+    path = parse_path(value, place)
+    if os.path.isdir(path):
+        return path
+    raise place.wrong(value, "the path of an existing folder")
+
+
+def parse_new_folder(value: object, place: Place) -> str:
+    """The path of a folder that is there or can be made.
+
+    Raises:
+        MsprobeException: `value` is no path, or one that a shell would have expanded.
+        FileCheckException: a link or a file is in the way.
+    """
+    path = parse_path(value, place)
+    if path.startswith("~"):
+        raise MsprobeException(
+            f'{place.says(path)}; "~" is not expanded, so write the folder out, or "./~..." for one of such a name.'
+        )
+    problem = _in_the_way(os.path.abspath(path))
+    if problem:
+        raise FileCheckException(f"{place.says(path)}{problem}.")
+    return path
+
+
+def _in_the_way(path: str) -> str:
+    """Why there can be no folder `path`; empty where nothing speaks against it now."""
+    if os.path.islink(path):
+        return ", a symbolic link; give the folder it points to"
+    part = path
+    while True:
+        try:
+            is_folder = stat.S_ISDIR(os.stat(part).st_mode)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return f", and that cannot be: {error.strerror}"
+            # Else it is a link to nothing, or not there, or the system may say something else when it is used.
+            if os.path.islink(part):
+                return f', but "{part}" is a link to what is not there'
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                return ""
+        else:
+            if is_folder:
+                return ""
+            return ", which is not a folder" if part == path else f', but "{part}" is not a folder'
+        above = os.path.dirname(part)
+        if above == part:
+            return ""
+        part = above
+
+
+def parse_texts(value: object, place: Place) -> tuple[str, ...]:
+    """A list of texts; an empty one is refused since it is contained in every name and so selects all."""
+    if not isinstance(value, list):
+        raise place.wrong(value, "a list of texts")
+    for index, text in enumerate(value):
+        if not isinstance(text, str) or not text:
+            raise place.item(index).wrong(text, "a text that is not empty")
+    return tuple(value)
+
+
+def parse_limit(value: object, place: Place) -> int:
+    """A number of things, or -1 for no limit."""
+    if isinstance(value, int) and not isinstance(value, bool) and (value == -1 or value >= 1):
+        return value
+    raise place.wrong(value, "whole numbers from 1, or -1 for no limit")
+
+
+def parse_size(value: object, place: Place) -> int:
+    """An amount in MiB."""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER:
+        return value
+    raise place.wrong(value, f"whole numbers of MiB from 0 to {MAX_NUMBER}")
+
+
+def parse_numbers(values: object, place: Place) -> tuple[int, ...]:
+    """Steps or ranks, sorted and unique, from numbers, texts ``"3"`` and inclusive ranges ``"4-6"``.
+
+    Args:
+        values: a list (from Python also a tuple or range); empty means all and gives ``()``.
+        place: where `values` stand, for the message.
+
+    Raises:
+        MsprobeException: not a list, or an element is not such a number or range.
+    """
+    if not isinstance(values, (list, tuple, range)):
+        raise place.wrong(values, f"a list of {_NUMBERS_ALLOWED}")
+    spans = sorted(_span(value, place.item(index)) for index, value in enumerate(values))
+    # Overlaps are merged before anything is expanded: a file of "0-1000000" repeated costs as much as one.
+    numbers: list[int] = []
+    for first, last in spans:
+        start = first if not numbers else max(first, numbers[-1] + 1)
+        numbers.extend(range(start, last + 1))
+    return tuple(numbers)
+
+
+def _span(value: object, place: Place) -> tuple[int, int]:
+    if isinstance(value, str):
+        match = _RANGE.fullmatch(value)
+        if match:
+            first = int(match[1])
+            last = int(match[2] or first)
+            if first > last:
+                raise MsprobeException(f'{place.says(value)}, which runs backwards; write "{last}-{first}".')
+            if last <= MAX_NUMBER:
+                return first, last
+    elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER:
+        return value, value
+    raise place.wrong(value, _NUMBERS_ALLOWED)

@@ -1,0 +1,1 @@
+"""The format of a dump: names, layout, journal and JSON files."""

@@ -1,0 +1,345 @@
+"""The journal: records are appended as they arrive, and the files of a dump are made from it.
+
+Byte by byte: the eight bytes ``MSPROBEJ``, then frames. A frame is the length of its body and the CRC-32 of its body,
+each an unsigned 32-bit little-endian integer, then the body: a MessagePack array whose first element is the kind.
+
+    [0, {"version": 1, ...}]                                  header, always the first frame
+    [1, number, [[file, line, function], ...]]                a call stack
+    [2, name, begun, stack, parent, order, rule, fields]      a record
+    [3, name, begun, stack, parent]                           a call that is in the tree but has no record
+
+`begun` counts the beginnings of calls, -1 for what is no call; `stack` is a number or -1; `order` sorts the records.
+`rule` says what happens when the name is already there: 0 the record stays where the first one stood and is replaced,
+1 it moves to the new place, 2 its fields are added to the first one. An integer beyond 64 bits travels as extension 1,
+its hexadecimal digits.
+
+A process that dies leaves whole frames and at most one torn one at the end; reading stops there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import struct
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, NamedTuple, Optional, Union
+
+import msgspec
+
+from probe.common import files
+from probe.common.dump.stack_text import Frame
+from probe.common.errors import DumpFormatError
+
+FORMAT_VERSION = 1
+"""1 (2026-11): first version."""
+
+FILE_NAME = "dump.journal"
+MAGIC = b"MSPROBEJ"
+REPLACE, MOVE, ADD = 0, 1, 2
+
+_HEADER, _STACK, _RECORD, _NODE = 0, 1, 2, 3
+_BIG_INTEGER = 1
+_FRAME = struct.Struct("<II")
+_MAX_FRAME = 1 << 30
+NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+"""In MessagePack: a float whose exponent has all bits set. Other bytes can look the same, which costs time only."""
+_KEPT = 64 << 20
+"""Bytes of a journal up to which each record is read from the file once and not twice."""
+
+
+def _big_integer(code: int, data: memoryview) -> int:
+    if code != _BIG_INTEGER:
+        raise ValueError(f"unknown extension {code}")
+    return int(bytes(data), 16)
+
+
+class _HeaderFrame(msgspec.Struct, array_like=True, tag=_HEADER):
+    content: dict[str, Any]
+
+
+class _StackFrame(msgspec.Struct, array_like=True, tag=_STACK):
+    number: int
+    frames: list[tuple[str, int, str]]
+
+
+class _RecordFrame(msgspec.Struct, array_like=True, tag=_RECORD):
+    name: str
+    begun: int
+    stack: int
+    parent: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    order: int
+    rule: int
+    fields: msgspec.Raw
+
+
+class _NodeFrame(msgspec.Struct, array_like=True, tag=_NODE):
+    name: str
+    begun: int
+    stack: int
+    parent: Optional[str]  # noqa: UP045
+
+
+_decode = msgspec.msgpack.Decoder(ext_hook=_big_integer).decode
+_decode_frame = msgspec.msgpack.Decoder(
+    Union[_HeaderFrame, _StackFrame, _RecordFrame, _NodeFrame]
+).decode
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the head of dump.json or debug.json repeats."""
+
+    task: str
+    level: str
+    framework: str
+    dump_data_dir: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    extra_info: bool = True
+
+    @property
+    def file_name(self) -> str:
+        return "debug.json" if self.level == "debug" else "dump.json"
+
+
+class JournalWriter:
+    """Appends frames; each is handed to the system before the call returns, so a killed process loses none."""
+
+    def __init__(self, path: str, header: Header) -> None:
+        self._stream: BinaryIO = files.open_for_writing(path, append=True)
+        if not files.lock(self._stream):
+            self._stream.close()
+            raise OSError(errno.EBUSY, "another process is collecting into this folder", path)
+        self._encode = msgspec.msgpack.Encoder().encode
+        self.path = path
+        self.frames = 0
+        """Frames written so far."""
+        # Another thread's frame between one that does not fit and its removal would go with it. Not a plain lock: a
+        # signal's function can come here in the middle.
+        self._one_at_a_time = threading.RLock()
+        self._size = len(MAGIC)
+        new = not os.fstat(self._stream.fileno()).st_size
+        try:
+            self._stream.write(MAGIC)
+            self._append([_HEADER, {"version": FORMAT_VERSION, **vars(header)}])
+        except BaseException:
+            # Neither in use nor what a dead run left.
+            self._stream.close()
+            if new:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            raise
+
+    def _append(self, body: list[Any]) -> None:
+        try:
+            data = self._encode(body)
+        except (OverflowError, UnicodeEncodeError):
+            data = self._encode(_encodable(body))
+        frame = _FRAME.pack(len(data), zlib.crc32(data)) + data
+        with self._one_at_a_time:
+            try:
+                written = self._stream.write(frame)
+                while written != len(frame):
+                    # The disk is full, or the file as large as it may be: who writes the rest is told.
+                    written += self._stream.write(frame[written:])
+            except OSError as error:
+                # Half a frame would hide every later one from the reader.
+                os.ftruncate(self._stream.fileno(), self._size)
+                error.filename = self.path
+                raise
+            self._size += len(frame)
+            self.frames += 1
+
+    def stack(self, number: int, frames: list[Frame]) -> None:
+        self._append([_STACK, number, frames])
+
+    def record(
+        self, name: str, begun: int, stack: int, parent: str | None, order: int, rule: int, fields: Any
+    ) -> None:
+        self._append([_RECORD, name, begun, stack, parent, order, rule, fields])
+
+    def node(self, name: str, begun: int, stack: int, parent: str | None) -> None:
+        self._append([_NODE, name, begun, stack, parent])
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _encodable(value: Any) -> Any:
+    """A copy of `value` in which what MessagePack cannot hold has a form that it can."""
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        # In hexadecimal: Python converts no more than some thousand decimal digits.
+        return msgspec.msgpack.Ext(_BIG_INTEGER, f"{value:x}".encode())
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, (list, tuple)):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(item) for key, item in value.items()}
+    return value
+
+
+def is_journal(path: str) -> bool:
+    """Whether the file `path` begins like one."""
+    try:
+        with files.open_for_reading(path) as stream:
+            return stream.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+class Node(NamedTuple):
+    """A call: when it began, its stack's number or -1, and the name it ran inside."""
+
+    begun: int
+    stack: int
+    parent: str | None
+
+
+def _order(item: tuple[str, list[Any]]) -> int:
+    order: int = item[1][0]
+    return order
+
+
+def _begun(item: tuple[str, Node]) -> int:
+    return item[1].begun
+
+
+class JournalReader:
+    """The content of a journal, records read one at a time.
+
+    Raises:
+        DumpFormatError: not a journal, or one of a newer version.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._stream = files.open_for_reading(path, buffering=1 << 17)
+        self._size = os.fstat(self._stream.fileno()).st_size
+        self.torn_at: int | None = None
+        """Where a frame was cut off, when the writer died in the middle of one."""
+        self.stacks: dict[int, list[Frame]] = {}
+        self.nodes: dict[str, Node] = {}
+        self._places: dict[str, list[Any]] = {}
+        """Of each record its order and then its frames: their fields, or their offsets if the journal is large."""
+        try:
+            start = self._stream.read(len(MAGIC))
+            if start != MAGIC and MAGIC.startswith(start):
+                raise DumpFormatError(f"{path}: no header; the process died before the first record.")
+            if start != MAGIC:
+                raise DumpFormatError(f"{path}: not a journal of this tool.")
+            self.header = self._index()
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def _bodies(self) -> Iterator[tuple[int, bytes]]:
+        offset = len(MAGIC)
+        read, unpack, crc32, head_size, size = self._stream.read, _FRAME.unpack, zlib.crc32, _FRAME.size, self._size
+        while offset < size:
+            head = read(head_size)
+            length, crc = unpack(head) if len(head) == head_size else (_MAX_FRAME + 1, 0)
+            # A length beyond the file cannot be right and is not allocated.
+            data = read(length) if length <= _MAX_FRAME and length <= size else b""
+            # No frame is empty: zeros are what a file system leaves of a block that a power cut kept it from writing.
+            if not data or len(data) != length or crc32(data) != crc:
+                self.torn_at = offset
+                return
+            yield offset, data
+            offset += head_size + length
+
+    def _index(self) -> Header:
+        header: Header | None = None
+        kept = self._size <= _KEPT
+        for offset, data in self._bodies():
+            try:
+                frame = _decode_frame(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise DumpFormatError(f"{self.path}: frame at byte {offset} is not readable: {error}.") from error
+            if (type(frame) is _HeaderFrame) != (header is None):
+                raise DumpFormatError(f"{self.path}: frame at byte {offset}: a header stands first and only there.")
+            if isinstance(frame, _RecordFrame):
+                self._node(frame)
+                self._place(frame.name, frame.order, frame.rule, frame.fields if kept else offset)
+            elif isinstance(frame, _NodeFrame):
+                self._node(frame)
+            elif isinstance(frame, _StackFrame):
+                self.stacks[frame.number] = frame.frames
+            else:
+                header = self._header(frame.content)
+        if header is None:
+            raise DumpFormatError(f"{self.path}: no header; the process died before the first record.")
+        return header
+
+    def _header(self, content: dict[str, Any]) -> Header:
+        version = content.pop("version", None)
+        if version != FORMAT_VERSION:
+            raise DumpFormatError(f"{self.path}: journal version {version!r}; this release reads {FORMAT_VERSION}.")
+        try:
+            return msgspec.convert(content, Header)
+        except msgspec.ValidationError as error:
+            raise DumpFormatError(f"{self.path}: the header is not readable: {error}.") from error
+
+    def _node(self, frame: _RecordFrame | _NodeFrame) -> None:
+        if frame.begun >= 0 and frame.name not in self.nodes:
+            self.nodes[frame.name] = Node(frame.begun, frame.stack, frame.parent)
+
+    def _place(self, name: str, order: int, rule: int, frame: msgspec.Raw | int) -> None:
+        place = self._places.get(name)
+        if place is None or rule == MOVE:
+            self._places[name] = [order, frame]
+        elif rule == ADD:
+            place.append(frame)
+        else:
+            place[1:] = [frame]
+
+    def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Names and fields in the order of dump.json."""
+        return ((name, fields) for name, fields, _ in self.told_apart())
+
+    def told_apart(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
+        """`records`, and of each whether all numbers in it are finite; a few others are taken for not being so."""
+        for name, (_, first, *others) in sorted(self._places.items(), key=_order):
+            fields, finite = self._fields(name, first)
+            for frame in others:
+                more, more_finite = self._fields(name, frame)
+                finite = finite and more_finite
+                if isinstance(fields, dict) and isinstance(more, dict):
+                    fields.update(more)
+                else:
+                    fields = more
+            yield name, fields, finite
+
+    def _fields(self, name: str, frame: msgspec.Raw | int) -> tuple[Any, bool]:
+        data = self._read(frame) if isinstance(frame, int) else frame
+        try:
+            return _decode(data), NOT_FINITE.search(data) is None
+        except (msgspec.DecodeError, RecursionError, TypeError, ValueError) as error:
+            raise DumpFormatError(f"{self.path}: the record {name} is not readable: {error}.") from error
+
+    def _read(self, offset: int) -> msgspec.Raw:
+        self._stream.seek(offset)
+        length, _ = _FRAME.unpack(self._stream.read(_FRAME.size))
+        frame = _decode_frame(self._stream.read(length))
+        assert isinstance(frame, _RecordFrame)
+        return frame.fields
+
+    @property
+    def records_count(self) -> int:
+        return len(self._places)
+
+    def calls(self) -> list[tuple[str, Node]]:
+        """Every call in the order of their beginnings."""
+        return sorted(self.nodes.items(), key=_begun)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def __enter__(self) -> JournalReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

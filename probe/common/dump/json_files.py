@@ -1,0 +1,159 @@
+"""The files of a dump, made from its journal: dump.json or debug.json, stack.json, construct.json.
+
+Each is written aside and renamed. Indented by one blank; NaN and the infinities as Python's json writes them, other
+numbers with the fewest digits that give the same value back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, BinaryIO, Callable
+
+from probe.common import files
+from probe.common.dump.journal import FILE_NAME, Header, JournalReader
+from probe.common.dump.json_encode import JsonText, _encode_text
+from probe.common.dump.stack_text import Frame, frame_text
+
+FILES = ("dump.json", "debug.json", "stack.json", "construct.json")
+"""What can be made from a journal."""
+
+_AT_ONCE = 32
+"""Records that are encoded together, which takes half the time of one by one."""
+_Record = tuple[str, Any, bool]
+"""Name, fields, and whether all numbers in them are known to be finite."""
+
+_source_lines: dict[Frame, str] = {}
+"""Lines of stack.json as JSON, by their frames. The next step has mostly the same."""
+_MOST_SOURCE_LINES = 1 << 14
+
+
+def skeleton(folder: str, header: Header) -> None:
+    """Write the files as they are before the first record."""
+    _write_data(folder, header, ())
+    if header.level != "debug" and header.extra_info:
+        for name in ("stack.json", "construct.json"):
+            with files.replacing(os.path.join(folder, name)) as stream:
+                stream.write(b"{}")
+
+
+def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
+    """Make the files of `folder` from the journal in it.
+
+    Args:
+        folder: With the journal.
+        change: Called with the fields of every record before they are written.
+
+    Raises:
+        DumpFormatError: the journal cannot be read.
+        OSError: a file cannot be written.
+    """
+    with JournalReader(os.path.join(folder, FILE_NAME)) as journal:
+        header = _with_place(journal.header, folder)
+        records = journal.told_apart()
+        _write_data(folder, header, records if change is None else _changed(records, change))
+        if header.level != "debug" and header.extra_info:
+            _write_stacks(folder, journal)
+            _write_tree(folder, journal)
+    return header
+
+
+def _changed(records: Iterable[_Record], change: Callable[[Any], None]) -> Iterator[_Record]:
+    for name, fields, _ in records:
+        change(fields)
+        # What is there now is not known.
+        yield name, fields, False
+
+
+def _with_place(header: Header, folder: str) -> Header:
+    """`header` with the folder's present name: ``proc<PID>`` becomes ``rank<R>`` when the process gets a rank."""
+    if header.dump_data_dir is None:
+        return header
+    above, name = os.path.split(header.dump_data_dir)
+    now = os.path.basename(os.path.abspath(folder))
+    if not os.path.basename(above).startswith("proc") or not now.startswith("rank"):
+        return header
+    return dataclasses.replace(header, dump_data_dir=os.path.join(os.path.dirname(above), now, name))
+
+
+def _write_data(folder: str, header: Header, records: Iterable[_Record]) -> None:
+    with files.replacing(os.path.join(folder, header.file_name)) as stream:
+        _put_data(stream, header, records)
+
+
+def _put_data(stream: BinaryIO, header: Header, records: Iterable[_Record]) -> None:
+    lines = [f' "{key}": {json.dumps(getattr(header, key))}' for key in ("task", "level", "framework", "dump_data_dir")]
+    stream.write(("{\n" + ",\n".join(lines) + ',\n "data": ').encode())
+    write_json = JsonText()
+    before = b"{"
+    for several, odd in _together(records):
+        stream.write(before)
+        stream.write(write_json.members(several, 1, odd))
+        before = b","
+    stream.write(b"{}\n}" if before == b"{" else b"\n }\n}")
+
+
+def _together(records: Iterable[_Record]) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Some records at a time, and the names of those with numbers that may not be finite."""
+    several: dict[str, Any] = {}
+    odd: list[str] = []
+    for name, fields, finite in records:
+        several[name] = fields
+        if not finite:
+            odd.append(name)
+        if len(several) == _AT_ONCE:
+            yield several, odd
+            several, odd = {}, []
+    if several:
+        yield several, odd
+
+
+def _write_tree(folder: str, journal: JournalReader) -> None:
+    # L1 has no modules to be inside of, and its tree is empty by contract.
+    calls = journal.calls() if journal.header.level in ("L0", "mix") else []
+    with files.replacing(os.path.join(folder, "construct.json")) as stream:
+        stream.write(JsonText().encoded({name: node.parent for name, node in calls}, 0))
+
+
+def _write_stacks(folder: str, journal: JournalReader) -> None:
+    # Two instructions of one line have different stacks with the same text, and are one entry.
+    groups: dict[tuple[str, ...], list[str]] = {}
+    named: dict[int, list[str]] = {}
+    lines = _SourceLines()
+    if len(_source_lines) > _MOST_SOURCE_LINES:
+        _source_lines.clear()
+    for name, node in journal.calls():
+        number = node.stack
+        names = named.get(number)
+        if names is None:
+            if number < 0:
+                continue
+            text = tuple(line for line in map(lines.__getitem__, journal.stacks.get(number, ())) if line)
+            names = named[number] = groups.setdefault(text, [])
+        names.append(_encode_text(name))
+    entries = [f'\n "{i}": [\n  {_rows(names)},\n  {_rows(text)}\n ]' for i, (text, names) in enumerate(groups.items())]
+    with files.replacing(os.path.join(folder, "stack.json")) as stream:
+        stream.write(("{" + ",".join(entries) + "\n}" if entries else "{}").encode())
+
+
+def _rows(texts: Sequence[str]) -> str:
+    """A list of what is JSON already, two levels deep."""
+    return "[\n   " + ",\n   ".join(texts) + "\n  ]" if texts else "[]"
+
+
+class _SourceLines(dict[Frame, str]):
+    """The line of a frame as JSON, or an empty text when its source cannot be found."""
+
+    def __missing__(self, frame: Frame) -> str:
+        text = _source_lines.get(frame, "")
+        if not text:
+            line = frame_text(frame)
+            if line:
+                # What is not found may be there the next time.
+                text = _source_lines[frame] = _encode_text(line)
+        self[frame] = text
+        return text
+
+

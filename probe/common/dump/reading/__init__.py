@@ -1,0 +1,1 @@
+"""The one reader of dumps: records, items and tensor files."""

@@ -1,0 +1,162 @@
+"""`read` gives a typed, lazy view of a dump: a folder, a file of it, or the journal of a process that died.
+
+Only the outline of dump.json is decoded at once, that is where each record begins and ends; a record is decoded when
+it is looked at, the call tree, the stacks and tensors when they are asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from probe.common.dump.journal import FILE_NAME as JOURNAL
+from probe.common.dump.layout import DATA_FILES, DATA_FOLDER
+from probe.common.dump.reading.records import Item, Record
+from probe.common.dump.reading.sources import Files, Journal, Source, Stacks, Tree
+from probe.common.errors import DumpFormatError, FileCheckException
+
+if TYPE_CHECKING:
+    # Statistics and checksums are compared without numpy.
+    from numpy.typing import NDArray
+
+
+class Dump:
+    """The records of one process and one step, in order.
+
+    Iterating gives `Record`; ``dump[name]`` is the one of that name, ``len(dump)`` their number.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.path = source.path
+        """The file that was read."""
+        self.task = source.task
+        """``statistics``, ``tensor`` or ``structure``."""
+        self.level = source.level
+        """``L0``, ``L1``, ``mix`` or ``debug``."""
+        self.framework = source.framework or "pytorch"
+        """``pytorch``, ``mindspore`` or ``mindtorch``; files that do not say are PyTorch's."""
+        self.died = source.died
+        """Whether this is the journal of a run that died before it wrote its files."""
+
+    def __repr__(self) -> str:
+        return f"Dump({self.path!r}, {self.framework}, {self.task}, {self.level}, {len(self)} records)"
+
+    @cached_property
+    def records(self) -> list[Record]:
+        return self._source.records()
+
+    @cached_property
+    def _by_name(self) -> dict[str, Record]:
+        return {record.name: record for record in self.records}
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __getitem__(self, name: str) -> Record:
+        return self._by_name[name]
+
+    def release(self) -> None:
+        """Give the memory of the records back, which is that of the file, for one who has all the items; names stay."""
+        for record in self.records:
+            record.release()
+        self._source.release()
+
+    def items(self, record: Record) -> list[Item]:
+        """The items of `record`.
+
+        Raises:
+            DumpFormatError: the record is damaged; the message names file, record and place.
+        """
+        try:
+            return record.items()
+        except DumpFormatError as error:
+            if str(error).startswith(self.path):
+                raise
+            raise DumpFormatError(f"{self.path}: {error}") from None
+
+    @cached_property
+    def tree(self) -> Tree | None:
+        """Every call and the one it ran inside, from construct.json; ``None`` without that file."""
+        return self._source.tree()
+
+    @cached_property
+    def stacks(self) -> Stacks | None:
+        """The call stack of every record, innermost line first; ``None`` without stack.json."""
+        return self._source.stacks()
+
+    def tensor_path(self, item: Item) -> str | None:
+        """Where the values of `item` should lie; ``None`` when it has no file."""
+        if item.data_name is None or item.data_name == "-1":
+            return None
+        # A name from a file that anyone may have written does not lead out of the folder.
+        if os.path.basename(item.data_name) != item.data_name:
+            raise DumpFormatError(f"{self.path}: {item.name}: data_name {item.data_name!r} is not a file name.")
+        return os.path.join(os.path.dirname(self.path), DATA_FOLDER, item.data_name)
+
+    def tensor(self, item: Item) -> NDArray[Any] | None:
+        """The values of `item`, types that numpy lacks widened to float32; ``None`` when it has no file.
+
+        Raises:
+            FileCheckException: the file is missing or cannot be read.
+            MissingDependency: a ``.pt`` file, and torch is not installed.
+        """
+        from probe.common.dump.reading.tensor_reading import read_tensor
+
+        path = self.tensor_path(item)
+        return None if path is None else read_tensor(path)
+
+
+def read(path: str | os.PathLike[str]) -> Dump:
+    """Open a dump.
+
+    Args:
+        path: dump.json or debug.json, a journal, or the folder that holds one of them. Where the process died before
+            it wrote its records, they come from the journal.
+
+    Raises:
+        FileCheckException: there is nothing of the kind.
+        DumpFormatError: a file is damaged; the message names it and the place.
+
+    Example:
+        >>> for record in probe.read("dump_path/step0/rank0"):  # doctest: +SKIP
+        ...     print(record.name, [item.shape for item in record.items()])
+    """
+    path = os.fspath(path)
+    if os.path.isdir(path):
+        return _read_folder(path)
+    if not os.path.isfile(path):
+        raise FileCheckException(f"{path} does not exist; give dump.json, debug.json, or the folder that holds it.")
+    if os.path.basename(path) == JOURNAL:
+        return Dump(Journal(path))
+    return _finished_or_journal(path)
+
+
+def _read_folder(folder: str) -> Dump:
+    for name in DATA_FILES:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            return _finished_or_journal(path)
+    path = os.path.join(folder, JOURNAL)
+    if os.path.isfile(path):
+        return Dump(Journal(path))
+    inside = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    hint = f"; it holds {', '.join(inside[:4])}" if inside else ""
+    raise FileCheckException(f"{folder} holds none of {', '.join(DATA_FILES)} and {JOURNAL}{hint}.")
+
+
+def _finished_or_journal(path: str) -> Dump:
+    journal = os.path.join(os.path.dirname(path), JOURNAL)
+    dump = Dump(Files(path))
+    # A run begins by writing files without records, and a run that is killed leaves them so.
+    if not dump.records and os.path.isfile(journal):
+        return Dump(Journal(journal))
+    return dump

@@ -1,0 +1,69 @@
+"""A record of a dump: one call, or one saved value. It is decoded when it is looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from probe.common.dump.naming import ParsedName, parse
+from probe.common.dump.reading import fast_path, flattening
+from probe.common.dump.reading.items import DEBUG, INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item
+from probe.common.errors import DumpFormatError
+
+__all__ = ["DEBUG", "INPUT", "OUTPUT", "PARAMETERS", "PARAMETERS_GRAD", "Item", "Record"]
+
+
+class Record:
+    """One call, or one saved value; its items are made when they are asked for."""
+
+    __slots__ = ("_content", "_path", "name")
+
+    def __init__(self, name: str, content: msgspec.Raw | dict[str, Any], path: str) -> None:
+        self.name = name
+        self._content: msgspec.Raw | dict[str, Any] | None = content
+        self._path = path
+
+    def __repr__(self) -> str:
+        return f"Record({self.name!r})"
+
+    @property
+    def fields(self) -> Any:
+        """The record as it stands in the file.
+
+        Raises:
+            DumpFormatError: the record is damaged.
+        """
+        if self._content is None:
+            raise DumpFormatError(f"{self._path}: record {self.name} was released; read the dump again.")
+        if not isinstance(self._content, msgspec.Raw):
+            return self._content
+        try:
+            return msgspec.json.decode(self._content)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise DumpFormatError(f"{self._path}: record {self.name} is damaged: {error}.") from None
+
+    @property
+    def parsed(self) -> ParsedName | None:
+        """Base, number and direction; ``None`` for a saved value and for a name of no known form."""
+        return parse(self.name)
+
+    def release(self) -> None:
+        """Keep the name only."""
+        self._content = None
+
+    def has_same_text(self, other: Record) -> bool:
+        """Whether both stand in their files in the same words, so that their items are the same but for names."""
+        return isinstance(self._content, msgspec.Raw) and self._content == other._content
+
+    def items(self) -> list[Item]:
+        """The items in the order of the tables: inputs, parameters, outputs, gradients of parameters.
+
+        Raises:
+            DumpFormatError: the record is damaged; the message names it and the place in it.
+        """
+        if isinstance(self._content, msgspec.Raw):
+            usual = fast_path.items(self.name, self._content)
+            if usual is not None:
+                return usual
+        return flattening.flatten(self.name, self.fields)

@@ -1,0 +1,71 @@
+"""The values of one tensor, from the file a framework wrote. Nothing in such a file is executed."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from numpy.typing import NDArray
+
+from probe.common.dump.reading.npy_reading import read_npy
+from probe.common.dump.reading.pt_validation import check_pt
+from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
+
+Array = NDArray[Any]
+
+_LARGE = 1 << 20
+"""Bytes from which on it pays to map a file into memory."""
+_MOST_REPEATED = 256 << 20
+"""Bytes that a tensor may have though its file has less: one that was saved as a view repeats its elements."""
+_LONGEST_REASON = 300
+
+
+def read_tensor(path: str, mapped: bool = False) -> Array:
+    """The values in a ``.npy`` or ``.pt`` file; what numpy has no type for is widened to float32.
+
+    Args:
+        path: the file.
+        mapped: leave the values of a large file where they are: they are fetched when they are looked at, cannot be
+            written to, and the file must not change meanwhile.
+
+    Raises:
+        FileCheckException: the file is missing, damaged or of another kind.
+        MissingDependency: a ``.pt`` file, and torch is not installed.
+    """
+    try:
+        if path.endswith(".npy"):
+            return read_npy(path, mapped and os.path.getsize(path) >= _LARGE)
+        if path.endswith(".pt"):
+            return _read_pt(path, mapped and os.path.getsize(path) >= _LARGE)
+    except (MsprobeException, MemoryError):
+        raise
+    except OSError as error:
+        raise FileCheckException(f"{path}: cannot be read: {error.strerror or error}.") from None
+    except Exception as error:
+        # What torch and numpy raise for a damaged file is of many classes, among them RuntimeError and KeyError.
+        reason = str(error).split("\n", 1)[0][:_LONGEST_REASON].rstrip(".") or type(error).__name__
+        raise FileCheckException(f"{path}: not a tensor: {reason}.") from None
+    raise FileCheckException(f"{path}: tensors are read from .pt and .npy files.")
+
+
+def _read_pt(path: str, mapped: bool) -> Array:
+    try:
+        import torch
+    except ImportError:
+        raise MissingDependency(f"{path}: torch is needed to read .pt files: pip install 'msprobe[torch]'.") from None
+    size, is_archive = check_pt(path)
+    # Files of before PyTorch 1.6 are no archives, and only these can be mapped.
+    value = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)
+    if not isinstance(value, torch.Tensor):
+        raise FileCheckException(f"{path}: not a tensor: it holds a {type(value).__name__}.")
+    claimed = value.numel() * value.element_size()
+    # Strides of 0 repeat an element any number of times.
+    if claimed > max(size, _MOST_REPEATED):
+        raise FileCheckException(f"{path}: not a tensor: it stands for {claimed} bytes, and the file has {size}.")
+    value = value.detach()
+    try:
+        return value.numpy()
+    except (TypeError, RuntimeError):
+        # bfloat16, the float8 types, and views that are conjugated or negated.
+        resolved = value.resolve_conj().resolve_neg()
+        return (resolved if resolved.is_complex() else resolved.float()).numpy()

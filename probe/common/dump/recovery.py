@@ -1,0 +1,126 @@
+"""Making the files of runs that died, from the journals they left."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from probe.common.dump import json_files
+from probe.common.dump.journal import FILE_NAME, JournalReader, is_journal
+from probe.common.dump.layout import TENSOR_FOLDER
+from probe.common.errors import DumpFormatError, FileCheckException
+from probe.common.files import in_use, remove_left
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What came of one journal."""
+
+    folder: str
+    file_name: str
+    records: int
+    torn_at: int | None
+    """The byte at which the process died in the middle of a record, if it did."""
+    problem: str | None = None
+    """Why the files could not be made, if so."""
+    unwritten: int = 0
+    """Tensors that were still to be written (``async_dump``): their entries name no file."""
+
+
+def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
+    """Make the files of every folder below `directory` that holds a journal. Doing so again changes nothing.
+
+    A journal that cannot be read does not keep the others from being used. One that a living process writes is left to
+    it: files made from the journal could replace those that it makes in the meantime, of more records.
+
+    Raises:
+        FileCheckException: `directory` does not exist, or holds neither a journal nor a dump.
+    """
+    if not os.path.isdir(directory):
+        raise FileCheckException(f"{directory} is not a folder.")
+    folders = _with_journal(directory)
+    if not folders and not set_aside(directory) and not _holds(directory, "dump.json", "debug.json"):
+        raise FileCheckException(f"{directory} holds no {FILE_NAME}, and no dump either.")
+    for folder in folders:
+        try:
+            yield _recover_one(folder, remove)
+        except (DumpFormatError, OSError) as error:
+            yield Recovered(folder, "", 0, None, str(error))
+
+
+def set_aside(directory: str) -> list[str]:
+    """The journals below `directory` that a new run into the folder of a dead one kept under another name."""
+    numbered = re.compile(re.escape(FILE_NAME) + r"\.([0-9]+)").fullmatch
+    found = [
+        (folder, int(match[1]), os.path.join(folder, match[0]))
+        for folder, _, names in os.walk(directory)
+        for match in map(numbered, names)
+        if match is not None
+    ]
+    return [path for _, _, path in sorted(found) if is_journal(path)]
+
+
+def _recover_one(folder: str, remove: bool) -> Recovered:
+    journal = os.path.join(folder, FILE_NAME)
+    if in_use(journal):
+        return Recovered(folder, "", 0, None, "a process is still collecting here; its files come when it ends.")
+    files = _TensorFiles(os.path.join(folder, TENSOR_FOLDER))
+    header = json_files.write(folder, files.forget_unwritten)
+    with JournalReader(journal) as reader:
+        found = Recovered(
+            folder, header.file_name, reader.records_count, reader.torn_at, unwritten=files.unwritten
+        )
+    remove_left(folder, json_files.FILES)
+    if remove:
+        os.unlink(journal)
+    return found
+
+
+class _TensorFiles:
+    """The tensor files of a run that died; its journal can name some that it had no time to write."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self.unwritten = 0
+
+    def forget_unwritten(self, value: Any) -> None:
+        """Take the names of files that are not there, or not whole, out of the entries in `value`."""
+        ahead = [value]
+        while ahead:
+            part = ahead.pop()
+            if isinstance(part, list):
+                ahead += part
+            elif isinstance(part, dict):
+                name = part.get("data_name")
+                if isinstance(name, str) and not self._whole(name):
+                    del part["data_name"]
+                    self.unwritten += 1
+                ahead += part.values()
+
+    def _whole(self, name: str) -> bool:
+        if os.path.basename(name) != name:
+            return False  # no name that the tool gives
+        path = os.path.join(self._folder, name)
+        if not name.endswith(".npy"):
+            # The end of a zip file is written last.
+            return zipfile.is_zipfile(path)
+        try:
+            np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return False
+        return True
+
+
+def _with_journal(directory: str) -> list[str]:
+    return sorted(folder for folder, _, names in os.walk(directory) if FILE_NAME in names)
+
+
+def _holds(directory: str, *wanted: str) -> bool:
+    """Whether a file of one of these names is there or below."""
+    return any(name in names for _, _, names in os.walk(directory) for name in wanted)

@@ -1,0 +1,196 @@
+"""The plain data and the two narrow interfaces between the shared code and a backend.
+
+A backend never decides what is collected: it tells the `Listener` what happens and describes the tensors it is shown.
+Names, selection, order and files belong to the shared code. The whole of a backend is
+``probe.backends.protocol.FrameworkAdapter``; the shared code needs only its `Tensors` part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, NamedTuple
+
+from typing_extensions import Protocol, TypeAlias
+
+RecordName: TypeAlias = str
+Entry: TypeAlias = dict[str, Any]
+"""One value in its dump.json form."""
+
+
+@dataclass(frozen=True)
+class ApiName:
+    """A function the backend watches: `base` is ``Prefix.api``, `api` the attribute name alone."""
+
+    base: str
+    api: str
+    filled: tuple[Any, ...] = ()
+    """Positions and keywords of arguments that only the call fills; they are ``null`` among its inputs."""
+    returns_arguments: bool = False
+    """The output of the record is the arguments after the call (collective communication)."""
+
+
+@dataclass(frozen=True)
+class ModuleName:
+    """A module under the name it was given in `start`: `base` is ``Root.path.Class``."""
+
+    base: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is computed of every tensor. `mode` is ``statistics``, ``md5`` or ``xor``."""
+
+    mode: str = "statistics"
+    high_precision: bool = False
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """The content of a file that holds one tensor: `head`, `data` and `tail`, one after the other."""
+
+    suffix: str
+    """The framework's own, such as ``.pt``."""
+    head: bytes
+    """What comes before the elements. Files of equal heads and data have equal tails."""
+    data: memoryview
+    """The elements in row-major order, as bytes."""
+    tail: bytes
+    crc: int
+    """CRC-32 of `data`."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.head) + self.data.nbytes + len(self.tail)
+
+
+class Handle(Protocol):
+    """Something attached; `remove` puts everything back exactly as it was and may be called twice."""
+
+    def remove(self) -> None: ...
+
+
+class Listener(Protocol):
+    """Who is told what happens. No method raises, none changes a value.
+
+    A call that is not wanted is answered with ``None``, and nothing further is said about it.
+    """
+
+    def enter_api(self, api: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A watched function is about to run. Returns the call, to be given back."""
+
+    def leave_api(self, call: Any, output: Any) -> bool:
+        """It returned `output`; true if the caller should watch the call's backward."""
+
+    def fail_api(self, call: Any) -> None:
+        """It raised."""
+
+    def cancel_api(self, call: Any) -> None:
+        """It declined (``NotImplemented``): as if it had not been called."""
+
+    def suspend_api(self, call: Any) -> None:
+        """It returned but works on in the background; its output is not known yet."""
+
+    def update_api(self, call: Any, output: Any) -> None:
+        """The background work of a suspended call has ended."""
+
+    def backward_api(self, call: Any, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
+        """The gradients of its outputs and of its inputs, in the order of the gradient function."""
+
+    def enter_module(self, module: ModuleName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A module's forward is about to run."""
+
+    def leave_module(self, call: Any, output: Any, parameters: Mapping[str, Any]) -> bool:
+        """It returned; `parameters` are the module's own, ``None`` for one that it goes without."""
+
+    def fail_module(self, call: Any, parameters: Mapping[str, Any]) -> None:
+        """It raised."""
+
+    def enter_backward(self, call: Any, outputs: int, inputs: int) -> Any:
+        """The first gradient of a module's output has arrived. Returns the backward call, ``None`` if unwanted.
+
+        `outputs` and `inputs` are the numbers of output and input tensors that take a gradient.
+        """
+
+    def backward_gradient(self, call: Any, field: str, index: int, gradient: Any) -> None:
+        """A gradient of the backward call: `field` is ``input`` (of an output tensor) or ``output`` (of an input)."""
+
+    def leave_backward(self, call: Any) -> None:
+        """The module's backward is complete. One that gets another gradient afterwards is left again."""
+
+    def parameter_gradient(self, module: ModuleName, parameter: str, gradient: Any, owed: bool) -> None:
+        """A gradient was accumulated into one of the module's own parameters, which now has `gradient`.
+
+        `owed`: in a backward pass to which a recorded call of some module belongs.
+        """
+
+    def enter_region(self, name: str) -> None:
+        """``clip_grad`` or ``optimizer`` begins."""
+
+    def leave_region(self, name: str) -> None: ...
+
+    def failed(self, about: Any, error: Exception) -> None:
+        """The backend itself failed at the call or module `about`; to be logged, and the training goes on."""
+
+
+class Tensors(Protocol):
+    """What the shared code asks of a framework: its tensors, their statistics, and who is running."""
+
+    framework: str
+    """Its name in dump.json."""
+    module_root: str
+    """``Module`` or ``Cell``."""
+    several_outputs: tuple[type, ...]
+    """The containers whose items are a call's outputs; any other container is one output."""
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether `value` is a tensor of this framework."""
+
+    def describe_tensor(self, tensor: Any, summary: Summary) -> Entry:
+        """The dump.json entry of `tensor`. Statistics may be filled in later, by `resolve`."""
+
+    def direct_describer(self, summary: Summary) -> Callable[[Any], Entry | None] | None:
+        """A faster `describe_tensor` for most tensors, if there is one, which answers ``None`` for any other value.
+
+        It raises nothing, and what it answers is complete.
+        """
+
+    def describe_value(self, value: Any, key: str | None) -> Entry | None:
+        """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.
+
+        `key` is the last dictionary key on the way to the value.
+        """
+
+    def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
+        """What the file of `tensor`, or of a numpy array among the values, holds; ``None`` if it has no data.
+
+        Args:
+            tensor: of any device and layout.
+            copied: later writes to `tensor` must not reach the result. Without it the result may be the tensor's own
+                memory, and is used before the program goes on.
+        """
+
+    def pending(self) -> int:
+        """How many described tensors still wait for `resolve`."""
+
+    def resolve(self) -> None:
+        """Fill in every pending entry, with one transfer from each device."""
+
+    # --- names
+    default_risk_level: str
+    """``risk_level`` where the configuration does not give one."""
+
+    def risk_class(self, base: str) -> str:
+        """``core``, ``low`` or ``middle`` of an API ``Prefix.api``."""
+
+    def rank(self) -> int | None:
+        """The rank of the initialised default process group, else ``None``."""
+
+
+class RandomCall(NamedTuple):
+    """A function that draws random numbers: attribute `name` of `owner`, counted under `library`."""
+
+    library: str
+    owner: Any
+    name: str

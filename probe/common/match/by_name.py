@@ -1,0 +1,78 @@
+"""Which item of the golden dump belongs to which of the target.
+
+The key is the item's name. Backward records are numbered anew, on both sides, in the order in which they appear:
+recomputation changes the numbers of backward calls, and what was recomputed here need not be so there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probe.common.dump.reading.records import Item
+from probe.common.match.calls import Call
+from probe.common.match.name_mapping import NameMapping
+from probe.common.match.row import Row
+
+
+def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None = None) -> Iterator[Row]:
+    """Every item of the target in its order, then every item that only the golden side has in its order.
+
+    The rows say what belongs together and nothing else.
+    """
+    mapping = mapping or NameMapping()
+    whole = _whole(target, golden) if mapping.keeps_names else {}
+    met = set(map(id, whole.values()))
+    index: dict[str, dict[str, tuple[Item, str]]] = {}
+    for call in golden:
+        if id(call) not in met:
+            name = call.record.name
+            index[call.key] = {item.name[len(name) :]: (item, name) for item in call.items}
+    own_names = None if mapping.items is None else _own_names(golden)
+    used: set[int] = set()
+    for call in target:
+        name, key = call.record.name, mapping.record(call.key)
+        other = whole.get(call.key)
+        if other is not None:
+            golden_name = other.record.name
+            for item, its_match in zip(call.items, other.items):
+                yield Row(name, item, its_match, golden_name)
+            continue
+        there = index.get(key, _NOTHING)
+        for item in call.items:
+            suffix = mapping.suffix(name, item)
+            match = None if suffix is None else there.get(suffix)
+            if own_names is not None and mapping.items is not None and item.name in mapping.items:
+                match = own_names.get(mapping.items[item.name])
+            if match is None:
+                yield Row(name, item, None)
+            else:
+                used.add(id(match[0]))
+                yield Row(name, item, match[0], match[1])
+    for items in index.values():
+        for item, record in items.values():
+            if id(item) not in used:
+                yield Row(record, None, item, record)
+
+
+_NOTHING: dict[str, tuple[Item, str]] = {}
+
+
+def _whole(target: list[Call], golden: list[Call]) -> dict[str, Call]:
+    """By their key, the calls of the golden side that have the items of the target's call, one for one."""
+    there = {call.key: call for call in golden}
+    found: dict[str, Call] = {}
+    for call in target:
+        other = there.get(call.key)
+        if other is not None and (call.items is other.items or _suffixes(call) == _suffixes(other)):
+            found[call.key] = other
+    return found
+
+
+def _suffixes(call: Call) -> list[str]:
+    """What follows the record in the names of its items."""
+    start = len(call.record.name)
+    return [item.name[start:] for item in call.items]
+
+
+def _own_names(golden: list[Call]) -> dict[str, tuple[Item, str]]:
+    return {item.name: (item, call.record.name) for call in golden for item in call.items}

@@ -1,0 +1,143 @@
+"""Which files of two paths are compared with each other: two files, two ranks of a step, or steps of two runs.
+
+A run of MindSpore that is partly a graph has steps in two folders, ``graph`` and ``pynative``; each is compared with
+its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from probe.common import log
+from probe.common.dump.journal import FILE_NAME as JOURNAL
+from probe.common.dump.layout import DATA_FILES
+from probe.common.errors import FileCheckException
+
+_RANK = re.compile(r"rank(\d*)\Z")
+_PROCESS = re.compile(r"proc(\d+)\Z")
+_STEP = re.compile(r"step(\d+)\Z")
+_KINDS = ("graph", "pynative")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Two paths that are compared, each a file or the folder of one process."""
+
+    target: str
+    golden: str
+    label: str = ""
+    """``rank0`` or ``proc123``; empty for two files."""
+    step: str = ""
+    """``step0``, or ``graph/step0``; empty when the paths are those of one step."""
+
+    def __str__(self) -> str:
+        return f"{self.step} {self.label}".strip() or f"{self.target} and {self.golden}"
+
+
+def locate(target: str, golden: str) -> list[Place]:
+    """The pairs of `target` and `golden` in order.
+
+    Raises:
+        FileCheckException: one is missing, one is a file and the other a folder, or their ranks do not correspond.
+    """
+    for path in (target, golden):
+        if not os.path.exists(path):
+            raise FileCheckException(f"{path} does not exist.")
+    if os.path.isdir(target) != os.path.isdir(golden):
+        raise FileCheckException(f"{target} and {golden}: give two files or two folders, not one of each.")
+    if not os.path.isdir(target):
+        return [_files(target, golden)]
+    if _holds_data(target) and _holds_data(golden):
+        return [Place(target, golden)]
+    steps = _steps_of_kinds(target, golden) or _steps(target, golden)
+    if steps:
+        return [place for step in steps for place in _ranks(f"{target}/{step}", f"{golden}/{step}", step)]
+    return _ranks(target, golden, "")
+
+
+def _files(target: str, golden: str) -> Place:
+    kinds = []
+    for path in (target, golden):
+        kind = next((name for name in (*DATA_FILES, JOURNAL) if path.endswith(name)), None)
+        if kind is None:
+            raise FileCheckException(f"{path}: a file to compare is called {' or '.join(DATA_FILES)}.")
+        kinds.append(kind)
+    if kinds[0] != kinds[1] and JOURNAL not in kinds:
+        raise FileCheckException(f"{target} and {golden}: {kinds[0]} is compared with {kinds[0]} only.")
+    return Place(target, golden)
+
+
+def _holds_data(folder: str) -> bool:
+    return any(os.path.isfile(os.path.join(folder, name)) for name in (*DATA_FILES, JOURNAL))
+
+
+def _numbered(folder: str, pattern: re.Pattern[str]) -> list[str]:
+    """The folders in `folder` of that name, sorted by number; one without number comes first."""
+    found = []
+    for name in os.listdir(folder):
+        match = pattern.match(name)
+        if match and os.path.isdir(os.path.join(folder, name)):
+            found.append((int(match[1] or -1), name))
+    return [name for _, name in sorted(found)]
+
+
+def _steps_of_kinds(target: str, golden: str) -> list[str]:
+    """``graph/step0`` and so on, where both runs have folders of these kinds."""
+    of_target, of_golden = ([kind for kind in _KINDS if os.path.isdir(f"{side}/{kind}")] for side in (target, golden))
+    if not of_target or not of_golden:
+        return []
+    kinds = [kind for kind in of_target if kind in of_golden]
+    found = [f"{kind}/{step}" for kind in kinds for step in _common_steps(f"{target}/{kind}", f"{golden}/{kind}")]
+    if not found:
+        raise FileCheckException(
+            f"{target} holds {' and '.join(of_target)} and {golden} holds {' and '.join(of_golden)}, "
+            "but they have no step of the same kind in common."
+        )
+    return found
+
+
+def _steps(target: str, golden: str) -> list[str]:
+    common = _common_steps(target, golden)
+    if not common and (_numbered(target, _STEP) or _numbered(golden, _STEP)):
+        raise FileCheckException(f"{target} and {golden} have no step in common.")
+    return common
+
+
+def _common_steps(target: str, golden: str) -> list[str]:
+    of_target, of_golden = _numbered(target, _STEP), _numbered(golden, _STEP)
+    common = [step for step in of_target if step in of_golden]
+    for folder, found in ((target, of_target), (golden, of_golden)):
+        alone = [step for step in found if step not in common]
+        if alone and common:
+            log.warning(f"{', '.join(alone)}: in {folder} only, and not compared.")
+    return common
+
+
+def _ranks(target: str, golden: str, step: str) -> list[Place]:
+    of_target, of_golden = _numbered(target, _RANK), _numbered(golden, _RANK)
+    if _holds_data(target) != _holds_data(golden):
+        whole, other = (target, golden) if _holds_data(target) else (golden, target)
+        raise FileCheckException(
+            f"{whole} is the folder of one process and {other} holds folders of processes; give both in the same form."
+        )
+    if len(of_target) != len(of_golden):
+        raise FileCheckException(
+            f"{target} has {len(of_target)} rank folders and {golden} has {len(of_golden)}; they are paired in order."
+        )
+    if not of_target:
+        of_target, of_golden = _numbered(target, _PROCESS), _numbered(golden, _PROCESS)
+        for folder, found in ((target, of_target), (golden, of_golden)):
+            if len(found) != 1:
+                raise FileCheckException(
+                    f"{folder} holds {len(found)} proc folders and no rank folder; "
+                    "give a step folder with ranks or with exactly one process."
+                )
+    elif of_target != of_golden:
+        pairs = ", ".join(f"{n} with {b}" for n, b in zip(of_target, of_golden))
+        log.warning(f"{target} and {golden} hold different ranks, which are paired in order: {pairs}.")
+    return [
+        Place(os.path.join(target, n), os.path.join(golden, b), n if n != "rank" else "rank0", step)
+        for n, b in zip(of_target, of_golden)
+    ]

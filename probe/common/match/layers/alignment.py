@@ -1,0 +1,298 @@
+"""Which layers of two networks correspond when their names do not say so.
+
+Layers without layers inside, and those that a framework brings, are taken in the order in which they first ran. Of
+these correspond, in this order,
+
+1. those whose path ends alike as no other path does, if class and shapes do not contradict,
+2. those of the same class, shape of weight and shape of output, then of the same shapes, then of the same class, as
+   `patience_diff.align` finds them: what occurs more often on one side than on the other stays alone.
+
+A layer with others inside corresponds to the one that holds most of the counterparts of its own. Levels that only one
+side has hold the same as the level below or above them; of several such candidates the one is taken that is most alike
+in class, name and shapes. Inside of two layers that correspond, what is left is looked at again by name and in any
+order; where several are alike in everything, equal names decide, then equal weights, then the order.
+
+What is uncertain stays without counterpart. The outcome depends on nothing but the two dumps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Optional
+
+from probe.common.dump.naming import FORWARD
+from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS
+from probe.common.match import patience_diff
+from probe.common.match.calls import Call
+from probe.common.match.layers.module_paths import Path, Side
+from probe.common.match.name_mapping import PARAMETER_NAMES
+from probe.common.match.operations import is_container, layer_kind
+
+Partners = dict[Path, Path]
+"""Layers of the target and of the golden side."""
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_WEIGHT = "weight"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What is known of a layer from the first of its calls."""
+
+    path: Path
+    class_name: str
+    kind: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The class in neutral words; ``None`` where neither framework brings it."""
+    weight: Optional[str] = None  # noqa: UP045
+    """Shape of the parameter of this name, ones left out."""
+    inputs: Optional[str] = None  # noqa: UP045
+    """Shape of the first."""
+    output: Optional[str] = None  # noqa: UP045
+    values: tuple[Hashable, ...] = ()
+    """Norms of the parameters, by which equal weights are known."""
+
+    @property
+    def name(self) -> str:
+        """The last part of the path that is no number."""
+        return next((part for part in reversed(self.path) if not part.isdigit()), "")
+
+
+@dataclass
+class Network:
+    """The layers of one side."""
+
+    layers: dict[Path, Layer] = field(default_factory=dict)
+    """In the order in which they first ran."""
+    leaves: list[Path] = field(default_factory=list)
+
+    def above(self, path: Path) -> Iterable[Path]:
+        """The layers around one, innermost first."""
+        return (path[:end] for end in range(len(path) - 1, 0, -1) if path[:end] in self.layers)
+
+
+def network(side: Side) -> Network:
+    """The layers of `side`."""
+    first: dict[Path, Call] = {}
+    for wanted in (FORWARD, None):
+        for name, (path, direction, module) in side.scopes.items():
+            if module and wanted in (direction, None):
+                first.setdefault(path, side.calls[name])
+    found = Network()
+    for path, call in first.items():
+        found.layers[path] = _layer(path, side.classes[path], call)
+    inner = {above for path in found.layers for above in found.above(path)}
+    opaque = {path for path, layer in found.layers.items() if layer.kind and not is_container(layer.class_name)}
+    for path in found.layers:
+        if (path not in inner or path in opaque) and not any(above in opaque for above in found.above(path)):
+            found.leaves.append(path)
+    return found
+
+
+def _layer(path: Path, class_name: str, call: Call) -> Layer:
+    shapes: dict[str, str | None] = {}
+    parameters: dict[str, tuple[str | None, Hashable]] = {}
+    for item in call.items:
+        if item.state == PARAMETERS:
+            name = item.name.rpartition(".")[2]
+            norm = item.norm if item.md5 is None else item.md5
+            # Six digits of float32 survive on the way from one framework to the other.
+            value = float(f"{norm:.5g}") if isinstance(norm, float) else norm
+            parameters[PARAMETER_NAMES.get(name, name)] = _squeezed(item.shape), value
+        else:
+            shapes.setdefault(item.state, _squeezed(item.shape))
+    weight = parameters.get(_WEIGHT, (None, None))[0]
+    values = tuple(parameters[name][1] for name in sorted(parameters) if not name.startswith("running_"))
+    kind = layer_kind(class_name)
+    return Layer(path, class_name, kind, weight, shapes.get(INPUT), shapes.get(OUTPUT), values)
+
+
+def _squeezed(shape: str | None) -> str | None:
+    # A convolution in one dimension may be one in two.
+    return None if shape is None else str([int(size) for size in re.findall("[0-9]+", shape) if size != "1"])
+
+
+def compatible(mine: Layer, theirs: Layer) -> bool:
+    """Whether nothing that the frameworks bring contradicts."""
+    if mine.kind is None or theirs.kind is None:
+        return True
+    return mine.kind == theirs.kind
+
+
+def align(target: Network, golden: Network) -> Partners:
+    """The layers that correspond."""
+    leaves = _leaves(target, golden)
+    partners = _containers(leaves, target, golden)
+    partners.update(_agreeing(leaves, partners, target, golden))
+    _complete(partners, target, golden)
+    _settle(partners, target, golden)
+    return partners
+
+
+def _leaves(target: Network, golden: Network) -> Partners:
+    mine = [target.layers[path] for path in target.leaves]
+    theirs = [golden.layers[path] for path in golden.leaves]
+    ends, other_ends = _ends(target.leaves), _ends(golden.leaves)
+    common = {end for end, place in ends.items() if place is not None and other_ends.get(end) is not None}
+    keys: list[list[Path | None]] = []
+    for layers, places in ((mine, ends), (theirs, other_ends)):
+        keys.append([_longest(layer.path, place, places, common) for place, layer in enumerate(layers)])
+    there = {end: theirs[place] for place, end in enumerate(keys[1]) if end is not None}
+    named = [
+        end if end is not None and end in there and _alike(layer, there[end]) else None
+        for layer, end in zip(mine, keys[0])
+    ]
+    pairs = patience_diff.align(named, keys[1])
+    for key in (_exact, _shaped, _kind):
+        pairs = patience_diff.refine(pairs, [key(layer) for layer in mine], [key(layer) for layer in theirs])
+    return {mine[i].path: theirs[j].path for i, j in pairs if compatible(mine[i], theirs[j])}
+
+
+def _ends(paths: list[Path]) -> dict[Path, int | None]:
+    """Every end of every path, and the only one that ends so or ``None``."""
+    found: dict[Path, int | None] = {}
+    for place, path in enumerate(paths):
+        for start in range(len(path)):
+            found[path[start:]] = None if path[start:] in found else place
+    return found
+
+
+def _longest(path: Path, place: int, ends: dict[Path, int | None], common: set[Path]) -> Path | None:
+    fits = (path[start:] for start in range(len(path)))
+    return next((end for end in fits if end in common and ends[end] == place and not end[0].isdigit()), None)
+
+
+def _alike(mine: Layer, theirs: Layer) -> bool:
+    shapes = ((mine.weight, theirs.weight), (mine.output, theirs.output))
+    return compatible(mine, theirs) and (mine.path == theirs.path or all(one == other for one, other in shapes))
+
+
+def _exact(layer: Layer) -> Hashable:
+    return layer.kind or layer.class_name, layer.weight, layer.output
+
+
+def _shaped(layer: Layer) -> Hashable:
+    return None if layer.output is None else (layer.weight, layer.output)
+
+
+def _kind(layer: Layer) -> Hashable:
+    return layer.kind or layer.class_name
+
+
+def _containers(leaves: Partners, target: Network, golden: Network) -> Partners:
+    """Layers around others that hold most of each other's counterparts."""
+    votes: Counter[tuple[Path, Path]] = Counter()
+    held, other_held = Counter[Path](), Counter[Path]()
+    for mine, theirs in leaves.items():
+        around, other_around = list(target.above(mine)), list(golden.above(theirs))
+        held.update(around)
+        other_held.update(other_around)
+        votes.update((one, other) for one in around for other in other_around)
+    ranked = []
+    for (mine, theirs), number in votes.items():
+        if 2 * number > held[mine] and 2 * number > other_held[theirs]:
+            share = 2 * number / (held[mine] + other_held[theirs])
+            ranked.append((-share, -_likeness(target.layers[mine], golden.layers[theirs]), mine, theirs))
+    found: Partners = {}
+    taken: set[Path] = set()
+    for _, _, mine, theirs in sorted(ranked):
+        if mine not in found and theirs not in taken and _compatible_containers(target, golden, mine, theirs):
+            found[mine] = theirs
+            taken.add(theirs)
+    return _agreeing(found, found, target, golden)
+
+
+def _compatible_containers(target: Network, golden: Network, mine: Path, theirs: Path) -> bool:
+    one, other = target.layers[mine], golden.layers[theirs]
+    differ = one.output is not None and other.output is not None and one.output != other.output
+    return compatible(one, other) and not (differ and _likeness(one, other) < 1)
+
+
+def _likeness(mine: Layer, theirs: Layer) -> float:
+    same = 3 * (mine.class_name == theirs.class_name) + 2 * (mine.name == theirs.name)
+    same += 2 * (mine.output is not None and mine.output == theirs.output)
+    same += mine.inputs is not None and mine.inputs == theirs.inputs
+    words, others = (set(map(str.lower, _WORDS.findall(layer.class_name))) for layer in (mine, theirs))
+    return same + len(words & others) / max(len(words | others), 1)
+
+
+def _agreeing(pairs: Partners, partners: Partners, target: Network, golden: Network) -> Partners:
+    """`pairs` that lie inside of the same layers on both sides."""
+    back = {theirs: mine for mine, theirs in partners.items()}
+    found: Partners = {}
+    for mine, theirs in pairs.items():
+        around = next((above for above in target.above(mine) if above in partners), ())
+        other = next((above for above in golden.above(theirs) if above in back), ())
+        inside = theirs[: len(partners.get(around, ()))] == partners.get(around, ())
+        if inside and mine[: len(back.get(other, ()))] == back.get(other, ()):
+            found[mine] = theirs
+    return found
+
+
+def _complete(partners: Partners, target: Network, golden: Network) -> None:
+    """Pair what is left inside of two layers that correspond, in any order."""
+    back = {theirs: mine for mine, theirs in partners.items()}
+    rest = _by_parent((path for path in target.leaves if path not in partners), target, partners)
+    other_rest = _by_parent((path for path in golden.leaves if path not in back), golden, back)
+    for parent, paths in rest.items():
+        mine = [target.layers[path] for path in paths]
+        theirs = [golden.layers[path] for path in other_rest.get(partners.get(parent, ()), ())]
+        for key in (_named, _exact, _shaped, _kind):
+            pairs = patience_diff.equally_many(
+                ((place, key(layer)) for place, layer in enumerate(mine)),
+                ((place, key(layer)) for place, layer in enumerate(theirs)),
+            )
+            pairs = [(i, j) for i, j in pairs if compatible(mine[i], theirs[j])]
+            partners.update({mine[i].path: theirs[j].path for i, j in pairs})
+            used, taken = {i for i, _ in pairs}, {j for _, j in pairs}
+            mine = [layer for place, layer in enumerate(mine) if place not in used]
+            theirs = [layer for place, layer in enumerate(theirs) if place not in taken]
+
+
+def _named(layer: Layer) -> Hashable:
+    return None if layer.path[-1].isdigit() else layer.path[-1]
+
+
+def _by_parent(paths: Iterable[Path], side: Network, known: Partners) -> dict[Path, list[Path]]:
+    found: dict[Path, list[Path]] = {}
+    for path in paths:
+        found.setdefault(next((above for above in side.above(path) if above in known), ()), []).append(path)
+    return found
+
+
+def _settle(partners: Partners, target: Network, golden: Network) -> None:
+    """Exchange partners among layers that are alike, where their names or weights say more than their order."""
+    groups: dict[tuple[Path, Hashable], list[Path]] = {}
+    for mine in target.leaves:
+        if mine in partners:
+            parent = next((above for above in target.above(mine) if above in partners), ())
+            groups.setdefault((parent, _exact(target.layers[mine])), []).append(mine)
+    order = {path: place for place, path in enumerate(golden.leaves)}
+    for paths in groups.values():
+        theirs = sorted((partners[path] for path in paths), key=order.__getitem__)
+        if len(paths) > 1 and len({_exact(golden.layers[path]) for path in theirs}) == 1:
+            partners.update(
+                _exchanged([target.layers[path] for path in paths], [golden.layers[path] for path in theirs])
+            )
+
+
+def _exchanged(mine: list[Layer], theirs: list[Layer]) -> Partners:
+    found: Partners = {}
+    for key in (_named, _values):
+        keys = [Counter(map(key, layers)) for layers in (mine, theirs)]
+        places = {key(layer): layer.path for layer in theirs}
+        for layer in mine:
+            own = key(layer)
+            if own is not None and keys[0][own] == keys[1][own] == 1:
+                found[layer.path] = places[own]
+        taken = set(found.values())
+        mine = [layer for layer in mine if layer.path not in found]
+        theirs = [layer for layer in theirs if layer.path not in taken]
+    found.update(zip((layer.path for layer in mine), (layer.path for layer in theirs)))
+    return found
+
+
+def _values(layer: Layer) -> Hashable:
+    return layer.values or None

@@ -1,0 +1,85 @@
+"""What the name of a call or of a layer's class means, in the words of PyTorch, whichever framework spelled it."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any, NamedTuple
+
+from probe.common.match.mapping_files import api_names
+from probe.common.yaml_file import load_yaml
+
+MINDSPORE = "mindspore"
+
+_PRIMITIVE = "Primitive"
+# Families in which a name means the same, so that x.add(y) is torch.add(x, y).
+_ARITHMETIC = ("Functional", "Torch", "Tensor", "Mint", "MintFunctional")
+_MIRRORS = {"MintDistributed": "Distributed"}
+# Normalisation over several devices has the weights and the output of that over one.
+_SINGLE_DEVICE = {"syncbatchnorm": "batchnorm2d"}
+
+
+class Operation(NamedTuple):
+    """What a call computes."""
+
+    name: str
+    akin: str
+    """Shared with operations that give the same values whenever the shapes agree."""
+    primitive: bool
+    order: tuple[int, ...] = ()
+    """Which of its tensors stands in each place of PyTorch's function, where the order is another."""
+
+
+@cache
+def operation(base: str, framework: str) -> Operation:
+    """What ``Prefix.api`` computes; names of no known family mean only themselves."""
+    words = _words("operations.yaml")
+    family, _, name = base.partition(".")
+    family = _MIRRORS.get(family, family)
+    if family == _PRIMITIVE:
+        # The attribute that holds a primitive says nothing of what it does.
+        kind = name.rpartition(".")[2]
+        known = words["primitives"].get(kind)
+        order = tuple(words["order"].get(kind, ()))
+        return Operation(base, base, True) if known is None else _named(words, known, True)._replace(order=order)
+    if family not in _ARITHMETIC:
+        return Operation(f"{family}.{name}", f"{family}.{name}", False)
+    if framework == MINDSPORE:
+        # Only mindspore.ops and its Tensor have names of their own.
+        name = api_names().get(base, base).partition(".")[2]
+    if name.startswith("__") and name.endswith("__"):
+        name = name[2:-2]
+        name = words["operators"].get(name, name)
+    return _named(words, name, False)
+
+
+def _named(words: Any, name: str, primitive: bool) -> Operation:
+    name = words["aliases"].get(name, name)
+    plain = name[:-1] if name.endswith("_") and not name.startswith("_") else name
+    return Operation(name, words["akin"].get(plain, plain), primitive)
+
+
+@cache
+def layer_kind(class_name: str) -> str | None:
+    """A word for a layer's class that is the same in both frameworks; ``None`` of a class that neither brings."""
+    kind = _layers()[0].get(class_name.lower())
+    return None if kind is None else _SINGLE_DEVICE.get(kind, kind)
+
+
+@cache
+def is_container(class_name: str) -> bool:
+    """Whether layers of this class are made to hold others."""
+    return layer_kind(class_name) in _layers()[1]
+
+
+@cache
+def _layers() -> tuple[dict[str, str], frozenset[str]]:
+    words = _words("layers.yaml")
+    kinds = {name.lower(): name.lower() for name in [*words["same"], *words["containers"], *words["renamed"].values()]}
+    kinds.update({mine.lower(): theirs.lower() for mine, theirs in words["renamed"].items()})
+    return kinds, frozenset(name.lower() for name in words["containers"])
+
+
+@cache
+def _words(name: str) -> Any:
+    return load_yaml(os.path.join(os.path.dirname(os.path.abspath(__file__)), name))

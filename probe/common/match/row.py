@@ -1,0 +1,35 @@
+"""One line of a comparison: two items that belong together, and what was measured of them."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import msgspec
+
+from probe.common.dump.reading.records import Item
+
+PASS, WARNING, ERROR = "pass", "warning", "error"
+
+
+class Row(msgspec.Struct, gc=False):
+    """One item of the target and what it was matched with, or one that only the golden side has.
+
+    Both are one object where the two dumps say the same of a record.
+    """
+
+    record: str
+    """The record of the target; of the golden side where the target has none."""
+    target: Optional[Item]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    golden: Optional[Item]  # noqa: UP045
+    golden_record: Optional[str] = None  # noqa: UP045
+    metrics: tuple[Any, ...] = ()
+    """As many as the mode has columns for; a text where there is no number."""
+    notes: tuple[str, ...] = ()
+    """What matching and measuring found worth saying: ``error: ...``, ``warning: ...`` or ``note: ...``."""
+    verdict: str = PASS
+    messages: tuple[str, ...] = ()
+    requires_grad_consistent: bool = True
+    apart: Optional[float] = None  # noqa: UP045
+    """How far the two tensors are apart, relative to the larger one; ``None`` until that is asked for."""
+    judged: bool = True
+    """Whether the values in the files could be held against each other; if not, their statistics alone were."""

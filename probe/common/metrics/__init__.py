@@ -1,0 +1,1 @@
+"""How far two values, statistics or checksums are apart, and what may be expected."""

@@ -1,0 +1,314 @@
+"""How far two tensors of a call are apart, and how far they may be, given what went into the call.
+
+The bound is a first-order one. The relative error of a result is at most the condition number of the call times the
+relative error of what goes in, plus what rounding adds, which for sums of k terms is about ``sqrt(k) * u`` with the
+unit roundoff u (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 1.6 and 3.1; N. J.
+Higham and T. Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41 (2019), A2815).
+The condition number is not known; it is bounded by how much smaller the result is than the terms it is made of, which
+is how cancellation loses digits.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from probe.common.dump.reading.records import Item
+from probe.common.metrics.dtypes import plain_name
+
+SAFETY = 8.0
+"""Stands for the constants that a first-order bound leaves out."""
+CONFIDENCE = 4.0
+"""Higham and Mary's lambda: rounding exceeds the bound once in 1500 times at most."""
+
+ALTOGETHER = 1e30
+"""The distance of what is another thing and not near: whole numbers, shapes. Other than infinity it makes no NaN."""
+
+_FLOAT32 = 2.0**-24
+# By the names that `plain_name` gives.
+_UNIT_ROUNDOFF = {
+    "float64": 2.0**-53,
+    "complex128": 2.0**-53,
+    "float32": _FLOAT32,
+    "complex64": _FLOAT32,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "hifloat8": 2.0**-4,
+    "float8e4m3fn": 2.0**-4,
+    "float8e5m2": 2.0**-3,
+}
+# Numbers beyond this are not the model's: masks are made of large negative ones.
+_MASK = 1e4
+
+# The relative error of the result is that of the arguments, however small the result is.
+_RELATIVE = frozenset(
+    (
+        "mul", "multiply", "div", "divide", "true_divide", "neg", "relu", "abs", "sqrt", "rsqrt", "square", "pow",
+        "reciprocal", "embedding", "dropout", "mul_", "div_", "__mul__", "__rmul__", "__imul__", "__truediv__",
+        "__rtruediv__", "__itruediv__", "__neg__", "__pow__", "__getitem__",
+    )
+)  # fmt: skip
+# An absolute error of the argument is a relative one of the result.
+_EXPONENTIAL = frozenset(("softmax", "log_softmax", "exp", "softplus", "logsumexp", "cross_entropy", "nll_loss"))
+GRADIENT = "backward"
+# What they return may be the sum of many terms that cancel.
+_SUMS = frozenset(("sum", "cumsum", "nansum", GRADIENT))
+
+
+class Extent(NamedTuple):
+    """A shape, as far as the rule asks for it."""
+
+    elements: int
+    longest: int
+
+
+@cache
+def extent(shape: str | None) -> Extent:
+    """Number of elements and longest dimension of a shape that is written like ``[2, 3]``."""
+    sizes = [int(size) for size in (shape or "").strip("[]() ").split(",") if size.strip().isdigit()]
+    return Extent(math.prod(sizes), max(sizes, default=1))
+
+
+@cache
+def unit_roundoff(dtype: str | None) -> float:
+    """Half the distance from 1 to the next number of the type; 0 of a type without rounding."""
+    return _UNIT_ROUNDOFF.get(plain_name(dtype or ""), 0.0)
+
+
+def coarsest(items: Iterable[Item]) -> float:
+    """The largest unit roundoff of their types."""
+    return max((unit_roundoff(item.dtype) for item in items), default=0.0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number that a float can hold, which an integer need not be."""
+    return _is_number(value) and abs(value) <= sys.float_info.max
+
+
+# --- how far apart
+
+
+def is_same(n: Item, b: Item) -> bool:
+    """Whether the dumps say the same of two items' values, NaN included."""
+    if n is b or (n.norm == b.norm and n.max == b.max and n.min == b.min and n.mean == b.mean and n.md5 == b.md5):
+        return True
+    # Most that differ are seen at the norm.
+    return (
+        _agree(n.norm, b.norm) and _agree(n.max, b.max) and _agree(n.min, b.min) and _agree(n.mean, b.mean)
+        and n.md5 == b.md5
+    )  # fmt: skip
+
+
+def is_finite(item: Item) -> bool:
+    """Whether no statistic of a tensor is NaN or infinite."""
+    return all(not _is_number(value) or _is_finite(value) for value in (item.max, item.min, item.mean, item.norm))
+
+
+def distance(n: Item, b: Item, exact: float | None = None) -> float:
+    """How far `n` and `b` are apart, relative to the larger one.
+
+    Args:
+        n, b: two tensors of one shape, or two plain values.
+        exact: the norm of the difference by that of the larger one, where the values themselves were compared.
+
+    Returns:
+        0 where the dumps say the same of both; infinity where one is NaN or infinite and the other is not; `ALTOGETHER`
+        where what has no rounding differs; otherwise `exact`, or as much as the statistics give away: the difference of
+        max and min relative to the largest value, of the norm relative to the norm, of the mean relative to the rms.
+    """
+    if exact is None and _are_usual(n, b):
+        return _by_statistics(n, b)
+    if is_same(n, b) and not exact:
+        return 0.0
+    statistics = ((n.max, b.max), (n.min, b.min), (n.mean, b.mean), (n.norm, b.norm))
+    pairs = [(x, y) for x, y in statistics if not _agree(x, y)]
+    roundoff = coarsest((n, b))
+    if not roundoff and n.value is None:
+        return ALTOGETHER if pairs or exact or n.md5 != b.md5 else 0.0
+    if not all(_is_finite(value) for pair in pairs for value in pair):
+        return math.inf
+    if exact is not None:
+        return exact
+    if not pairs:
+        # Only the checksums differ. With statistics beside them that is little; alone they say no more than that.
+        return roundoff if b.norm is not None else ALTOGETHER
+    if n.value is not None:
+        return max(_relative(x, y) for x, y in pairs)
+    if not all(_is_number(value) for pair in statistics for value in pair):
+        return _by_some_statistics(statistics)
+    return _by_statistics(n, b)
+
+
+def _are_usual(n: Item, b: Item) -> bool:
+    """Whether both have four finite numbers and a type that rounds, as nearly all tensors that differ have."""
+    values = (n.max, n.min, n.mean, n.norm, b.max, b.min, b.mean, b.norm)
+    if set(map(type, values)) != _FLOAT or n.value is not None:
+        return False
+    return math.isfinite(sum(values)) and unit_roundoff(b.dtype) > 0
+
+
+_FLOAT = {float}
+
+
+def _agree(x: Any, y: Any) -> bool:
+    return bool(x == y or (x != x and y != y))
+
+
+def _by_statistics(n: Item, b: Item) -> float:
+    return by_differences(n, b, n.max - b.max, n.min - b.min, n.mean - b.mean, n.norm - b.norm)
+
+
+def by_differences(n: Item, b: Item, of_max: float, of_min: float, of_mean: float, of_norm: float) -> float:
+    """`distance` of two tensors with finite statistics and a type that rounds, given their differences."""
+    a, c, d, e = n.max, n.min, b.max, b.min
+    largest = max(abs(a), abs(c), abs(d), abs(e))
+    if not largest:
+        return 0.0
+    if largest > _MASK:
+        # Beside a mask everything is small; what is not the mask has a size of its own.
+        return float(max(_relative(a, d), _relative(c, e)))
+    apart = max(abs(of_max), abs(of_min)) / largest
+    length = max(n.norm, b.norm)
+    if length:
+        apart = max(apart, abs(of_norm) / length, abs(of_mean) * _spread(b.shape) / length)
+    return float(apart)
+
+
+@cache
+def _spread(shape: str | None) -> float:
+    return math.sqrt(extent(shape).elements)
+
+
+def _by_some_statistics(statistics: Sequence[tuple[Any, Any]]) -> float:
+    """The same where a dump does not have all of them: max and min, else norms, else means say how large values are."""
+    largest, smallest, means, norms = ([abs(value) for value in pair if _is_finite(value)] for pair in statistics)
+    size = max(largest + smallest or norms or means, default=0.0)
+    apart = [abs(x - y) for x, y in statistics[:3] if _is_finite(x) and _is_finite(y)]
+    between_norms = _relative(*norms) if len(norms) == 2 else 0.0
+    return float(max(between_norms, max(apart, default=0.0) / size if size else 0.0))
+
+
+def _relative(x: float, y: float) -> float:
+    if _agree(x, y) or not (_is_finite(x) and _is_finite(y)):
+        return 0.0
+    return abs(x - y) / max(abs(x), abs(y))
+
+
+# --- how far they may be
+
+
+def rms(item: Item) -> float:
+    """Root of the mean square of a tensor's elements; 0 where the statistics do not tell.
+
+    Of a tensor with a mask in it, the largest of its other extremes.
+    """
+    norm = item.norm
+    if type(norm) is float and 0 <= norm < _MASK:
+        # No value is larger than the norm.
+        return norm / math.sqrt(extent(item.shape).elements or 1)
+    extremes = [abs(value) for value in (item.max, item.min) if _is_number(value)]
+    if not _is_finite(norm) or max(extremes, default=0.0) > _MASK:
+        return float(max((value for value in extremes if value <= _MASK), default=0.0))
+    return float(abs(norm)) / math.sqrt(extent(item.shape).elements or 1)
+
+
+@dataclass
+class Terms:
+    """What is known of a call's inputs."""
+
+    error: float = 0.0
+    """The largest distance of one of them."""
+    scale: float = 0.0
+    """The largest rms."""
+    largest: float = 0.0
+    """The largest value, masks left out."""
+    count: int = 1
+    """The largest number of elements of what the result is made of."""
+    operands: tuple[int, int] = (1, 1)
+    """The two largest numbers of elements of any."""
+    longest: int = 1
+    """The longest dimension."""
+    roundoff: float = 0.0
+    """The unit roundoff of the coarsest type."""
+
+    def add(self, item: Item, apart: float) -> None:
+        """Count in an input that the result is made of, given its distance."""
+        self.add_operand(item, apart)
+        if unit_roundoff(item.dtype):
+            self.scale = max(self.scale, rms(item))
+            self.count = max(self.count, extent(item.shape).elements)
+            for value in (item.max, item.min):
+                if _is_number(value) and self.largest < abs(value) <= _MASK:
+                    self.largest = abs(value)
+
+    def add_operand(self, item: Item, apart: float) -> None:
+        """Count in one that only scales it: a parameter, or what the forward kept for the backward."""
+        if apart > self.error:
+            self.error = apart
+        roundoff = unit_roundoff(item.dtype)
+        if roundoff:
+            elements, longest = extent(item.shape)
+            if roundoff > self.roundoff:
+                self.roundoff = roundoff
+            if longest > self.longest:
+                self.longest = longest
+            if elements > self.operands[1]:
+                first = self.operands[0]
+                self.operands = (elements, first) if elements > first else (first, elements)
+
+    def summed(self, output: Item) -> float:
+        """About how many terms an element of `output` is the sum of.
+
+        A product of an m x k and a k x n matrix sums k terms, which is the root of (m k)(k n) / (m n). The same root
+        counts batch and pixels in the gradient of a convolution's weight.
+        """
+        elements = extent(output.shape).elements or 1
+        return max(self.longest, math.sqrt(self.operands[0] * self.operands[1] / elements), self.count / elements)
+
+
+def condition(api: str, terms: Terms, n: Item, b: Item) -> float:
+    """A bound of how much a relative error of the inputs can grow in an output, which is `n` here and `b` there.
+
+    `api` is the function's own name, `GRADIENT` of a backward, and empty of a module.
+    """
+    if api in _RELATIVE:
+        return 1.0
+    if api in _EXPONENTIAL:
+        return 1.0 + 2.0 * terms.largest
+    count = extent(b.shape).elements
+    scale = terms.scale * (math.sqrt(max(1.0, terms.count / count)) if api in _SUMS and count else 1.0)
+    size = max(rms(n), rms(b))
+    if size >= scale:
+        return 1.0
+    return scale / size if size else math.inf
+
+
+def rounding(terms: float, roundoff: float) -> float:
+    """What rounding adds to the relative error of a call's result.
+
+    Types of 16 bits and fewer are summed in float32, as processors do, and rounded once.
+
+    Args:
+        terms: how many terms the sums in it have.
+        roundoff: the unit roundoff of the coarsest type that takes part.
+    """
+    return CONFIDENCE * (roundoff + math.sqrt(terms) * min(roundoff, _FLOAT32))
+
+
+def explained(error: float, factor: float, added: float) -> float:
+    """The distance of an output that is explained.
+
+    Args:
+        error: the distance of the inputs.
+        factor: `condition` of the call.
+        added: `rounding`.
+    """
+    return factor * (SAFETY * error + added) if error or added else 0.0

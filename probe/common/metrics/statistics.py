@@ -1,0 +1,71 @@
+"""How far two statistics are apart, as a difference and as a percentage of the golden one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Union
+
+from probe.common.dump.reading.records import Item
+from probe.common.metrics.dtypes import is_device
+
+Cell = Union[int, float, str]
+
+UNMATCHED = ("N/A",) * 8
+_SAME = (0, 0)
+_ALL_SAME = (0,) * 8
+
+
+def compare_items(target: Item, golden: Item) -> tuple[Cell, ...]:
+    """Four differences and four relative errors, of max, min, mean and norm.
+
+    A difference is a float; a relative error is a float in percent. The integer 0 means that both sides are the same,
+    NaN and None included. A text stands where there is no number: ``Nan``, ``inf``, ``-inf``, ``Diff``, ``N/A``.
+    """
+    if target is golden:
+        return _ALL_SAME
+    a, b, c, d = target.max, target.min, target.mean, target.norm
+    e, f, g, h = golden.max, golden.min, golden.mean, golden.norm
+    if type(a) is type(b) is type(c) is type(d) is type(e) is type(f) is type(g) is type(h) is float:
+        i, j, k, m = a - e, b - f, c - g, d - h
+        # Nearly all that differ are of this kind. What is not finite is not zero either when it is taken from itself.
+        if i and j and k and m and e and f and g and h and (i - i) + (j - j) + (k - k) + (m - m) == 0.0:
+            percents = abs(i) / abs(e) * 100, abs(j) / abs(f) * 100, abs(k) / abs(g) * 100, abs(m) / abs(h) * 100
+            return i, j, k, m, *percents
+    a, e = compare(target.max, golden.max)
+    b, f = compare(target.min, golden.min)
+    c, g = compare(target.mean, golden.mean)
+    d, h = compare(target.norm, golden.norm)
+    return a, b, c, d, e, f, g, h
+
+
+def compare(n: Any, b: Any) -> tuple[Cell, Cell]:
+    """Difference and relative error of one statistic."""
+    if type(n) is float and type(b) is float:
+        difference = n - b
+        # Nearly all pairs are of this kind. What is not finite is not zero either when it is taken from itself.
+        if difference and b and difference - difference == 0.0:
+            return difference, abs(difference) / abs(b) * 100
+    return _compare(n, b)
+
+
+def _compare(n: Any, b: Any) -> tuple[Cell, Cell]:
+    if n is b or (n == b and type(n) is type(b)) or str(n) == str(b):
+        return _SAME
+    if not isinstance(n, (int, float)) or not isinstance(b, (int, float)):
+        return ("N/A", "N/A") if is_device(n) and is_device(b) else ("Diff", "Diff")
+    try:
+        n, b = float(n), float(b)
+    except OverflowError:
+        return "Diff", "Diff"
+    if math.isnan(n) or math.isnan(b):
+        return "Nan", "Nan"
+    if math.isinf(n) or math.isinf(b):
+        upwards = n > 0 if math.isinf(n) else b < 0
+        return ("inf", "inf") if upwards else ("-inf", "-inf")
+    difference = n - b
+    return difference, abs(difference) / abs(b) * 100 if b else "inf"
+
+
+def fraction(cell: Cell) -> float | None:
+    """A relative error as a fraction; ``None`` where the cell holds no number."""
+    return None if isinstance(cell, str) else cell / 100

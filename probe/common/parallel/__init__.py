@@ -1,0 +1,1 @@
+"""Independent tasks in this process, in others, or on a dask cluster."""

@@ -1,0 +1,43 @@
+"""Independent tasks done here, in worker processes or on a dask cluster."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from probe.common.parallel.tasks import Done, Outcomes, Result, Task, Where, here, processors
+from probe.common.progress import Watch
+
+
+def run(
+    where: Where, work: Callable[[Task], Result], tasks: Sequence[Task], watch: Watch | None = None
+) -> Outcomes[Result]:
+    """Do `tasks`; outcomes come in the order of the tasks. A single one is done in this process, unless dask is to.
+
+    Args:
+        where: which processes do it.
+        work: a function at the top of a module, so that another process finds it by name.
+        tasks: values that can be pickled.
+        watch: is told each time a task is finished.
+
+    Raises:
+        MsprobeException: the cluster cannot be reached, or is lost.
+    """
+    done = None if watch is None else _counting(watch, len(tasks))
+    if where.dask is not None:
+        from probe.common.parallel.dask_cluster import on_cluster
+
+        return on_cluster(where.dask, work, tasks, done)
+    jobs = min(where.jobs or processors(), len(tasks))
+    if jobs <= 1:
+        return here(work, tasks, done)
+    # What it imports is a fifth of the time in which the command starts.
+    from probe.common.parallel.worker_processes import in_processes
+
+    return in_processes(work, tasks, jobs, done)
+
+
+def _counting(watch: Watch, total: int) -> Done:
+    count = itertools.count(1)
+    watch("pairs", 0, total)
+    return lambda: watch("pairs", next(count), total)

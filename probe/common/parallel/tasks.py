@@ -1,0 +1,105 @@
+"""The same work on many tasks: in this process, or in several at once."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic, Optional, TypeVar
+
+from probe.common import log
+from probe.common.errors import MsprobeException
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Done = Callable[[], None]
+"""Called once per task, as soon as it is finished."""
+
+
+class ProcessDied(MsprobeException):
+    """The process that worked on a task is gone."""
+
+    def __init__(self, message: str, pid: int = 0) -> None:
+        super().__init__(message, pid)
+        self.message, self.pid = message, pid
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Result]):
+    """What became of one task."""
+
+    value: Optional[Result] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    error: Optional[Exception] = None  # noqa: UP045
+    """Why there is no value: a mistake of the user's, a file that cannot be written, or a process that died."""
+    said: list[log.Line] = field(default_factory=list)
+    """Log lines of another process, in their order; here they were shown at once."""
+
+
+Outcomes = Generator[Outcome[Result], None, None]
+"""Closing it before its end lets no process go on."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which processes do the work.
+
+    Args:
+        jobs: at most so many of this machine, this one if it is 1; ``None`` for as many as there are processors.
+        dask: address of the scheduler of a dask cluster, which does it instead.
+    """
+
+    jobs: Optional[int] = None  # noqa: UP045
+    dask: Optional[str] = None  # noqa: UP045
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def attempt(work: Callable[[Task], Result], task: Task) -> Outcome[Result]:
+    """Do one task; errors that its user can do something about become part of the outcome."""
+    with _few_collections():
+        try:
+            return Outcome(work(task))
+        except (MsprobeException, OSError) as error:
+            return Outcome(error=error)
+        except MemoryError:
+            return Outcome(error=MsprobeException(f"there is not enough memory for it{FEWER}"))
+
+
+def attempt_elsewhere(work: Callable[[Task], Result], task: Task) -> Outcome[Result]:
+    """The same in a process that has no user of its own: what it says becomes part of the outcome too."""
+    with log.collected() as lines:
+        outcome = attempt(work, task)
+    return Outcome(outcome.value, outcome.error, lines)
+
+
+FEWER = "; compare fewer at a time with --jobs, or on a machine with more memory."
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """No search for garbage meanwhile: a comparison keeps what it makes, and searching took a quarter of its time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def here(work: Callable[[Task], Result], tasks: Sequence[Task], done: Done | None = None) -> Outcomes[Result]:
+    """Do `tasks` one after the other in this process, each when its outcome is asked for."""
+    for task in tasks:
+        outcome = attempt(work, task)
+        if done is not None:
+            done()
+        yield outcome

@@ -1,0 +1,23 @@
+"""How far a piece of work is, reported to a callback a few times a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from time import monotonic
+from typing import Optional, TypeVar
+
+Watch = Callable[[str, int, Optional[int]], None]
+"""Is told what is counted, how many are done, and of how many; ``None`` where that is not known."""
+T = TypeVar("T")
+REFRESHES_PER_SECOND = 5
+"""A second."""
+
+
+def watched(items: Iterable[T], watch: Watch, what: str, total: int) -> Iterator[T]:
+    """`items`, while `watch` is told how many there were."""
+    due = 0.0
+    for done, item in enumerate(items):
+        if (now := monotonic()) >= due:
+            watch(what, done, total)
+            due = now + 1 / REFRESHES_PER_SECOND
+        yield item

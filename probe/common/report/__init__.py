@@ -1,0 +1,1 @@
+"""Tables, terminals and progress bars."""

@@ -1,0 +1,36 @@
+"""Cells of a table as data, and the text that a spreadsheet does not take for a formula."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# What a spreadsheet would take for a formula, also in full-width letters and after a separator.
+_FORMULA = re.compile(r"^\s*[+\-=%@＋－＝％＠]|;\s*[+\-=%@＋－＝％＠]")  # noqa: RUF001
+_NUMBER = re.compile(r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?%?\s*$|^\s*-?(inf|nan)\s*$", re.IGNORECASE)
+Show = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Neighbouring cells of some rows, and what there is to know for writing them fast."""
+
+    of_rows: Sequence[tuple[Any, ...]]
+    show: Show = tuple
+    """What the table shows for those of one row; equal ones show the same."""
+    numbers: bool = False
+    """Most are finite numbers, for which `show` gives themselves, or their text and `unit`."""
+    unit: str = ""
+    distinct: bool = False
+    """Those of each row differ from those of any other, and `show` changes nothing."""
+    times: int = 1
+    """How many times they stand there."""
+
+
+def harmless(cell: str) -> str:
+    """`cell` with an apostrophe in front where a spreadsheet would compute it. Numbers stay as they are."""
+    if cell[:1].isalpha() and ";" not in cell:
+        return cell
+    return f"'{cell}" if _FORMULA.search(cell) and not _NUMBER.match(cell) else cell

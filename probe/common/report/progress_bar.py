@@ -1,0 +1,45 @@
+"""A bar that shows how far a comparison is, on a terminal that rich can serve; anywhere else there is none."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from probe.common.progress import REFRESHES_PER_SECOND, Watch
+
+
+class Progress:
+    """A bar at the foot of standard output while the context lasts."""
+
+    def __init__(self, wanted: bool = True) -> None:
+        self.watch: Watch | None = self._watch if wanted and sys.stdout.isatty() and _has_rich() else None
+        """To be told how far the work is; ``None`` where nobody would see it."""
+        self._bar: Any = None
+        self._line: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _watch(self, what: str, done: int, total: int | None) -> None:
+        if self._bar is None:
+            self._bar = _bar()
+            self._line = self._bar.add_task(what, total=total)
+            self._bar.start()
+        self._bar.update(self._line, description=what, completed=done, total=total)
+
+
+def _has_rich() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("rich") is not None
+
+
+def _bar() -> Any:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    return Progress(*columns, transient=True, refresh_per_second=REFRESHES_PER_SECOND)

@@ -1,0 +1,1 @@
+"""The first call that differs by more than its inputs explain."""

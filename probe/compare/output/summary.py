@@ -1,0 +1,273 @@
+"""What a comparison comes to, in a few lines: where two runs part, counts, the first findings, what has no match."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any, Optional
+
+from probe.common.dump.levels import Levels
+from probe.common.match.row import ERROR, PASS, WARNING, Row
+from probe.common.metrics.error_bounds import is_same
+from probe.compare.divergence.truncation import Ending
+from probe.compare.result import ComparisonResult, Divergence, Mode
+
+SUSPECTS = 5
+"""How many records a summary names."""
+NAMED = 3
+"""How many it names of those without match, and of what is called differently."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A record with a finding on it, beyond having no match."""
+
+    record: str
+    golden_record: str
+    verdict: str
+    message: str
+    stack: list[str]
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """Records that one side has alone."""
+
+    records: int
+    """Records of which no item has a match."""
+    first: list[str]
+    """The first of them."""
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """Tensors whose values could not be held against each other."""
+
+    items: int = 0
+    first: list[str] = field(default_factory=list)
+    """The names of the first of them."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A layer mapping that was proposed."""
+
+    met: int
+    """Layers of the target with a counterpart."""
+    renamed: int
+    """Those of them that are called differently."""
+    rules: int
+    names: list[str]
+    """The first of the rules, in words."""
+    target_only: list[str]
+    golden_only: list[str]
+    file: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One pair of dumps."""
+
+    target: str
+    golden: str
+    label: str
+    step: str
+    mode: str
+    rows: int
+    counts: dict[str, int]
+    differs: bool
+    """Whether anything is not the same, however little."""
+    divergence: Optional[Divergence]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The first call that differs by more than its inputs explain."""
+    suspects: list[Suspect]
+    suspect_records: int
+    """How many records have a finding; `suspects` are the first of them."""
+    target_only: int
+    """Items of the target without a match."""
+    golden_only: int
+    tables: list[str]
+    target_unmatched: Unmatched
+    golden_unmatched: Unmatched
+    layers: Optional[Layers] = None  # noqa: UP045
+    levels: Levels = (None, None)
+    """What target and golden side record."""
+    endings: list[Ending] = field(default_factory=list)
+    """The sides that end early."""
+    unjudged: Unjudged = field(default_factory=Unjudged)
+    """What was to be compared by its values and could not be."""
+    saved_values: bool = False
+    """Whether these are saved values (debug.json), of which nobody knows which comes from which."""
+
+    @property
+    def meets(self) -> bool:
+        """Whether anything of one side was held against anything of the other."""
+        return self.rows > self.target_only + self.golden_only
+
+    @property
+    def worst(self) -> str:
+        """The worst verdict of any row."""
+        return next((verdict for verdict in (ERROR, WARNING) if self.counts[verdict]), PASS)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values that JSON has."""
+        return asdict(self)
+
+
+@dataclass
+class Tally:
+    """What rows come to."""
+
+    rows: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((PASS, WARNING, ERROR), 0))
+    differs: bool = False
+    suspects: dict[str, dict[str, tuple[str, str]]] = field(default_factory=lambda: {ERROR: {}, WARNING: {}})
+    """By verdict and record: the golden record and the message."""
+    target_only: int = 0
+    golden_only: int = 0
+    target_alone: list[str] = field(default_factory=list)
+    """Records of the target of which no item has a match."""
+    golden_alone: list[str] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+    """Items of the target whose values could not be held against those of the golden side."""
+
+    def add(self, other: Tally) -> None:
+        """Count in what further rows come to, which are of other records."""
+        self.rows += other.rows
+        for verdict, count in other.counts.items():
+            self.counts[verdict] += count
+        for verdict, records in other.suspects.items():
+            self.suspects[verdict].update(records)
+        self.differs = self.differs or other.differs
+        self.target_only += other.target_only
+        self.golden_only += other.golden_only
+        self.target_alone += other.target_alone
+        self.golden_alone += other.golden_alone
+        self.unjudged += other.unjudged
+
+
+def tally(rows: Sequence[Row], mode: Mode) -> Tally:
+    """Count `rows`, in which records are whole."""
+    found: dict[str, dict[str, tuple[str, str]]] = {ERROR: {}, WARNING: {}}
+    for row in rows:
+        if row.verdict == PASS or row.target is None or row.record in found[row.verdict]:
+            continue
+        # To have no match is counted by itself.
+        if row.golden is None and row.verdict != ERROR:
+            continue
+        message = next(text for text in row.messages if text.startswith(row.verdict))
+        found[row.verdict][row.record] = row.golden_record or "", message
+    counts = Counter([row.verdict for row in rows])
+    target_only = sum([row.golden is None for row in rows])
+    golden_only = sum([row.target is None for row in rows])
+    return Tally(
+        len(rows),
+        {verdict: counts[verdict] for verdict in (PASS, WARNING, ERROR)},
+        any(_differs(row, mode) for row in rows),
+        found,
+        target_only,
+        golden_only,
+        _alone(row for row in rows if row.target is not None) if target_only else [],
+        _alone(rows, of_golden=True) if golden_only else [],
+        [row.target.name for row in rows if not row.judged and row.target is not None] if mode is Mode.TENSOR else [],
+    )
+
+
+def _alone(rows: Iterable[Row], of_golden: bool = False) -> list[str]:
+    met: dict[str, bool] = {}
+    for row in rows:
+        record = row.record if not of_golden or row.target is None else row.golden_record
+        if record is not None:
+            met[record] = met.get(record, False) or (row.target is not None and row.golden is not None)
+    return [record for record, has_met in met.items() if not has_met]
+
+
+def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
+    """The summary of `result` with at most `limit` suspects; errors count before warnings."""
+    return conclude(result, tally(result.rows, result.mode), limit)
+
+
+def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> Summary:
+    """The same, given what the rows come to."""
+    stacks = result.stacks or {}
+    verdict = ERROR if found.suspects[ERROR] else WARNING
+    suspects = found.suspects[verdict]
+    return Summary(
+        result.target,
+        result.golden,
+        result.label,
+        result.step,
+        result.mode.value,
+        found.rows,
+        found.counts,
+        found.differs,
+        result.divergence,
+        [
+            Suspect(record, golden_record, verdict, message, stacks.get(record, []))
+            for record, (golden_record, message) in islice(suspects.items(), limit)
+        ],
+        len(suspects),
+        found.target_only,
+        found.golden_only,
+        result.tables,
+        Unmatched(len(found.target_alone), found.target_alone[:NAMED]),
+        Unmatched(len(found.golden_alone), found.golden_alone[:NAMED]),
+        _layers(result),
+        result.levels,
+        result.endings,
+        Unjudged(len(found.unjudged), found.unjudged[:NAMED]),
+        result.debug,
+    )
+
+
+def _layers(result: ComparisonResult) -> Layers | None:
+    proposal = result.proposal
+    if proposal is None:
+        return None
+    names = proposal.names
+    return Layers(
+        proposal.layers,
+        proposal.renamed,
+        len(names),
+        names[:NAMED],
+        proposal.target_only,
+        proposal.golden_only,
+        result.layer_mapping,
+    )
+
+
+def first_of(summaries: Iterable[Summary]) -> Summary | None:
+    """The pair that parts first; ``None`` if none does.
+
+    Of the earliest step that parts, the rank with the fewest calls before it. One that got the difference from
+    another rank is named only where there is no other.
+    """
+    found = [(summary, summary.divergence.first) for summary in summaries if summary.divergence is not None]
+    if not found:
+        return None
+    same_step = [(summary, call) for summary, call in found if summary.step == found[0][0].step]
+    return min(same_step, key=lambda pair: (pair[1].communicates, pair[1].place))[0]
+
+
+def _differs(row: Row, mode: Mode) -> bool:
+    n, b = row.target, row.golden
+    if n is None or b is None or n.dtype != b.dtype or n.shape != b.shape or not is_same(n, b) or row.apart:
+        return True
+    return mode is Mode.TENSOR and type(row.metrics[1]) is float and row.metrics[1] != 0
+
+
+def fails(summaries: Iterable[Summary], level: str) -> bool:
+    """Whether the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``.
+
+    Runs that have nothing in common diverge. What could not be judged does not; see `is_unjudged`.
+    """
+    if level == "divergence":
+        return any(summary.divergence is not None or not summary.meets for summary in summaries)
+    bad = {"error": (ERROR,), "warning": (ERROR, WARNING), "never": ()}[level]
+    return any(summary.worst in bad for summary in summaries)
+
+
+def is_unjudged(summaries: Iterable[Summary]) -> bool:
+    """Whether the runs may differ in values that could not be held against each other, or that nothing explains."""
+    return any(summary.unjudged.items or (summary.saved_values and summary.differs) for summary in summaries)

@@ -1,0 +1,144 @@
+"""A summary for people: coloured on a terminal that rich can serve, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from probe.common import log
+from probe.common.dump import levels
+from probe.common.match.row import ERROR, PASS, WARNING
+from probe.common.report.console import console_of
+from probe.common.terminal_text import one_line, say
+from probe.compare.output.summary import Summary, first_of
+from probe.compare.output.tables import VALUES
+from probe.compare.result import ComparisonResult, Mode
+
+# Files of the frameworks themselves.
+_FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\]")
+_COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red"}
+
+
+def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Where two runs part, line by line."""
+    first = first_of(summaries)
+    if first is None or first.divergence is None:
+        strangers = [summary for summary in summaries if not summary.meets]
+        if strangers:
+            where = f"{_place(strangers[0])}: " if len(summaries) > 1 else ""
+            return [(f"no divergence to be found: {where}nothing of the two dumps has a match", ERROR)]
+        unjudged = sum(summary.unjudged.items for summary in summaries)
+        if unjudged:
+            text = f"no divergence in what could be judged; the values of {_tensors(unjudged)} could not be"
+            return [(text, WARNING)]
+        if any(levels.differ(summary.levels) or any(end.more for end in summary.endings) for summary in summaries):
+            return [("no divergence in what both runs have", PASS)]
+        differs = any(summary.differs for summary in summaries)
+        if differs and any(summary.saved_values for summary in summaries):
+            return [("saved values differ, and which of them comes from which is not known: see the table", WARNING)]
+        what = "what differs is explained by inputs and rounding" if differs else "nothing differs"
+        return [(f"no divergence: {what}", PASS)]
+    divergence, call = first.divergence, first.divergence.first
+    where = f"{_place(first)}: " if len(summaries) > 1 else ""
+    found = [(f"first divergence: {where}{_named(call.record, call.golden_record)}", ERROR), (f"  {call.reason}", "")]
+    if call.module and call.module != call.record:
+        found.append((f"  in {call.module}", ""))
+    for side, stack in (("target", divergence.stack), ("golden", divergence.golden_stack)):
+        if stack:
+            found.append((f"  {side}: {' '.join(users_line(stack).split())}", ""))
+    if divergence.suspects:
+        names = ", ".join(suspect.record or suspect.golden_record for suspect in divergence.suspects)
+        found.append((f"  next: {names}", ""))
+    return found
+
+
+def users_line(stack: Sequence[str]) -> str:
+    """The innermost line of a call stack that is not a framework's own."""
+    return next((line for line in stack if not _FRAMEWORK.search(line)), stack[0])
+
+
+def lines(summary: Summary) -> list[tuple[str, str]]:
+    """Counts and findings line by line, each with the verdict it is about or an empty text."""
+    where = _place(summary)
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in summary.counts.items())
+    found = [(f"{where + ': ' if where else ''}{summary.rows} rows by {summary.mode}: {counts}", summary.worst)]
+    found += [(f"  {text}", WARNING) for text in hints(summary)]
+    if summary.suspects:
+        first, *others = summary.suspects
+        name, message = _named(first.record, first.golden_record), first.message.partition(": ")[2]
+        found.append((f"  first {first.verdict}: {name}: {message}", first.verdict))
+        if others:
+            names = ", ".join(suspect.record for suspect in others)
+            more = summary.suspect_records - len(summary.suspects)
+            found.append((f"  then: {names}{f' and {more} more' if more else ''}", ""))
+    if summary.unjudged.items:
+        unjudged = summary.unjudged
+        names = _first(unjudged.first, unjudged.items)
+        found.append((f"  not judged: the values of {_tensors(unjudged.items)}: {names}", WARNING))
+    if summary.target_only or summary.golden_only:
+        text = f"  without match: {summary.target_only} items of the target, {summary.golden_only} of the golden dump"
+        found.append((text, WARNING))
+        for side, alone in (("target", summary.target_unmatched), ("golden", summary.golden_unmatched)):
+            if alone.records:
+                found.append((f"    only {side}: {_first(alone.first, alone.records)}", ""))
+    if summary.layers is not None:
+        layers = summary.layers
+        found.append((f"  layers: {layers.met} meet, {layers.renamed} under other names, as proposed", ""))
+        if layers.names:
+            found.append((f"    {_first(layers.names, layers.rules)}", ""))
+        if layers.file:
+            found.append((f"    edit {layers.file} and give it with -lm to have it otherwise", ""))
+    found += [(f"  table: {table}", "") for table in summary.tables]
+    return found
+
+
+def hints(summary: Summary | ComparisonResult) -> list[str]:
+    """Why one side lacks what the other has, where the dumps themselves tell."""
+    return [text for text in (levels.in_words(summary.levels), *map(str, summary.endings)) if text]
+
+
+def _first(names: Sequence[str], number: int) -> str:
+    more = number - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _tensors(number: int) -> str:
+    return f"{number} tensor{'' if number == 1 else 's'}"
+
+
+def _place(summary: Summary) -> str:
+    return " ".join(part for part in (summary.step, summary.label) if part)
+
+
+def _named(record: str, golden: str) -> str:
+    if not record:
+        return f"{golden} (golden only)"
+    return record if golden in ("", record) else f"{record} (golden: {golden})"
+
+
+def print_metrics(result: ComparisonResult) -> None:
+    """A log line for each pair of tensors whose values were compared."""
+    if result.mode is not Mode.TENSOR:
+        return
+    for row in result.rows:
+        if row.target is not None and row.golden is not None:
+            metrics = ", ".join(f"{name} {value}" for name, value in zip((*VALUES, *result.algorithms), row.metrics))
+            log.info(f"{row.target.name} and {row.golden.name}: {metrics}")
+
+
+def show(summaries: Sequence[Summary], seconds: float, stream: TextIO | None = None) -> None:
+    """Print where the runs part, then each pair of dumps; `seconds` is how long all of it took."""
+    stream = stream or sys.stdout
+    console = console_of(stream)
+    told = headline(summaries)
+    for summary in summaries:
+        told += lines(summary)
+    for text, verdict in [*told, (f"time: {seconds:.2f} s", "")]:
+        if console is None:
+            say(text, stream)
+        else:
+            console.print(one_line(text), style=_COLOURS.get(verdict), markup=False, highlight=False, soft_wrap=True)
+
+

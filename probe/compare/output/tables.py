@@ -1,0 +1,159 @@
+"""The three tables: their columns, and the text of every cell.
+
+What a cell shows is fixed by what existing scripts read: ``N/A`` for what is missing, ``None`` for a statistic that
+was not taken, ``Nan``, and infinities with a blank in front, so that spreadsheets show them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from itertools import chain
+from operator import is_
+from typing import Any
+
+from probe.common.dump.reading.records import Item
+from probe.common.dump.reading.sources import Stacks
+from probe.common.match.row import Row
+from probe.common.report.cells import Cells, harmless
+from probe.compare.result import ComparisonResult, Mode
+
+HEAD = (
+    "NPU Name", "Bench Name", "NPU Dtype", "Bench Dtype", "NPU Tensor Shape", "Bench Tensor Shape",
+    "NPU Requires_grad", "Bench Requires_grad",
+)  # fmt: skip
+DIFFERENCES = (
+    "Max diff", "Min diff", "Mean diff", "L2norm diff",
+    "MaxRelativeErr", "MinRelativeErr", "MeanRelativeErr", "NormRelativeErr",
+)  # fmt: skip
+STATISTICS = (
+    "NPU max", "NPU min", "NPU mean", "NPU l2norm", "Bench max", "Bench min", "Bench mean", "Bench l2norm",
+)  # fmt: skip
+VALUES = (
+    "Cosine", "EucDist", "MaxAbsErr", "MaxRelativeErr", "One Thousandth Err Ratio", "Five Thousandths Err Ratio",
+)  # fmt: skip
+CHECKSUMS = ("NPU MD5", "BENCH MD5")
+TAIL = ("Requires_grad Consistent", "Result", "Err_message")
+STACK = "NPU_Stack_Info"
+FILES = "Data_name"
+
+_MIDDLE = {Mode.STATISTICS: DIFFERENCES + STATISTICS, Mode.TENSOR: VALUES + STATISTICS, Mode.CHECKSUM: CHECKSUMS}
+_MISSING = Item("N/A", "", "N/A", "N/A", "N/A", "N/A", "N/A", "N/A")
+"""Shown in the place of an item that one side does not have."""
+
+
+def columns(result: ComparisonResult) -> list[str]:
+    """The names of the columns."""
+    names = [*HEAD, *_MIDDLE[result.mode], *TAIL]
+    if result.algorithms:
+        names[len(HEAD) + len(VALUES) : len(HEAD) + len(VALUES)] = result.algorithms
+    if result.stacks is not None:
+        names.append(STACK)
+    if result.mode is Mode.TENSOR:
+        names.append(FILES)
+    return names
+
+
+BLOCK = 4096
+"""How many rows `block` is best asked for: enough that what is done once for all of them does not count."""
+
+
+def rows(result: ComparisonResult) -> Iterator[tuple[Any, ...]]:
+    """The cells of every row: texts, numbers where there are some, and booleans; ``str`` of one is what a CSV holds."""
+    for start in range(0, len(result.rows), BLOCK):
+        parts = block(result, start, start + BLOCK)
+        for row in zip(*([cells.show(row) * cells.times for row in cells.of_rows] for cells in parts)):
+            yield tuple(chain.from_iterable(row))
+
+
+def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
+    """The cells of the rows from `start` to `stop`, in this order from left to right."""
+    chosen = result.rows[start:stop]
+    targets = [row.target or _MISSING for row in chosen]
+    goldens = [row.golden or _MISSING for row in chosen]
+    pairs = list(zip(targets, goldens))
+    # Where the two dumps say the same, what is shown of an item is made once.
+    sides = [targets] if all(map(is_, targets, goldens)) else [targets, goldens]
+    names = [_harmless([item.name for item in side]) for side in sides]
+    forms = [(n.dtype, b.dtype, n.shape, b.shape, n.requires_grad, b.requires_grad) for n, b in pairs]
+    times = 3 - len(sides)
+    found = [Cells(list(zip(*names)), distinct=True, times=times), Cells(forms, _form_cells)]
+    if result.mode is Mode.STATISTICS:
+        found.append(Cells([row.metrics[:4] for row in chosen], numbers=True))
+        found.append(Cells([row.metrics[4:] for row in chosen], _percents, numbers=True, unit="%"))
+    elif result.mode is Mode.TENSOR:
+        found.append(Cells([row.metrics for row in chosen], numbers=True))
+    else:
+        checksums = [_harmless([row.metrics[side] for row in chosen]) for side in (0, 1)]
+        found.append(Cells(list(zip(*checksums)), distinct=True))
+    if result.mode is not Mode.CHECKSUM:
+        if times > 1:
+            statistics: list[tuple[Any, ...]] = [(n.max, n.min, n.mean, n.norm) for n in targets]
+        else:
+            statistics = [(n.max, n.min, n.mean, n.norm, b.max, b.min, b.mean, b.norm) for n, b in pairs]
+        found.append(Cells(statistics, _statistic_cells, numbers=True, times=times))
+    found.append(Cells([(row.requires_grad_consistent, row.verdict, row.messages) for row in chosen], _verdict_cells))
+    if result.stacks is not None:
+        previous = result.rows[start - 1].record if start else None
+        found.append(Cells(_stack_cells(result.stacks, chosen, previous)))
+    if result.mode is Mode.TENSOR:
+        found.append(Cells([(str([n.data_name or "-1", b.data_name or "-1"]),) for n, b in pairs], distinct=True))
+    return found
+
+
+def _form_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Types, shapes, and whether gradients are required."""
+    n_type, b_type, n_shape, b_shape, *flags = cells
+    types = (harmless(n_type or "N/A"), harmless(b_type or "N/A"))
+    return (*types, n_shape or "N/A", b_shape or "N/A", *("N/A" if flag is None else flag for flag in flags))
+
+
+def _percents(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(f"{cell}%" if type(cell) is float else cell for cell in cells)
+
+
+def _statistic_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(map(statistic, cells))
+
+
+def _verdict_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    consistent, verdict, messages = cells
+    return consistent, verdict, json.dumps(messages)
+
+
+def _stack_cells(stacks: Stacks, chosen: list[Row], previous: str | None) -> list[tuple[str]]:
+    """The stack of each record on its first row; `previous` is the record of the row before."""
+    # The calls from one place share a list.
+    texts: dict[int, tuple[str]] = {}
+    missing = ("N/A",)
+    found = []
+    for row in chosen:
+        cell = missing
+        if row.record != previous and row.target is not None:
+            frames = stacks.get(row.record)
+            if frames:
+                cell = texts.get(id(frames)) or texts.setdefault(id(frames), (str(frames),))
+        found.append(cell)
+        previous = row.record
+    return found
+
+
+def _harmless(texts: list[str]) -> list[str]:
+    """`harmless` of each; whether there is anything to do is seen at all of them together."""
+    if ";" not in "".join(texts) and all(map(str.isalpha, {text[:1] for text in texts})):
+        return texts
+    return list(map(harmless, texts))
+
+
+def statistic(value: Any) -> Any:
+    """The cell of a statistic."""
+    if type(value) is float:
+        if math.isfinite(value):
+            return value
+        return "Nan" if math.isnan(value) else " inf" if value > 0 else " -inf"
+    if value is None:
+        return "None"
+    return harmless(value) if type(value) is str else value
+
+

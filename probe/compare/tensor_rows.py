@@ -1,0 +1,133 @@
+"""The rows of real data: the files of both sides are read and held against each other, several pairs at once.
+
+numpy lets other threads run while it computes and torch while it reads, so that threads are as good as processes here
+and nothing has to be sent from one to another.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.records import Item
+from probe.common.dump.reading.tensor_reading import Array, read_tensor
+from probe.common.errors import FileCheckException
+from probe.common.match.row import Row
+from probe.common.metrics.dtypes import plain_name
+from probe.common.metrics.missing import NOT_MEASURED, SHAPE_UNMATCHED, UNSUPPORTED
+from probe.common.metrics.user_metrics import Algorithm
+from probe.common.metrics.values import as_measured, compare_values
+from probe.common.parallel.tasks import processors
+from probe.compare.tensor_transforms import PostProcessing
+
+_MOST_THREADS = 8
+"""More of them wait for the memory, which they share, or for the interpreter."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """The real data of two dumps.
+
+    Args:
+        target, golden: the dumps.
+        compat: measure as msProbe 26.2 does.
+        algorithms: the user's own metrics.
+        post_processing: what is done to tensors before.
+    """
+
+    target: Dump
+    golden: Dump
+    compat: bool = False
+    algorithms: Sequence[Algorithm] = ()
+    post_processing: PostProcessing | None = None
+
+    def measured(self, rows: Sequence[Row]) -> Iterator[Row]:
+        """All of `rows` in their order, each with its metrics as soon as it has them; only pairs have any."""
+        # The user's metrics need not be fit for threads, and a process that is one of several has a processor.
+        alone = self.algorithms or multiprocessing.parent_process() is not None
+        return _in_threads(self._measure, rows, 1 if alone else min(processors(), _MOST_THREADS))
+
+    def _measure(self, row: Row) -> None:
+        if row.target is None or row.golden is None:
+            return
+        row.metrics = UNSUPPORTED
+        sides = (self.target, row.target), (self.golden, row.golden)
+        paths = [dump.tensor_path(item) for dump, item in sides]
+        if None in paths:
+            row.judged = paths == [None, None] or not (row.target.is_tensor and row.golden.is_tensor)
+            for path, (_, item), who in zip(paths, sides, ("NPU", "Bench")):
+                if path is None and item.is_tensor:
+                    row.notes += (f"warning: {who} does not have data file.",)
+            return
+        values: list[Array] = []
+        types: list[str] = []
+        for path, (_, item), side in zip(paths, sides, ("target", "golden")):
+            try:
+                found = read_tensor(path or "", mapped=True)
+            except FileCheckException as error:
+                row.notes += (f"error: Dump file not found or read failed: {error}",)
+                row.judged = False
+                return
+            types.append(found.dtype.name)
+            if self.post_processing is not None:
+                found = self.post_processing.apply(found, side, item.data_name or "")
+            values.append(found)
+        measured = compare_values(values[0], values[1], self.compat)
+        row.metrics = measured.metrics
+        if measured.note:
+            row.notes += (measured.note,)
+        if measured.special_apart:
+            # Statistics may say the same of both.
+            row.apart = math.inf
+        belied = _belied(row.target, row.golden, types, measured.metrics == SHAPE_UNMATCHED)
+        if belied:
+            row.notes += (belied,)
+            row.judged = False
+        if self.algorithms and measured.metrics not in NOT_MEASURED:
+            self._measure_further(row, *as_measured(values[0], values[1]))
+
+    def _measure_further(self, row: Row, target: Array, golden: Array) -> None:
+        assert row.target is not None
+        for algorithm in self.algorithms:
+            cell, note = algorithm.measure(target, golden, row.target.name)
+            row.metrics += (cell,)
+            if note:
+                row.notes += (note,)
+
+
+def _belied(n: Item, b: Item, types: Sequence[str], shapes_differ: bool) -> str:
+    """What two files hold otherwise than their records say, which agree; empty where there is nothing.
+
+    A file alone is not held against its record: that of a tensor in shards holds one of them, and types that numpy
+    lacks are widened.
+    """
+    if shapes_differ and n.shape == b.shape:
+        return f"error: the files of NPU and Bench hold tensors of two shapes, and both records say {n.shape}."
+    if types[0] != types[1] and n.dtype and b.dtype and plain_name(n.dtype) == plain_name(b.dtype):
+        return f"error: the files of NPU and Bench hold {' and '.join(types)}, and both records say {n.dtype}."
+    return ""
+
+
+def _in_threads(work: Callable[[Row], None], rows: Sequence[Row], threads: int) -> Iterator[Row]:
+    if threads == 1:
+        for row in rows:
+            work(row)
+            yield row
+        return
+    waiting: deque[tuple[Row, Future[None]]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for row in rows:
+            waiting.append((row, pool.submit(work, row)))
+            # So few at a time that an error is known before much work was done in vain.
+            if len(waiting) > 4 * threads:
+                done, future = waiting.popleft()
+                future.result()
+                yield done
+        for done, future in waiting:
+            future.result()
+            yield done

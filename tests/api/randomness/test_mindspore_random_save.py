@@ -1,0 +1,100 @@
+"""Which MindSpore calls `random_save` sees."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import mindspore as ms
+import mindspore_cluster
+
+import probe
+from probe.backends.mindspore.randomness.random_calls import random_calls
+
+# The scripts run the very package that is tested here, installed or not.
+ENVIRONMENT = {**os.environ, "GLOG_v": "3", "PYTHONPATH": str(Path(probe.__file__).parents[1])}
+PRELUDE = """
+import random
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, mint, nn, ops
+from probe.api.randomness import random_save
+from probe.backends.mindspore.randomness import random_calls
+"""
+
+
+def run(tmp_path: Path, code: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PRELUDE + code, encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def rows_of(path: Path) -> list[list[str]]:
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        return list(csv.reader(stream))[1:]
+
+
+def test_functions_methods_and_initialisation_are_seen_and_dropout_is_not(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+random_save(random_calls, "out")
+value = ops.rand(2, 2)
+ops.randn_like(value)
+ops.standard_normal((3,))
+value.multinomial(1)
+weight = nn.Dense(3, 2).weight
+ops.dropout(value)
+np.random.rand(2)
+random.random()
+ops.zeros((2,))
+""",
+    )
+    (path,) = (tmp_path / "out").iterdir()
+    rows = rows_of(path)
+    assert path.name.startswith("random_proc")
+    assert [row[0] for row in rows] == [
+        "ops_random.rand.0",
+        "ops_random.randn_like.0",
+        "ops_random.standard_normal.0",
+        "tensor_random.multinomial.0",
+        # The weight and the bias of the layer: initializers draw from numpy.
+        "numpy_random.randint.0",
+        "numpy_random.randint.1",
+        "numpy_random.rand.0",
+        "python_random.random.0",
+    ]
+    assert rows[4][1].endswith("in <module>, \n weight = nn.Dense(3, 2).weight\n")
+
+
+def test_a_function_is_watched_once() -> None:
+    calls = random_calls()
+    places = [(id(call.owner), call.name) for call in calls]
+    assert len(places) == len(set(places))
+    assert {call.library for call in calls} == {"ops_random", "mint_random", "tensor_random"}
+    assert all(call.owner is not ms.Tensor or call.library == "tensor_random" for call in calls)
+
+
+def test_the_file_takes_the_rank_that_communication_gives(tmp_path: Path) -> None:
+    # Before it is initialized MindSpore says that every process is rank 0.
+    code = """
+ms.set_device("CPU")
+random_save(random_calls, "out")
+random.random()
+print("RANK", random_calls.rank(), flush=True)
+mindspore_cluster.join()
+random.random()
+print("RANK", random_calls.rank(), flush=True)
+"""
+    folder = mindspore_cluster.run(tmp_path, PRELUDE + code)
+    said = [(folder / "logs" / f"worker_{n}.log").read_text().split("RANK ")[1:] for n in range(2)]
+    assert sorted([first.split()[0], second.split()[0]] for first, second in said) == [["None", "0"], ["None", "1"]]
+    names = [path.name.split("_")[1] for path in (folder / "out").iterdir()]
+    # The scheduler of the job, which runs the script too, is none of the ranks.
+    assert sorted(name for name in names if name.startswith("rank")) == ["rank0", "rank1"]
+    for path in (folder / "out").glob("random_rank*"):
+        assert [row[0] for row in rows_of(path)] == ["python_random.random.0", "python_random.random.1"]

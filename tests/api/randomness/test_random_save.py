@@ -1,0 +1,332 @@
+"""The csv file of `random_save`: its name, its rows and what happens when something goes wrong.
+
+No framework is needed for this. Each program runs in an interpreter of its own, because the functions of `random`
+and `numpy.random` are replaced for all of it.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import probe
+
+# The scripts run the very package that is tested here, installed or not.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1])}
+PRELUDE = """
+import os, random, sys
+import numpy as np
+from probe.api.randomness import random_save
+from probe.backends.shared.randomness import recorder
+
+class Sources:
+    number = None
+    def random_calls(self):
+        return []
+    def rank(self):
+        return self.number
+
+sources = Sources()
+folder = sys.argv[1]
+"""
+FRAME = re.compile(r"File (?P<path>[^\n]*), line (?P<line>\d+), in (?P<function>[^\n]*), \n (?P<source>[^\n]*)\n")
+
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="permissions, links and signals of POSIX")
+
+
+def run(tmp_path: Path, code: str, folder: str = "out") -> tuple[subprocess.CompletedProcess[str], Path]:
+    """Run `code` after PRELUDE as a script, so that its lines can be found again."""
+    script = tmp_path / "train.py"
+    script.write_text(PRELUDE + code, encoding="utf-8")
+    command = [sys.executable, str(script), folder]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    return done, tmp_path / folder
+
+
+def rows_of(path: Path) -> list[list[str]]:
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        return list(csv.reader(stream))
+
+
+def names_of(path: Path) -> list[str]:
+    return [row[0] for row in rows_of(path)[1:]]
+
+
+def only_file(folder: Path) -> Path:
+    (path,) = folder.iterdir()
+    return path
+
+
+def test_every_call_is_a_row_with_its_number_and_stack(tmp_path: Path) -> None:
+    done, folder = run(
+        tmp_path,
+        """
+random_save(sources, folder)
+def draw():
+    return random.random()
+draw()
+np.random.rand(2)
+draw()
+random.choice("ab" "c")
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    path = only_file(folder)
+    assert re.fullmatch(r"random_proc\d+_\d{14}\.csv", path.name)
+    assert path.read_bytes().startswith(b"\xef\xbb\xbfapi_name,stack\r\n")
+    rows = rows_of(path)
+    assert [row[0] for row in rows[1:]] == [
+        "python_random.random.0",
+        "numpy_random.rand.0",
+        "python_random.random.1",
+        "python_random.choice.0",
+    ]
+    frames = [[match.group("function", "source") for match in FRAME.finditer(row[1])] for row in rows[1:]]
+    assert frames == [
+        [("draw", "return random.random()"), ("<module>", "draw()")],
+        [("<module>", "np.random.rand(2)")],
+        [("draw", "return random.random()"), ("<module>", "draw()")],
+        [("<module>", 'random.choice("ab" "c")')],
+    ]
+    assert all("".join(match.group() for match in FRAME.finditer(row[1])) == row[1] for row in rows[1:])
+    assert not any("recorder.py" in row[1] for row in rows)
+
+
+def test_recording_does_not_change_what_is_drawn(tmp_path: Path) -> None:
+    done, _ = run(
+        tmp_path,
+        """
+def draw():
+    random.seed(3); np.random.seed(3)
+    return random.random(), random.sample(range(99), 3), np.random.rand(3).tolist()
+before = draw()
+random_save(sources, folder)
+assert draw() == before
+""",
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_a_path_the_folder_is_output(tmp_path: Path) -> None:
+    done, _ = run(tmp_path, "random_save(sources); random.random()")
+    assert done.returncode == 0, done.stderr
+    assert names_of(only_file(tmp_path / "output")) == ["python_random.random.0"]
+
+
+def test_the_file_takes_the_rank_as_soon_as_there_is_one(tmp_path: Path) -> None:
+    done, folder = run(
+        tmp_path,
+        """
+random_save(sources, folder)
+random.random()
+sources.number = 3
+random.random()
+random.random()
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    path = only_file(folder)
+    assert re.fullmatch(r"random_rank3_\d{14}\.csv", path.name)
+    assert names_of(path) == [f"python_random.random.{number}" for number in range(3)]
+
+
+def test_the_file_of_another_run_is_never_replaced(tmp_path: Path) -> None:
+    done, folder = run(
+        tmp_path,
+        """
+import time
+os.mkdir(folder)
+for second in range(5):
+    stamp = time.strftime("%Y%m%d%H%M%S", time.localtime(time.time() + second))
+    for owner in (f"proc{os.getpid()}", "rank0"):
+        with open(f"{folder}/random_{owner}_{stamp}.csv", "w") as stream:
+            stream.write("theirs")
+random_save(sources, folder)
+random.random()
+sources.number = 0
+random.random()
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    ours = [path for path in folder.iterdir() if path.read_text(encoding="utf-8") != "theirs"]
+    assert len(ours) == 1 and ours[0].name.startswith("random_rank0_")
+    assert len(list(folder.iterdir())) == 11
+
+
+def test_a_second_call_goes_on_with_the_first_file_and_says_so(tmp_path: Path) -> None:
+    done, folder = run(
+        tmp_path,
+        """
+random_save(sources, folder)
+random.random()
+random_save(sources, folder)
+random.random()
+random_save(sources, "elsewhere")
+random.random()
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert names_of(only_file(folder)) == [f"python_random.random.{number}" for number in range(3)]
+    assert not (tmp_path / "elsewhere").exists()
+    assert re.search(r'\[WARNING\].*output_path "elsewhere" is not used', done.stdout)
+
+
+@needs_posix
+def test_nothing_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
+    done, folder = run(
+        tmp_path,
+        """
+import signal
+random_save(sources, folder)
+for _ in range(100):
+    random.random()
+os.kill(os.getpid(), signal.SIGKILL)
+""",
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert names_of(only_file(folder)) == [f"python_random.random.{number}" for number in range(100)]
+
+
+@needs_posix
+def test_a_forked_child_writes_a_file_of_its_own(tmp_path: Path) -> None:
+    done, folder = run(
+        tmp_path,
+        """
+sources.number = 0
+random_save(sources, folder)
+random.random()
+child = os.fork()
+if child == 0:
+    random.random()
+    random.uniform(0, 1)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+random.random()
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    child, parent = sorted(folder.iterdir())
+    assert child.name.startswith("random_proc") and parent.name.startswith("random_rank0_")
+    assert names_of(parent) == ["python_random.random.0", "python_random.random.1"]
+    assert names_of(child) == ["python_random.random.0", "python_random.uniform.0"]
+
+
+def test_threads_share_one_count(tmp_path: Path) -> None:
+    done, folder = run(
+        tmp_path,
+        """
+import threading
+random_save(sources, folder)
+def work():
+    for _ in range(200):
+        random.random()
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert names_of(only_file(folder)) == [f"python_random.random.{number}" for number in range(800)]
+
+
+def test_a_failing_record_costs_rows_and_not_the_run(tmp_path: Path) -> None:
+    done, folder = run(
+        tmp_path,
+        """
+random_save(sources, folder)
+random.random()
+def full(*_):
+    raise OSError(28, "No space left on device")
+recorder.os.write, write = full, recorder.os.write
+random.seed(1); drawn = [random.random(), random.random()]
+recorder.os.write = write
+random.seed(1)
+assert drawn == [random.random(), random.random()]
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert names_of(only_file(folder)) == ["python_random.random.0"]
+    assert done.stdout.count("[WARNING]") == 1 and "No space left on device" in done.stdout
+
+
+def test_stopping_puts_the_very_same_functions_back(tmp_path: Path) -> None:
+    done, folder = run(
+        tmp_path,
+        """
+before = dict(vars(random)), dict(vars(np.random))
+random_save(sources, folder)
+assert random.random is not before[0]["random"] and random.random.__name__ == "random"
+recorder.stop_recording()
+for was, now in zip(before, (vars(random), vars(np.random))):
+    assert list(map(id, was.values())) == list(map(id, now.values()))
+random.random()
+recorder.stop_recording()
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert names_of(only_file(folder)) == []
+
+
+def test_no_source_file_is_read_twice_for_one_line(tmp_path: Path) -> None:
+    done, folder = run(
+        tmp_path,
+        """
+random_save(sources, folder)
+reads = []
+original = recorder.frame_text
+recorder.frame_text = lambda frame: reads.append(frame) or original(frame)
+for _ in range(50):
+    random.random()
+print("READS", len(reads))
+""",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "READS 1\n" in done.stdout
+    assert len(names_of(only_file(folder))) == 50
+
+
+@needs_posix
+def test_folder_and_file_are_closed_to_others(tmp_path: Path) -> None:
+    done, folder = run(tmp_path, "os.umask(0); random_save(sources, folder)", folder="new/out")
+    assert done.returncode == 0, done.stderr
+    assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder)] == [0o750, 0o750]
+    assert only_file(folder).stat().st_mode & 0o777 == 0o640
+
+
+@needs_posix
+def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for folder in ("link", "link/"):
+        done, _ = run(tmp_path, "random_save(sources, folder)", folder=folder)
+        assert done.returncode == 1
+        assert re.search(r"FileCheckException: output_path is .*symbolic link", done.stderr)
+    assert not list((tmp_path / "real").iterdir())
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine", encoding="utf-8")
+    done, _ = run(tmp_path, "random_save(sources, folder)")
+    assert re.search(r"FileCheckException: output_path is .*not a folder", done.stderr)
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_path_of_another_type_is_refused_and_nothing_is_watched(tmp_path: Path) -> None:
+    done, _ = run(
+        tmp_path,
+        """
+before = random.random
+try:
+    random_save(sources, 3)
+finally:
+    assert random.random is before
+""",
+    )
+    assert "MsprobeException: output_path is 3; it must be a str" in done.stderr

@@ -1,0 +1,155 @@
+"""Which PyTorch calls `random_save` sees."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+import probe
+from probe.backends.torch.randomness.random_calls import random_calls, rank
+
+# The scripts run the very package that is tested here, installed or not.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1])}
+PRELUDE = """
+import pickle, random, sys, torch
+from torch import nn
+from probe.api.randomness import random_save, seed_all
+from probe.backends.torch.randomness import random_calls, seeding
+"""
+
+
+def rows_of(tmp_path: Path, code: str) -> list[list[str]]:
+    """Run `code` after PRELUDE as a script that records into ``out``; return the rows."""
+    script = tmp_path / "train.py"
+    script.write_text(PRELUDE + code, encoding="utf-8")
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "out").iterdir()
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        return [[path.name], *list(csv.reader(stream))[1:]]
+
+
+def test_functions_methods_and_initialisation_are_seen_and_dropout_is_not(tmp_path: Path) -> None:
+    rows = rows_of(
+        tmp_path,
+        """
+random_save(random_calls, "out")
+value = torch.rand(2, 2)
+torch.randn_like(value)
+torch.empty(3).normal_()
+torch.randperm(4)
+value.multinomial(1)
+nn.Linear(3, 2)
+nn.functional.dropout(value, 0.5)
+torch.zeros(3)
+""",
+    )
+    assert [row[0] for row in rows[1:]] == [
+        "torch_random.rand.0",
+        "torch_random.randn_like.0",
+        "tensor_random.normal_.0",
+        "torch_random.randperm.0",
+        "tensor_random.multinomial.0",
+        "tensor_random.uniform_.0",
+        "tensor_random.uniform_.1",
+    ]
+    # Innermost first, with the frames of torch itself in between.
+    assert "kaiming_uniform_" in rows[6][1].split("\n")[0]
+    assert rows[6][1].endswith("in <module>, \n nn.Linear(3, 2)\n")
+
+
+def test_the_file_takes_the_rank_of_the_process_group(tmp_path: Path) -> None:
+    rows = rows_of(
+        tmp_path,
+        """
+import torch.distributed as dist
+random_save(random_calls, "out")
+torch.rand(1)
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+torch.rand(1)
+dist.destroy_process_group()
+torch.rand(1)
+""",
+    )
+    assert rows[0][0].startswith("random_rank0_")
+    assert [row[0] for row in rows[1:]] == [f"torch_random.rand.{number}" for number in range(3)]
+
+
+def test_there_is_no_rank_without_a_process_group() -> None:
+    assert rank() is None
+
+
+def test_recording_and_fixing_work_together(tmp_path: Path) -> None:
+    rows = rows_of(
+        tmp_path,
+        """
+random_save(random_calls, "out")
+seed_all(seeding, is_enhanced=True)
+assert torch.equal(torch.rand(3), torch.rand(3))
+assert random.random() == random.random()
+seeding.fix_random_calls().remove()
+assert not torch.equal(torch.rand(3), torch.rand(3))
+""",
+    )
+    assert [row[0] for row in rows[1:]] == [
+        "torch_random.rand.0",
+        "torch_random.rand.1",
+        "python_random.random.0",
+        "python_random.random.1",
+        "torch_random.rand.2",
+        "torch_random.rand.3",
+    ]
+
+
+def test_fixing_that_recording_wrapped_ends_when_it_is_undone(tmp_path: Path) -> None:
+    rows = rows_of(
+        tmp_path,
+        """
+handle = seeding.fix_random_calls()
+random_save(random_calls, "out")
+handle.remove()
+assert not torch.equal(torch.rand(3), torch.rand(3))
+""",
+    )
+    assert [row[0] for row in rows[1:]] == ["torch_random.rand.0", "torch_random.rand.1"]
+
+
+def test_watched_functions_can_still_be_pickled_compiled_and_moved_by_a_device_context(tmp_path: Path) -> None:
+    rows_of(
+        tmp_path,
+        """
+random_save(random_calls, "out")
+assert pickle.loads(pickle.dumps(torch.rand)) is torch.rand
+assert pickle.loads(pickle.dumps(torch.Tensor.uniform_)) is torch.Tensor.uniform_
+with torch.device("meta"):
+    assert torch.rand(2).is_meta
+assert torch.compile(lambda x: x + torch.rand(2), backend="eager", fullgraph=True)(torch.ones(2)).shape == (2,)
+""",
+    )
+
+
+def test_stopping_leaves_no_trace_in_torch(tmp_path: Path) -> None:
+    rows_of(
+        tmp_path,
+        """
+from probe.backends.shared.randomness.recorder import stop_recording
+places = random_calls.random_calls()
+before = [vars(place.owner).get(place.name) for place in places]
+random_save(random_calls, "out")
+assert all(vars(place.owner)[place.name] is not was for place, was in zip(places, before))
+stop_recording()
+assert all(vars(place.owner).get(place.name) is was for place, was in zip(places, before))
+assert "uniform_" not in vars(torch.Tensor)
+""",
+    )
+
+
+def test_every_listed_call_exists() -> None:
+    assert all(callable(getattr(call.owner, call.name)) for call in random_calls())
+    assert {call.owner for call in random_calls()} == {torch, torch.Tensor}

@@ -1,0 +1,47 @@
+"""Functions of the tool that `internal_faults` does not make fail, by backend and by file of the package.
+
+Inside of these the user's own function runs, or they are the guards, so there is nobody but the user to raise to. They
+do nothing but call it and, each time behind a guard, the tool; a test of their number keeps the lists from growing.
+"""
+
+from __future__ import annotations
+
+Borders = dict[str, set[str]]
+
+_EVERYWHERE: Borders = {
+    # What the user calls, and what stands in for it.
+    "api/debugger.py": {"start", "stop", "step", "save", "session"},
+    "collect/session.py": {"guarded", "shield", "_attempt"},
+    "collect/saved_values.py": {"receive"},
+    "backends/shared/async_collectives.py": {"wait_and_report"},
+    # Hooks that do nothing but call, guarded, the tool.
+    "backends/shared/autograd/node_hooks.py": {"__call__"},
+}
+
+_TORCH: Borders = {
+    **_EVERYWHERE,
+    "backends/torch/hooks/api_hooks.py": {
+        "from_mode", "observe", "_observe", "_aside", "handle", "wrapper", "call", "__missing__",
+    },
+    "backends/torch/hooks/api_backward.py": {"__call__"},
+    "backends/torch/hooks/function_mode.py": {"__torch_function__", "_take_out", "_no", "_aside", "__missing__"},
+    "backends/torch/hooks/optimizer_hooks.py": {"clip", "<lambda>"},
+    # The guards themselves, and hooks of that kind.
+    "backends/torch/guards.py": {"safely", "compiling"},
+    "backends/torch/adapter.py": {"receive_quietly"},
+    "backends/torch/hooks/module_hooks.py": {"__call__", "is_for", "before", "after", "on_parameter"},
+}  # fmt: skip
+
+_MINDSPORE: Borders = {
+    **_EVERYWHERE,
+    "api/mindspore.py": {"start"},
+    "backends/mindspore/hooks/api_hooks.py": {"observe", "wrapper", "call_watched"},
+    # The guards, and what waits for the user's own tensors, whose errors are the user's.
+    "backends/mindspore/guards.py": {"safely", "is_quiet", "settle", "settle_all"},
+    "backends/mindspore/hooks/module_hooks.py": {"before", "after", "_on_parameter", "receive_quietly"},
+    "backends/mindspore/hooks/jit.py": {"compile_aside"},
+    # The gradient passes through it.
+    "backends/mindspore/autograd/identity_flow.py": {"backward"},
+}
+
+BORDERS: dict[str, Borders] = {"torch": _TORCH, "mindspore": _MINDSPORE, "msadapter": _MINDSPORE}

@@ -1,0 +1,83 @@
+"""The schemas refuse what no file may hold; that real files pass is checked whenever a test reads one."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import dumped
+import jsonschema
+import pytest
+from programs import batch, block_network
+
+from probe.common.dump import schema
+
+
+@pytest.fixture
+def collected(runs: Any, backend: Any) -> Any:
+    debugger, model = runs.new(level="mix", task="tensor"), block_network(backend)
+    debugger.start(model)
+    backend.run(model, batch(backend, requires_grad=True))
+    debugger.stop()
+    return runs.read()
+
+
+def refused(name: str, content: Any) -> bool:
+    try:
+        jsonschema.validate(content, schema.load(name))
+    except jsonschema.ValidationError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", ["dump", "stack", "construct", "debug"])
+def test_schemas_are_valid_schemas(name: str) -> None:
+    content = schema.load(name)
+    assert content["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    jsonschema.Draft202012Validator.check_schema(content)
+
+
+def test_an_unknown_schema_is_refused() -> None:
+    with pytest.raises(ValueError, match="no schema"):
+        schema.load("other")
+
+
+def test_dump_schema_refuses_broken_files(collected: Any) -> None:
+    head = collected.head
+    assert not refused("dump", head)
+    for key in head:
+        assert refused("dump", {name: value for name, value in head.items() if name != key}), f"without {key}"
+    assert refused("dump", {**head, "data": []})
+    assert refused("dump", {**head, "level": "L7"})
+    assert refused("dump", {**head, "task": "dance"})
+    assert refused("dump", [])
+
+
+def test_dump_schema_refuses_broken_records(collected: Any) -> None:
+    name = collected.forward[0]
+
+    def broken(change: Any) -> bool:
+        head = copy.deepcopy(collected.head)
+        change(head["data"][name])
+        return refused("dump", head)
+
+    assert not broken(lambda record: None)
+    assert broken(lambda record: record.update(input_args=5))
+    assert broken(lambda record: record["output"][0].pop("shape"))
+    assert broken(lambda record: record["output"][0].update(shape="2x3"))
+    assert broken(lambda record: record["output"][0].update(requires_grad="yes"))
+    assert broken(lambda record: record["output"][0].update(Max="large"))
+
+
+def test_construct_and_stack_schemas_refuse_other_forms(collected: Any) -> None:
+    assert not refused("construct", collected.tree) and refused("construct", {"a": 5}) and refused("construct", [])
+    assert not refused("stack", collected.stacks)
+    assert refused("stack", {"0": [["name"]]}) and refused("stack", {"0": "text"}) and refused("stack", {"x": [[], []]})
+
+
+def test_readers_of_the_tests_see_the_schema_at_work(collected: Any) -> None:
+    path = collected.folder / "dump.json"
+    path.write_text('{"task": "statistics"}', encoding="utf-8")
+    with pytest.raises(AssertionError, match="required"):
+        dumped.read_file(path)
+    path.unlink()

@@ -1,0 +1,162 @@
+"""The file of a configuration: where it may be, what it may hold, and that nothing in it is a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import pytest
+from configurations import APIS, GOOD, MODULES, exactly, write
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from probe.common.config.config import Config, load_config
+from probe.common.errors import ConfigSyntaxError, FileCheckException, MsprobeException
+
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
+
+
+# -- the file itself
+
+
+def test_the_path_must_be_text():
+    message = 'PrecisionDebugger(config_path=...): "config_path" is 3; allowed: the path of a .json file as text.'
+    with pytest.raises(MsprobeException, match=exactly(message)):
+        load_config(3)
+
+
+@pytest.mark.parametrize("name", ["config.txt", "config", "", "config.JSON", "config.json.bak"])
+def test_the_name_must_end_in_json(name):
+    message = f"{name}: the name of a configuration file must end in .json."
+    with pytest.raises(FileCheckException, match=exactly(message)):
+        load_config(name)
+
+
+def test_the_file_must_exist():
+    with pytest.raises(FileCheckException, match=exactly("absent.json: there is no such configuration file.")):
+        load_config("absent.json")
+
+
+def test_the_file_must_not_be_a_link():
+    os.symlink(write(GOOD), "link.json")
+    message = "link.json: the configuration file is a symbolic link; give the file it points to."
+    with pytest.raises(FileCheckException, match=exactly(message)):
+        load_config("link.json")
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_the_file_must_be_a_regular_one(make):
+    make("odd.json")
+    with pytest.raises(FileCheckException, match=exactly("odd.json: the configuration file is not a regular file.")):
+        load_config("odd.json")
+
+
+@pytest.mark.parametrize("name", ["a\0.json", "\ud800.json", "x" * 300 + ".json", "config.json/x.json"])
+def test_an_impossible_path_is_no_crash(name):
+    write(GOOD)
+    with pytest.raises(FileCheckException, match="configuration file"):
+        load_config(name)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "line 1, column 1 is not valid JSON"),
+        (b"{", "line 1, column 2 is not valid JSON"),
+        (b'{\n "task": tensor\n}', "line 2, column 10 is not valid JSON"),
+        (b"{} {}", "line 1, column 4 is not valid JSON"),
+        (b"{'task': 1}", "line 1, column 2 is not valid JSON"),
+        (b"\n  [1]", "line 2, column 3 does not begin an object"),
+        (b"3", "line 1, column 1 does not begin an object"),
+        (b"null", "line 1, column 1 does not begin an object"),
+        (b'{\n"a": "\xff"}', "line 2, column 7 is not UTF-8 text"),
+        (b"[" * 100_000, "lists and objects are nested too deeply"),
+        (b'{"a":' * 100_000, "lists and objects are nested too deeply"),
+        (b'{"step": [' + b"9" * 5000 + b"]}", "a number of 5000 digits is too long to be a setting"),
+        (b" " * (10 * 1024 * 1024 + 1), "the configuration file is larger than 10 MiB"),
+    ],
+)
+def test_says_where_the_text_is_no_json_object(data, message):
+    with open("config.json", "wb") as stream:
+        stream.write(data)
+    with pytest.raises(ConfigSyntaxError, match=f"^config.json: {re.escape(message)}.*\\.$") as caught:
+        load_config("config.json")
+    assert isinstance(caught.value, RuntimeError)  # what scripts written for msProbe catch
+    assert isinstance(caught.value, FileCheckException)
+
+
+def test_a_byte_order_mark_is_accepted():
+    with open("config.json", "wb") as stream:
+        stream.write(b'\xef\xbb\xbf{"dump_path": "d"}')
+    assert load_config("config.json").dump_path == "d"
+
+
+def test_a_repeated_key_counts_last_and_is_named(capsys):
+    with open("config.json", "w") as stream:
+        stream.write('{"dump_path": "d", "level": "L0", "level": "mix"}')
+    assert load_config("config.json").level == "mix"
+    assert '[WARNING] config.json: "level" is given more than once; the last value counts.' in capsys.readouterr().out
+
+
+# -- whatever the file holds
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)
+VALUES = st.recursive(
+    SCALARS | st.sampled_from(["tensor", "structure", "L0", "mix", "md5", "all", "4-6", "3-1", *MODULES, *APIS]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+SECTION_KEYS = ("scope", "list", "tensor_list", "data_mode", "summary_mode", "file_format", "bench_path", "diff_nums")
+SECTIONS = st.dictionaries(st.sampled_from(SECTION_KEYS), VALUES)
+NEARLY = st.fixed_dictionaries(
+    {},
+    optional={
+        "task": st.sampled_from(["statistics", "tensor", "structure"]) | VALUES,
+        "dump_path": st.just("d") | VALUES,
+        "level": st.sampled_from(["L0", "L1", "mix", "debug"]) | VALUES,
+        "statistics": SECTIONS | VALUES,
+        "tensor": SECTIONS | VALUES,
+        "structure": SECTIONS | VALUES,
+        **dict.fromkeys(("step", "rank", "async_dump", "dump_enable", "extra_info", "precision", "colour"), VALUES),
+    },
+)
+ANY_FILE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=300)
+
+
+def config_or_our_error(data):
+    with open("config.json", "wb") as stream:
+        stream.write(data)
+    try:
+        assert isinstance(load_config("config.json"), Config)
+    except MsprobeException as error:
+        assert str(error)
+        assert len(str(error)) < 1000
+
+
+@ANY_FILE
+@given(NEARLY | VALUES)
+@example({"dump_path": "d", "step": [float("inf")], "rank": [float("nan")]})
+@example({"dump_path": "d", "task": "tensor", "tensor": {"diff_nums": float("-inf")}})
+def test_any_json_gives_a_configuration_or_our_error(content):
+    config_or_our_error(json.dumps(content).encode())
+
+
+@ANY_FILE
+@given(st.binary(max_size=60))
+@example(b'{"dump_path": "d", "step": [1e999, -1e999]}')
+@example(b'{"dump_path": "\\ud800", "\\ud800": 1}')
+def test_any_bytes_give_a_configuration_or_our_error(data):
+    config_or_our_error(data)
+
+
+@ANY_FILE
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_a_half_written_file_gives_a_configuration_or_our_error(begin, length):
+    data = json.dumps({**GOOD, "statistics": {"scope": APIS, "list": ["relu"], "data_mode": ["all"]}}).encode()
+    config_or_our_error(data[begin : begin + length])
+
+
+@pytest.mark.parametrize("depth", range(100, 1200, 50))
+def test_values_of_any_depth_are_described(depth):
+    config_or_our_error(b'{"dump_path": "d", "level": ' + b"[" * depth + b"]" * depth + b"}")

@@ -1,0 +1,367 @@
+"""The json files of a dump: their text, and that they appear whole, private and never through a link."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from probe.common import files
+from probe.common.dump import json_files
+from probe.common.dump.journal import ADD, FILE_NAME, MOVE, REPLACE, Header, JournalWriter
+from probe.common.dump.json_encode import JsonText
+from probe.common.errors import DumpFormatError, FileCheckException
+
+NAN, INFINITY = float("nan"), float("inf")
+TENSOR_KEYS = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "requires_grad")
+QUICK = settings(deadline=None, max_examples=300)
+
+
+def header(level: str = "mix", **more: Any) -> Header:
+    return Header(**{"task": "statistics", "level": level, "framework": "pytorch", "dump_data_dir": None, **more})
+
+
+@pytest.fixture(autouse=True)
+def usual_mask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+# --- JsonText
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+STATISTIC = st.floats() | st.integers() | st.booleans() | st.none()
+TENSORS = st.fixed_dictionaries(
+    {
+        "type": st.just("torch.Tensor") | st.text(),
+        "dtype": st.just("torch.float32") | st.text(),
+        "shape": st.lists(st.integers(0, 9) | st.none(), max_size=3),
+        **dict.fromkeys(TENSOR_KEYS[3:7], STATISTIC),
+        "requires_grad": st.booleans(),
+    }
+)
+VALUES = st.recursive(
+    SCALARS | TENSORS | st.builds(lambda entry, more: {**entry, **more}, TENSORS, st.dictionaries(st.text(), SCALARS)),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=15,
+)
+ENTRY = dict(zip(TENSOR_KEYS, ("torch.Tensor", "torch.float32", [2, 3], 1.5, -0.0, NAN, 1e300, False)))
+
+
+def dumps(value: Any, indent: int) -> str:
+    """What `json` writes at this depth: every line but the first stands further to the right."""
+    return json.dumps(value, indent=1).replace("\n", "\n" + " " * indent)
+
+
+@QUICK
+@given(VALUES, st.integers(0, 3))
+@example([NAN, INFINITY, -INFINITY, -0.0, 5e-324, 1.7976931348623157e308, 1e16, 0.1, 10**30, True], 0)
+@example({"": {}, "a": [], "b": [[], {}, [{}]], '\ud800\u2028\x00"\\': "\udcffé\x7f😀"}, 2)
+@example([ENTRY, {**ENTRY, "Max": 7}, {**ENTRY, "shape": [3, 2]}, {**ENTRY, "requires_grad": True}], 1)
+@example([{**ENTRY, "md5": "00000000"}, {**ENTRY, "type": "100%s %d Tensor"}, {**ENTRY, "shape": []}, ENTRY], 1)
+def test_text_is_what_json_writes(value: Any, indent: int) -> None:
+    assert JsonText()(value, indent) == dumps(value, indent)
+
+
+NUMBERS = st.floats() | st.sampled_from([1e-4, 9.9e-5, 1e-5, 1.5e-7, 1e16, 9999999999999998.0, 5e-324, -1e-9, 2.0**63])
+TEXTS = st.text(st.sampled_from('é\x7f\x00\x1f\n\r\t\b\f"\\/\u2028 :,0123e-.null{}[]😀\udc80'), max_size=12)
+
+
+@QUICK
+@given(VALUES | st.lists(NUMBERS | TEXTS) | st.dictionaries(TEXTS, NUMBERS | TEXTS), st.integers(0, 3))
+@example({"a": [None, NAN], "b": None}, 0)
+@example([None, INFINITY, -INFINITY], 1)
+@example({"null": 1.5, "b": None, "c": [2**64, -(2**63) - 1, 10**30]}, 2)
+@example(["\xcb\x7f\xf0", None, [[], {}, ""]], 0)
+def test_compiled_text_is_that_of_json_but_for_the_spelling_of_exponents(value: Any, indent: int) -> None:
+    mine = JsonText().encoded(value, indent).decode("ascii").split("\n")
+    theirs = dumps(value, indent).split("\n")
+    assert len(mine) == len(theirs)
+    for line, expected in zip(mine, theirs):
+        if line != expected:
+            # Only a number may be spelt in another way, and is to the last bit the same.
+            number, other = (text.rpartition(" ")[2].rstrip(",") for text in (line, expected))
+            assert float(number).hex() == float(other).hex()
+            assert line.replace(number, "") == expected.replace(other, "")
+
+
+def test_what_is_remembered_of_one_tensor_does_not_reach_another() -> None:
+    write = JsonText()
+    for n, extra in enumerate([{}, {"md5": "0" * 8}, {"shape": [9]}, {"dtype": "d"}, {"type": "t"}, {"Norm": None}]):
+        for indent in (0, n):
+            for entry in ({**ENTRY, **extra}, ENTRY, {**ENTRY, **extra}):
+                assert write(entry, indent) == dumps(entry, indent)
+
+
+def test_entries_that_only_look_like_a_tensor_are_written_too() -> None:
+    # A user's dict may have these keys: each value is then an entry of its own.
+    value = {key: {"type": "int", "value": 1} for key in TENSOR_KEYS}
+    assert JsonText()(value, 1) == dumps(value, 1)
+    # Equal to what an entry before it has, or of no use as a key.
+    odd = [ENTRY, *({**ENTRY, **more} for more in ({"shape": [2.0, 3]}, {"requires_grad": 0}, {"shape": [[2], 3]}))]
+    odd += [{**ENTRY, **more} for more in ({"dtype": [1]}, {"requires_grad": {}}, {"Max": ["é"]}, {"shape": "23"})]
+    assert JsonText()(odd, 1) == dumps(odd, 1)
+    reordered = dict(reversed(ENTRY.items()))
+    assert JsonText()(reordered, 1) == dumps(reordered, 1)
+
+
+def test_values_as_deep_as_they_are_described_are_written() -> None:
+    value: Any = 1
+    for _ in range(401):
+        value = [value]
+    assert JsonText().encoded(value, 0).decode() == JsonText()(value, 0)
+    assert JsonText()(value, 0) == "[\n".join(" " * n for n in range(402)) + "1" + "".join(
+        "\n" + " " * n + "]" for n in reversed(range(401))
+    )
+
+
+# --- the files of a journal
+
+
+def make(folder: Path, head: Header, put: Callable[[JournalWriter], None]) -> dict[str, str]:
+    """Write a journal and then the files from it; their texts by name."""
+    writer = JournalWriter(str(folder / FILE_NAME), head)
+    put(writer)
+    writer.close()
+    assert json_files.write(str(folder)) == head
+    return {path.name: path.read_text() for path in sorted(folder.glob("*.json"))}
+
+
+def record(writer: JournalWriter, name: str, number: int, stack: int = -1, parent: str | None = None) -> None:
+    writer.record(name, number, stack, parent, number, REPLACE, {"output": [{"type": "float", "value": NAN}, ENTRY]})
+
+
+def test_files_are_what_json_would_write(tmp_path: Path) -> None:
+    source = tmp_path / "train.py"
+    source.write_text("first\n  second()  # é\n")
+
+    def put(writer: JournalWriter) -> None:
+        writer.stack(0, [(str(source), 2, "f"), (str(source), 1, "<module>")])
+        record(writer, "Torch.relu.0.forward", 1, 0, "Module.a.A.forward.0")
+        writer.record("Module.a.A.forward.0", 0, 0, None, 2, MOVE, {"output": []})
+        writer.record("Module.a.A.parameters_grad.0", -1, -1, None, 3, ADD, {"w": [ENTRY]})
+        writer.record("Module.a.A.parameters_grad.0", -1, -1, None, 4, ADD, {"b": [ENTRY]})
+        writer.node("optimizer", 2, 0, None)
+
+    folder = tmp_path / "dump"
+    folder.mkdir()
+    texts = make(folder, header(dump_data_dir="/data/é"), put)
+    data = {
+        "Torch.relu.0.forward": {"output": [{"type": "float", "value": NAN}, ENTRY]},
+        "Module.a.A.forward.0": {"output": []},
+        "Module.a.A.parameters_grad.0": {"w": [ENTRY], "b": [ENTRY]},
+    }
+    head = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": "/data/é"}
+    names = ["Module.a.A.forward.0", "Torch.relu.0.forward", "optimizer"]
+    tree = dict(zip(names, (None, "Module.a.A.forward.0", None)))
+    frames = [f"File {source}, line 2, in f, \n second()  # é", f"File {source}, line 1, in <module>, \n first"]
+    assert texts == {
+        "dump.json": json.dumps({**head, "data": data}, indent=1),
+        "construct.json": json.dumps(tree, indent=1),
+        "stack.json": json.dumps({"0": [names, frames]}, indent=1),
+    }
+    assert {mode(path) for path in folder.iterdir()} == {0o640}
+
+
+@pytest.mark.parametrize("odd", [(), (0,), (99,), (31, 32), (5, 6, 7, 40), tuple(range(100))], ids=str)
+@pytest.mark.parametrize("value", [NAN, -float("inf"), "é", 10**30], ids=str)
+def test_records_that_cannot_be_encoded_with_others_stand_in_their_places(
+    tmp_path: Path, odd: tuple[int, ...], value: Any
+) -> None:
+    fields = {f"r{n}": {"output": [value if n in odd else None, 1.5], "r5": None, "r99": None} for n in range(100)}
+
+    def put(writer: JournalWriter) -> None:
+        for n, (name, entries) in enumerate(fields.items()):
+            writer.record(name, n, -1, None, n, REPLACE, entries)
+
+    head = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
+    assert make(tmp_path, header(), put)["dump.json"] == json.dumps({**head, "data": fields}, indent=1)
+
+
+def test_what_a_change_makes_of_a_record_is_written_whatever_it_is(tmp_path: Path) -> None:
+    make(tmp_path, header(), lambda writer: writer.record("r", 0, -1, None, 0, REPLACE, {"output": [1.5]}))
+
+    def change(fields: Any) -> None:
+        fields["output"] = [NAN, 2.5, None]
+
+    json_files.write(str(tmp_path), change)
+    found = json.loads((tmp_path / "dump.json").read_text())["data"]["r"]["output"]
+    assert str(found) == "[nan, 2.5, None]"
+
+
+def test_stacks_of_the_same_text_are_one_entry(tmp_path: Path) -> None:
+    source = tmp_path / "train.py"
+    source.write_text("one\ntwo\n")
+
+    def put(writer: JournalWriter) -> None:
+        # Two places in one line, the same place again, another line, and a stack without any source.
+        for number, line in enumerate([1, 1, 2]):
+            writer.stack(number, [(str(source), line, "f"), ("<string>", 5, "g")])
+        writer.stack(3, [("<string>", 5, "g")])
+        for n, stack in enumerate([2, 0, 1, 0, 3, -1]):
+            record(writer, f"r{n}", n, stack)
+
+    stacks = json.loads(make(tmp_path, header(), put)["stack.json"])
+    assert [names for names, _ in stacks.values()] == [["r0"], ["r1", "r2", "r3"], ["r4"]]
+    assert list(stacks) == ["0", "1", "2"] and stacks["2"][1] == []
+    assert len(stacks["0"][1]) == len(stacks["1"][1]) == 1 and stacks["0"][1] != stacks["1"][1]
+
+
+@pytest.mark.parametrize(("level", "full"), [("L0", True), ("L1", False), ("mix", True)])
+def test_tree_is_empty_at_l1_only(tmp_path: Path, level: str, full: bool) -> None:
+    texts = make(tmp_path, header(level), lambda writer: record(writer, "r", 0, -1, "parent"))
+    assert texts["construct.json"] == (json.dumps({"r": "parent"}, indent=1) if full else "{}")
+    assert list(json.loads(texts["dump.json"])["data"]) == ["r"] and texts["stack.json"] == "{}"
+
+
+@pytest.mark.parametrize(
+    ("head", "names"),
+    [
+        (header("mix"), ["construct.json", "dump.json", "stack.json"]),
+        (header("L1"), ["construct.json", "dump.json", "stack.json"]),
+        (header("mix", extra_info=False), ["dump.json"]),
+        (header("debug", dump_data_dir="d"), ["debug.json"]),
+    ],
+)
+def test_skeleton_and_an_empty_journal_give_the_same_files(tmp_path: Path, head: Header, names: list[str]) -> None:
+    (tmp_path / "skeleton").mkdir()
+    json_files.skeleton(str(tmp_path / "skeleton"), head)
+    first = {path.name: path.read_text() for path in sorted((tmp_path / "skeleton").iterdir())}
+    (tmp_path / "journal").mkdir()
+    assert list(first) == names and first == make(tmp_path / "journal", head, lambda writer: None)
+    content = json.loads(first["debug.json" if head.level == "debug" else "dump.json"])
+    assert content == {
+        "task": "statistics", "level": head.level, "framework": "pytorch", "dump_data_dir": head.dump_data_dir,
+        "data": {},
+    }  # fmt: skip
+
+
+def test_writing_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    texts = make(tmp_path, header(), lambda writer: record(writer, "r", 0))
+    json_files.write(str(tmp_path))
+    assert texts == {path.name: path.read_text() for path in sorted(tmp_path.glob("*.json"))}
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*texts, FILE_NAME])
+
+
+def test_a_record_that_cannot_be_read_leaves_the_old_files(tmp_path: Path) -> None:
+    texts = make(tmp_path, header(), lambda writer: record(writer, "r", 0))
+    writer = JournalWriter(str(tmp_path / "worse"), header())
+    record(writer, "r", 0)
+    writer.record("s", 1, -1, None, 1, REPLACE, {"a": msgspec.msgpack.Ext(9, b"")})
+    writer.close()
+    os.replace(tmp_path / "worse", tmp_path / FILE_NAME)
+    with pytest.raises(DumpFormatError):
+        json_files.write(str(tmp_path))
+    assert texts == {path.name: path.read_text() for path in sorted(tmp_path.glob("*.json"))}
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*texts, FILE_NAME])
+
+
+# --- files and folders
+
+
+def test_a_block_that_raises_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    for error in (ValueError, KeyboardInterrupt, OSError):
+        with pytest.raises(error), files.replacing(str(path)) as stream:
+            stream.write(b"half of the new")
+            raise error
+        assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.json"]
+
+
+def test_the_new_content_appears_at_the_end_of_the_block(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    with files.replacing(str(path)) as stream:
+        stream.write(b"new")
+        stream.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new" and os.listdir(tmp_path) == ["a.json"] and mode(path) == 0o640
+
+
+def test_a_writer_killed_inside_the_block_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    code = (
+        "import os, signal, sys; from probe.common import files\n"
+        "with files.replacing(sys.argv[1]) as stream:\n"
+        "    stream.write(b'n' * (3 << 20)); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    assert subprocess.run([sys.executable, "-c", code, str(path)], env=environment).returncode == -9
+    assert path.read_text() == "old" and len(os.listdir(tmp_path)) == 2
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link.json"
+    target.write_text("mine")
+    link.symlink_to(target)
+    for append in (False, True):
+        with pytest.raises(OSError, match="symbolic link"):
+            files.open_for_writing(str(link), append)
+    with pytest.raises(OSError, match="symbolic link"):
+        JournalWriter(str(link), header())
+    # A link laid where the file is written aside, and one where it is to appear, are replaced and not followed.
+    (tmp_path / f"link.json.{os.getpid()}.tmp").symlink_to(target)
+    with files.replacing(str(link)) as stream:
+        stream.write(b"new")
+    assert target.read_text() == "mine" and link.read_text() == "new" and not link.is_symlink()
+
+
+def test_folders_and_files_are_private(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b" / "c"
+    files.make_folder(str(folder))
+    files.make_folder(str(folder))
+    assert {mode(path) for path in (folder, folder.parent, folder.parent.parent)} == {0o750}
+    for append in (False, True):
+        files.open_for_writing(str(folder / f"f{append}"), append).close()
+    json_files.skeleton(str(folder), header())
+    assert {mode(path) for path in folder.iterdir()} == {0o640}
+
+
+def test_an_existing_folder_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir(mode=0o755)
+    files.make_folder(str(tmp_path / "shared" / "mine"))
+    assert mode(tmp_path / "shared") == 0o755 and mode(tmp_path / "shared" / "mine") == 0o750
+
+
+def test_what_is_no_folder_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    for path, match in [
+        ("link", "link is a symbolic link"),
+        ("dangling", "dangling is a symbolic link"),
+        ("dangling/below", "dangling exists and is not a folder"),
+        ("file", "file exists and is not a folder"),
+        ("file/below/deep", "file exists and is not a folder"),
+        ("x" * 300, "cannot create folder .*: File name too long"),
+    ]:
+        with pytest.raises(FileCheckException, match=match):
+            files.make_folder(str(tmp_path / path))
+    files.make_folder(str(tmp_path / "link" / "below"))
+    assert (tmp_path / "real" / "below").is_dir(), "only the folder itself must be no link"
+
+
+def test_relative_paths_and_races_are_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = "import sys; from probe.common import files\nfor n in range(300): files.make_folder(f'{sys.argv[1]}/{n}/x')"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    ranks = [subprocess.Popen([sys.executable, "-c", code, "./dump"], env=environment) for _ in range(3)]
+    assert [rank.wait() for rank in ranks] == [0, 0, 0]
+    assert len(os.listdir(tmp_path / "dump")) == 300

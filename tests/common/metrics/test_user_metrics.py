@@ -1,0 +1,273 @@
+"""Metrics of the user's own: where they come from, what they get, what they may give, what happens when they fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import runs
+from runs import compare, rows, two_runs, write
+
+import probe
+from probe.api import cli
+from probe.common import log
+from probe.common.metrics.values import as_measured
+from probe.compare.output import tables
+
+MEAN = """
+import numpy as np
+def column_name():
+    return "Mean of difference"
+def compare(n_value, b_value):
+    return np.mean(n_value - b_value)
+"""
+KIND = """
+def column_name():
+    return "Kind"
+def compare(n_value, b_value):
+    return f"{n_value.dtype} {n_value.shape} {b_value.flags.writeable}"
+"""
+
+
+def metric(folder: Path, name: str, source: str) -> str:
+    path = folder / name
+    path.write_text(source)
+    return str(path)
+
+
+def returning(folder: Path, value: str) -> str:
+    text = f"import numpy as np\ndef column_name(): return 'Mine'\ndef compare(n_value, b_value): return {value}\n"
+    return metric(folder, "mine.py", text)
+
+
+def only_table(out: Path) -> Path:
+    (table,) = out.glob("*.csv")
+    return table
+
+
+def test_its_column_follows_the_built_in_ones(tmp_path: Path) -> None:
+    target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
+    mean, kind = metric(tmp_path, "mean.py", MEAN), metric(tmp_path, "kind.py", KIND)
+    assert compare(target, golden, tmp_path / "out", "--algorithms", f"{kind},{mean}") == 0
+    (row,) = rows(only_table(tmp_path / "out"))
+    head = len(tables.HEAD) + len(tables.VALUES)
+    assert list(row)[head : head + 2] == ["Kind", "Mean of difference"]
+    assert (row["Kind"], row["Mean of difference"]) == ("float32 (4,) False", "-0.5")
+    assert row["NPU max"] == "1.0"
+
+
+def test_the_option_can_be_given_again(tmp_path: Path) -> None:
+    target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
+    mean, kind = metric(tmp_path, "mean.py", MEAN), metric(tmp_path, "kind.py", KIND)
+    assert compare(target, golden, tmp_path / "out", "--algorithms", mean, "--algorithms", kind) == 0
+    assert {"Mean of difference", "Kind"} < set(rows(only_table(tmp_path / "out"))[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("3", "3"),
+        ("1 / 3", str(1 / 3)),
+        ("'far apart'", "far apart"),
+        ("True", "True"),
+        ("np.float32(0.5)", "0.5"),
+        ("np.array(2)", "2"),
+        ("float('nan')", "Nan"),
+        ("float('inf')", "inf"),
+        ("'=1+1'", "'=1+1"),
+    ],
+)
+def test_a_cell_is_a_number_or_a_text(tmp_path: Path, value: str, cell: str) -> None:
+    target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
+    assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, value)) == 0
+    (row,) = rows(only_table(tmp_path / "out"))
+    assert (row["Mine"], row["Err_message"]) == (cell, "[]")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("1 // 0", "ZeroDivisionError: "),
+        ("__import__('sys').exit(3)", "SystemExit: 3"),
+        ("n_value.__setitem__(0, 1)", "ValueError: assignment destination is read-only"),
+        ("None", "TypeError: it returned NoneType; allowed: int, float, str"),
+        ("n_value", "TypeError: it returned ndarray; allowed: int, float, str"),
+    ],
+)
+def test_a_metric_that_fails_says_so_in_its_cell_and_once_in_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: str, said: str
+) -> None:
+    for side in ("target", "golden"):
+        write(tmp_path / side / "rank0", [np.ones(2, np.float32)] * 3, real_data=True)
+    file = returning(tmp_path, value)
+    assert compare(tmp_path / "target", tmp_path / "golden", tmp_path / "out", "--algorithms", file) == 0
+    found = rows(only_table(tmp_path / "out"))
+    assert [row["Mine"] for row in found] == ["failed"] * 3
+    # The verdict is about the tensors, and these are the same.
+    assert [(row["Result"], row["Cosine"]) for row in found] == [("pass", "1.0")] * 3
+    assert all(json.loads(row["Err_message"])[0].startswith(f"note: Mine failed: {said}") for row in found)
+    out = capsys.readouterr().out
+    assert out.count("failed, first at Torch.sin.0.forward.input.0") == 1 and file in out
+
+
+def test_a_metric_is_not_asked_where_nothing_can_be_measured(tmp_path: Path) -> None:
+    bad, good = np.array([1.0, np.nan], np.float32), np.ones(2, np.float32)
+    write(tmp_path / "a", [good, bad, good, good[:0], good[0]], real_data=True)
+    write(tmp_path / "b", [good, good, np.ones(3, np.float32), good[:0], good[0]], real_data=True)
+    (tmp_path / "b" / "dump_tensor_data" / f"{runs.RECORD}.input.0.npy").unlink()
+    assert compare(tmp_path / "a", tmp_path / "b", tmp_path / "out", "--algorithms", returning(tmp_path, "7")) == 0
+    cells = [row["Mine"] for row in rows(only_table(tmp_path / "out"))]
+    assert cells == ["unsupported", "N/A", "shape unmatched", "unsupported", "7"]
+
+
+@pytest.mark.parametrize(
+    ("target", "golden", "n", "b"),
+    [
+        # Dimensions of size 1 go, the wider type is taken, and at least float32.
+        (np.ones((1, 2, 3), np.float16), np.ones((2, 3), np.float64), np.ones((2, 3)), np.ones((2, 3))),
+        (np.arange(3, dtype=np.int64), np.arange(3, dtype=np.int8), np.arange(3, dtype="f4"), np.arange(3, dtype="f4")),
+        # What is not finite on both sides is no difference.
+        (np.array([np.nan, 2], "f4"), np.array([np.nan, 3], "f4"), np.array([0, 2], "f4"), np.array([0, 3], "f4")),
+        (np.array([1 + 2j]), np.array([3 - 4j]), np.array([1.0, 2.0]), np.array([3.0, -4.0])),
+        (np.array([1 + 2j, 5j]), np.array([3, 4]), np.array([[1.0, 2.0], [0.0, 5.0]]), np.array([[3.0, 0], [4, 0]])),
+    ],
+)
+def test_what_a_metric_gets(target: np.ndarray, golden: np.ndarray, n: np.ndarray, b: np.ndarray) -> None:
+    for found, expected in zip(as_measured(target, golden), (n, b)):
+        assert found.dtype == expected.dtype and found.shape == expected.shape
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("x = \n", "cannot be loaded: SyntaxError"),
+        ("import numpy\n\nnumpy.nothing", "cannot be loaded: line 3: AttributeError"),
+        ("raise SystemExit(0)", "cannot be loaded: line 1: SystemExit"),
+        ("import sys\nsys.exit('not\\nhere')", "cannot be loaded: line 2: SystemExit: not here."),
+        ("def column_name(): raise SystemExit\ndef compare(n, b): return 1", "column_name() failed: SystemExit."),
+        ("def compare(n_value, b_value): return 1", "has a function column_name(); this one has none"),
+        ("def column_name(): return 'A'", "has a function compare(n_value, b_value); this one has none"),
+        ("def column_name(): return 'A'\ndef compare(one): return 1", "compare() has to take two arrays"),
+        ("def column_name(): return 1/0\ndef compare(n, b): return 1", "column_name() failed: ZeroDivisionError"),
+        ("def column_name(): return 5\ndef compare(n, b): return 1", "column_name() is 5"),
+        ("def column_name(): return ' '\ndef compare(n, b): return 1", "column_name() is ' '"),
+        ("def column_name(): return '=A'\ndef compare(n, b): return 1", "column_name() is '=A'"),
+        ("def column_name(): return 'Cosine'\ndef compare(n, b): return 1", "has a column 'Cosine' of its own"),
+        ("def column_name(): return 'Result'\ndef compare(n, b): return 1", "has a column 'Result' of its own"),
+        ("def column_name(): return 'Kind'\ndef compare(n, b): return 1", "both call their column 'Kind'"),
+    ],
+)
+def test_a_wrong_metric_is_one_line_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, said: str
+) -> None:
+    target, golden = two_runs(tmp_path, ["rank0", "rank1"], real_data=True)
+    files = f"{metric(tmp_path, 'kind.py', KIND)},{metric(tmp_path, 'wrong.py', source)}"
+    assert compare(target, golden, tmp_path / "out", "--algorithms", files) == cli.FAILED
+    error = capsys.readouterr().err
+    assert said in error and "wrong.py" in error and error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = two_runs(tmp_path, ["rank0"])
+    assert compare(target, golden, tmp_path / "out", "--algorithms", str(tmp_path / "no.py")) == cli.FAILED
+    assert f"{tmp_path / 'no.py'}: cannot be read: No such file" in capsys.readouterr().err
+
+
+def test_a_file_is_read_again_when_it_has_changed_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
+    for value in ("1", "22"):
+        assert compare(target, golden, tmp_path / value, "--algorithms", returning(tmp_path, value)) == 0
+        assert rows(only_table(tmp_path / value))[0]["Mine"] == value
+    assert not list(tmp_path.rglob("*.pyc"))
+
+
+def test_statistics_have_no_use_for_it_and_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = two_runs(tmp_path, ["rank0"])
+    assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, "1")) == 0
+    assert "for real data, and these dumps hold none" in capsys.readouterr().out
+    assert "Mine" not in rows(only_table(tmp_path / "out"))[0]
+    assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, "1"), "-da") == 0
+    assert "metrics of --algorithms are not used" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more", [(), ("--xlsx",)])
+def test_it_works_in_other_processes_and_in_merged_tables(tmp_path: Path, more: tuple[str, ...]) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    target, golden = two_runs(tmp_path, ["rank0", "rank1", "rank2"], real_data=True)
+    file = metric(tmp_path, "mean.py", MEAN)
+    assert compare(target, golden, tmp_path / "out", "--algorithms", file, "--jobs", "2", *more) == 0
+    (tmp_path / "merge.yaml").write_text("api: [Torch.sin]")
+    paths = ["-i", str(tmp_path / "out"), "-o", str(tmp_path), "-config", str(tmp_path / "merge.yaml")]
+    assert cli.main(["merge_result", *paths]) == 0
+    (book,) = tmp_path.glob("*.xlsx")
+    _, values = openpyxl.load_workbook(book)["Mean of difference"].iter_rows(values_only=True)
+    assert values == ("Torch.sin.0.forward.input.0", -0.5, -0.5, -0.5)
+
+
+def test_a_metric_that_fails_in_every_process_is_logged_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_given", set())
+    target, golden = two_runs(tmp_path, [f"rank{n}" for n in range(4)], real_data=True)
+    file = returning(tmp_path, "1 // 0")
+    assert compare(target, golden, tmp_path / "out", "--algorithms", file, "--jobs", "2") == 0
+    assert capsys.readouterr().out.count("'Mine' failed") == 1
+    assert [rows(table)[0]["Mine"] for table in (tmp_path / "out").iterdir()] == ["failed"] * 4
+
+
+def installed(folder: Path, name: str, source: str, value: str) -> dict[str, str]:
+    """An environment in which a package with one metric is installed: its module, and what pip writes about it."""
+    folder.mkdir()
+    (folder / f"{name}.py").write_text(source)
+    about = folder / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[msprobe.compare.algorithms]\nmine = {value}\n")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(Path(probe.__file__).parents[1])))}
+
+
+CLASS = """
+class Spread:
+    def column_name(self):
+        return "Spread"
+    def compare(self, n_value, b_value):
+        return float(n_value.max() - b_value.min())
+spread = Spread()
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "value", "column"), [(MEAN, "mine", "Mean of difference"), (CLASS, "mine:spread", "Spread")]
+)
+def test_an_installed_package_adds_its_metric(tmp_path: Path, source: str, value: str, column: str) -> None:
+    target, golden = two_runs(tmp_path, ["rank0", "rank1"], real_data=True)
+    environment = installed(tmp_path / "site", "mine", source, value)
+    arguments = ["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out"), "--jobs", "2"]
+    subprocess.run([sys.executable, "-m", "probe.api.cli", *arguments], check=True, env=environment, cwd=tmp_path)
+    assert [rows(table)[0][column] for table in (tmp_path / "out").iterdir()] == ["-0.5", "-0.5"]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import nothing_of_this_name", "cannot be loaded: ModuleNotFoundError"),
+        ("import sys\nsys.exit()", "cannot be loaded: SystemExit"),
+        ("def column_name(): raise SystemExit\ndef compare(n, b): return 1", "column_name() failed: SystemExit"),
+    ],
+)
+def test_an_installed_package_that_is_broken_is_named(tmp_path: Path, source: str, said: str) -> None:
+    target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
+    environment = installed(tmp_path / "site", "mine", source, "mine")
+    arguments = ["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "probe.api.cli", *arguments]
+    done = subprocess.run(command, check=False, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == cli.FAILED
+    assert f"entry point mine = mine of msprobe.compare.algorithms: {said}" in done.stderr
+    assert done.stderr.count("\n") == 1 and not (tmp_path / "out").exists()

@@ -1,0 +1,179 @@
+"""Runs of which one ends early, and runs of other levels: what they have in common is compared, and the rest is told.
+
+Each run is the whole one, cut where a process would have died, so that what has to be said is known.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_search import X, call, chain, tensor, write
+
+from probe.api import cli
+from probe.common.dump.journal import FILE_NAME, REPLACE, Header, JournalWriter
+from probe.common.dump.reading.dump import read
+from probe.compare.comparison import Comparison
+from probe.compare.output import summary_text
+from probe.compare.output.summary import Summary, summarise
+
+Run = dict[str, Any]
+NONE = "no divergence in what both runs have"
+
+
+def cut(run: Run, calls: int) -> Run:
+    return dict(list(run.items())[:calls])
+
+
+def died(folder: Path, run: Run) -> Path:
+    """The folder of a process that was killed after these calls."""
+    folder.mkdir(parents=True)
+    writer = JournalWriter(str(folder / FILE_NAME), Header("statistics", "mix", "pytorch", None))
+    for number, (name, fields) in enumerate(run.items()):
+        writer.record(name, number, -1, None, number, REPLACE, fields)
+    writer.close()
+    return folder
+
+
+def summary(target: Path, golden: Path) -> Summary:
+    return summarise(Comparison(read(target), read(golden)).run())
+
+
+def said(found: Summary) -> list[str]:
+    return [text.strip() for text, _ in [*summary_text.headline([found]), *summary_text.lines(found)]]
+
+
+def test_a_target_that_ends_early_is_told_and_no_divergence(tmp_path: Path) -> None:
+    target, golden = write(tmp_path / "a", cut(chain(), 7)), write(tmp_path / "b", chain())
+    found = summary(target, golden)
+    text = said(found)
+    assert text[0] == NONE
+    assert text[2] == "the target ends at Functional.linear.3.forward; the golden run has 5 more records"
+    (ending,) = found.as_json()["endings"]
+    assert ending == {"side": "target", "record": "Functional.linear.3.forward", "more": 5, "died": False}
+
+
+def test_a_golden_run_that_ends_early_is_told_and_no_divergence(tmp_path: Path) -> None:
+    text = said(summary(write(tmp_path / "a", chain()), write(tmp_path / "b", cut(chain(), 11))))
+    assert text[0] == NONE
+    assert text[2] == "the golden run ends at Functional.linear.5.forward; the target has 1 more record"
+
+
+def test_a_fault_before_the_end_is_named_all_the_same(tmp_path: Path) -> None:
+    found = summary(write(tmp_path / "a", cut(chain(constant=2, at=1), 7)), write(tmp_path / "b", chain()))
+    assert found.divergence is not None and found.divergence.record == "Functional.linear.1.forward"
+    assert len(found.endings) == 1
+
+
+@pytest.mark.parametrize("calls", [7, 12])
+def test_the_journal_of_a_run_that_died_says_that_it_is_one(tmp_path: Path, calls: int) -> None:
+    text = said(summary(died(tmp_path / "a", cut(chain(), calls)), write(tmp_path / "b", chain())))
+    last = list(chain())[calls - 1]
+    more = "; the golden run has 5 more records" if calls == 7 else ""
+    assert text[2] == f"the target is the journal of a run that died; it ends at {last}{more}"
+    assert text[0] == (NONE if calls == 7 else "no divergence: nothing differs")
+
+
+@pytest.mark.parametrize("side", ["target", "golden"])
+def test_what_a_run_that_died_had_begun_to_write_is_no_divergence(tmp_path: Path, side: str) -> None:
+    first, last = "Module.a.Linear.parameters_grad.0", "Functional.linear.9.forward"
+    two = {"weight": [tensor(X)], "bias": [tensor(X)]}
+    whole = {**chain(), first: two, last: call([tensor(X)], tensor(X), tensor(X)), "Torch.abs.0.forward": call([])}
+    torn = {**chain(), first: {"bias": [tensor(X)]}, last: call([tensor(X)], tensor(X))}
+    short, long = died(tmp_path / "short", torn), write(tmp_path / "long", whole)
+    assert Comparison(*map(read, (short, long) if side == "target" else (long, short))).run().divergence is None
+    # Of two whole runs it would be one.
+    finished = write(tmp_path / "finished", {**torn, "Torch.abs.0.forward": call([tensor(X)])})
+    divergence = Comparison(read(finished), read(long)).run().divergence
+    assert divergence is not None and divergence.record == first
+
+
+def test_a_call_that_is_missing_in_the_middle_is_no_early_end(tmp_path: Path) -> None:
+    """The numbers of the calls after it shift, so that the last name is the one without a match."""
+    names = [f"Functional.linear.{number}.forward" for number in range(4)]
+    outputs = [X * 2, X * 3, X * 4, X * 5]
+    whole = {name: call([tensor(X)], tensor(x)) for name, x in zip(names, outputs)}
+    between = {"Torch.abs.0.forward": call([tensor(X)], tensor(X))}
+    golden = {**cut(whole, 3), **between, names[3]: whole[names[3]]}
+    target = {names[0]: whole[names[0]], names[1]: whole[names[2]], **between, names[2]: whole[names[3]]}
+    found = summary(write(tmp_path / "a", target), write(tmp_path / "b", golden))
+    assert found.endings == []
+
+
+def test_another_run_that_is_longer_is_no_early_end(tmp_path: Path) -> None:
+    target = {**cut(chain(), 6), "Torch.sort.0.forward": call([tensor(X)], tensor(X))}
+    assert summary(write(tmp_path / "a", target), write(tmp_path / "b", chain())).endings == []
+    assert summary(write(tmp_path / "c", chain()), write(tmp_path / "d", chain())).endings == []
+
+
+def test_the_search_over_ranks_says_so_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = write(tmp_path / "a", cut(chain(), 7)), write(tmp_path / "b", chain())
+    arguments = ["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out"), "-da"]
+    assert cli.main(arguments) == 0
+    ending = "the target ends at Functional.linear.3.forward; the golden run has 5 more records."
+    assert ending in capsys.readouterr().out
+
+
+# --- levels
+
+AROUND = "Module.{}.Block.forward.0"
+
+
+def leveled(folder: Path, level: str, constant: float = 1.0) -> Path:
+    """Three blocks of one function each, as a run records them at `level`."""
+    data: Run = {}
+    tree: dict[str, str | None] = {}
+    x = X
+    for number in range(3):
+        function, block = f"Functional.relu.{number}.forward", AROUND.format(number)
+        y = x * (constant if number == 1 else 1.0)
+        if level != "L0":
+            data[function] = call([tensor(x)], tensor(y))
+        if level != "L1":
+            data[block] = call([tensor(x)], tensor(y))
+            tree[block] = None
+        if level != "L1" and level != "L0":
+            tree[function] = block
+        x = y
+    write(folder, data, tree, level)
+    if level == "L1":
+        (folder / "construct.json").write_text(json.dumps({}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("target", "golden", "both"),
+    [
+        ("L0", "mix", "only modules are"),
+        ("mix", "L0", "only modules are"),
+        ("L1", "mix", "only functions are"),
+        ("mix", "L1", "only functions are"),
+        ("L0", "L1", "nothing is"),
+    ],
+)
+def test_two_levels_are_told_and_what_one_does_not_record_is_no_divergence(
+    tmp_path: Path, target: str, golden: str, both: str
+) -> None:
+    found = summary(leveled(tmp_path / "a", target), leveled(tmp_path / "b", golden))
+    text = said(found)
+    assert text[2] == f'the target has level "{target}" and the golden run "{golden}": {both} in both'
+    assert found.divergence is None and found.as_json()["levels"] == (target, golden)
+    assert text[0] == (NONE if found.meets else "no divergence to be found: nothing of the two dumps has a match")
+
+
+@pytest.mark.parametrize("level", ["L0", "L1"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_between_two_levels_the_fault_is_named_in_what_both_record(tmp_path: Path, level: str, turned: bool) -> None:
+    paths = leveled(tmp_path / "a", level, 2.0), leveled(tmp_path / "b", "mix")
+    target, golden = paths[::-1] if turned else paths
+    divergence = summary(target, golden).divergence
+    expected = AROUND.format(1) if level == "L0" else "Functional.relu.1.forward"
+    assert divergence is not None and divergence.record == expected
+    assert divergence.first.reason.startswith("output.0 differs by 5.0e-01 of its size")
+
+
+def test_one_level_is_not_worth_a_word(tmp_path: Path) -> None:
+    text = said(summary(leveled(tmp_path / "a", "mix"), leveled(tmp_path / "b", "mix")))
+    assert text[0] == "no divergence: nothing differs" and not any("level" in line for line in text)

@@ -1,0 +1,560 @@
+"""The first call that its inputs and rounding do not explain, in runs whose arithmetic numpy does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from probe.common.dump.reading.dump import read
+from probe.common.metrics.error_bounds import CONFIDENCE
+from probe.compare.comparison import Comparison
+from probe.compare.output import summary_text
+from probe.compare.output.summary import fails, first_of, summarise
+from probe.compare.result import Divergence
+
+RNG = np.random.default_rng(20)
+X = RNG.normal(size=(16, 64)).astype(np.float32)
+W = (RNG.normal(size=(64, 64)) / 8).astype(np.float32)
+Record = dict[str, Any]
+
+
+def tensor(array: Any, dtype: str = "torch.float32", **more: Any) -> Record:
+    """The entry of an array, with statistics taken in float64."""
+    wide = np.asarray(array).astype(np.float64)
+    norm = float(np.sqrt(np.square(wide).sum()))
+    statistics = {"Max": float(wide.max()), "Min": float(wide.min()), "Mean": float(wide.mean()), "Norm": norm}
+    head = {"type": "torch.Tensor", "dtype": dtype, "shape": list(wide.shape)}
+    return {**head, **statistics, "requires_grad": False, **more}
+
+
+def whole(array: Any) -> Record:
+    return tensor(array, "torch.int64")
+
+
+def plain(value: Any) -> Record:
+    return {"type": type(value).__name__, "value": value}
+
+
+def call(inputs: list[Any], *outputs: Any, **parameters: Any) -> Record:
+    record: Record = {"input_args": inputs, "input_kwargs": {}, "output": list(outputs)}
+    return {**record, "parameters": parameters} if parameters else record
+
+
+def backward(inputs: list[Any], *outputs: Any) -> Record:
+    return {"input": inputs, "output": list(outputs)}
+
+
+Run = dict[str, Record]
+
+
+def write(folder: Path, data: Run, tree: dict[str, str | None] | None = None, level: str = "mix", **head: str) -> Path:
+    folder.mkdir(parents=True)
+    outline = {"task": "statistics", "level": level, "framework": "pytorch", **head, "data": data}
+    (folder / "dump.json").write_text(json.dumps(outline))
+    (folder / "construct.json").write_text(json.dumps({**dict.fromkeys(data), **(tree or {})}))
+    line = f"File {folder.name}.py, line {{}}, in f, \n g()"
+    stacks = {str(place): [[name], [line.format(place)]] for place, name in enumerate(data)}
+    (folder / "stack.json").write_text(json.dumps(stacks))
+    return folder
+
+
+def compared(folder: Path, target: Run, golden: Run, *trees: dict[str, str | None], **head: str) -> Divergence | None:
+    of_target, of_golden = trees if len(trees) == 2 else (trees * 2 or ({}, {}))
+    write(folder / "target", target, of_target, **head)
+    write(folder / "golden", golden, of_golden, **head)
+    return Comparison(read(folder / "target"), read(folder / "golden")).run().divergence
+
+
+def named(divergence: Divergence | None) -> str:
+    assert divergence is not None
+    return divergence.record
+
+
+def chain(dtype: Any = np.float32, constant: float = 1.0, at: int = -1, nan: int = -1, calls: int = 6) -> Run:
+    """Products and activations, one after the other, computed in `dtype` and rounded to float32."""
+    data, x = {}, X
+    for number in range(calls):
+        y = (x.astype(dtype) @ W.astype(dtype)).astype(np.float32)
+        if number == at:
+            y = y * np.float32(constant)
+        if number == nan:
+            y[3, 3] = np.nan
+        data[f"Functional.linear.{number}.forward"] = call([tensor(x), tensor(W)], tensor(y))
+        x = np.tanh(y.astype(dtype)).astype(np.float32)
+        data[f"Torch.tanh.{number}.forward"] = call([tensor(y)], tensor(x))
+    return data
+
+
+# --- what is explained
+
+
+def test_two_runs_that_are_the_same_do_not_part(tmp_path: Path) -> None:
+    assert compared(tmp_path, chain(), chain()) is None
+
+
+def test_what_rounding_adds_call_by_call_is_explained(tmp_path: Path) -> None:
+    exact, rounded = chain(np.float64, calls=30), chain(calls=30)
+    assert exact != rounded
+    assert compared(tmp_path, rounded, exact) is None
+
+
+def test_cancellation_is_explained(tmp_path: Path) -> None:
+    other = X * np.float32(1 + 2e-7)
+    near = (X * np.float32(1 + 1e-3)).astype(np.float32)
+    runs = [
+        {
+            "Functional.linear.0.forward": call([tensor(X)], tensor(x)),
+            "Torch.sub.0.forward": call([tensor(near), tensor(x)], tensor(near - x)),
+        }
+        for x in (other, X)
+    ]
+    small = [run["Torch.sub.0.forward"]["output"][0]["Norm"] for run in runs]
+    assert abs(small[0] - small[1]) / small[1] > 1e-5, "a hundred times the rounding of its inputs"
+    assert compared(tmp_path, *runs) is None
+
+
+@pytest.mark.parametrize("level", ["mix", "L0"])
+def test_what_cancellation_left_is_explained_where_it_goes_in_too(tmp_path: Path, level: str) -> None:
+    near = (X * np.float32(1 + 1e-3)).astype(np.float32)
+    names = ["Functional.linear.0.forward", "Torch.sub.0.forward", "Torch.tanh.0.forward"]
+    if level == "L0":
+        names = [f"Module.{name}.forward.0" for name in ("fc.Linear", "sub.Sub", "act.Tanh")]
+    runs = []
+    for x in (X * np.float32(1 + 2e-7), X):
+        left = near - x
+        calls = [call([tensor(X)], tensor(x)), call([tensor(near), tensor(x)], tensor(left))]
+        runs.append(dict(zip(names, [*calls, call([tensor(left)], tensor(np.tanh(left)))])))
+    assert compared(tmp_path, *runs, level=level) is None
+
+
+def test_a_gradient_that_is_nothing_but_rounding_is_explained(tmp_path: Path) -> None:
+    gradient = RNG.normal(size=(4096, 8)).astype(np.float32)
+    gradient -= gradient.mean(0)
+    sums = [gradient.sum(0), gradient[::-1].sum(0)]
+    assert abs(sums[0] - sums[1]).max() > 1e-3 * abs(sums[1]).max()
+    runs = [{"Torch.add.0.backward": backward([tensor(gradient)], tensor(each))} for each in sums]
+    assert compared(tmp_path, *runs) is None
+
+
+def with_optimizer(gradient: np.ndarray, used: np.ndarray) -> Run:
+    """A backward whose gradient for a bias is the sum over rows, and the optimizer's call that gets `used`."""
+    return {
+        "Torch.add.0.backward": backward([tensor(gradient)], tensor(gradient.sum(0))),
+        "Tensor.add_.0.forward": call([tensor(W[0]), tensor(used)], tensor(W[0] - used)),
+    }
+
+
+def noise() -> tuple[np.ndarray, np.ndarray]:
+    """A gradient whose sum over rows is nothing but rounding, and the same with its rows in another order."""
+    gradient = RNG.normal(size=(4096, 64)).astype(np.float32)
+    gradient -= gradient.mean(0)
+    other = gradient[::-1].copy()
+    sums = gradient.sum(0), other.sum(0)
+    assert abs(sums[0] - sums[1]).max() > 1e-3 * abs(sums[1]).max()
+    return gradient, other
+
+
+@pytest.mark.parametrize("clipped", [1.0, 1e-3, 1e-30])
+def test_an_optimizer_that_gets_a_gradient_of_rounding_is_explained(tmp_path: Path, clipped: float) -> None:
+    runs = [with_optimizer(each, each.sum(0) * np.float32(clipped)) for each in noise()]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_an_optimizer_that_gets_another_multiple_on_one_side_is_named(tmp_path: Path) -> None:
+    gradient, other = noise()
+    runs = with_optimizer(gradient, gradient.sum(0) * np.float32(1.1)), with_optimizer(other, other.sum(0))
+    assert named(compared(tmp_path, *runs)) == "Tensor.add_.0.forward"
+
+
+def test_a_whole_number_may_flip_where_its_inputs_differ(tmp_path: Path) -> None:
+    runs = [
+        {
+            "Functional.linear.0.forward": call([tensor(X)], tensor(y)),
+            "Torch.argmax.0.forward": call([tensor(y)], whole([place])),
+            "Functional.embedding.0.forward": call([whole([place]), tensor(W)], tensor(W[place])),
+        }
+        for y, place in ((X * np.float32(1 + 1e-7), 3), (X, 4))
+    ]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_a_number_of_results_may_change_with_a_whole_number(tmp_path: Path) -> None:
+    """A token goes to another expert: the expert's input has a row more, and nothing else is wrong."""
+    runs = []
+    for count, y in ((3, X * np.float32(1 + 1e-7)), (2, X)):
+        rows = whole(np.arange(count))
+        runs.append(
+            {
+                "Functional.linear.0.forward": call([tensor(X)], tensor(y)),
+                "Torch.where.0.forward": call([whole([1, 2])], rows),
+                "Torch.index_select.0.forward": call([tensor(y), rows], tensor(y[:count])),
+                "Functional.linear.1.forward": call([tensor(y[:count]), tensor(W)], tensor(y[:count] @ W)),
+            }
+        )
+    assert compared(tmp_path, *runs) is None
+
+
+def test_a_whole_run_in_half_precision_is_explained(tmp_path: Path) -> None:
+    def half(entry: Any) -> Any:
+        return {**entry, "dtype": "torch.float16"}
+
+    golden = chain()
+    target = {name: {**record, **{part: list(map(half, record[part])) for part in ("input_args", "output")}}
+              for name, record in chain(constant=1 + 2e-4, at=0).items()}  # fmt: skip
+    assert compared(tmp_path, target, golden) is None
+    assert named(compared(tmp_path / "full", chain(constant=1 + 2e-4, at=0), golden)) == "Functional.linear.0.forward"
+
+
+def test_rounding_of_a_short_type_is_explained_where_it_is_widened_again(tmp_path: Path) -> None:
+    """One element in a thousand falls to the other side when a run is rounded to 16 bits, as in mixed precision."""
+    y = RNG.normal(size=(64, 64)).astype(np.float16)
+    other = y.copy()
+    other.flat[7] = np.nextafter(other.flat[7], np.float16(9))
+    runs = []
+    for half in (other, y):
+        wide = half.astype(np.float32)
+        runs.append(
+            {
+                "Functional.linear.0.forward": call([tensor(X)], tensor(half, "torch.float16")),
+                "Tensor.pow.0.forward": call([tensor(wide), plain(2)], tensor(wide**2)),
+                "Torch.mean.0.forward": call([tensor(wide**2)], tensor((wide**2).mean(0))),
+            }
+        )
+    assert compared(tmp_path, *runs) is None
+
+
+def test_memory_that_is_written_over_may_hold_anything(tmp_path: Path) -> None:
+    runs = [
+        {"Tensor.__setitem__.0.forward": call([whole(garbage), whole([1]), whole([2])], whole([2, 2]))}
+        for garbage in ([77, 8], [0, 123456])
+    ]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_calls_of_another_release_are_no_divergence_while_values_agree(tmp_path: Path) -> None:
+    golden = chain(np.float64)
+    target = {"Tensor.contiguous.0.forward": call([tensor(X)], tensor(X)), **chain()}
+    assert compared(tmp_path, target, golden) is None
+
+
+# --- what is named
+
+
+@pytest.mark.parametrize("constant", [1 + 1e-4, 0.99, 2.0, -1.0, 0.0])
+def test_a_wrong_constant_is_named_and_not_what_it_causes(tmp_path: Path, constant: float) -> None:
+    faulty, clean = chain(constant=constant, at=3), chain(np.float64)
+    forth, back = compared(tmp_path / "1", faulty, clean), compared(tmp_path / "2", clean, faulty)
+    assert named(forth) == named(back) == "Functional.linear.3.forward"
+    assert forth is not None and forth.suspects == []
+    assert forth.first.item == "Functional.linear.3.forward.output.0"
+    assert forth.first.found is not None and forth.first.allowed is not None
+    # Of a changed sign only what is not symmetric shows in statistics.
+    assert forth.first.found > abs(constant - 1) * 0.1 > forth.first.allowed
+
+
+@pytest.mark.parametrize("kept", [("Max",), ("Norm",), ("Max", "Norm"), ("Mean", "Norm"), ("Max", "Min", "Mean")])
+def test_a_wrong_constant_is_named_where_not_all_statistics_were_taken(tmp_path: Path, kept: tuple[str, ...]) -> None:
+    wrong, right = chain(constant=1.25, at=3), chain()
+    for data in (wrong, right):
+        for record in data.values():
+            for item in [*record["input_args"], *record["output"]]:
+                for statistic in {"Max", "Min", "Mean", "Norm"}.difference(kept):
+                    del item[statistic]
+    assert named(compared(tmp_path / "differ", wrong, right)) == "Functional.linear.3.forward"
+    assert compared(tmp_path / "same", right, right) is None
+
+
+def test_a_second_fault_is_the_next_suspect(tmp_path: Path) -> None:
+    faulty = chain(constant=1 + 1e-4, at=2)
+    later = "Torch.tanh.4.forward"
+    faulty[later]["output"] = [tensor(X * 5)]
+    divergence = compared(tmp_path, faulty, chain(np.float64))
+    assert named(divergence) == "Functional.linear.2.forward"
+    assert divergence is not None and divergence.suspects[0].record == later
+
+
+def test_nan_is_named_where_it_begins_on_either_side(tmp_path: Path) -> None:
+    faulty, clean = chain(nan=3), chain(np.float64)
+    assert named(compared(tmp_path / "1", faulty, clean)) == "Functional.linear.3.forward"
+    assert named(compared(tmp_path / "2", clean, faulty)) == "Functional.linear.3.forward"
+    assert compared(tmp_path / "3", faulty, chain(np.float64, nan=3)) is None
+
+
+def test_a_whole_number_that_differs_for_the_same_input_is_named(tmp_path: Path) -> None:
+    runs = [{"Torch.argmax.0.forward": call([tensor(X)], whole([place]))} for place in (3, 4)]
+    assert named(compared(tmp_path, *runs)) == "Torch.argmax.0.forward"
+
+
+def test_one_call_in_another_type_is_named(tmp_path: Path) -> None:
+    faulty = chain()
+    faulty["Torch.tanh.2.forward"]["output"][0]["dtype"] = "torch.bfloat16"
+    divergence = compared(tmp_path, faulty, chain())
+    assert named(divergence) == "Torch.tanh.2.forward"
+    assert divergence is not None
+    assert divergence.first.reason == "output.0 is bfloat16 and in the golden run float32"
+
+
+def test_between_frameworks_labels_and_the_gradient_of_half_a_loss_are_no_divergence(tmp_path: Path) -> None:
+    labels, loss = np.arange(4), tensor(np.float32(2.5))
+    runs = [
+        {
+            "Functional.cross_entropy.0.forward": call([tensor(X[:4]), tensor(labels, width)], loss),
+            "Functional.cross_entropy.0.backward": backward([tensor(np.float32(1))], tensor(gradient)),
+            "Functional.linear.0.forward": call([tensor(X)], tensor(X * np.float32(factor))),
+        }
+        for width, gradient, factor in (("Int32", X[:4], 1.0), ("torch.int64", W[:4], 1.0), ("torch.int64", W[:4], 1.1))
+    ]
+    write(tmp_path / "target", runs[0], framework="mindspore")
+    for name, run, expected in (("same", runs[1], None), ("other", runs[2], "Functional.linear.0.forward")):
+        golden = write(tmp_path / name, run)
+        divergence = Comparison(read(tmp_path / "target"), read(golden)).run().divergence
+        assert (None if divergence is None else divergence.record) == expected
+
+
+def test_labels_of_another_width_are_named_within_one_framework(tmp_path: Path) -> None:
+    runs = [
+        {"Functional.embedding.0.forward": call([tensor(np.arange(4), dtype)], tensor(X))}
+        for dtype in ("torch.int32", "torch.int64")
+    ]
+    assert named(compared(tmp_path, *runs)) == "Functional.embedding.0.forward"
+
+
+def test_another_argument_is_named(tmp_path: Path) -> None:
+    runs = [{"Functional.softmax.0.forward": call([tensor(X), plain(dim)], tensor(X))} for dim in (0, 1)]
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None and divergence.first.reason == "input.1 is 0 and in the golden run 1"
+
+
+def test_a_module_called_backward_is_not_taken_for_the_one_called_forward(tmp_path: Path) -> None:
+    """What the forward of the one differs by explains nothing of the gradient of the other."""
+    names = {name: f"Module.{name}_lstm.LSTM" for name in ("forward", "backward")}
+    runs = [
+        {
+            f"{names['forward']}.forward.0": call([tensor(X * size)], tensor(X)),
+            f"{names['backward']}.forward.0": call([tensor(X)], tensor(X)),
+            f"{names['backward']}.backward.0": backward([tensor(X)], tensor(X * size)),
+        }
+        for size in (1.5, 1)
+    ]
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None
+    assert [suspect.record for suspect in divergence.suspects] == [f"{names['backward']}.backward.0"]
+
+
+def test_whole_numbers_in_another_order_are_named_where_values_were_compared(tmp_path: Path) -> None:
+    places = np.array([3, 1, 2], np.int64)
+    runs = []
+    for side, order in (("target", places[::-1]), ("golden", places)):
+        data = tmp_path / side / "dump_tensor_data"
+        run = {"Torch.argsort.0.forward": call([tensor(X)], tensor(order, "torch.int64", data_name="a.npy"))}
+        write(tmp_path / side, run, task="tensor")
+        data.mkdir()
+        np.save(data / "a.npy", order)
+        runs.append(read(tmp_path / side))
+    assert named(Comparison(*runs).run().divergence) == "Torch.argsort.0.forward"
+
+
+def test_what_is_infinitely_far_apart_has_no_number(tmp_path: Path) -> None:
+    divergence = compared(tmp_path, chain(nan=3), chain())
+    assert divergence is not None and divergence.first.found is None and divergence.first.allowed is None
+    assert "nan or inf" in divergence.first.reason
+
+
+def test_the_device_is_no_difference(tmp_path: Path) -> None:
+    runs = [{"Tensor.to.0.forward": call([tensor(X), plain(device)], tensor(X))} for device in ("npu:0", "cuda:0")]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_an_argument_that_only_one_side_gives_is_named(tmp_path: Path) -> None:
+    runs = [{"Functional.scaled_dot_product_attention.0.forward": call([tensor(X), mask], tensor(X * size))}
+            for mask, size in ((None, 2), (tensor(X), 1))]  # fmt: skip
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None and divergence.first.reason == "input.1 is there in the golden run only"
+
+
+def test_a_parameter_that_differs_is_named_at_its_module(tmp_path: Path) -> None:
+    names = [f"Module.layers.{number}.Linear.forward.0" for number in range(2)]
+    runs = [
+        {
+            names[0]: call([tensor(X)], tensor(X), weight=tensor(W)),
+            names[1]: call([tensor(X)], tensor(X * size), weight=tensor(W * size)),
+        }
+        for size in (2, 1)
+    ]
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None and divergence.record == names[1] == divergence.first.module
+    assert divergence.first.reason.startswith("parameters.weight differs by 5.0e-01 of its size already")
+
+
+def test_a_dropped_call_is_named_although_numbers_shift(tmp_path: Path) -> None:
+    def run(dropped: int | None) -> Run:
+        data: Run = {}
+        number = 0
+        for layer in range(4):
+            scores = X * np.float32(layer + 1)
+            if layer != dropped:
+                data[f"Tensor.masked_fill.{number}.forward"] = call([tensor(scores)], tensor(np.tril(scores)))
+                scores, number = np.tril(scores), number + 1
+            data[f"Functional.softmax.{layer}.forward"] = call([tensor(scores)], tensor(np.exp(scores) / 1e3))
+        return data
+
+    divergence = compared(tmp_path / "1", run(1), run(None))
+    assert named(divergence) == "Tensor.masked_fill.1.forward"
+    assert divergence is not None and divergence.first.record == ""
+    assert divergence.first.reason == "only the golden run makes this call"
+    assert divergence.golden_stack and not divergence.stack
+    back = compared(tmp_path / "2", run(None), run(1))
+    assert back is not None and (back.first.record, back.first.golden_record) == ("Tensor.masked_fill.1.forward", "")
+
+
+def test_modules_whose_class_has_another_name_are_the_same_module(tmp_path: Path) -> None:
+    def run(block: str, size: float) -> tuple[Run, dict[str, str | None]]:
+        outer, inner = f"Module.layers.1.{block}.forward.0", "Module.layers.1.fc.Linear.forward.0"
+        data = {inner: call([tensor(X)], tensor(X)), outer: call([tensor(X)], tensor(X * size))}
+        return data, {inner: outer, outer: None}
+
+    (target, of_target), (golden, of_golden) = run("MyBlock", 2), run("Block", 1)
+    divergence = compared(tmp_path, target, golden, of_target, of_golden)
+    assert divergence is not None
+    assert (divergence.first.record, divergence.first.golden_record) == (list(target)[1], list(golden)[1])
+
+
+def test_at_l0_the_module_whose_own_code_made_the_difference_is_named(tmp_path: Path) -> None:
+    attention, query, out = (
+        f"Module.{path}.forward.0" for path in ("attention.Attention", "attention.q.Linear", "attention.out.Linear")
+    )
+    runs = [
+        {
+            query: call([tensor(X)], tensor(X)),
+            out: call([tensor(X * size)], tensor(X * size)),
+            attention: call([tensor(X)], tensor(X * size)),
+        }
+        for size in (1.5, 1)
+    ]
+    divergence = compared(tmp_path, *runs, {query: attention, out: attention, attention: None}, level="L0")
+    assert named(divergence) == attention
+    assert divergence is not None and f"where it calls {out}" in divergence.first.reason
+
+
+def test_a_wrong_gradient_between_modules_is_not_explained_by_what_is_computed_from_it(tmp_path: Path) -> None:
+    def run(factor: float) -> tuple[Run, dict[str, str | None]]:
+        gradient = (X * factor).astype(np.float32)
+        names = [f"Module.block.{part}.Linear.backward.0" for part in ("last", "first")]
+        data: Run = {
+            "Module.block.first.Linear.forward.0": call([tensor(X)], tensor(X @ W), weight=tensor(W)),
+            "Module.block.last.Linear.forward.0": call([tensor(X @ W)], tensor(X @ W @ W), weight=tensor(W)),
+            "Module.block.Block.forward.0": call([tensor(X)], tensor(X @ W @ W)),
+            names[0]: backward([tensor(X)], tensor(X @ W.T)),
+            # Complete before the backward that it comes of.
+            "Module.block.first.Linear.parameters_grad.0": {"weight": [tensor(X.T @ gradient)]},
+            names[1]: backward([tensor(gradient)], tensor(gradient @ W.T)),
+            "Module.block.Block.backward.0": backward([tensor(X)], tensor(gradient @ W.T)),
+        }
+        return data, dict.fromkeys(names, "Module.block.Block.backward.0")
+
+    (target, tree), (golden, _) = run(1.05), run(1.0)
+    divergence = compared(tmp_path, target, golden, tree, level="L0")
+    assert named(divergence) == "Module.block.Block.backward.0"
+    assert divergence is not None and "Module.block.first.Linear.backward.0" in divergence.first.reason
+
+
+def test_a_gradient_that_is_cut_off_is_named_where_it_is_and_not_what_follows(tmp_path: Path) -> None:
+    def run(*takes: bool) -> Run:
+        first, second, third = (tensor(X) | {"requires_grad": take} for take in takes)
+        return {
+            "Functional.relu.0.forward": call([first], second),
+            "Functional.relu.1.forward": call([second], third),
+            "Functional.relu.2.forward": call([third], third),
+        }
+
+    divergence = compared(tmp_path, run(True, False, False), run(True, True, True))
+    assert named(divergence) == "Functional.relu.0.forward"
+    assert divergence is not None and divergence.first.reason == "output.0 takes a gradient in the golden run only"
+    assert divergence.suspects == []
+
+
+def test_without_statistics_a_checksum_that_changes_inside_a_call_is_named(tmp_path: Path) -> None:
+    def crc(text: str) -> Record:
+        return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False, "md5": text}
+
+    names = [f"Torch.sin.{number}.forward" for number in range(3)]
+    runs = [
+        {
+            names[0]: call([crc("00000000")], crc("11111111")),
+            names[1]: call([crc("11111111")], crc(end)),
+            names[2]: call([crc(end)], crc(end)),
+        }
+        for end in ("22222222", "33333333")
+    ]
+    divergence = compared(tmp_path, *runs)
+    assert named(divergence) == names[1]
+    assert divergence is not None and divergence.suspects == []
+
+
+# --- how it is told
+
+
+def test_the_stacks_of_both_sides_are_shown(tmp_path: Path) -> None:
+    divergence = compared(tmp_path, chain(constant=2, at=0), chain())
+    assert divergence is not None
+    assert divergence.stack[0].startswith("File target.py, line 0")
+    assert divergence.golden_stack[0].startswith("File golden.py, line 0")
+
+
+def test_runs_that_have_nothing_in_common_are_not_the_same(tmp_path: Path) -> None:
+    for target, golden in (({}, chain(calls=1)), ({}, {}), ({"Torch.sin.0.forward": call([], tensor(X))}, {})):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        write(folder / "target", target)
+        write(folder / "golden", golden)
+        summary = summarise(Comparison(read(folder / "target"), read(folder / "golden")).run())
+        (line, _), *_ = summary_text.headline([summary])
+        assert line == "no divergence to be found: nothing of the two dumps has a match"
+        assert fails([summary], "divergence")
+
+
+def test_the_users_line_is_shown_and_not_the_frameworks(tmp_path: Path) -> None:
+    stack = ["File /x/site-packages/torch/nn/modules/linear.py, line 1, in forward", "File /x/model.py, line 7, in g"]
+    assert summary_text.users_line(stack) == stack[1]
+    assert summary_text.users_line(stack[:1]) == stack[0]
+
+
+def test_of_several_ranks_the_one_that_did_not_get_it_from_another_is_named(tmp_path: Path) -> None:
+    reduce = "Distributed.all_reduce.0.forward"
+    clean = {**chain(calls=1), reduce: call([tensor(X)], tensor(X))}
+    ranks = [
+        {reduce: call([tensor(X)], tensor(X * 2))},
+        {**chain(constant=2, at=0, calls=1), reduce: call([tensor(X)], tensor(X * 2))},
+    ]
+    summaries = []
+    for number, target in enumerate(ranks):
+        golden = {name: clean[name] for name in target}
+        folder = tmp_path / f"rank{number}"
+        write(folder / "target", target)
+        write(folder / "golden", golden)
+        result = Comparison(read(folder / "target"), read(folder / "golden")).run()
+        result.label = folder.name
+        summaries.append(summarise(result))
+    assert [summary.divergence.record for summary in summaries if summary.divergence] == [
+        reduce,
+        "Functional.linear.0.forward",
+    ]
+    first = first_of(summaries)
+    assert first is not None and first.label == "rank1"
+    assert summary_text.headline(summaries)[0][0] == "first divergence: rank1: Functional.linear.0.forward"
+
+
+def test_rounding_is_expected_to_grow_with_the_root_of_the_length() -> None:
+    """The bound of Higham and Mary holds for sums of random terms, which are computed here."""
+    for length in (64, 1024, 16384):
+        a, b = RNG.normal(size=(2, 200, length)).astype(np.float32)
+        products = a * b
+        rounded = np.zeros(200, np.float32)
+        for column in products.T:
+            rounded += column
+        exact = products.astype(np.float64).sum(1)
+        apart = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
+        assert apart < CONFIDENCE * np.sqrt(length) * 2.0**-24

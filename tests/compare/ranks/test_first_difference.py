@@ -1,0 +1,124 @@
+"""Where several ranks part first, on runs made up so that the answer is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probe.api import cli
+from probe.common.dump.reading.records import Item
+from probe.common.match.collectives import Call, is_communication, layers
+from probe.compare.runner import analyse
+
+SIN, COS = "Torch.sin.0.forward", "Torch.cos.0.forward"
+REDUCE, SEND, RECEIVE = "Distributed.all_reduce.0.forward", "Distributed.send.0.forward", "Distributed.recv.0.forward"
+
+
+def tensor(value: float) -> dict[str, Any]:
+    statistics = dict.fromkeys(("Max", "Min", "Mean", "Norm"), value)
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False, **statistics}
+
+
+def call(value: float, **arguments: int) -> dict[str, Any]:
+    kwargs = {name: {"type": "int", "value": number} for name, number in arguments.items()}
+    return {"input_args": [tensor(1.0)], "input_kwargs": kwargs, "output": [tensor(value)]}
+
+
+def write(folder: Path, data: dict[str, Any]) -> None:
+    folder.mkdir(parents=True)
+    head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
+    (folder / "dump.json").write_text(json.dumps({**head, "data": data}))
+
+
+def parts_at(folder: Path, *ranks: dict[str, dict[str, Any]]) -> dict[int, str]:
+    """The first differences when `ranks` are held against the same calls with outputs of 1."""
+    for number, data in enumerate(ranks):
+        write(folder / "target" / f"rank{number}", data)
+        golden = {name: {**record, "output": [tensor(1.0)]} for name, record in data.items()}
+        write(folder / "golden" / f"rank{number}", golden)
+    (found,) = analyse(str(folder / "target"), str(folder / "golden"), str(folder / "out"))
+    assert len(found.files) == len(ranks) + bool(found.found)
+    return {rank.number: entry.record for rank, entry in found.found}
+
+
+def test_what_differs_before_any_communication_is_the_cause(tmp_path: Path) -> None:
+    clean = {SIN: call(1), REDUCE: call(9), COS: call(9)}
+    assert parts_at(tmp_path, clean, {SIN: call(2), REDUCE: call(9), COS: call(9)}) == {1: SIN}
+
+
+def test_a_receiver_is_not_the_cause(tmp_path: Path) -> None:
+    sender = {REDUCE: call(1), SIN: call(9), SEND: call(9, dst=1)}
+    receiver = {REDUCE: call(1), RECEIVE: call(9, src=0), COS: call(9)}
+    assert parts_at(tmp_path, receiver | {RECEIVE: call(9, src=1)}, sender | {SEND: call(9, dst=0)}) == {1: SIN}
+
+
+def test_a_communication_whose_ranks_agree_before_it_is_the_cause(tmp_path: Path) -> None:
+    rank = {SIN: call(1), REDUCE: call(9), COS: call(9)}
+    assert parts_at(tmp_path, rank, rank) == {0: REDUCE, 1: REDUCE}
+
+
+def test_what_differs_after_the_last_communication_is_found_too(tmp_path: Path) -> None:
+    assert parts_at(tmp_path, {REDUCE: call(1), COS: call(9)}, {REDUCE: call(1), COS: call(1)}) == {0: COS}
+
+
+def test_equal_ranks_give_no_analysis(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert parts_at(tmp_path, {SIN: call(1), REDUCE: call(1.4)}) == {}
+    arguments = ["-tp", str(tmp_path / "target"), "-gp", str(tmp_path / "golden"), "-o", str(tmp_path / "more"), "-da"]
+    assert cli.main(["compare", *arguments, "--fail-on", "error"]) == 0
+    assert "no rank differs" in capsys.readouterr().out
+
+
+def test_what_is_not_computed_does_not_count(tmp_path: Path) -> None:
+    assert parts_at(tmp_path, {"Torch.empty.0.forward": call(9), SIN: call(1)}) == {}
+
+
+def test_two_files_are_one_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # D8
+    write(tmp_path / "a", {SIN: call(9)})
+    write(tmp_path / "b", {SIN: call(1)})
+    paths = [str(tmp_path / side / "dump.json") for side in "ab"]
+    arguments = ["compare", "-tp", paths[0], "-gp", paths[1], "-o", str(tmp_path / "out"), "-da"]
+    assert cli.main([*arguments, "--fail-on", "error"]) == cli.DIFFERS
+    assert f"rank 0 parts first at {SIN}" in capsys.readouterr().out
+    (analysis,) = (tmp_path / "out").glob("diff_analyze_*.json")
+    assert json.loads(analysis.read_text())["rank_0"][0]["op_name"] == SIN
+
+
+def peer(name: str, rank: int) -> Item:
+    return Item(f"Distributed.x.0.forward.input.{name}", "input", "int", "[]", value=str(rank))
+
+
+def test_sends_and_receives_are_linked_by_peer_and_order() -> None:
+    first = [Call(0, n, f"Distributed.send.{n}.forward", (peer("dst", 1),)) for n in range(2)]
+    second = [Call(1, n, f"Distributed.irecv.{n}.forward", (peer("1", 0),)) for n in range(2)]
+    assert layers([first, second], [0, 1]) == [[[first[0], second[0]]], [[first[1], second[1]]]]
+
+
+def test_groups_of_ranks_are_linked_apart() -> None:
+    def reduce(rank: int, group: str) -> Call:
+        item = Item("Distributed.all_reduce.0.forward.input.group", "input", "torch.ProcessGroup", "[]", value=group)
+        return Call(rank, 0, "Distributed.all_reduce.0.forward", (item,))
+
+    calls = [reduce(0, "[0, 1]"), reduce(1, "[0, 1]"), reduce(2, "[2, 3]"), reduce(3, "[2, 3]")]
+    assert layers([[call] for call in calls], range(4)) == [[calls[:2], calls[2:]]]
+
+
+def test_ranks_that_contradict_each_other_come_to_an_end() -> None:
+    def named(rank: int, *names: str) -> list[Call]:
+        return [Call(rank, n, f"Distributed.{name}.0.forward", ()) for n, name in enumerate(names)]
+
+    calls = [named(0, "broadcast", "all_reduce"), named(1, "all_reduce", "broadcast")]
+    found = layers(calls, [0, 1])
+    assert sorted(call.record for layer in found for link in layer for call in link) == sorted(
+        call.record for of_rank in calls for call in of_rank
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [(REDUCE, True), ("MintDistributed.all_gather.1.forward", True), (SIN, False), ("Torch.gather.0.forward", False)],
+)
+def test_communication_is_told_by_prefix_and_name(record: str, expected: bool) -> None:
+    assert is_communication(record) is expected

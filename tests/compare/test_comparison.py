@@ -1,0 +1,206 @@
+"""What a comparison says; a number at a test is that of the real tool's defect in the specification."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probe.common.dump.reading.dump import read
+from probe.common.errors import MsprobeException
+from probe.common.match.row import Row
+from probe.compare import comparison, verdict
+from probe.compare.comparison import Comparison
+from probe.compare.options import Options
+from probe.compare.result import ComparisonResult, Mode
+
+LINEAR = "Functional.linear.0.forward"
+
+
+def tensor(norm: float = 1.0, **other: Any) -> dict[str, Any]:
+    dtype = other.pop("dtype", "torch.float32")
+    plain = {"type": "torch.Tensor", "dtype": dtype, "shape": [2], "Max": norm, "Min": 0.0, "Mean": 0.5, "Norm": norm}
+    return {**plain, "requires_grad": False, **other}
+
+
+def scalar(value: Any, kind: str | None = None) -> dict[str, Any]:
+    return {"type": kind or type(value).__name__, "value": value}
+
+
+def call(inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
+    return {"input_args": inputs, "input_kwargs": {}, "output": outputs}
+
+
+def compared(
+    folder: Path,
+    target: dict[str, Any],
+    golden: dict[str, Any],
+    compat: bool = False,
+    heads: dict[str, dict[str, Any]] = {},  # noqa: B006 (never changed)
+) -> ComparisonResult:
+    dumps = []
+    for side, data in (("target", target), ("golden", golden)):
+        path = folder / side / "dump.json"
+        path.parent.mkdir(exist_ok=True)
+        head = {"task": "statistics", "level": "mix", "framework": "pytorch", **heads.get(side, {})}
+        path.write_text(json.dumps({**head, "data": data}))
+        dumps.append(read(path))
+    return Comparison(dumps[0], dumps[1], Options(compat=compat)).run()
+
+
+def row(result: ComparisonResult, name: str) -> Row:
+    (found,) = (row for row in result.rows if row.target is not None and row.target.name.endswith(name))
+    return found
+
+
+def test_backward_calls_are_paired_in_order_of_appearance_on_both_sides(tmp_path: Path) -> None:
+    names = {"target": (0, 4, 2), "golden": (7, 1, 3)}
+    data = {
+        side: {f"Functional.linear.{number}.backward": {"input": [tensor(place)]} for place, number in enumerate(of)}
+        for side, of in names.items()
+    }
+    result = compared(tmp_path, data["target"], data["golden"])
+    pairs = [(row.target.name, row.golden.name, row.metrics[3]) for row in result.rows]  # type: ignore[union-attr]
+    assert pairs == [
+        (f"Functional.linear.{n}.backward.input.0", f"Functional.linear.{b}.backward.input.0", 0)
+        for n, b in zip(names["target"], names["golden"])
+    ]
+
+
+def test_an_unmatched_row_is_a_warning_that_says_so(tmp_path: Path) -> None:  # D3a
+    target, golden = {LINEAR: call([tensor()], [])}, {"Torch.sin.0.forward": call([tensor()], [])}
+    first, second = compared(tmp_path, target, golden).rows
+    assert (first.verdict, first.messages) == ("warning", (comparison.NO_MATCH,))
+    assert second.target is None and second.golden is not None and second.messages == (comparison.NO_TARGET,)  # D5
+    (only,) = compared(tmp_path, target, golden, compat=True).rows
+    assert (only.verdict, only.messages) == ("pass", ())
+
+
+@pytest.mark.parametrize("golden", [tensor(dtype="torch.int64"), scalar(3), None])
+def test_another_type_keeps_the_pair_and_is_an_error(tmp_path: Path, golden: Any) -> None:  # D6
+    data = {LINEAR: call([tensor(dtype="torch.int32")], [])}
+    (found,) = compared(tmp_path, data, {LINEAR: call([golden], [])}).rows
+    assert found.golden is not None and verdict.DTYPE in found.messages
+    (found,) = compared(tmp_path, data, {LINEAR: call([golden], [])}, compat=True).rows
+    assert found.golden is None and found.verdict == "pass"
+
+
+def mindspore(**fields: Any) -> dict[str, Any]:
+    made = tensor(dtype="Float32", **fields)
+    del made["requires_grad"]
+    return {**made, "type": "mindspore.Tensor"}
+
+
+def test_frameworks_may_name_the_same_type_differently(tmp_path: Path) -> None:  # D12
+    target, golden = {LINEAR: call([mindspore()], [])}, {LINEAR: call([tensor()], [])}
+    heads = {"target": {"framework": "mindspore"}}
+    (found,) = compared(tmp_path, target, golden, heads=heads).rows
+    assert (found.verdict, found.requires_grad_consistent) == ("pass", True)
+    (found,) = compared(tmp_path, target, golden, compat=True, heads=heads).rows
+    assert found.messages == (verdict.REQUIRES_GRAD, verdict.DTYPE)
+    (found,) = compared(tmp_path, target, {LINEAR: call([tensor(dtype="torch.float16")], [])}, heads=heads).rows
+    assert found.messages == (verdict.DTYPE,)
+
+
+def test_inputs_of_a_module_called_output_are_no_outputs(tmp_path: Path) -> None:  # D13
+    name = "Module.attention.output.dense.Linear.forward.0"
+    target = {name: call([tensor(2.0)], [tensor(9.0)])}
+    golden = {name: call([tensor(1.0)], [tensor(1.0)])}
+    assert row(compared(tmp_path, target, golden), "input.0").messages == ()
+    assert verdict.NORM in row(compared(tmp_path, target, golden, compat=True), "input.0").messages
+
+
+def test_nan_against_inf_is_an_error(tmp_path: Path) -> None:  # D17
+    nan, inf = float("nan"), float("inf")
+    for golden, expected in ((nan, ()), (inf, (verdict.NONFINITE_OTHERWISE,)), (1.0, (verdict.NONFINITE,))):
+        result = compared(tmp_path, {LINEAR: call([tensor(nan)], [])}, {LINEAR: call([tensor(golden)], [])})
+        assert result.rows[0].messages == expected
+    result = compared(tmp_path, {LINEAR: call([tensor(nan)], [])}, {LINEAR: call([tensor(inf)], [])}, compat=True)
+    assert result.rows[0].messages == ()
+
+
+def test_devices_are_never_a_finding(tmp_path: Path) -> None:  # D18
+    target, golden = {LINEAR: call([scalar("npu:0")], [])}, {LINEAR: call([scalar("cuda:0")], [])}
+    assert compared(tmp_path, target, golden).rows[0].messages == ()
+    assert compared(tmp_path, target, golden, compat=True).rows[0].messages == (verdict.SCALAR,)
+    assert compared(tmp_path, target, {LINEAR: call([scalar("mean")], [])}).rows[0].messages == (verdict.SCALAR,)
+
+
+def test_an_output_far_off_while_the_inputs_are_not_is_an_error(tmp_path: Path) -> None:
+    golden = {LINEAR: call([tensor(1.0)], [tensor(1.0), tensor(1.0)])}
+    result = compared(tmp_path, {LINEAR: call([tensor(1.05)], [tensor(1.1), tensor(1.6)])}, golden)
+    assert [row.messages for row in result.rows] == [(), (verdict.TENFOLD,), (verdict.NORM,)]
+
+
+@pytest.mark.parametrize("name", ["Tensor.to.0.forward", "Torch.empty.3.forward"])
+def test_what_is_not_computed_is_not_judged(tmp_path: Path, name: str) -> None:
+    result = compared(tmp_path, {name: call([], [tensor(99.0)])}, {name: call([], [tensor(1.0)])})
+    assert result.rows[0].verdict == "pass"
+
+
+def test_records_whose_rows_are_apart_keep_their_verdicts(tmp_path: Path) -> None:  # D15
+    target = {f"Torch.sin.{i}.forward": call([scalar(i)], []) for i in range(3)}
+    golden = {f"Torch.sin.{i}.forward": call([scalar(1)], []) for i in (2, 0, 1)}
+    assert [row.verdict for row in compared(tmp_path, target, golden).rows] == ["error", "pass", "error"]
+
+
+def test_checksums_on_one_side_only_are_refused(tmp_path: Path) -> None:
+    with_checksum = {LINEAR: call([tensor(md5="0badcafe")], [])}
+    without = {LINEAR: call([tensor()], [])}
+    with pytest.raises(MsprobeException, match=r"holds checksums and .* does not"):
+        compared(tmp_path, with_checksum, without)
+    result = compared(tmp_path, with_checksum, {LINEAR: call([tensor(md5="12345678")], [])})
+    assert result.mode is Mode.CHECKSUM and result.rows[0].messages == (verdict.CHECKSUM,)
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        ({"target": {"task": "tensor"}}, '"task" is \'tensor\''),
+        ({side: {"task": "structure"} for side in ("target", "golden")}, "what can be compared"),
+        ({"target": {"framework": "jax"}}, "known: 'pytorch'"),
+        ({"golden": {"framework": "jax"}}, "known: 'pytorch'"),
+        ({"target": {"level": "debug"}}, "saved values"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_one_line(tmp_path: Path, heads: dict[str, Any], message: str) -> None:
+    data = {LINEAR: call([tensor()], [])}
+    with pytest.raises(MsprobeException, match=message) as error:
+        compared(tmp_path, data, data, heads=heads)
+    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize("golden", ["mindspore", "mindtorch"])
+def test_only_with_compat_a_direction_is_refused(tmp_path: Path, golden: str) -> None:
+    data, heads = {LINEAR: call([tensor()], [tensor()])}, {"golden": {"framework": golden}}
+    assert compared(tmp_path, data, data, heads=heads).counts()["pass"] == 2
+    with pytest.raises(MsprobeException, match=r"with --compat a pytorch dump .* exchange -tp and -gp"):
+        compared(tmp_path, data, data, compat=True, heads=heads)
+
+
+def test_between_frameworks_gradients_are_held_against_each_other_for_parameters_only(tmp_path: Path) -> None:
+    sides = [{**mindspore(), "requires_grad": True}, tensor()]
+    target, golden = ({LINEAR: {**call([side], []), "parameters": {"weight": side}}} for side in sides)
+    found = compared(tmp_path, target, golden, heads={"target": {"framework": "mindspore"}}).rows
+    assert [(row.messages, row.requires_grad_consistent) for row in found] == [
+        ((), True),
+        ((verdict.REQUIRES_GRAD,), False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "golden"),
+    [
+        ("Bool", "torch.bool"),
+        ("BFloat16", "torch.bfloat16"),
+        ("Complex64", "torch.complex64"),
+        ("UInt8", "torch.uint8"),
+        ("Float8E4M3FN", "torch.float8_e4m3fn"),
+    ],
+)
+def test_names_of_types_meet(tmp_path: Path, target: str, golden: str) -> None:
+    mine, theirs = {LINEAR: call([{**mindspore(), "dtype": target}], [])}, {LINEAR: call([tensor(dtype=golden)], [])}
+    (found,) = compared(tmp_path, mine, theirs, heads={"target": {"framework": "mindspore"}}).rows
+    assert verdict.DTYPE not in found.messages

@@ -1,0 +1,81 @@
+"""Real data is read and measured by several threads; rows, errors and what runs alone."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import probe
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.tensor_reading import read_tensor
+from probe.common.errors import DumpFormatError
+from probe.common.match.row import Row
+from probe.common.metrics.user_metrics import Algorithm
+from probe.compare.tensor_rows import Values
+
+
+def written(folder: Path, arrays: list[Any], apart: float = 0.0) -> Dump:
+    files = folder / "dump_tensor_data"
+    files.mkdir(parents=True)
+    data = {}
+    for number, array in enumerate(arrays):
+        np.save(files / f"{number}.npy", array + np.float32(apart))
+        item = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": list(array.shape)}
+        data[f"Torch.sin.{number}.forward"] = {"output": [{**item, "data_name": f"{number}.npy"}]}
+    path = folder / "dump.json"
+    path.write_text(json.dumps({"task": "tensor", "level": "L1", "framework": "pytorch", "data": data}))
+    return probe.read(path)
+
+
+def rows_of(target: Dump, golden: Dump) -> list[Row]:
+    items = [[item for record in dump for item in record.items()] for dump in (target, golden)]
+    return [Row(n.name, n, b, b.name) for n, b in zip(*items)]
+
+
+ARRAYS = [np.full((1 << (number % 19) or 2,), number + 1, np.float32) for number in range(60)]
+
+
+def test_every_row_has_its_own_metrics_in_order(tmp_path: Path) -> None:
+    values = Values(written(tmp_path / "a", ARRAYS, 0.5), written(tmp_path / "b", ARRAYS))
+    rows = rows_of(values.target, values.golden)
+    done = list(values.measured(rows))
+    assert done == rows and all(mine is other for mine, other in zip(done, rows))
+    assert [row.metrics[2] for row in rows] == [0.5] * len(rows)
+    assert [row.metrics[3] for row in rows] == pytest.approx([0.5 / (i + 1) for i in range(len(rows))], rel=1e-6)
+
+
+def test_an_error_ends_the_work_as_without_threads(tmp_path: Path) -> None:
+    values = Values(written(tmp_path / "a", ARRAYS[:40]), written(tmp_path / "b", ARRAYS[:40]))
+    rows = rows_of(values.target, values.golden)
+    rows[5].target.data_name = "../5.npy"  # type: ignore[union-attr]
+    with pytest.raises(DumpFormatError, match="is not a file name"):
+        list(values.measured(rows))
+
+
+def test_the_users_metrics_run_in_one_thread(tmp_path: Path) -> None:
+    seen = set()
+
+    def compare(n: Any, b: Any) -> int:
+        seen.add(threading.get_ident())
+        return 0
+
+    algorithms = [Algorithm("here", "Mine", compare)]
+    values = Values(written(tmp_path / "a", ARRAYS[:9]), written(tmp_path / "b", ARRAYS[:9]), algorithms=algorithms)
+    list(values.measured(rows_of(values.target, values.golden)))
+    assert seen == {threading.get_ident()}
+
+
+def test_large_files_are_mapped_and_small_ones_read(tmp_path: Path) -> None:
+    large, small = np.arange(1 << 19, dtype=np.float32), np.arange(9.0)
+    for name, array in (("large", large), ("small", small)):
+        np.save(tmp_path / f"{name}.npy", array)
+    for array, name, mapped in ((large, "large", True), (large, "large", False), (small, "small", True)):
+        found = read_tensor(str(tmp_path / f"{name}.npy"), mapped)
+        np.testing.assert_array_equal(found, array)
+        # What is mapped cannot be written to.
+        assert found.flags.writeable != (mapped and name == "large")
