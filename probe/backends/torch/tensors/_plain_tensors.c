@@ -285,7 +285,7 @@ static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
 }
 
 static PyTypeObject DescriberType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "probe.backends.torch._plain_tensors.Describer",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "probe.backends.torch.tensors._plain_tensors.Describer",
     .tp_basicsize = sizeof(Describer),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_vectorcall_offset = offsetof(Describer, call),

@@ -22,7 +22,7 @@ Describe = Callable[[Any], Optional[Entry]]
 
 def _describers() -> tuple[Describe, Describe] | None:
     try:
-        from probe.backends.torch import _plain_tensors
+        from probe.backends.torch.tensors import _plain_tensors
     except ImportError:
         return None
     exchange: Any = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
