@@ -12,7 +12,7 @@ from planted_faults.truth import Truth, truth
 
 from probe import read
 from probe.common.match.row import ERROR, Row
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 
 CLEAN = {
     "clean_a": "plain",
@@ -104,7 +104,7 @@ def judge(
     """Compare the first of `runs`, as `side`, with the second; `known` is at fault in each of them."""
     dumps = [read(folder / run / setting.folder) for run in runs]
     target, golden = dumps if side == "target" else dumps[::-1]
-    result = Comparison(target, golden).run()
+    result = compare_dumps(target, golden)
     divergence = result.divergence
     found = [] if divergence is None else [divergence.first, *divergence.suspects]
     named = [(suspect.record, suspect.golden_record) for suspect in found]

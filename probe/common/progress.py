@@ -7,14 +7,14 @@ from time import monotonic
 from typing import Optional, TypeVar
 
 Watch = Callable[[str, int, Optional[int]], None]
-"""Is told what is counted, how many are done, and of how many; ``None`` where that is not known."""
+"""A callback for what is counted, how many are done, and of how many; ``None`` where that is not known."""
 T = TypeVar("T")
 REFRESHES_PER_SECOND = 5
-"""A second."""
+"""How often a callback is called."""
 
 
 def watched(items: Iterable[T], watch: Watch, what: str, total: int) -> Iterator[T]:
-    """`items`, while `watch` is told how many there were."""
+    """`items`; `watch` is called a few times a second with how many there were."""
     due = 0.0
     for done, item in enumerate(items):
         if (now := monotonic()) >= due:

@@ -8,23 +8,24 @@ from probe.common import log
 from probe.common.dump.layout import has_real_data
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
-from probe.common.match.dump_pairs import Place
+from probe.common.match.dump_pairs import DumpPair
 from probe.common.match.layers.rules import load_rules
 from probe.common.match.mapping import check_api_mapping
 from probe.common.match.mapping_files import load_api_entries, load_names
 from probe.compare.options import Options
+from probe.compare.output import tables
 
 
-def check(places: Sequence[Place], options: Options, values: bool = True) -> None:
+def check(pairs: Sequence[DumpPair], options: Options, values: bool = True) -> None:
     """Check `options` against the dumps they are for; without `values`, these are compared by their statistics.
 
     Raises:
         MsprobeException: a file cannot be read or holds something else, or an option is not for such dumps.
     """
     _check_files(options)
-    _check_api_mapping(places, options)
+    _check_api_mapping(pairs, options)
     if values:
-        _check_algorithms(places, options)
+        _check_algorithms(pairs, options)
 
 
 def _check_files(options: Options) -> None:
@@ -42,24 +43,24 @@ def _check_files(options: Options) -> None:
         load_post_processing(options.post_processing)
 
 
-def _check_api_mapping(places: Sequence[Place], options: Options) -> None:
+def _check_api_mapping(pairs: Sequence[DumpPair], options: Options) -> None:
     """Whether the target can have one, by the first pair that can be read: all are of one run."""
-    for place in places if options.api_mapping is not None else ():
+    for pair in pairs if options.api_mapping is not None else ():
         try:
-            target = read(place.target)
+            target = read(pair.target)
         except MsprobeException:
-            continue  # Told when it is compared.
+            continue  # Reported when it is compared.
         check_api_mapping(target)
         return
 
 
-def _check_algorithms(places: Sequence[Place], options: Options) -> None:
+def _check_algorithms(pairs: Sequence[DumpPair], options: Options) -> None:
     """Load the user's metrics where they are used, so that a mistake in one is known before any work."""
     files_of_user = options.algorithms
-    real_data = any(has_real_data(place.target) for place in places)
+    real_data = any(has_real_data(pair.target) for pair in pairs)
     if files_of_user or real_data:
         from probe.common.metrics import user_metrics
 
-        user_metrics.load(files_of_user)
+        user_metrics.load(files_of_user, tables.RESERVED)
     if files_of_user and not real_data:
         log.warning("the metrics of --algorithms are for real data, and these dumps hold none.")

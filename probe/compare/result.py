@@ -13,7 +13,9 @@ from probe.common.match.row import ERROR, PASS, WARNING, Row
 
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
-    from probe.compare.divergence.truncation import Ending
+
+TARGET, GOLDEN = "target", "golden run"
+
 
 class Mode(enum.Enum):
     """What two dumps are compared by."""
@@ -30,7 +32,7 @@ class Unexplained:
     record: str
     """The target's record; empty where only the golden side made the call."""
     golden_record: str
-    """Empty where only the target made it."""
+    """The golden side's record; empty where only the target made the call."""
     module: str
     """The record of the innermost module around the call, or of the call if it is one; empty without a call tree."""
     reason: str
@@ -49,7 +51,7 @@ class Unexplained:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where two runs part."""
+    """Where two runs diverge."""
 
     first: Unexplained
     stack: list[str]
@@ -64,6 +66,26 @@ class Divergence:
         return self.first.record or self.first.golden_record
 
 
+@dataclass(frozen=True)
+class Truncation:
+    """One side that ends early."""
+
+    side: str
+    """``target`` or ``golden run``."""
+    record: str
+    """Its last record; empty where it has none."""
+    more: int
+    """How many records the other side has after the last one that is matched."""
+    died: bool
+    """Whether it is the journal of a run that died."""
+
+    def __str__(self) -> str:
+        end = f"ends at {self.record}" if self.record else "has no record"
+        what = f"the {self.side} {'is the journal of a run that died; it ' if self.died else ''}{end}"
+        other = GOLDEN if self.side == TARGET else TARGET
+        return f"{what}; the {other} has {self.more} more record{'' if self.more == 1 else 's'}" if self.more else what
+
+
 @dataclass
 class ComparisonResult:
     """Two dumps compared: rows in the order of the target, then what only the golden side has."""
@@ -71,15 +93,16 @@ class ComparisonResult:
     target: str
     """The file of the target."""
     golden: str
+    """The file of the golden side."""
     mode: Mode
     debug: bool
-    """Saved values and not calls."""
+    """Whether the dumps hold saved values and not calls."""
     rows: list[Row]
     stacks: Stacks | None
-    """The target's."""
+    """The call stacks of the target."""
     golden_stacks: Stacks | None = None
     data_mapping: dict[str, str] | None = None
-    """What a layer mapping came to, item by item."""
+    """The data mapping that a layer mapping became, item by item."""
     proposal: Proposal | None = None
     """The layer mapping that was made because none was given and names differ."""
     layer_mapping: str = ""
@@ -91,8 +114,8 @@ class ComparisonResult:
     divergence: Divergence | None = None
     """The first call that its inputs do not explain."""
     levels: Levels = (None, None)
-    """What the dumps record."""
-    endings: list[Ending] = field(default_factory=list)
+    """The levels of both dumps."""
+    truncations: list[Truncation] = field(default_factory=list)
     """The sides that end early."""
     algorithms: tuple[str, ...] = ()
     """Columns of the user's own metrics, behind the built-in ones of real data."""

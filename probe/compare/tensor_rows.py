@@ -81,9 +81,9 @@ class Values:
         row.metrics = measured.metrics
         if measured.note:
             row.notes += (measured.note,)
-        if measured.special_apart:
+        if measured.special_values_differ:
             # Statistics may say the same of both.
-            row.apart = math.inf
+            row.relative_difference = math.inf
         belied = _belied(row.target, row.golden, types, measured.metrics == SHAPE_UNMATCHED)
         if belied:
             row.notes += (belied,)
@@ -100,16 +100,16 @@ class Values:
                 row.notes += (note,)
 
 
-def _belied(n: Item, b: Item, types: Sequence[str], shapes_differ: bool) -> str:
+def _belied(target: Item, golden: Item, types: Sequence[str], shapes_differ: bool) -> str:
     """What two files hold otherwise than their records say, which agree; empty where there is nothing.
 
     A file alone is not held against its record: that of a tensor in shards holds one of them, and types that numpy
     lacks are widened.
     """
-    if shapes_differ and n.shape == b.shape:
-        return f"error: the files of NPU and Bench hold tensors of two shapes, and both records say {n.shape}."
-    if types[0] != types[1] and n.dtype and b.dtype and plain_name(n.dtype) == plain_name(b.dtype):
-        return f"error: the files of NPU and Bench hold {' and '.join(types)}, and both records say {n.dtype}."
+    if shapes_differ and target.shape == golden.shape:
+        return f"error: the files of NPU and Bench hold tensors of two shapes, and both records say {target.shape}."
+    if types[0] != types[1] and target.dtype and golden.dtype and plain_name(target.dtype) == plain_name(golden.dtype):
+        return f"error: the files of NPU and Bench hold {' and '.join(types)}, and both records say {target.dtype}."
     return ""
 
 

@@ -1,19 +1,20 @@
 """One large pair of dumps with statistics, compared by two processes that begin at its two ends.
 
 The calls are cut into blocks. This process takes the first block that is left and a fork of it the last, until none is,
-so that both end at the same time whatever else the processors do. A block depends on no other: items meet inside a
-call, and are measured, judged and written call by call. What does depend is done here afterwards: where the runs part,
-for which a glance at most calls is enough, and what the golden side has alone. Items are not kept and not sent; those
-of the few calls that are looked at again are made again.
+so that both end at the same time whatever else the processors do. A block depends on no other: items are matched inside
+a call, and are measured, judged and written call by call. What does depend is done here afterwards: where the runs
+diverge, for which a digest of most calls is enough, and what the golden side has alone. Items are not kept and not
+sent; those of the few calls that are needed again are made again.
 
 The fork shares the text of both dumps, which are read before. What it has not done is done here, and what cannot be
-done block by block is done the usual way, with its errors.
+done block by block is done in one process, with its errors.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from functools import cached_property, partial
 from itertools import chain, islice
 from typing import BinaryIO, NamedTuple
@@ -30,10 +31,10 @@ from probe.common.parallel.fork import CannotFork, Fork, Numbers, can_fork, fork
 from probe.common.progress import Watch
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
-from probe.compare.comparison import Comparison, has_checksum
-from probe.compare.divergence.aligned_calls import Step
-from probe.compare.divergence.call_digest import Glance, glance
-from probe.compare.divergence.search import TypePair, pairs_of_types
+from probe.compare.comparison import Comparison, add_divergence, divergence, has_checksum, judge, measure_row
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.call_digest import CallDigest, digest
+from probe.compare.divergence.differences import TypePair, pairs_of_types
 from probe.compare.output import tables
 from probe.compare.output.summary import Tally, tally
 from probe.compare.output.table_files import CSV_ROWS
@@ -49,12 +50,15 @@ _FEW_RECORDS = 4_000
 _ROW_BYTES = 200
 """What a row takes up in a dump, about."""
 
+_SAME_NAMES = True
+"""Dumps of two frameworks, and those with a mapping, are compared in one process."""
+
 _GoldenOnly = dict[str, list[Row]]
 """By record, the rows that the target does not have."""
 
 
 def can_be_compared(comparison: Comparison) -> bool:
-    """Whether `compare` is for these dumps, as far as can be said before their items are looked at."""
+    """Whether `compare` is for these dumps, as far as that is known before their items are made."""
     target, golden, options = comparison.target, comparison.golden, comparison.options
     return (
         can_fork()
@@ -71,20 +75,20 @@ def compare(comparison: Comparison, path: str, watch: Watch | None = None) -> tu
     """Compare two dumps and write the table `path`; the result has no rows, the tally says what they come to.
 
     Returns:
-        ``None`` where the dumps are to be compared the usual way, and nothing is written.
+        ``None`` where the dumps are to be compared in one process, and nothing is written.
 
     Raises:
         OSError: the table cannot be written.
     """
     try:
-        return _Halves(comparison).compare(path, watch)
+        return _TwoProcesses(comparison).compare(path, watch)
     except (_Unsuited, CannotFork, MsprobeException):
-        # What is wrong is to be said in the usual order.
+        # One process reports what is wrong in its own order.
         return None
 
 
 class _Unsuited(Exception):
-    """Two dumps that are compared the usual way."""
+    """Two dumps that are compared in one process."""
 
 
 class _SameKey(NamedTuple):
@@ -99,19 +103,19 @@ class _Block(msgspec.Struct):
     """What comes of a block besides its text."""
 
     tally: Tally
-    glances: list[Glance]
-    """Of its calls."""
+    digests: list[CallDigest]
+    """The digest of each of its calls."""
     empty: list[int]
-    """The calls that have no items, by their places in the block."""
+    """The calls that have no items, by their numbers in the block."""
     golden_only: list[int]
-    """Those of which the golden side has an item alone."""
+    """The calls of which the golden side has an item alone."""
     types: list[tuple[TypePair, int]]
     """The pairs of types of its items, and how many have each."""
     size: int = 0
-    """Of the text, in bytes."""
+    """The bytes of its text."""
 
 
-class _Halves:
+class _TwoProcesses:
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
         self._target, self._golden = comparison.target, comparison.golden
@@ -123,8 +127,8 @@ class _Halves:
 
     @cached_property
     def _order(self) -> dict[str, int]:
-        """The place of each golden record."""
-        return {record.name: place for place, record in enumerate(self._golden.records)}
+        """The number of each golden record."""
+        return {record.name: number for number, record in enumerate(self._golden.records)}
 
     def compare(self, path: str, watch: Watch | None) -> tuple[ComparisonResult, Tally]:
         with (
@@ -136,14 +140,14 @@ class _Halves:
         result = self._result([])
         result.golden_stacks, result.tables = self._golden.stacks, [path]
         if total.target_alone or total.golden_alone:
-            self._add_endings_and_divergence(result)
+            self._add_divergence(result)
             total.golden_alone.sort(key=self._order.__getitem__)
         else:
             result.levels = self._target.level, self._golden.level
             trees = self._target.tree, self._golden.tree
             types = sum((Counter(dict(block.types)) for block in done), Counter[TypePair]())
-            calls = self._steps(done, golden_only)
-            self._comparison.add_divergence(result, calls, self._target.level or "", trees, types)
+            calls = self._aligned_calls(done, golden_only)
+            result.divergence = divergence(calls, self._target.level or "", trees, _SAME_NAMES, result, types)
         return result, total
 
     def _write_table(
@@ -189,19 +193,24 @@ class _Halves:
         """Compare a block and write its rows."""
         pairs = self._block(number)
         calls, golden_only = self._rows(pairs)
-        self._comparison.by_statistics(calls, golden_only)
+        self._measure_and_judge(calls, golden_only)
         rows = list(chain.from_iterable(calls))
         text = self._text(rows)
         stream.write(text)
         alone = {row.record for row in golden_only}
         return _Block(
             tally(rows + golden_only, Mode.STATISTICS),
-            [glance(of_call, Mode.STATISTICS) for of_call in calls],
-            [place for place, of_call in enumerate(calls) if not of_call],
-            [place for place, pair in enumerate(pairs) if pair.golden.name in alone],
+            [digest(of_call, Mode.STATISTICS) for of_call in calls],
+            [index for index, of_call in enumerate(calls) if not of_call],
+            [index for index, pair in enumerate(pairs) if pair.golden.name in alone],
             list(pairs_of_types(rows).items()),
             len(text),
         )
+
+    def _measure_and_judge(self, calls: list[list[Row]], golden_only: Iterable[Row] = ()) -> None:
+        for row in chain(chain.from_iterable(calls), golden_only):
+            measure_row(self._comparison, row, Mode.STATISTICS)
+        judge(self._comparison, calls, Mode.STATISTICS)
 
     def _block(self, number: int) -> list[_SameKey]:
         return self._pairs[number * self._length : (number + 1) * self._length]
@@ -232,17 +241,17 @@ class _Halves:
 
     # --- all of them
 
-    def _steps(self, done: list[_Block], golden_only: _GoldenOnly) -> list[Step]:
+    def _aligned_calls(self, done: list[_Block], golden_only: _GoldenOnly) -> list[AlignedCall]:
         """The calls that have items, where each has a match."""
         found = []
         for number, block in enumerate(done):
             empty = set(block.empty)
-            for place, (pair, look) in enumerate(zip(self._block(number), block.glances)):
-                if place not in empty:
+            for index, (pair, of_call) in enumerate(zip(self._block(number), block.digests)):
+                if index not in empty:
                     name = pair.golden.name
                     more = golden_only.get(name, [])
                     rows = partial(self._made_again, pair, more)
-                    found.append(Step(pair.target.name, name, rows, None if more else look))
+                    found.append(AlignedCall(pair.target.name, name, rows, None if more else of_call))
         return found
 
     def _made_again(self, pair: _SameKey, golden_only: list[Row]) -> list[Row]:
@@ -253,19 +262,19 @@ class _Halves:
         """The rows that the target does not have, in the golden order."""
         found: _GoldenOnly = {}
         for number, block in enumerate(done):
-            for place in block.golden_only:
-                _, rows = self._rows([self._block(number)[place]])
+            for index in block.golden_only:
+                _, rows = self._rows([self._block(number)[index]])
                 found[rows[0].record] = rows
         in_order = {record.name: found[record.name] for record in self._golden.records if record.name in found}
-        self._comparison.by_statistics([], chain.from_iterable(in_order.values()))
+        self._measure_and_judge([], chain.from_iterable(in_order.values()))
         return in_order
 
-    def _add_endings_and_divergence(self, result: ComparisonResult) -> None:
-        """Say where the runs end and part; calls that one side alone made have no place without all rows."""
+    def _add_divergence(self, result: ComparisonResult) -> None:
+        """Say where the runs end and diverge; calls that one side alone made have no place without all rows."""
         target, golden = self._calls(self._pairs)
         golden.sort(key=lambda call: self._order[call.record.name])
         result.rows = list(by_name(target, golden))
-        self._comparison.add_endings_and_divergence(result, target, golden)
+        add_divergence(self._comparison, (target, golden), _SAME_NAMES, result)
         result.rows = []
 
 

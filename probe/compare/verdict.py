@@ -106,14 +106,14 @@ class Advisor:
         return ".output." in row.target.name if self.compat else row.target.state == OUTPUT
 
     def _nonfinite(self, row: Row, messages: list[str]) -> None:
-        n, b = row.target, row.golden
-        assert n is not None
-        if not (_is_nonfinite(n.max) or _is_nonfinite(n.min)):
+        target, golden = row.target, row.golden
+        assert target is not None
+        if not (_is_nonfinite(target.max) or _is_nonfinite(target.min)):
             return
-        if b is None or not (_is_nonfinite(b.max) or _is_nonfinite(b.min)):
+        if golden is None or not (_is_nonfinite(golden.max) or _is_nonfinite(golden.min)):
             messages.append(NONFINITE)
         elif not self.compat and any(
-            _is_nonfinite(x) and str(x) != str(y) for x, y in ((n.max, b.max), (n.min, b.min))
+            _is_nonfinite(x) and str(x) != str(y) for x, y in ((target.max, golden.max), (target.min, golden.min))
         ):
             messages.append(NONFINITE_OTHERWISE)
 
@@ -124,47 +124,49 @@ class Advisor:
                 messages.append(NORM)
 
     def _agreement(self, row: Row, messages: list[str], is_output: bool) -> None:
-        n, b = row.target, row.golden
-        if n is None or b is None:
+        target, golden = row.target, row.golden
+        if target is None or golden is None:
             return
-        if n.requires_grad != b.requires_grad and self._gradients_said(n, b):
+        if target.requires_grad != golden.requires_grad and self._records_gradients(target, golden):
             messages.append(REQUIRES_GRAD)
-        if not is_output and _is_scalar(n) and _is_scalar(b) and self._scalars_differ(n, b):
+        if not is_output and _is_scalar(target) and _is_scalar(golden) and self._scalars_differ(target, golden):
             messages.append(SCALAR)
-        if n.dtype != b.dtype and self._dtypes_differ(n, b) and not any(part in b.name for part in _FUSED):
+        if target.dtype != golden.dtype and self._dtypes_differ(target, golden):
             messages.append(DTYPE)
-        if n.shape != b.shape:
+        if target.shape != golden.shape:
             messages.append(SHAPE)
 
-    def _gradients_said(self, n: Item, b: Item) -> bool:
+    def _records_gradients(self, target: Item, golden: Item) -> bool:
         """Whether both dumps say something of gradients that can be held against the other."""
         if self.compat:
             return True
         # Of what is no parameter MindSpore says whether it is part of a recorded gradient: integers are, and inputs
         # of a network of which nobody asked for a gradient.
-        if self.across_frameworks and n.state != PARAMETERS:
+        if self.across_frameworks and target.state != PARAMETERS:
             return False
-        return None not in (n.requires_grad, b.requires_grad)
+        return None not in (target.requires_grad, golden.requires_grad)
 
-    def _scalars_differ(self, n: Item, b: Item) -> bool:
-        if str(n.max) == str(b.max):
+    def _scalars_differ(self, target: Item, golden: Item) -> bool:
+        if str(target.max) == str(golden.max):
             return False
         if self.compat:
             return True
-        if is_device(n.value) and is_device(b.value):
+        if is_device(target.value) and is_device(golden.value):
             return False
-        same_type = isinstance(n.value, str) and isinstance(b.value, str) and self.across_frameworks
-        return not (same_type and plain_name(n.value) == plain_name(b.value))
+        same_type = isinstance(target.value, str) and isinstance(golden.value, str) and self.across_frameworks
+        return not (same_type and plain_name(target.value) == plain_name(golden.value))
 
-    def _dtypes_differ(self, n: Item, b: Item) -> bool:
-        if self.compat or not self.across_frameworks or n.dtype is None or b.dtype is None:
+    def _dtypes_differ(self, target: Item, golden: Item) -> bool:
+        if any(part in golden.name for part in _FUSED):
+            return False
+        if self.compat or not self.across_frameworks or target.dtype is None or golden.dtype is None:
             return True
-        return plain_name(n.dtype) != plain_name(b.dtype)
+        return plain_name(target.dtype) != plain_name(golden.dtype)
 
     def _checksum(self, row: Row, messages: list[str]) -> None:
-        n, b = row.metrics
-        if n != b:
-            messages.append(CHECKSUM_MISSING if "N/A" in (n, b) else CHECKSUM)
+        target, golden = row.metrics
+        if target != golden:
+            messages.append(CHECKSUM_MISSING if "N/A" in (target, golden) else CHECKSUM)
 
 
 def _is_unremarkable(rows: list[Row]) -> bool:
@@ -174,21 +176,21 @@ def _is_unremarkable(rows: list[Row]) -> bool:
     """
     of_inputs = of_outputs = 0.0
     for row in rows:
-        n, b = row.target, row.golden
-        if n is None or b is None or row.notes:
+        target, golden = row.target, row.golden
+        if target is None or golden is None or row.notes:
             return False
-        if n is b:
+        if target is golden:
             continue
-        if n.dtype != b.dtype or n.shape != b.shape or n.requires_grad != b.requires_grad:
+        if target.dtype != golden.dtype or target.shape != golden.shape or target.requires_grad != golden.requires_grad:
             return False
-        if n.shape == "[]" and str(n.max) != str(b.max):
+        if target.shape == "[]" and str(target.max) != str(golden.max):
             return False
-        if _is_nonfinite(n.max) or _is_nonfinite(n.min):
+        if _is_nonfinite(target.max) or _is_nonfinite(target.min):
             return False
         error = row.metrics[_NORM]
         if type(error) is str:
             return False
-        if n.state == OUTPUT:
+        if target.state == OUTPUT:
             of_outputs = max(of_outputs, error)
         else:
             of_inputs = max(of_inputs, error)

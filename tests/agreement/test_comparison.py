@@ -11,7 +11,7 @@ from interpreters import BACKENDS, run
 
 from probe.common.dump.naming import is_module
 from probe.common.dump.reading.dump import Dump, read
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 from probe.compare.result import ComparisonResult
 
 HERE = Path(__file__).parent
@@ -60,7 +60,7 @@ def unmatched(result: ComparisonResult, target: Dump, golden: Dump) -> tuple[lis
 @pytest.mark.parametrize("sides", list(permutations(BACKENDS, 2)), ids="-".join)
 def test_every_record_meets_its_counterpart(folder: Path, sides: tuple[str, str], way: str) -> None:
     target, golden = (dumped(folder, backend, way) for backend in sides)
-    result = Comparison(target, golden).run()
+    result = compare_dumps(target, golden)
     assert unmatched(result, target, golden) == ([], [])
     assert alone(result) <= RESIDUE
     assert result.counts()["error"] == 0
@@ -101,7 +101,7 @@ def weights(depth: int = 3, width: int = 8, words: int = 11, classes: int = 3) -
 @pytest.mark.parametrize("way", LEVELS)
 def test_a_transformer_of_other_names_meets_its_model(transformers: Path, way: str) -> None:
     target, golden = (dumped(transformers, backend, way) for backend in ("mindspore", "torch"))
-    result = Comparison(target, golden).run()
+    result = compare_dumps(target, golden)
     mine, theirs = unmatched(result, target, golden)
     # The layers of MindSpore compute with primitives what those of PyTorch do in one function.
     functions = {name.rpartition(".")[0].rpartition(".")[0] for name in theirs}

@@ -12,7 +12,7 @@ from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.match.row import Row
 from probe.compare import comparison, verdict
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult, Mode
 
@@ -47,7 +47,7 @@ def compared(
         head = {"task": "statistics", "level": "mix", "framework": "pytorch", **heads.get(side, {})}
         path.write_text(json.dumps({**head, "data": data}))
         dumps.append(read(path))
-    return Comparison(dumps[0], dumps[1], Options(compat=compat)).run()
+    return compare_dumps(dumps[0], dumps[1], Options(compat=compat))
 
 
 def row(result: ComparisonResult, name: str) -> Row:

@@ -20,7 +20,7 @@ from probe.common.dump.naming import is_module
 from probe.common.dump.reading.dump import read
 from probe.common.match.layers.proposal import Proposal, write
 from probe.common.match.layers.rules import load_rules
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
 
@@ -51,7 +51,7 @@ FUNCTIONS_OF_LAYERS = {
 
 
 def compared(target: Path, golden: Path, **options: Any) -> ComparisonResult:
-    return Comparison(read(target), read(golden), Options(**options)).run()
+    return compare_dumps(read(target), read(golden), Options(**options))
 
 
 def met(result: ComparisonResult) -> dict[str, str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from probe.common.dump.reading.dump import read
-from probe.compare.comparison import Comparison
-from probe.compare.options import BUILT_IN, Options
+from probe.common.match.options import BUILT_IN
+from probe.compare.comparison import compare_dumps
+from probe.compare.options import Options
 
 RECORDED = Path(__file__).parents[1] / "reference"
 DUMPS = sorted(path for name in ("dump.json", "debug.json") for path in RECORDED.glob(f"*/cases/**/{name}"))
@@ -33,5 +34,5 @@ def test_a_recorded_dump_is_the_same_as_itself(path: Path, tmp_path: Path) -> No
         return
     other = read(tmp_path)
     for options in (Options(), Options(fuzzy=True), Options(layer_mapping=BUILT_IN)):
-        result = Comparison(dump, other, options).run(values=False)
+        result = compare_dumps(dump, other, options, values=False)
         assert set(result.counts().items()) == {("pass", len(result.rows)), ("warning", 0), ("error", 0)}

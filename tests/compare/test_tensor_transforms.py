@@ -11,7 +11,7 @@ import pytest
 from probe.api import cli
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.tensor_transforms import load_post_processing
 
@@ -42,9 +42,9 @@ def test_a_rotation_is_undone(tmp_path: Path, section: str, capsys: pytest.Captu
     else:
         maps = {"target_tensor_map": {f"{section.split('_')[0]}.npy": [NAME]}}
     (tmp_path / "config.yaml").write_text(json.dumps({section: maps}))
-    without = Comparison(read(target), read(golden)).run().rows[0].metrics
+    without = compare_dumps(read(target), read(golden)).rows[0].metrics
     config = str(tmp_path / "config.yaml")
-    rotated_back = Comparison(read(target), read(golden), Options(post_processing=config)).run().rows[0].metrics
+    rotated_back = compare_dumps(read(target), read(golden), Options(post_processing=config)).rows[0].metrics
     assert without[2] > 0.1 and rotated_back[0] == 1.0 and rotated_back[2] < 1e-9
     paths = ["-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out")]
     assert cli.main(["compare", *paths, "--config", config, "-tensor_log"]) == 0
@@ -59,7 +59,7 @@ def test_a_matrix_that_does_not_fit_leaves_the_tensor(
     np.save(tmp_path / "small.npy", np.ones((3, 3)))
     (tmp_path / "config.yaml").write_text(json.dumps({"right_matmul": {"golden_tensor_map": {matrix: [NAME]}}}))
     options = Options(post_processing=str(tmp_path / "config.yaml"))
-    (row,) = Comparison(read(side), read(side), options).run().rows
+    (row,) = compare_dumps(read(side), read(side), options).rows
     assert row.metrics[2] == 0.0 and "is compared as it is" in capsys.readouterr().out
 
 

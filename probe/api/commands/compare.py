@@ -16,7 +16,7 @@ from probe.common.terminal_text import say
 if TYPE_CHECKING:
     from probe.common.parallel.tasks import Where
     from probe.compare.options import Options
-    from probe.compare.runner import Analysis
+    from probe.compare.ranks.analysis import Analysis
 
 _OUTPUT = "./output"
 UNREADABLE = 2
@@ -134,7 +134,7 @@ class Compare:
 
     def _analyse(self, args: argparse.Namespace, options: Options, where: Where) -> int:
         from probe.common.report.progress_bar import Progress
-        from probe.compare.runner import analyse
+        from probe.compare.ranks.analysis import analyse
 
         paths = args.target_path, args.golden_path, args.output_path
         with _log_beside_json(args.json), Progress(not args.json) as progress:
@@ -158,8 +158,8 @@ def _show(analysis: Analysis, as_json: bool) -> None:
         print(json.dumps(differences_as_json(analysis.found)))
         return
     step = f"{analysis.step}: " if analysis.step else ""
-    for rank, entry in analysis.found:
-        say(f"{step}rank {rank.number} parts first at {entry.record}")
+    for rank, record in analysis.found:
+        say(f"{step}rank {rank.number} parts first at {record.name}")
     if not analysis.found:
         say(f"{step}no rank differs")
     for path in analysis.files:

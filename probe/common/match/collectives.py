@@ -21,12 +21,12 @@ _RANKS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
-class Call:
+class CollectiveCall:
     """One communication call of one rank."""
 
     rank: int
-    place: int
-    """Which record of its rank it is."""
+    index: int
+    """The number of its record among those of its rank."""
     record: str
     inputs: tuple[Item, ...]
 
@@ -38,7 +38,7 @@ def is_communication(record: str) -> bool:
     return any(name in record for name in _NAMES)
 
 
-def layers(calls: Sequence[Sequence[Call]], ranks: Sequence[int]) -> list[list[list[Call]]]:
+def layers(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> list[list[list[CollectiveCall]]]:
     """The links of the calls of every rank, layer by layer; `calls` has a list in order for each of `ranks`."""
     members = _links(calls, ranks)
     waiting = [deque(of_rank) for of_rank in calls]
@@ -66,9 +66,9 @@ def layers(calls: Sequence[Sequence[Call]], ranks: Sequence[int]) -> list[list[l
     return found
 
 
-def _links(calls: Sequence[Sequence[Call]], ranks: Sequence[int]) -> dict[int, list[Call]]:
-    links: dict[tuple[object, ...], list[Call]] = {}
-    members: dict[int, list[Call]] = {}
+def _links(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> dict[int, list[CollectiveCall]]:
+    links: dict[tuple[object, ...], list[CollectiveCall]] = {}
+    members: dict[int, list[CollectiveCall]] = {}
     for of_rank in calls:
         seen: Counter[tuple[object, ...]] = Counter()
         for call in of_rank:
@@ -80,7 +80,7 @@ def _links(calls: Sequence[Sequence[Call]], ranks: Sequence[int]) -> dict[int, l
     return members
 
 
-def _kind(call: Call, ranks: Sequence[int]) -> tuple[object, ...]:
+def _kind(call: CollectiveCall, ranks: Sequence[int]) -> tuple[object, ...]:
     """What calls of one link have in common."""
     base = call.record.rpartition(".")[0].rpartition(".")[0]
     name = base.rpartition(".")[2]
@@ -94,18 +94,18 @@ def _kind(call: Call, ranks: Sequence[int]) -> tuple[object, ...]:
     return base, _group(call, ranks)
 
 
-def _argument(call: Call, name: str) -> Item | None:
+def _argument(call: CollectiveCall, name: str) -> Item | None:
     return next((item for item in call.inputs if item.name.rpartition(".")[2] == name), None)
 
 
-def _peer(call: Call, name: str) -> int | None:
+def _peer(call: CollectiveCall, name: str) -> int | None:
     # The first argument is the tensor, the second one the peer.
     item = _argument(call, name) or _argument(call, f"group_{name}") or _argument(call, "1")
     text = "" if item is None else str(item.value)
     return int(text) if text.isdigit() else None
 
 
-def _group(call: Call, ranks: Sequence[int]) -> tuple[int, ...]:
+def _group(call: CollectiveCall, ranks: Sequence[int]) -> tuple[int, ...]:
     for item in call.inputs:
         if item.dtype == "torch.ProcessGroup" and item.state == INPUT:
             return tuple(int(text) for text in _RANKS.findall(str(item.value)))

@@ -22,7 +22,7 @@ _KINDS = ("graph", "pynative")
 
 
 @dataclass(frozen=True)
-class Place:
+class DumpPair:
     """Two paths that are compared, each a file or the folder of one process."""
 
     target: str
@@ -36,7 +36,7 @@ class Place:
         return f"{self.step} {self.label}".strip() or f"{self.target} and {self.golden}"
 
 
-def locate(target: str, golden: str) -> list[Place]:
+def locate(target: str, golden: str) -> list[DumpPair]:
     """The pairs of `target` and `golden` in order.
 
     Raises:
@@ -50,14 +50,14 @@ def locate(target: str, golden: str) -> list[Place]:
     if not os.path.isdir(target):
         return [_files(target, golden)]
     if _holds_data(target) and _holds_data(golden):
-        return [Place(target, golden)]
+        return [DumpPair(target, golden)]
     steps = _steps_of_kinds(target, golden) or _steps(target, golden)
     if steps:
         return [place for step in steps for place in _ranks(f"{target}/{step}", f"{golden}/{step}", step)]
     return _ranks(target, golden, "")
 
 
-def _files(target: str, golden: str) -> Place:
+def _files(target: str, golden: str) -> DumpPair:
     kinds = []
     for path in (target, golden):
         kind = next((name for name in (*DATA_FILES, JOURNAL) if path.endswith(name)), None)
@@ -66,7 +66,7 @@ def _files(target: str, golden: str) -> Place:
         kinds.append(kind)
     if kinds[0] != kinds[1] and JOURNAL not in kinds:
         raise FileCheckException(f"{target} and {golden}: {kinds[0]} is compared with {kinds[0]} only.")
-    return Place(target, golden)
+    return DumpPair(target, golden)
 
 
 def _holds_data(folder: str) -> bool:
@@ -115,7 +115,7 @@ def _common_steps(target: str, golden: str) -> list[str]:
     return common
 
 
-def _ranks(target: str, golden: str, step: str) -> list[Place]:
+def _ranks(target: str, golden: str, step: str) -> list[DumpPair]:
     of_target, of_golden = _numbered(target, _RANK), _numbered(golden, _RANK)
     if _holds_data(target) != _holds_data(golden):
         whole, other = (target, golden) if _holds_data(target) else (golden, target)
@@ -135,9 +135,9 @@ def _ranks(target: str, golden: str, step: str) -> list[Place]:
                     "give a step folder with ranks or with exactly one process."
                 )
     elif of_target != of_golden:
-        pairs = ", ".join(f"{n} with {b}" for n, b in zip(of_target, of_golden))
+        pairs = ", ".join(f"{mine} with {theirs}" for mine, theirs in zip(of_target, of_golden))
         log.warning(f"{target} and {golden} hold different ranks, which are paired in order: {pairs}.")
     return [
-        Place(os.path.join(target, n), os.path.join(golden, b), n if n != "rank" else "rank0", step)
-        for n, b in zip(of_target, of_golden)
+        DumpPair(os.path.join(target, mine), os.path.join(golden, theirs), mine if mine != "rank" else "rank0", step)
+        for mine, theirs in zip(of_target, of_golden)
     ]

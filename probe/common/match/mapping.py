@@ -16,7 +16,7 @@ from probe.common.match.layers.rules import load_rules, map_items
 from probe.common.match.mapping_files import ApiEntry, api_names, load_api_entries, load_names
 from probe.common.match.name_mapping import NameMapping, entries_in_use
 from probe.common.match.operations import MINDSPORE
-from probe.compare.options import BUILT_IN, Options
+from probe.common.match.options import BUILT_IN, MatchOptions
 
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
@@ -39,7 +39,7 @@ class Correspondence:
     """The layer mapping that was made because none was given and names differ."""
 
 
-def correspondence(dumps: Dumps, calls: Calls, options: Options) -> Correspondence:
+def correspondence(dumps: Dumps, calls: Calls, options: MatchOptions) -> Correspondence:
     """How names of the target read on the golden side.
 
     Raises:
@@ -91,7 +91,7 @@ def check_api_mapping(target: Dump) -> None:
         )
 
 
-def _derived_items(dumps: Dumps, calls: Calls, options: Options) -> dict[str, str] | None:
+def _derived_items(dumps: Dumps, calls: Calls, options: MatchOptions) -> dict[str, str] | None:
     if options.layer_mapping is None:
         return None
     rules = {} if options.layer_mapping == BUILT_IN else load_rules(options.layer_mapping)
@@ -102,8 +102,8 @@ def _derived_items(dumps: Dumps, calls: Calls, options: Options) -> dict[str, st
     return map_items(*calls, sides, rules, options.compat)
 
 
-def _aligns_layers(dumps: Dumps, calls: Calls, options: Options) -> bool:
-    """Whether nothing is said about names that are bound to differ, or do."""
+def _aligns_layers(dumps: Dumps, calls: Calls, options: MatchOptions) -> bool:
+    """Whether no option is given for names that are bound to differ, or do."""
     if options.maps_names or options.compat or dumps[0].level == "debug":
         return False
     return _across_frameworks(dumps) or few_modules_meet(*([call.key for call in side] for side in calls))

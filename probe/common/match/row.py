@@ -29,7 +29,7 @@ class Row(msgspec.Struct, gc=False):
     verdict: str = PASS
     messages: tuple[str, ...] = ()
     requires_grad_consistent: bool = True
-    apart: Optional[float] = None  # noqa: UP045
-    """How far the two tensors are apart, relative to the larger one; ``None`` until that is asked for."""
+    relative_difference: Optional[float] = None  # noqa: UP045
+    """How much the two tensors differ, relative to the larger one; ``None`` until that is asked for."""
     judged: bool = True
     """Whether the values in the files could be held against each other; if not, their statistics alone were."""

@@ -23,7 +23,7 @@ def plain_name(dtype: str) -> str:
 
 
 @cache
-def may_meet(target: str | None, golden: str | None, across_frameworks: bool) -> bool:
+def may_match(target: str | None, golden: str | None, across_frameworks: bool) -> bool:
     """Whether the reference tool compares values of these types at all."""
     if target == golden:
         return True

@@ -1,4 +1,4 @@
-"""How far two tensors of a call are apart, and how far they may be, given what went into the call.
+"""The relative difference of two tensors of a call, and how large it may be, given what went into the call.
 
 The bound is a first-order one. The relative error of a result is at most the condition number of the call times the
 relative error of what goes in, plus what rounding adds, which for sums of k terms is about ``sqrt(k) * u`` with the
@@ -26,7 +26,7 @@ CONFIDENCE = 4.0
 """Higham and Mary's lambda: rounding exceeds the bound once in 1500 times at most."""
 
 ALTOGETHER = 1e30
-"""The distance of what is another thing and not near: whole numbers, shapes. Other than infinity it makes no NaN."""
+"""The relative difference where there is no being near: whole numbers, shapes. Other than infinity it makes no NaN."""
 
 _FLOAT32 = 2.0**-24
 # By the names that `plain_name` gives.
@@ -93,17 +93,20 @@ def _is_finite(value: Any) -> bool:
     return _is_number(value) and abs(value) <= sys.float_info.max
 
 
-# --- how far apart
+# --- the relative difference
 
 
-def is_same(n: Item, b: Item) -> bool:
+def is_same(target: Item, golden: Item) -> bool:
     """Whether the dumps say the same of two items' values, NaN included."""
-    if n is b or (n.norm == b.norm and n.max == b.max and n.min == b.min and n.mean == b.mean and n.md5 == b.md5):
+    if target is golden or (
+        target.norm == golden.norm and target.max == golden.max and target.min == golden.min
+        and target.mean == golden.mean and target.md5 == golden.md5
+    ):  # fmt: skip
         return True
     # Most that differ are seen at the norm.
     return (
-        _agree(n.norm, b.norm) and _agree(n.max, b.max) and _agree(n.min, b.min) and _agree(n.mean, b.mean)
-        and n.md5 == b.md5
+        _agree(target.norm, golden.norm) and _agree(target.max, golden.max) and _agree(target.min, golden.min)
+        and _agree(target.mean, golden.mean) and target.md5 == golden.md5
     )  # fmt: skip
 
 
@@ -112,11 +115,11 @@ def is_finite(item: Item) -> bool:
     return all(not _is_number(value) or _is_finite(value) for value in (item.max, item.min, item.mean, item.norm))
 
 
-def distance(n: Item, b: Item, exact: float | None = None) -> float:
-    """How far `n` and `b` are apart, relative to the larger one.
+def relative_difference(target: Item, golden: Item, exact: float | None = None) -> float:
+    """How much `target` and `golden` differ, relative to the larger one.
 
     Args:
-        n, b: two tensors of one shape, or two plain values.
+        target, golden: two tensors of one shape, or two plain values.
         exact: the norm of the difference by that of the larger one, where the values themselves were compared.
 
     Returns:
@@ -124,35 +127,37 @@ def distance(n: Item, b: Item, exact: float | None = None) -> float:
         where what has no rounding differs; otherwise `exact`, or as much as the statistics give away: the difference of
         max and min relative to the largest value, of the norm relative to the norm, of the mean relative to the rms.
     """
-    if exact is None and _are_usual(n, b):
-        return _by_statistics(n, b)
-    if is_same(n, b) and not exact:
+    if exact is None and _are_four_finite_numbers(target, golden):
+        return _by_statistics(target, golden)
+    if is_same(target, golden) and not exact:
         return 0.0
-    statistics = ((n.max, b.max), (n.min, b.min), (n.mean, b.mean), (n.norm, b.norm))
+    statistics = (
+        (target.max, golden.max), (target.min, golden.min), (target.mean, golden.mean), (target.norm, golden.norm)
+    )  # fmt: skip
     pairs = [(x, y) for x, y in statistics if not _agree(x, y)]
-    roundoff = coarsest((n, b))
-    if not roundoff and n.value is None:
-        return ALTOGETHER if pairs or exact or n.md5 != b.md5 else 0.0
+    roundoff = coarsest((target, golden))
+    if not roundoff and target.value is None:
+        return ALTOGETHER if pairs or exact or target.md5 != golden.md5 else 0.0
     if not all(_is_finite(value) for pair in pairs for value in pair):
         return math.inf
     if exact is not None:
         return exact
     if not pairs:
         # Only the checksums differ. With statistics beside them that is little; alone they say no more than that.
-        return roundoff if b.norm is not None else ALTOGETHER
-    if n.value is not None:
+        return roundoff if golden.norm is not None else ALTOGETHER
+    if target.value is not None:
         return max(_relative(x, y) for x, y in pairs)
     if not all(_is_number(value) for pair in statistics for value in pair):
         return _by_some_statistics(statistics)
-    return _by_statistics(n, b)
+    return _by_statistics(target, golden)
 
 
-def _are_usual(n: Item, b: Item) -> bool:
+def _are_four_finite_numbers(target: Item, golden: Item) -> bool:
     """Whether both have four finite numbers and a type that rounds, as nearly all tensors that differ have."""
-    values = (n.max, n.min, n.mean, n.norm, b.max, b.min, b.mean, b.norm)
-    if set(map(type, values)) != _FLOAT or n.value is not None:
+    values = (target.max, target.min, target.mean, target.norm, golden.max, golden.min, golden.mean, golden.norm)
+    if set(map(type, values)) != _FLOAT or target.value is not None:
         return False
-    return math.isfinite(sum(values)) and unit_roundoff(b.dtype) > 0
+    return math.isfinite(sum(values)) and unit_roundoff(golden.dtype) > 0
 
 
 _FLOAT = {float}
@@ -162,24 +167,25 @@ def _agree(x: Any, y: Any) -> bool:
     return bool(x == y or (x != x and y != y))
 
 
-def _by_statistics(n: Item, b: Item) -> float:
-    return by_differences(n, b, n.max - b.max, n.min - b.min, n.mean - b.mean, n.norm - b.norm)
+def _by_statistics(target: Item, golden: Item) -> float:
+    of_max, of_min = target.max - golden.max, target.min - golden.min
+    return by_differences(target, golden, of_max, of_min, target.mean - golden.mean, target.norm - golden.norm)
 
 
-def by_differences(n: Item, b: Item, of_max: float, of_min: float, of_mean: float, of_norm: float) -> float:
-    """`distance` of two tensors with finite statistics and a type that rounds, given their differences."""
-    a, c, d, e = n.max, n.min, b.max, b.min
+def by_differences(target: Item, golden: Item, of_max: float, of_min: float, of_mean: float, of_norm: float) -> float:
+    """`relative_difference` of two tensors with finite statistics and a type that rounds, given their differences."""
+    a, c, d, e = target.max, target.min, golden.max, golden.min
     largest = max(abs(a), abs(c), abs(d), abs(e))
     if not largest:
         return 0.0
     if largest > _MASK:
         # Beside a mask everything is small; what is not the mask has a size of its own.
         return float(max(_relative(a, d), _relative(c, e)))
-    apart = max(abs(of_max), abs(of_min)) / largest
-    length = max(n.norm, b.norm)
+    difference = max(abs(of_max), abs(of_min)) / largest
+    length = max(target.norm, golden.norm)
     if length:
-        apart = max(apart, abs(of_norm) / length, abs(of_mean) * _spread(b.shape) / length)
-    return float(apart)
+        difference = max(difference, abs(of_norm) / length, abs(of_mean) * _spread(golden.shape) / length)
+    return float(difference)
 
 
 @cache
@@ -191,9 +197,9 @@ def _by_some_statistics(statistics: Sequence[tuple[Any, Any]]) -> float:
     """The same where a dump does not have all of them: max and min, else norms, else means say how large values are."""
     largest, smallest, means, norms = ([abs(value) for value in pair if _is_finite(value)] for pair in statistics)
     size = max(largest + smallest or norms or means, default=0.0)
-    apart = [abs(x - y) for x, y in statistics[:3] if _is_finite(x) and _is_finite(y)]
+    differences = [abs(x - y) for x, y in statistics[:3] if _is_finite(x) and _is_finite(y)]
     between_norms = _relative(*norms) if len(norms) == 2 else 0.0
-    return float(max(between_norms, max(apart, default=0.0) / size if size else 0.0))
+    return float(max(between_norms, max(differences, default=0.0) / size if size else 0.0))
 
 
 def _relative(x: float, y: float) -> float:
@@ -202,7 +208,7 @@ def _relative(x: float, y: float) -> float:
     return abs(x - y) / max(abs(x), abs(y))
 
 
-# --- how far they may be
+# --- how large it may be
 
 
 def rms(item: Item) -> float:
@@ -225,7 +231,7 @@ class Terms:
     """What is known of a call's inputs."""
 
     error: float = 0.0
-    """The largest distance of one of them."""
+    """The largest relative difference of an input."""
     scale: float = 0.0
     """The largest rms."""
     largest: float = 0.0
@@ -239,9 +245,9 @@ class Terms:
     roundoff: float = 0.0
     """The unit roundoff of the coarsest type."""
 
-    def add(self, item: Item, apart: float) -> None:
-        """Count in an input that the result is made of, given its distance."""
-        self.add_operand(item, apart)
+    def add(self, item: Item, difference: float) -> None:
+        """Count in an input that the result is made of, given its relative difference."""
+        self.add_operand(item, difference)
         if unit_roundoff(item.dtype):
             self.scale = max(self.scale, rms(item))
             self.count = max(self.count, extent(item.shape).elements)
@@ -249,10 +255,10 @@ class Terms:
                 if _is_number(value) and self.largest < abs(value) <= _MASK:
                     self.largest = abs(value)
 
-    def add_operand(self, item: Item, apart: float) -> None:
+    def add_operand(self, item: Item, difference: float) -> None:
         """Count in one that only scales it: a parameter, or what the forward kept for the backward."""
-        if apart > self.error:
-            self.error = apart
+        if difference > self.error:
+            self.error = difference
         roundoff = unit_roundoff(item.dtype)
         if roundoff:
             elements, longest = extent(item.shape)
@@ -274,8 +280,8 @@ class Terms:
         return max(self.longest, math.sqrt(self.operands[0] * self.operands[1] / elements), self.count / elements)
 
 
-def condition(api: str, terms: Terms, n: Item, b: Item) -> float:
-    """A bound of how much a relative error of the inputs can grow in an output, which is `n` here and `b` there.
+def condition(api: str, terms: Terms, target: Item, golden: Item) -> float:
+    """A bound of how much a relative error of the inputs can grow in an output.
 
     `api` is the function's own name, `GRADIENT` of a backward, and empty of a module.
     """
@@ -283,9 +289,9 @@ def condition(api: str, terms: Terms, n: Item, b: Item) -> float:
         return 1.0
     if api in _EXPONENTIAL:
         return 1.0 + 2.0 * terms.largest
-    count = extent(b.shape).elements
+    count = extent(golden.shape).elements
     scale = terms.scale * (math.sqrt(max(1.0, terms.count / count)) if api in _SUMS and count else 1.0)
-    size = max(rms(n), rms(b))
+    size = max(rms(target), rms(golden))
     if size >= scale:
         return 1.0
     return scale / size if size else math.inf
@@ -304,10 +310,10 @@ def rounding(terms: float, roundoff: float) -> float:
 
 
 def explained(error: float, factor: float, added: float) -> float:
-    """The distance of an output that is explained.
+    """The relative difference of an output that is explained.
 
     Args:
-        error: the distance of the inputs.
+        error: the relative difference of the inputs.
         factor: `condition` of the call.
         added: `rounding`.
     """

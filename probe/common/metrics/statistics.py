@@ -1,4 +1,4 @@
-"""How far two statistics are apart, as a difference and as a percentage of the golden one."""
+"""How much two statistics differ, as a difference and as a percentage of the golden one."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ def compare_items(target: Item, golden: Item) -> tuple[Cell, ...]:
     return a, b, c, d, e, f, g, h
 
 
-def compare(n: Any, b: Any) -> tuple[Cell, Cell]:
+def compare(target: Any, golden: Any) -> tuple[Cell, Cell]:
     """Difference and relative error of one statistic."""
-    if type(n) is float and type(b) is float:
-        difference = n - b
+    if type(target) is float and type(golden) is float:
+        difference = target - golden
         # Nearly all pairs are of this kind. What is not finite is not zero either when it is taken from itself.
-        if difference and b and difference - difference == 0.0:
-            return difference, abs(difference) / abs(b) * 100
-    return _compare(n, b)
+        if difference and golden and difference - difference == 0.0:
+            return difference, abs(difference) / abs(golden) * 100
+    return _compare(target, golden)
 
 
-def _compare(n: Any, b: Any) -> tuple[Cell, Cell]:
-    if n is b or (n == b and type(n) is type(b)) or str(n) == str(b):
+def _compare(target: Any, golden: Any) -> tuple[Cell, Cell]:
+    if target is golden or (target == golden and type(target) is type(golden)) or str(target) == str(golden):
         return _SAME
-    if not isinstance(n, (int, float)) or not isinstance(b, (int, float)):
-        return ("N/A", "N/A") if is_device(n) and is_device(b) else ("Diff", "Diff")
+    if not isinstance(target, (int, float)) or not isinstance(golden, (int, float)):
+        return ("N/A", "N/A") if is_device(target) and is_device(golden) else ("Diff", "Diff")
     try:
-        n, b = float(n), float(b)
+        target, golden = float(target), float(golden)
     except OverflowError:
         return "Diff", "Diff"
-    if math.isnan(n) or math.isnan(b):
+    if math.isnan(target) or math.isnan(golden):
         return "Nan", "Nan"
-    if math.isinf(n) or math.isinf(b):
-        upwards = n > 0 if math.isinf(n) else b < 0
+    if math.isinf(target) or math.isinf(golden):
+        upwards = target > 0 if math.isinf(target) else golden < 0
         return ("inf", "inf") if upwards else ("-inf", "-inf")
-    difference = n - b
-    return difference, abs(difference) / abs(b) * 100 if b else "inf"
+    difference = target - golden
+    return difference, abs(difference) / abs(golden) * 100 if golden else "inf"
 
 
 def fraction(cell: Cell) -> float | None:

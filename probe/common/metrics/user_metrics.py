@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from probe.common import log
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.report.cells import harmless
-from probe.compare.output import tables
 
 GROUP = "msprobe.compare.algorithms"
 FAILED = "failed"
@@ -31,12 +30,6 @@ FAILED = "failed"
 Cell = Union[int, float, str]
 Array = NDArray[Any]
 
-_RESERVED = frozenset(
-    (
-        *tables.HEAD, *tables.DIFFERENCES, *tables.STATISTICS, *tables.VALUES, *tables.CHECKSUMS, *tables.TAIL,
-        tables.STACK, tables.FILES,
-    )
-)  # fmt: skip
 _LONGEST_NOTE = 200
 # What the user's code may raise; sys.exit() in it does not end the command.
 _ITS_OWN = (Exception, SystemExit)
@@ -91,10 +84,12 @@ def _cell(value: Any) -> Cell:
     raise TypeError(f"it returned {type(value).__name__}; allowed: int, float, str")
 
 
-def load(files: Sequence[str] = ()) -> list[Algorithm]:
+def load(files: Sequence[str], reserved: Collection[str]) -> list[Algorithm]:
     """The metrics of installed packages in order of their names, then those of `files` in their order.
 
-    The files are executed: they are code that the user names.
+    Args:
+        files: Python files that the user names; they are executed.
+        reserved: the columns that the table has without them.
 
     Raises:
         FileCheckException: a file cannot be read.
@@ -103,7 +98,7 @@ def load(files: Sequence[str] = ()) -> list[Algorithm]:
     found = [*_installed(), *map(_from_file, files)]
     by_column: dict[str, Algorithm] = {}
     for algorithm in found:
-        if algorithm.column in _RESERVED:
+        if algorithm.column in reserved:
             raise MsprobeException(f"{algorithm.source}: the table has a column {algorithm.column!r} of its own.")
         other = by_column.setdefault(algorithm.column, algorithm)
         if other is not algorithm:

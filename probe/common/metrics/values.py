@@ -1,4 +1,4 @@
-"""How far the values of two tensors are apart.
+"""How much the values of two tensors differ.
 
 Sums are taken in float64. Relative errors are taken in the wider of the two types and at least in float32, as the
 reference tool does, because their threshold counts near it.
@@ -21,7 +21,7 @@ from probe.common.metrics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPO
 Cell = Union[float, str]
 Array = NDArray[Any]
 
-SPECIAL_APART = "error: nan or inf of NPU and Bench are not in the same places."
+SPECIAL_VALUES_DIFFER = "error: nan or inf of NPU and Bench are not in the same places."
 BLOCK = 1 << 16
 """Elements that are measured at once."""
 _LONGEST_PRODUCT = 1 << 13
@@ -35,28 +35,30 @@ class Measured(NamedTuple):
 
     metrics: tuple[Cell, ...]
     note: str = ""
-    special_apart: bool = False
+    special_values_differ: bool = False
     """Whether NaN or infinities are where the other tensor has none."""
 
 
 def compare_values(target: Array, golden: Array, compat: bool = False) -> Measured:
     """The six metrics of two tensors; a text stands where one is not defined."""
-    n, b = np.squeeze(target), np.squeeze(golden)
-    if n.size == 0:
-        return Measured(UNSUPPORTED if n.shape == b.shape or compat else SHAPE_UNMATCHED)
-    if n.shape != b.shape:
+    target, golden = np.squeeze(target), np.squeeze(golden)
+    if target.size == 0:
+        return Measured(UNSUPPORTED if target.shape == golden.shape or compat else SHAPE_UNMATCHED)
+    if target.shape != golden.shape:
         return Measured(SHAPE_UNMATCHED)
-    if n.ndim == 0:
-        _, _, *errors, _, _ = _add_up(*_floating(n, b)).metrics()
+    if target.ndim == 0:
+        _, _, *errors, _, _ = _add_up(*_floating(target, golden)).metrics()
         metrics = ("unsupported", "unsupported", *errors, "unsupported", "unsupported")
-        return Measured(metrics) if _same_places(*_floating(n, b), compat) else Measured(metrics, SPECIAL_APART, True)
-    n, b = n.reshape(-1), b.reshape(-1)
-    totals = _add_up(n, b)
-    if not totals.is_finite and not (_all_finite(n) and _all_finite(b)):
-        n, b = _floating(n, b)
-        if not _same_places(n, b, compat):
-            return Measured(NOT_AVAILABLE, SPECIAL_APART, True)
-        totals = _add_up(*_without_special(n, b))
+        if _same_places(*_floating(target, golden), compat):
+            return Measured(metrics)
+        return Measured(metrics, SPECIAL_VALUES_DIFFER, True)
+    target, golden = target.reshape(-1), golden.reshape(-1)
+    totals = _add_up(target, golden)
+    if not totals.is_finite and not (_all_finite(target) and _all_finite(golden)):
+        target, golden = _floating(target, golden)
+        if not _same_places(target, golden, compat):
+            return Measured(NOT_AVAILABLE, SPECIAL_VALUES_DIFFER, True)
+        totals = _add_up(*_without_special(target, golden))
     return Measured(totals.metrics())
 
 
@@ -66,14 +68,14 @@ def as_measured(target: Array, golden: Array) -> tuple[Array, Array]:
     Dimensions of size 1 are gone, both have the wider of their floating types and at least float32, and what is NaN
     or infinite in both is 0. Complex numbers are pairs in a last dimension of size 2.
     """
-    n, b = np.squeeze(target), np.squeeze(golden)
-    shape = n.shape
-    n, b = _floating(n, b)
+    target, golden = np.squeeze(target), np.squeeze(golden)
+    shape = target.shape
+    target, golden = _floating(target, golden)
     if shape:
-        n, b = _without_special(n, b)
-    if n.size != math.prod(shape):
+        target, golden = _without_special(target, golden)
+    if target.size != math.prod(shape):
         shape = (*shape, 2)
-    return n.reshape(shape), b.reshape(shape)
+    return target.reshape(shape), golden.reshape(shape)
 
 
 def _all_finite(values: Array) -> bool:
@@ -83,40 +85,40 @@ def _all_finite(values: Array) -> bool:
     return all(np.isfinite(block).all() for block in blocks)
 
 
-def _same_places(n: Array, b: Array, compat: bool) -> bool:
-    if not np.array_equal(np.isnan(n), np.isnan(b)):
+def _same_places(target: Array, golden: Array, compat: bool) -> bool:
+    if not np.array_equal(np.isnan(target), np.isnan(golden)):
         return False
     if compat:
-        return np.array_equal(np.isinf(n), np.isinf(b))
-    return np.array_equal(np.isposinf(n), np.isposinf(b)) and np.array_equal(np.isneginf(n), np.isneginf(b))
+        return np.array_equal(np.isinf(target), np.isinf(golden))
+    return all(np.array_equal(kind(target), kind(golden)) for kind in (np.isposinf, np.isneginf))
 
 
-def _without_special(n: Array, b: Array) -> tuple[Array, Array]:
+def _without_special(target: Array, golden: Array) -> tuple[Array, Array]:
     """Both with 0 where one is NaN or infinite."""
-    special = ~np.isfinite(n) | ~np.isfinite(b)
-    return (np.where(special, 0, n), np.where(special, 0, b)) if special.any() else (n, b)
+    special = ~np.isfinite(target) | ~np.isfinite(golden)
+    return (np.where(special, 0, target), np.where(special, 0, golden)) if special.any() else (target, golden)
 
 
-def _floating(n: Array, b: Array) -> tuple[Array, Array]:
+def _floating(target: Array, golden: Array) -> tuple[Array, Array]:
     """Both in the wider type, at least float32; complex values as pairs of numbers."""
-    if n.dtype.kind == "c" or b.dtype.kind == "c":
-        return _pairs(n), _pairs(b)
-    floats = [array.dtype for array in (n, b) if array.dtype.kind == "f"]
+    if target.dtype.kind == "c" or golden.dtype.kind == "c":
+        return _pairs(target), _pairs(golden)
+    floats = [array.dtype for array in (target, golden) if array.dtype.kind == "f"]
     kind = np.result_type(np.float32, *floats)
-    return n.astype(kind, copy=False).reshape(-1), b.astype(kind, copy=False).reshape(-1)
+    return target.astype(kind, copy=False).reshape(-1), golden.astype(kind, copy=False).reshape(-1)
 
 
 def _pairs(array: Array) -> Array:
     return array.astype(np.complex128).reshape(-1).view(np.float64)
 
 
-def _add_up(n: Array, b: Array) -> _Totals:
+def _add_up(target: Array, golden: Array) -> _Totals:
     """The totals of two vectors."""
     totals = _Totals()
     with np.errstate(all="ignore"):
-        step = BLOCK // 2 if "c" in (n.dtype.kind, b.dtype.kind) else BLOCK
-        for start in range(0, n.size, step):
-            totals.add(*_floating(n[start : start + step], b[start : start + step]))
+        step = BLOCK // 2 if "c" in (target.dtype.kind, golden.dtype.kind) else BLOCK
+        for start in range(0, target.size, step):
+            totals.add(*_floating(target[start : start + step], golden[start : start + step]))
     return totals
 
 
@@ -124,7 +126,7 @@ class _Memory(threading.local):
     """Where blocks are worked on; taking it anew from the system for each would double the time."""
 
     def __init__(self) -> None:
-        self.wide_n, self.wide_b, self.error, self.size = np.empty((4, BLOCK))
+        self.wide_target, self.wide_golden, self.error, self.size = np.empty((4, BLOCK))
 
 
 _memory = _Memory()
@@ -135,24 +137,24 @@ class _Totals:
 
     def __init__(self) -> None:
         self._count = 0
-        self._squares_n = self._squares_b = self._products = self._squares_apart = 0.0
+        self._squares_target = self._squares_golden = self._products = self._squares_difference = 0.0
         self._largest = self._largest_relative = 0.0
         self._below = [0] * len(_LIMITS)
 
-    def add(self, n: Array, b: Array) -> None:
+    def add(self, target: Array, golden: Array) -> None:
         """Count in a block of both, which are of one floating type."""
-        size = n.size
-        wide_n, wide_b = _memory.wide_n[:size], _memory.wide_b[:size]
-        np.copyto(wide_n, n)
-        np.copyto(wide_b, b)
+        size = target.size
+        wide_target, wide_golden = _memory.wide_target[:size], _memory.wide_golden[:size]
+        np.copyto(wide_target, target)
+        np.copyto(wide_golden, golden)
         self._count += size
-        self._squares_n += _product(wide_n, wide_n)
-        self._squares_b += _product(wide_b, wide_b)
-        self._products += _product(wide_n, wide_b)
-        apart = np.subtract(wide_n, wide_b, out=wide_n)
-        self._squares_apart += _product(apart, apart)
-        self._largest = _larger(self._largest, np.abs(apart, out=apart).max())
-        relative = _relative(n, b)
+        self._squares_target += _product(wide_target, wide_target)
+        self._squares_golden += _product(wide_golden, wide_golden)
+        self._products += _product(wide_target, wide_golden)
+        difference = np.subtract(wide_target, wide_golden, out=wide_target)
+        self._squares_difference += _product(difference, difference)
+        self._largest = _larger(self._largest, np.abs(difference, out=difference).max())
+        relative = _relative(target, golden)
         worst = relative.max()
         self._largest_relative = _larger(self._largest_relative, worst)
         for place, limit in enumerate(_LIMITS):
@@ -161,44 +163,44 @@ class _Totals:
     @property
     def is_finite(self) -> bool:
         """``False`` where NaN or an infinity was among the values, and where squares of float64 are too large."""
-        return math.isfinite(self._squares_n) and math.isfinite(self._squares_b)
+        return math.isfinite(self._squares_target) and math.isfinite(self._squares_golden)
 
     def metrics(self) -> tuple[Cell, ...]:
         return (
             self._cosine(),
-            math.sqrt(self._squares_apart),
+            math.sqrt(self._squares_difference),
             _cell(self._largest),
             _cell(self._largest_relative),
             *(below / self._count for below in self._below),
         )
 
     def _cosine(self) -> Cell:
-        length_n, length_b = math.sqrt(self._squares_n), math.sqrt(self._squares_b)
-        if length_n <= _TINY and length_b <= _TINY:
+        length_target, length_golden = math.sqrt(self._squares_target), math.sqrt(self._squares_golden)
+        if length_target <= _TINY and length_golden <= _TINY:
             return 1.0
-        if length_n <= _TINY or length_b <= _TINY:
+        if length_target <= _TINY or length_golden <= _TINY:
             return "Nan"
-        cosine = self._products / (length_n * length_b)
+        cosine = self._products / (length_target * length_golden)
         if math.isnan(cosine):
             return "Nan"
         return round(cosine, 6 if cosine > 0.9999 else 12)
 
 
-def _product(n: Array, b: Array) -> float:
-    starts = range(0, n.size, _LONGEST_PRODUCT)
-    return math.fsum(np.dot(n[i : i + _LONGEST_PRODUCT], b[i : i + _LONGEST_PRODUCT]) for i in starts)
+def _product(first: Array, second: Array) -> float:
+    starts = range(0, first.size, _LONGEST_PRODUCT)
+    return math.fsum(np.dot(first[i : i + _LONGEST_PRODUCT], second[i : i + _LONGEST_PRODUCT]) for i in starts)
 
 
-def _relative(n: Array, b: Array) -> Array:
-    """Relative errors, at most `BLOCK`; where `b` is zero machine epsilon is added to both."""
-    error, size = (_part(memory, n.dtype, n.size) for memory in (_memory.error, _memory.size))
-    np.abs(b, out=size)
+def _relative(target: Array, golden: Array) -> Array:
+    """Relative errors, at most `BLOCK`; where `golden` is zero machine epsilon is added to both."""
+    error, size = (_part(memory, target.dtype, target.size) for memory in (_memory.error, _memory.size))
+    np.abs(golden, out=size)
     if size.min() == 0:
-        zero = b == 0
-        tiny = np.finfo(b.dtype).eps
-        n, b = np.where(zero, n + tiny, n), np.where(zero, tiny, b)
-        np.abs(b, out=size)
-    np.subtract(n, b, out=error)
+        zero = golden == 0
+        tiny = np.finfo(golden.dtype).eps
+        target, golden = np.where(zero, target + tiny, target), np.where(zero, tiny, golden)
+        np.abs(golden, out=size)
+    np.subtract(target, golden, out=error)
     np.abs(error, out=error)
     return np.divide(error, size, out=error)
 

@@ -32,7 +32,7 @@ def on_cluster(
     client = _client(address)
     from distributed import CancelledError, KilledWorker
 
-    with _said_once(), client:
+    with _logged_once(), client:
         _check_workers(client, address)
         # Impure: that a table was written before is no reason not to write it again.
         futures = client.map(partial(attempt_elsewhere, work), tasks, pure=False)
@@ -86,7 +86,7 @@ def _innermost(error: BaseException) -> str:
 
 
 @contextmanager
-def _said_once() -> Iterator[None]:
+def _logged_once() -> Iterator[None]:
     """A lost connection is one error of ours and no log of distributed's."""
     logger = logging.getLogger("distributed.client")
     before = logger.level

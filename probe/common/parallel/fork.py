@@ -68,14 +68,14 @@ class Fork:
     def answer(self) -> bytes | None:
         """What it has to say, once it is done; ``None`` if it died or could not do it."""
         with os.fdopen(os.dup(self._pipe), "rb") as pipe:
-            said = pipe.read()
+            answer = pipe.read()
         try:
             _, status = os.waitpid(self._pid, 0)
         except ChildProcessError:
             # Who started us lets children go unseen, so that nobody knows how this one ended.
             status = -1
         self._running = False
-        return said if status == 0 else None
+        return answer if status == 0 else None
 
     def end(self) -> None:
         """Let nothing of it stay."""
@@ -126,9 +126,9 @@ def _do(work: Callable[[], bytes], pipe: int, signals: set[int]) -> NoReturn:
         # A terminal sends Ctrl-C to both; the other one sees to it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals)
-        said = work()
+        answer = work()
         with os.fdopen(pipe, "wb") as stream:
-            stream.write(said)
+            stream.write(answer)
         status = 0
     finally:
         os._exit(status)

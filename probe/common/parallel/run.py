@@ -18,7 +18,7 @@ def run(
         where: which processes do it.
         work: a function at the top of a module, so that another process finds it by name.
         tasks: values that can be pickled.
-        watch: is told each time a task is finished.
+        watch: a callback, called each time a task is finished.
 
     Raises:
         MsprobeException: the cluster cannot be reached, or is lost.

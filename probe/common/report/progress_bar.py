@@ -13,7 +13,7 @@ class Progress:
 
     def __init__(self, wanted: bool = True) -> None:
         self.watch: Watch | None = self._watch if wanted and sys.stdout.isatty() and _has_rich() else None
-        """To be told how far the work is; ``None`` where nobody would see it."""
+        """The callback for how far the work is; ``None`` where nobody would see it."""
         self._bar: Any = None
         self._line: Any = None
 

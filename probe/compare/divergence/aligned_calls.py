@@ -9,32 +9,32 @@ from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.call_order import align
 from probe.common.match.row import Row
-from probe.compare.divergence.call_digest import Glance
+from probe.compare.divergence.call_digest import CallDigest
 
 Trees = tuple[Optional[Tree], Optional[Tree]]
 
 
-class Step:
-    """One call.
+class AlignedCall:
+    """One call of the target and the call of the golden side that it is compared with.
 
     Args:
-        record, golden_record: ``None`` where that side did not make it.
-        rows: its items, on whichever sides they are; or what makes them, which is asked when they are.
-        glance: what was seen of the rows already.
+        record, golden_record: ``None`` where that side did not make the call.
+        rows: its items, on whichever sides they are; or a function that makes them when they are first asked for.
+        digest: the summary of the rows, where it was made already.
     """
 
-    __slots__ = ("_rows", "glance", "golden_record", "record")
+    __slots__ = ("_rows", "digest", "golden_record", "record")
 
     def __init__(
         self,
         record: str | None,
         golden_record: str | None,
         rows: list[Row] | Callable[[], list[Row]],
-        glance: Glance | None = None,
+        digest: CallDigest | None = None,
     ) -> None:
         self.record, self.golden_record = record, golden_record
         self._rows = rows
-        self.glance = glance
+        self.digest = digest
 
     @property
     def rows(self) -> list[Row]:
@@ -44,72 +44,75 @@ class Step:
         return self._rows
 
 
-def steps(rows: Iterable[Row], golden_order: Sequence[str], trees: Trees, same_names: bool) -> list[Step]:
+def aligned_calls(
+    rows: Iterable[Row], golden_order: Sequence[str], trees: Trees, same_names: bool
+) -> list[AlignedCall]:
     """The calls of the target in order, and those that only the golden side made where they would be.
 
     Args:
         rows: the rows of a comparison.
         golden_order: the records of the golden side in their order.
         trees: the call trees of target and golden side.
-        same_names: whether both sides call the same things the same. Then a call without a match was not made on the
-            other side, and the numbers of those after it may have shifted, so that calls are paired by their order.
+        same_names: whether both sides use the same names for the same things. Then a call without a match was not made
+            on the other side, and the numbers of those after it may have shifted, so that calls are paired by their
+            order.
     """
-    made: dict[str, list[Row]] = {}
+    of_target: dict[str, list[Row]] = {}
     golden_only: dict[str, list[Row]] = {}
     for row in rows:
-        there = made if row.target is not None else golden_only
-        found = there.get(row.record)
+        by_record = of_target if row.target is not None else golden_only
+        found = by_record.get(row.record)
         if found is None:
-            there[row.record] = [row]
+            by_record[row.record] = [row]
         else:
             found.append(row)
-    matched = [Step(record, _golden(found), found) for record, found in made.items()]
-    met = {step.golden_record for step in matched}
-    if same_names and (None in met or any(record not in met for record in golden_only)):
-        return _in_order(matched, golden_only, golden_order, trees)
+    calls = [AlignedCall(record, _golden_record(found), found) for record, found in of_target.items()]
+    matched = {call.golden_record for call in calls}
+    if same_names and (None in matched or any(record not in matched for record in golden_only)):
+        return _in_order(calls, golden_only, golden_order, trees)
     return [
-        Step(step.record, step.golden_record, step.rows + golden_only[step.golden_record])
-        if step.golden_record in golden_only
-        else step
-        for step in matched
+        AlignedCall(call.record, call.golden_record, call.rows + golden_only[call.golden_record])
+        if call.golden_record in golden_only
+        else call
+        for call in calls
     ]
 
 
-def _golden(rows: list[Row]) -> str | None:
+def _golden_record(rows: list[Row]) -> str | None:
     return next((row.golden_record for row in rows if row.golden_record), None)
 
 
 def _in_order(
-    matched: list[Step], golden_only: dict[str, list[Row]], golden_order: Sequence[str], trees: Trees
-) -> list[Step]:
+    calls: list[AlignedCall], golden_only: dict[str, list[Row]], golden_order: Sequence[str], trees: Trees
+) -> list[AlignedCall]:
     items: dict[str, list[Item]] = {name: [] for name in golden_order}
-    for step in matched:
-        if step.golden_record:
-            items[step.golden_record] += [row.golden for row in step.rows if row.golden is not None]
-    for record, rows in golden_only.items():
-        items[record] += [row.golden for row in rows if row.golden is not None]
-    by_name = {step.record: step for step in matched}
+    for call in calls:
+        if call.golden_record:
+            items[call.golden_record] += [row.golden for row in call.rows if row.golden is not None]
+    for name, rows in golden_only.items():
+        items[name] += [row.golden for row in rows if row.golden is not None]
+    by_name = {call.record: call for call in calls}
     found = []
-    for n, b in align([step.record for step in matched if step.record], golden_order, trees):
-        if n is None:
-            found.append(Step(None, b, []))
-        elif b is None:
-            found.append(Step(n, None, by_name[n].rows))
+    for record, golden_record in align([call.record for call in calls if call.record], golden_order, trees):
+        if record is None:
+            found.append(AlignedCall(None, golden_record, []))
+        elif golden_record is None:
+            found.append(AlignedCall(record, None, by_name[record].rows))
         else:
-            found.append(_paired(by_name[n], b, items[b]))
+            found.append(_paired(by_name[record], golden_record, items[golden_record]))
     return found
 
 
-def _paired(step: Step, golden: str, items: list[Item]) -> Step:
-    """`step` with the items of the record `golden` in the place of those it was matched with by name."""
-    record = step.record or ""
-    there = {item.name[len(golden) :]: item for item in items}
+def _paired(call: AlignedCall, golden_record: str, items: list[Item]) -> AlignedCall:
+    """`call` with the items of `golden_record` instead of those it was matched with by name."""
+    record = call.record or ""
+    golden_items = {item.name[len(golden_record) :]: item for item in items}
     rows = []
-    for row in step.rows:
+    for row in call.rows:
         if row.target is None:
             continue
-        item = there.pop(row.target.name[len(record) :], None)
+        item = golden_items.pop(row.target.name[len(record) :], None)
         # What was measured between items that are another pair now says nothing of this one.
-        rows.append(row if item is row.golden else Row(record, row.target, item, golden))
-    rows += [Row(record, None, item, golden) for item in there.values()]
-    return Step(record, golden, rows)
+        rows.append(row if item is row.golden else Row(record, row.target, item, golden_record))
+    rows += [Row(record, None, item, golden_record) for item in golden_items.values()]
+    return AlignedCall(record, golden_record, rows)

@@ -1,4 +1,4 @@
-"""What is seen of a call at a glance. It is enough for most: they differ by no more than calls before them did."""
+"""A digest of one call. It is enough for most calls: they differ by no more than the calls before them."""
 
 from __future__ import annotations
 
@@ -10,92 +10,95 @@ import msgspec
 
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.match.row import Row
-from probe.common.metrics.error_bounds import by_differences, distance, is_same, unit_roundoff
+from probe.common.metrics.error_bounds import by_differences, is_same, relative_difference, unit_roundoff
 from probe.compare.result import Mode
 
 
-class Glance(msgspec.Struct, gc=False, array_like=True):
-    """A call, as far as the walk from call to call asks for it before it looks at items."""
+class CallDigest(msgspec.Struct, gc=False, array_like=True):
+    """What the search asks of a call before it looks at single items."""
 
     types: tuple[Optional[str], ...]  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """Of its items that have a match; where the sides have two, the one that rounds less."""
+    """The types of its items that have a match; where the sides have two, the one that rounds less."""
     differs: bool = False
     """Whether the dumps say anything else of an item."""
-    usual: bool = True
+    comparable: bool = True
     """Whether all items that differ are tensors of the same type and shape on both sides; if not, see the rows."""
-    apart: float = 0.0
-    """The largest distance of an item."""
-    outputs_apart: float = 0.0
-    """The largest of an output."""
+    difference: float = 0.0
+    """The largest relative difference of an item."""
+    output_difference: float = 0.0
+    """The largest relative difference of an output."""
     outputs: tuple[int, ...] = ()
-    """`fingerprint` of each output that is apart."""
+    """The `fingerprint` of each output that differs."""
     shapes: tuple[Optional[str], ...] = ()  # noqa: UP045
-    """Theirs."""
+    """The shapes of these outputs."""
     balances: tuple[float, ...] = ()
-    """`balance_of` each, of the golden side."""
-    gradients_part: bool = False
-    """Of any item."""
+    """The `balance` of each of these outputs on the golden side."""
+    gradient_on_one_side: bool = False
+    """Whether an item takes a gradient on one side only."""
 
 
-def glance(rows: Iterable[Row], mode: Mode) -> Glance:
-    """Look at the call that has these rows."""
+def digest(rows: Iterable[Row], mode: Mode) -> CallDigest:
+    """The digest of the call that has these rows."""
     types: dict[Optional[str], None] = {}  # noqa: UP045
     differs = False
-    apart = outputs_apart = 0.0
-    usual, one_sided = True, False
+    largest = largest_output = 0.0
+    comparable, one_sided = True, False
     outputs: list[int] = []
     shapes: list[str | None] = []
     balances: list[float] = []
     for row in rows:
-        n, b = row.target, row.golden
-        if n is None or b is None:
-            differs, usual = True, False
+        target, golden = row.target, row.golden
+        if target is None or golden is None:
+            differs, comparable = True, False
             continue
-        if n.dtype != b.dtype:
-            types[min(n.dtype, b.dtype, key=unit_roundoff)] = None
-            differs, usual = True, False
+        if target.dtype != golden.dtype:
+            types[min(target.dtype, golden.dtype, key=unit_roundoff)] = None
+            differs, comparable = True, False
             continue
-        types[n.dtype] = None
-        if n.requires_grad is not b.requires_grad and gradients_part(n, b):
+        types[target.dtype] = None
+        if target.requires_grad is not golden.requires_grad and gradient_on_one_side(target, golden):
             one_sided = True
-        if not usual or (n is b and mode is not Mode.TENSOR):
+        if not comparable or (target is golden and mode is not Mode.TENSOR):
             continue
-        size = _by_metrics(row) if mode is Mode.STATISTICS else None
-        if size is None:
-            if n.shape == b.shape and is_same(n, b) and not row.apart and not _measured(row, mode):
+        difference = _by_metrics(row) if mode is Mode.STATISTICS else None
+        if difference is None:
+            same = target.shape == golden.shape and is_same(target, golden)
+            if same and not row.relative_difference and not _measured(row, mode):
                 continue
-            size = row_distance(row, mode) if n.value is b.value is None else 0.0
+            difference = row_difference(row, mode) if target.value is golden.value is None else 0.0
         differs = True
-        if n.shape != b.shape or n.value is not None:
-            usual = False
+        if target.shape != golden.shape or target.value is not None:
+            comparable = False
             continue
-        if size > apart:
-            apart = size
-        if n.state != INPUT and n.state != PARAMETERS:
-            if size > outputs_apart:
-                outputs_apart = size
-            if size:
-                outputs.append(fingerprint(n, b))
-                shapes.append(b.shape)
-                balances.append(balance_of(b))
+        if difference > largest:
+            largest = difference
+        if target.state != INPUT and target.state != PARAMETERS:
+            if difference > largest_output:
+                largest_output = difference
+            if difference:
+                outputs.append(fingerprint(target, golden))
+                shapes.append(golden.shape)
+                balances.append(balance(golden))
     of_outputs = tuple(outputs), tuple(shapes), tuple(balances)
-    return Glance(_shared(tuple(types)), differs, usual, apart, outputs_apart, *of_outputs, one_sided)
+    return CallDigest(_shared(tuple(types)), differs, comparable, largest, largest_output, *of_outputs, one_sided)
 
 
-_types_seen: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+_known_types: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
 
 def _shared(types: tuple[Any, ...]) -> tuple[Any, ...]:
-    return _types_seen.setdefault(types, types)
+    return _known_types.setdefault(types, types)
 
 
-def gradients_part(n: Item, b: Item) -> bool:
+def gradient_on_one_side(target: Item, golden: Item) -> bool:
     """Whether a tensor takes a gradient on one side only, as far as both dumps say so."""
-    return n.requires_grad is not b.requires_grad and None not in (n.requires_grad, b.requires_grad)
+    return target.requires_grad is not golden.requires_grad and None not in (
+        target.requires_grad, golden.requires_grad
+    )  # fmt: skip
 
 
-def balance_of(item: Item) -> float:
-    """How far the extremes of a tensor are on one side of zero, from -1 to 1: the same of any positive multiple of it.
+def balance(item: Item) -> float:
+    """How far the extremes of a tensor are on one side of zero, from -1 to 1; a positive factor does not change it.
 
     NaN where the statistics do not tell.
     """
@@ -106,52 +109,54 @@ def balance_of(item: Item) -> float:
     return (largest + smallest) / size if size else math.nan
 
 
-def fingerprint(n: Item, b: Item) -> int:
-    """A number for what the dumps say of an output, by which it is known where it goes in.
+def fingerprint(target: Item, golden: Item) -> int:
+    """A number for what the dumps say of an output, by which it is recognised as the input of a later call.
 
     It has 61 bits, so that no two of a million outputs share one by chance.
     """
-    return hash((n.max, n.min, n.norm, n.md5, b.max, b.min, b.norm, b.md5))
+    return hash(
+        (target.max, target.min, target.norm, target.md5, golden.max, golden.min, golden.norm, golden.md5)
+    )  # fmt: skip
 
 
 def is_input(row: Row) -> bool:
-    """Whether it goes into the call."""
+    """Whether the item goes into the call."""
     item = row.target or row.golden
     return item is not None and (item.state == INPUT or item.state == PARAMETERS)
 
 
 def _by_metrics(row: Row) -> float | None:
-    """The distance, where four differences of numbers tell it, as they do of nearly all that is apart."""
-    n, b, metrics = row.target, row.golden, row.metrics
-    if n is None or b is None or not metrics:
+    """The relative difference, where four differences of numbers give it, as they do of nearly all that differ."""
+    target, golden, metrics = row.target, row.golden, row.metrics
+    if target is None or golden is None or not metrics:
         return None
     # What is the same, and what is not finite, has no differences.
     of_max, of_min, of_mean, of_norm = metrics[:4]
     if not (type(of_max) is type(of_min) is type(of_mean) is type(of_norm) is float and of_norm):
         return None
     if not (
-        type(n.max) is type(n.min) is type(n.mean) is type(n.norm) is float
-        and type(b.max) is type(b.min) is type(b.mean) is type(b.norm) is float
-        and n.value is b.value is None and unit_roundoff(b.dtype)
+        type(target.max) is type(target.min) is type(target.mean) is type(target.norm) is float
+        and type(golden.max) is type(golden.min) is type(golden.mean) is type(golden.norm) is float
+        and target.value is golden.value is None and unit_roundoff(golden.dtype)
     ):  # fmt: skip
         return None
-    row.apart = by_differences(n, b, of_max, of_min, of_mean, of_norm)
-    return row.apart
+    row.relative_difference = by_differences(target, golden, of_max, of_min, of_mean, of_norm)
+    return row.relative_difference
 
 
-def row_distance(row: Row, mode: Mode) -> float:
-    """How far the two tensors of a row are apart; the row keeps it, as it is asked for again."""
-    if row.apart is None:
+def row_difference(row: Row, mode: Mode) -> float:
+    """The relative difference of the two tensors of a row; the row keeps it, as it is asked for again."""
+    if row.relative_difference is None:
         assert row.target is not None and row.golden is not None
-        row.apart = distance(row.target, row.golden, _measured(row, mode))
-    return row.apart
+        row.relative_difference = relative_difference(row.target, row.golden, _measured(row, mode))
+    return row.relative_difference
 
 
 def _measured(row: Row, mode: Mode) -> float | None:
     """The norm of the difference relative to that of the larger tensor, where their values were compared."""
     if mode is not Mode.TENSOR or row.golden is None or not row.metrics:
         return None
-    apart = row.metrics[1]
+    euclidean = row.metrics[1]
     norms = [item.norm for item in (row.target, row.golden) if item is not None and type(item.norm) is float]
     norm = max(filter(math.isfinite, norms), default=0.0)
-    return apart / norm if type(apart) is float and norm else None
+    return euclidean / norm if type(euclidean) is float and norm else None

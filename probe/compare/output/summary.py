@@ -1,4 +1,4 @@
-"""What a comparison comes to, in a few lines: where two runs part, counts, the first findings, what has no match."""
+"""What a comparison comes to, in a few lines: where two runs diverge, counts, the first findings, what has no match."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any, Optional
 from probe.common.dump.levels import Levels
 from probe.common.match.row import ERROR, PASS, WARNING, Row
 from probe.common.metrics.error_bounds import is_same
-from probe.compare.divergence.truncation import Ending
-from probe.compare.result import ComparisonResult, Divergence, Mode
+from probe.compare.result import ComparisonResult, Divergence, Mode, Truncation
 
 SUSPECTS = 5
 """How many records a summary names."""
@@ -54,10 +53,10 @@ class Unjudged:
 class Layers:
     """A layer mapping that was proposed."""
 
-    met: int
+    matched: int
     """Layers of the target with a counterpart."""
     renamed: int
-    """Those of them that are called differently."""
+    """Those of them that have another name."""
     rules: int
     names: list[str]
     """The first of the rules, in words."""
@@ -93,7 +92,7 @@ class Summary:
     layers: Optional[Layers] = None  # noqa: UP045
     levels: Levels = (None, None)
     """What target and golden side record."""
-    endings: list[Ending] = field(default_factory=list)
+    truncations: list[Truncation] = field(default_factory=list)
     """The sides that end early."""
     unjudged: Unjudged = field(default_factory=Unjudged)
     """What was to be compared by its values and could not be."""
@@ -101,8 +100,8 @@ class Summary:
     """Whether these are saved values (debug.json), of which nobody knows which comes from which."""
 
     @property
-    def meets(self) -> bool:
-        """Whether anything of one side was held against anything of the other."""
+    def has_matches(self) -> bool:
+        """Whether anything of one side was matched with anything of the other."""
         return self.rows > self.target_only + self.golden_only
 
     @property
@@ -111,8 +110,12 @@ class Summary:
         return next((verdict for verdict in (ERROR, WARNING) if self.counts[verdict]), PASS)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values that JSON has."""
-        return asdict(self)
+        """The same as values that JSON has, under the keys that scripts read."""
+        found = asdict(self)
+        found["endings"] = found.pop("truncations")
+        if self.layers is not None:
+            found["layers"]["met"] = found["layers"].pop("matched")
+        return found
 
 
 @dataclass
@@ -175,12 +178,12 @@ def tally(rows: Sequence[Row], mode: Mode) -> Tally:
 
 
 def _alone(rows: Iterable[Row], of_golden: bool = False) -> list[str]:
-    met: dict[str, bool] = {}
+    matched: dict[str, bool] = {}
     for row in rows:
         record = row.record if not of_golden or row.target is None else row.golden_record
         if record is not None:
-            met[record] = met.get(record, False) or (row.target is not None and row.golden is not None)
-    return [record for record, has_met in met.items() if not has_met]
+            matched[record] = matched.get(record, False) or (row.target is not None and row.golden is not None)
+    return [record for record, has_match in matched.items() if not has_match]
 
 
 def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
@@ -215,7 +218,7 @@ def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> S
         Unmatched(len(found.golden_alone), found.golden_alone[:NAMED]),
         _layers(result),
         result.levels,
-        result.endings,
+        result.truncations,
         Unjudged(len(found.unjudged), found.unjudged[:NAMED]),
         result.debug,
     )
@@ -238,9 +241,9 @@ def _layers(result: ComparisonResult) -> Layers | None:
 
 
 def first_of(summaries: Iterable[Summary]) -> Summary | None:
-    """The pair that parts first; ``None`` if none does.
+    """The pair that diverges first; ``None`` if none does.
 
-    Of the earliest step that parts, the rank with the fewest calls before it. One that got the difference from
+    Of the earliest step that diverges, the rank with the fewest calls before it. One that got the difference from
     another rank is named only where there is no other.
     """
     found = [(summary, summary.divergence.first) for summary in summaries if summary.divergence is not None]
@@ -251,8 +254,10 @@ def first_of(summaries: Iterable[Summary]) -> Summary | None:
 
 
 def _differs(row: Row, mode: Mode) -> bool:
-    n, b = row.target, row.golden
-    if n is None or b is None or n.dtype != b.dtype or n.shape != b.shape or not is_same(n, b) or row.apart:
+    target, golden = row.target, row.golden
+    if target is None or golden is None or target.dtype != golden.dtype or target.shape != golden.shape:
+        return True
+    if not is_same(target, golden) or row.relative_difference:
         return True
     return mode is Mode.TENSOR and type(row.metrics[1]) is float and row.metrics[1] != 0
 
@@ -263,7 +268,7 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
     Runs that have nothing in common diverge. What could not be judged does not; see `is_unjudged`.
     """
     if level == "divergence":
-        return any(summary.divergence is not None or not summary.meets for summary in summaries)
+        return any(summary.divergence is not None or not summary.has_matches for summary in summaries)
     bad = {"error": (ERROR,), "warning": (ERROR, WARNING), "never": ()}[level]
     return any(summary.worst in bad for summary in summaries)
 

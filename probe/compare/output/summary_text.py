@@ -22,18 +22,18 @@ _COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red"}
 
 
 def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
-    """Where two runs part, line by line."""
+    """Where two runs diverge, line by line."""
     first = first_of(summaries)
     if first is None or first.divergence is None:
-        strangers = [summary for summary in summaries if not summary.meets]
-        if strangers:
-            where = f"{_place(strangers[0])}: " if len(summaries) > 1 else ""
+        unmatched = [summary for summary in summaries if not summary.has_matches]
+        if unmatched:
+            where = f"{_place(unmatched[0])}: " if len(summaries) > 1 else ""
             return [(f"no divergence to be found: {where}nothing of the two dumps has a match", ERROR)]
         unjudged = sum(summary.unjudged.items for summary in summaries)
         if unjudged:
             text = f"no divergence in what could be judged; the values of {_tensors(unjudged)} could not be"
             return [(text, WARNING)]
-        if any(levels.differ(summary.levels) or any(end.more for end in summary.endings) for summary in summaries):
+        if any(levels.differ(summary.levels) or any(end.more for end in summary.truncations) for summary in summaries):
             return [("no divergence in what both runs have", PASS)]
         differs = any(summary.differs for summary in summaries)
         if differs and any(summary.saved_values for summary in summaries):
@@ -85,7 +85,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
                 found.append((f"    only {side}: {_first(alone.first, alone.records)}", ""))
     if summary.layers is not None:
         layers = summary.layers
-        found.append((f"  layers: {layers.met} meet, {layers.renamed} under other names, as proposed", ""))
+        found.append((f"  layers: {layers.matched} meet, {layers.renamed} under other names, as proposed", ""))
         if layers.names:
             found.append((f"    {_first(layers.names, layers.rules)}", ""))
         if layers.file:
@@ -96,7 +96,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
 
 def hints(summary: Summary | ComparisonResult) -> list[str]:
     """Why one side lacks what the other has, where the dumps themselves tell."""
-    return [text for text in (levels.in_words(summary.levels), *map(str, summary.endings)) if text]
+    return [text for text in (levels.in_words(summary.levels), *map(str, summary.truncations)) if text]
 
 
 def _first(names: Sequence[str], number: int) -> str:
@@ -132,13 +132,11 @@ def show(summaries: Sequence[Summary], seconds: float, stream: TextIO | None = N
     """Print where the runs part, then each pair of dumps; `seconds` is how long all of it took."""
     stream = stream or sys.stdout
     console = console_of(stream)
-    told = headline(summaries)
+    found = headline(summaries)
     for summary in summaries:
-        told += lines(summary)
-    for text, verdict in [*told, (f"time: {seconds:.2f} s", "")]:
+        found += lines(summary)
+    for text, verdict in [*found, (f"time: {seconds:.2f} s", "")]:
         if console is None:
             say(text, stream)
         else:
             console.print(one_line(text), style=_COLOURS.get(verdict), markup=False, highlight=False, soft_wrap=True)
-
-

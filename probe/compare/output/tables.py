@@ -37,6 +37,8 @@ CHECKSUMS = ("NPU MD5", "BENCH MD5")
 TAIL = ("Requires_grad Consistent", "Result", "Err_message")
 STACK = "NPU_Stack_Info"
 FILES = "Data_name"
+RESERVED = frozenset((*HEAD, *DIFFERENCES, *STATISTICS, *VALUES, *CHECKSUMS, *TAIL, STACK, FILES))
+"""Every column of the three tables, whose names a metric of the user's own cannot take."""
 
 _MIDDLE = {Mode.STATISTICS: DIFFERENCES + STATISTICS, Mode.TENSOR: VALUES + STATISTICS, Mode.CHECKSUM: CHECKSUMS}
 _MISSING = Item("N/A", "", "N/A", "N/A", "N/A", "N/A", "N/A", "N/A")
@@ -76,7 +78,10 @@ def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
     # Where the two dumps say the same, what is shown of an item is made once.
     sides = [targets] if all(map(is_, targets, goldens)) else [targets, goldens]
     names = [_harmless([item.name for item in side]) for side in sides]
-    forms = [(n.dtype, b.dtype, n.shape, b.shape, n.requires_grad, b.requires_grad) for n, b in pairs]
+    forms = [
+        (target.dtype, golden.dtype, target.shape, golden.shape, target.requires_grad, golden.requires_grad)
+        for target, golden in pairs
+    ]
     times = 3 - len(sides)
     found = [Cells(list(zip(*names)), distinct=True, times=times), Cells(forms, _form_cells)]
     if result.mode is Mode.STATISTICS:
@@ -89,16 +94,23 @@ def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
         found.append(Cells(list(zip(*checksums)), distinct=True))
     if result.mode is not Mode.CHECKSUM:
         if times > 1:
-            statistics: list[tuple[Any, ...]] = [(n.max, n.min, n.mean, n.norm) for n in targets]
+            statistics: list[tuple[Any, ...]] = [(item.max, item.min, item.mean, item.norm) for item in targets]
         else:
-            statistics = [(n.max, n.min, n.mean, n.norm, b.max, b.min, b.mean, b.norm) for n, b in pairs]
+            statistics = [
+                (
+                    target.max, target.min, target.mean, target.norm,
+                    golden.max, golden.min, golden.mean, golden.norm,
+                )
+                for target, golden in pairs
+            ]  # fmt: skip
         found.append(Cells(statistics, _statistic_cells, numbers=True, times=times))
     found.append(Cells([(row.requires_grad_consistent, row.verdict, row.messages) for row in chosen], _verdict_cells))
     if result.stacks is not None:
         previous = result.rows[start - 1].record if start else None
         found.append(Cells(_stack_cells(result.stacks, chosen, previous)))
     if result.mode is Mode.TENSOR:
-        found.append(Cells([(str([n.data_name or "-1", b.data_name or "-1"]),) for n, b in pairs], distinct=True))
+        names_of_files = [(str([target.data_name or "-1", golden.data_name or "-1"]),) for target, golden in pairs]
+        found.append(Cells(names_of_files, distinct=True))
     return found
 
 

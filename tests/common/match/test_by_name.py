@@ -8,7 +8,7 @@ from typing import Any
 
 import probe
 from probe.common.match.row import Row
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 
 
 def tensor(norm: float) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def rows(folder: Path, target: dict[str, Any], golden: dict[str, Any]) -> list[R
         path.parent.mkdir()
         path.write_text(json.dumps({"task": "statistics", "level": "L1", "framework": "pytorch", "data": data}))
         dumps.append(probe.read(path))
-    return Comparison(*dumps).run().rows
+    return compare_dumps(*dumps).rows
 
 
 def test_records_in_the_same_words_are_decoded_once(tmp_path: Path) -> None:

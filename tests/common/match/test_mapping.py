@@ -14,9 +14,10 @@ from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.match import fuzzy
 from probe.common.match.mapping_files import api_names, load_api_entries, load_names
 from probe.common.match.name_mapping import NameMapping, map_cell
+from probe.common.match.options import BUILT_IN
 from probe.compare import verdict
-from probe.compare.comparison import Comparison
-from probe.compare.options import BUILT_IN, Options
+from probe.compare.comparison import compare_dumps
+from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
 
 CASES = Path(__file__).parents[2] / "compare" / "cases"
@@ -29,7 +30,7 @@ def tensor(value: float = 1.0, **fields: Any) -> dict[str, Any]:
 
 
 def compared(target: Path, golden: Path, **options: Any) -> ComparisonResult:
-    return Comparison(read(target), read(golden), Options(**options)).run()
+    return compare_dumps(read(target), read(golden), Options(**options))
 
 
 def dump(folder: Path, names: list[str], framework: str = "pytorch", **fields: Any) -> Path:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import probe
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 from probe.compare.output import tables
 
 CASES = Path(__file__).parents[2] / "compare" / "cases"
@@ -93,7 +93,7 @@ def test_every_size_of_number_has_the_digits_and_the_form_of_repr(numbers: Any) 
 
 @pytest.mark.parametrize("case", ["identical_stat", "inf_stat", "missing_apis_stat", "md5", "debug_save"])
 def test_recorded_tables_are_the_same_in_blocks_of_any_length(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = Comparison(*(probe.read(CASES / case / side) for side in ("target", "golden"))).run()
+    result = compare_dumps(*(probe.read(CASES / case / side) for side in ("target", "golden")))
     expected = by_the_library(list(tables.rows(result)))
     for length in (1, 7, 10**6):
         starts = range(0, len(result.rows), length)

@@ -15,7 +15,7 @@ from test_search import X, call, chain, tensor, write
 from probe.api import cli
 from probe.common.dump.journal import FILE_NAME, REPLACE, Header, JournalWriter
 from probe.common.dump.reading.dump import read
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text
 from probe.compare.output.summary import Summary, summarise
 
@@ -38,7 +38,7 @@ def died(folder: Path, run: Run) -> Path:
 
 
 def summary(target: Path, golden: Path) -> Summary:
-    return summarise(Comparison(read(target), read(golden)).run())
+    return summarise(compare_dumps(read(target), read(golden)))
 
 
 def said(found: Summary) -> list[str]:
@@ -64,7 +64,7 @@ def test_a_golden_run_that_ends_early_is_told_and_no_divergence(tmp_path: Path) 
 def test_a_fault_before_the_end_is_named_all_the_same(tmp_path: Path) -> None:
     found = summary(write(tmp_path / "a", cut(chain(constant=2, at=1), 7)), write(tmp_path / "b", chain()))
     assert found.divergence is not None and found.divergence.record == "Functional.linear.1.forward"
-    assert len(found.endings) == 1
+    assert len(found.truncations) == 1
 
 
 @pytest.mark.parametrize("calls", [7, 12])
@@ -83,10 +83,10 @@ def test_what_a_run_that_died_had_begun_to_write_is_no_divergence(tmp_path: Path
     whole = {**chain(), first: two, last: call([tensor(X)], tensor(X), tensor(X)), "Torch.abs.0.forward": call([])}
     torn = {**chain(), first: {"bias": [tensor(X)]}, last: call([tensor(X)], tensor(X))}
     short, long = died(tmp_path / "short", torn), write(tmp_path / "long", whole)
-    assert Comparison(*map(read, (short, long) if side == "target" else (long, short))).run().divergence is None
+    assert compare_dumps(*map(read, (short, long) if side == "target" else (long, short))).divergence is None
     # Of two whole runs it would be one.
     finished = write(tmp_path / "finished", {**torn, "Torch.abs.0.forward": call([tensor(X)])})
-    divergence = Comparison(read(finished), read(long)).run().divergence
+    divergence = compare_dumps(read(finished), read(long)).divergence
     assert divergence is not None and divergence.record == first
 
 
@@ -99,13 +99,13 @@ def test_a_call_that_is_missing_in_the_middle_is_no_early_end(tmp_path: Path) ->
     golden = {**cut(whole, 3), **between, names[3]: whole[names[3]]}
     target = {names[0]: whole[names[0]], names[1]: whole[names[2]], **between, names[2]: whole[names[3]]}
     found = summary(write(tmp_path / "a", target), write(tmp_path / "b", golden))
-    assert found.endings == []
+    assert found.truncations == []
 
 
 def test_another_run_that_is_longer_is_no_early_end(tmp_path: Path) -> None:
     target = {**cut(chain(), 6), "Torch.sort.0.forward": call([tensor(X)], tensor(X))}
-    assert summary(write(tmp_path / "a", target), write(tmp_path / "b", chain())).endings == []
-    assert summary(write(tmp_path / "c", chain()), write(tmp_path / "d", chain())).endings == []
+    assert summary(write(tmp_path / "a", target), write(tmp_path / "b", chain())).truncations == []
+    assert summary(write(tmp_path / "c", chain()), write(tmp_path / "d", chain())).truncations == []
 
 
 def test_the_search_over_ranks_says_so_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +160,7 @@ def test_two_levels_are_told_and_what_one_does_not_record_is_no_divergence(
     text = said(found)
     assert text[2] == f'the target has level "{target}" and the golden run "{golden}": {both} in both'
     assert found.divergence is None and found.as_json()["levels"] == (target, golden)
-    assert text[0] == (NONE if found.meets else "no divergence to be found: nothing of the two dumps has a match")
+    assert text[0] == (NONE if found.has_matches else "no divergence to be found: nothing of the two dumps has a match")
 
 
 @pytest.mark.parametrize("level", ["L0", "L1"])

@@ -11,7 +11,7 @@ import pytest
 
 from probe.common.dump.reading.dump import read
 from probe.common.metrics.error_bounds import CONFIDENCE
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text
 from probe.compare.output.summary import fails, first_of, summarise
 from probe.compare.result import Divergence
@@ -66,7 +66,7 @@ def compared(folder: Path, target: Run, golden: Run, *trees: dict[str, str | Non
     of_target, of_golden = trees if len(trees) == 2 else (trees * 2 or ({}, {}))
     write(folder / "target", target, of_target, **head)
     write(folder / "golden", golden, of_golden, **head)
-    return Comparison(read(folder / "target"), read(folder / "golden")).run().divergence
+    return compare_dumps(read(folder / "target"), read(folder / "golden")).divergence
 
 
 def named(divergence: Divergence | None) -> str:
@@ -311,7 +311,7 @@ def test_between_frameworks_labels_and_the_gradient_of_half_a_loss_are_no_diverg
     write(tmp_path / "target", runs[0], framework="mindspore")
     for name, run, expected in (("same", runs[1], None), ("other", runs[2], "Functional.linear.0.forward")):
         golden = write(tmp_path / name, run)
-        divergence = Comparison(read(tmp_path / "target"), read(golden)).run().divergence
+        divergence = compare_dumps(read(tmp_path / "target"), read(golden)).divergence
         assert (None if divergence is None else divergence.record) == expected
 
 
@@ -355,7 +355,7 @@ def test_whole_numbers_in_another_order_are_named_where_values_were_compared(tmp
         data.mkdir()
         np.save(data / "a.npy", order)
         runs.append(read(tmp_path / side))
-    assert named(Comparison(*runs).run().divergence) == "Torch.argsort.0.forward"
+    assert named(compare_dumps(*runs).divergence) == "Torch.argsort.0.forward"
 
 
 def test_what_is_infinitely_far_apart_has_no_number(tmp_path: Path) -> None:
@@ -510,7 +510,7 @@ def test_runs_that_have_nothing_in_common_are_not_the_same(tmp_path: Path) -> No
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         write(folder / "target", target)
         write(folder / "golden", golden)
-        summary = summarise(Comparison(read(folder / "target"), read(folder / "golden")).run())
+        summary = summarise(compare_dumps(read(folder / "target"), read(folder / "golden")))
         (line, _), *_ = summary_text.headline([summary])
         assert line == "no divergence to be found: nothing of the two dumps has a match"
         assert fails([summary], "divergence")
@@ -535,7 +535,7 @@ def test_of_several_ranks_the_one_that_did_not_get_it_from_another_is_named(tmp_
         folder = tmp_path / f"rank{number}"
         write(folder / "target", target)
         write(folder / "golden", golden)
-        result = Comparison(read(folder / "target"), read(folder / "golden")).run()
+        result = compare_dumps(read(folder / "target"), read(folder / "golden"))
         result.label = folder.name
         summaries.append(summarise(result))
     assert [summary.divergence.record for summary in summaries if summary.divergence] == [

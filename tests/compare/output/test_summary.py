@@ -11,7 +11,7 @@ import pytest
 
 from probe.api import cli
 from probe.common.dump.reading.dump import read
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text, table_files
 from probe.compare.output.summary import summarise
 
@@ -49,11 +49,11 @@ def test_the_first_lines_say_where_two_runs_part_and_what_is_wrong(
 
 def test_what_has_no_match_is_counted_on_both_sides() -> None:
     case = CASES / "missing_apis_stat"
-    result = Comparison(read(case / "target"), read(case / "golden")).run()
+    result = compare_dumps(read(case / "target"), read(case / "golden"))
     summary = summarise(result)
     assert summary.target_only == sum(row.golden is None for row in result.rows) > 0
     target, golden = read(case / "golden"), read(case / "target")
-    assert summarise(Comparison(target, golden).run()).golden_only == summary.target_only
+    assert summarise(compare_dumps(target, golden)).golden_only == summary.target_only
     assert "without match" in "\n".join(text for text, _ in summary_text.lines(summary))
 
 
@@ -66,7 +66,7 @@ def test_nan_that_both_runs_have_is_no_difference(tmp_path: Path) -> None:
         data = {"Torch.sin.0.forward": {"input_args": [of_tensor], "output": [of_tensor]}}
         head = {"task": "statistics", "level": "L1", "framework": "pytorch", "data": data}
         (tmp_path / side / "dump.json").write_text(json.dumps(head))
-    summary = summarise(Comparison(read(tmp_path / "target"), read(tmp_path / "golden")).run())
+    summary = summarise(compare_dumps(read(tmp_path / "target"), read(tmp_path / "golden")))
     assert not summary.differs
     assert summary_text.headline([summary]) == [("no divergence: nothing differs", "pass")]
 
@@ -74,7 +74,7 @@ def test_nan_that_both_runs_have_is_no_difference(tmp_path: Path) -> None:
 def test_the_first_records_without_match_are_named_on_both_sides() -> None:
     case = CASES / "missing_apis_stat"
     target, golden = read(case / "target"), read(case / "golden")
-    result = Comparison(target, golden).run()
+    result = compare_dumps(target, golden)
     summary = summarise(result)
     there = {row.golden_record for row in result.rows if row.target is not None}
     for unmatched, dump, met in (
@@ -123,7 +123,7 @@ def test_a_terminal_gets_colours_and_the_same_text(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     case = CASES / "perturbed_weights_stat"
-    summary = summarise(Comparison(read(case / "target"), read(case / "golden")).run())
+    summary = summarise(compare_dumps(read(case / "target"), read(case / "golden")))
     coloured, plain = Terminal(), io.StringIO()
     summary_text.show([summary], 0.5, coloured)
     summary_text.show([summary], 0.5, plain)

@@ -1,4 +1,4 @@
-"""Where several ranks part first, on runs made up so that the answer is known."""
+"""Where several ranks diverge first, on runs made up so that the answer is known."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from probe.api import cli
 from probe.common.dump.reading.records import Item
-from probe.common.match.collectives import Call, is_communication, layers
-from probe.compare.runner import analyse
+from probe.common.match.collectives import CollectiveCall, is_communication, layers
+from probe.compare.ranks.analysis import analyse
 
 SIN, COS = "Torch.sin.0.forward", "Torch.cos.0.forward"
 REDUCE, SEND, RECEIVE = "Distributed.all_reduce.0.forward", "Distributed.send.0.forward", "Distributed.recv.0.forward"
@@ -41,7 +41,7 @@ def parts_at(folder: Path, *ranks: dict[str, dict[str, Any]]) -> dict[int, str]:
         write(folder / "golden" / f"rank{number}", golden)
     (found,) = analyse(str(folder / "target"), str(folder / "golden"), str(folder / "out"))
     assert len(found.files) == len(ranks) + bool(found.found)
-    return {rank.number: entry.record for rank, entry in found.found}
+    return {rank.number: record.name for rank, record in found.found}
 
 
 def test_what_differs_before_any_communication_is_the_cause(tmp_path: Path) -> None:
@@ -91,23 +91,23 @@ def peer(name: str, rank: int) -> Item:
 
 
 def test_sends_and_receives_are_linked_by_peer_and_order() -> None:
-    first = [Call(0, n, f"Distributed.send.{n}.forward", (peer("dst", 1),)) for n in range(2)]
-    second = [Call(1, n, f"Distributed.irecv.{n}.forward", (peer("1", 0),)) for n in range(2)]
+    first = [CollectiveCall(0, n, f"Distributed.send.{n}.forward", (peer("dst", 1),)) for n in range(2)]
+    second = [CollectiveCall(1, n, f"Distributed.irecv.{n}.forward", (peer("1", 0),)) for n in range(2)]
     assert layers([first, second], [0, 1]) == [[[first[0], second[0]]], [[first[1], second[1]]]]
 
 
 def test_groups_of_ranks_are_linked_apart() -> None:
-    def reduce(rank: int, group: str) -> Call:
+    def reduce(rank: int, group: str) -> CollectiveCall:
         item = Item("Distributed.all_reduce.0.forward.input.group", "input", "torch.ProcessGroup", "[]", value=group)
-        return Call(rank, 0, "Distributed.all_reduce.0.forward", (item,))
+        return CollectiveCall(rank, 0, "Distributed.all_reduce.0.forward", (item,))
 
     calls = [reduce(0, "[0, 1]"), reduce(1, "[0, 1]"), reduce(2, "[2, 3]"), reduce(3, "[2, 3]")]
     assert layers([[call] for call in calls], range(4)) == [[calls[:2], calls[2:]]]
 
 
 def test_ranks_that_contradict_each_other_come_to_an_end() -> None:
-    def named(rank: int, *names: str) -> list[Call]:
-        return [Call(rank, n, f"Distributed.{name}.0.forward", ()) for n, name in enumerate(names)]
+    def named(rank: int, *names: str) -> list[CollectiveCall]:
+        return [CollectiveCall(rank, n, f"Distributed.{name}.0.forward", ()) for n, name in enumerate(names)]
 
     calls = [named(0, "broadcast", "all_reduce"), named(1, "all_reduce", "broadcast")]
     found = layers(calls, [0, 1])

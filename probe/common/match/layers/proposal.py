@@ -1,4 +1,4 @@
-"""A layer mapping that is proposed when none is given: how it comes about, is told and is written to be edited."""
+"""A layer mapping that is proposed when none is given: how it is made, reported and written to be edited."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from probe.common.match.calls import Call
 from probe.common.match.layers.module_paths import Side, side_of
 from probe.common.match.layers.proposal import propose, write
 from probe.common.match.layers.rules import load_rules, translate
-from probe.compare.comparison import Comparison
+from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
 
@@ -213,7 +213,7 @@ def dump(folder: Path, layers: Layers, framework: str = "pytorch") -> Path:
 
 
 def compared(target: Path, golden: Path, **options: Any) -> ComparisonResult:
-    return Comparison(read(target), read(golden), Options(**options)).run()
+    return compare_dumps(read(target), read(golden), Options(**options))
 
 
 def test_two_runs_of_one_framework_are_aligned_if_nearly_nothing_meets_by_name(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.match.layers.rules import load_rules, translate
 from probe.common.match.mapping_files import load_names, write_names
-from probe.compare.comparison import Comparison
-from probe.compare.options import BUILT_IN, Options
+from probe.common.match.options import BUILT_IN
+from probe.compare.comparison import compare_dumps
+from probe.compare.options import Options
 
 ATTENTION = {("attn",): "Attention", (): "Model"}
 
@@ -31,7 +32,7 @@ def dump(folder: Path, tree: dict[str, str | None], with_tree: bool = True) -> P
 
 
 def met(target: Path, golden: Path, rules: str = BUILT_IN) -> dict[str, str | None]:
-    result = Comparison(read(target), read(golden), Options(layer_mapping=rules)).run()
+    result = compare_dumps(read(target), read(golden), Options(layer_mapping=rules))
     return {row.record: row.golden_record for row in result.rows if row.target is not None}
 
 

@@ -1,0 +1,49 @@
+"""How two dumps are matched, as far as the user chooses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from probe.common.errors import MsprobeException
+
+BUILT_IN = ""
+"""Stands for a mapping file: only what is known without one."""
+
+
+@dataclass(frozen=True)
+class MatchOptions:
+    """What the user chose for matching.
+
+    Args:
+        compat: read as msProbe 26.2 does where its defects change cells; docs/compare.md lists them.
+        fuzzy: match without regard to the numbers of calls.
+        api_mapping, cell_mapping: files, or `BUILT_IN`.
+        data_mapping: a file that names items.
+        layer_mapping: a file that names layers, or `BUILT_IN`; it becomes a data mapping.
+
+    Raises:
+        MsprobeException: two of them exclude each other.
+    """
+
+    compat: bool = False
+    fuzzy: bool = False
+    api_mapping: str | None = None
+    cell_mapping: str | None = None
+    data_mapping: str | None = None
+    layer_mapping: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.fuzzy and self.maps_items:
+            raise MsprobeException("fuzzy matching and a mapping of items exclude each other: -fm and -dm or -lm.")
+        if self.data_mapping is not None and self.layer_mapping is not None:
+            raise MsprobeException("a layer mapping becomes a data mapping; give one of -dm and -lm.")
+
+    @property
+    def maps_names(self) -> bool:
+        """Whether the user said anything about which names correspond."""
+        return self.maps_items or not (self.api_mapping is None and self.cell_mapping is None)
+
+    @property
+    def maps_items(self) -> bool:
+        """Whether items are matched by their whole names."""
+        return not (self.data_mapping is None and self.layer_mapping is None)

@@ -1,0 +1,146 @@
+"""What differs inside a pair of calls, in words. An empty text stands where nothing does."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain
+
+from probe.common.dump.reading.records import Item
+from probe.common.match.row import Row
+from probe.common.metrics.dtypes import is_device, plain_name
+from probe.common.metrics.error_bounds import ALTOGETHER, relative_difference, unit_roundoff
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.call_digest import gradient_on_one_side
+from probe.compare.divergence.propagated_error import PropagatedError
+
+TypePair = tuple[str, str]
+"""The types of an item of the target and of its match, without what frameworks put before them."""
+
+
+def pairs_of_types(rows: Iterable[Row]) -> Counter[TypePair]:
+    """How many of the rows have which types."""
+    found: Counter[TypePair] = Counter()
+    both = ((row.target, row.golden) for row in rows)
+    as_written = Counter(
+        (target.dtype or "", golden.dtype or "") for target, golden in both if target is not None and golden is not None
+    )
+    for (target_type, golden_type), number in as_written.items():
+        found[plain_name(target_type), plain_name(golden_type)] += number
+    return found
+
+
+class Differences:
+    """Says what differs in an item.
+
+    Args:
+        calls: all calls of both runs.
+        same_names: whether both sides use the same names for the same things.
+        types: what `pairs_of_types` gives for all rows, where that is known.
+        error: how far the runs differed so far.
+    """
+
+    def __init__(
+        self,
+        calls: Sequence[AlignedCall],
+        same_names: bool,
+        types: Counter[TypePair] | None,
+        error: PropagatedError,
+    ) -> None:
+        self._calls = calls
+        self._same_names = same_names
+        self._types = types
+        self._error = error
+
+    @cached_property
+    def _most_common_types(self) -> TypePair:
+        """Those of most tensors: a run in half precision differs from one in full by intention, and from the start."""
+        types = self._types
+        if types is None:
+            types = pairs_of_types(chain.from_iterable(call.rows for call in self._calls))
+        # The same one whoever counted: in another order equal counts would be in another one too.
+        ordered = sorted(types.items(), key=lambda item: (-item[1], item[0]))
+        return next((pair for pair, _ in ordered if all(map(unit_roundoff, pair))), ("", ""))
+
+    def in_kind(self, row: Row) -> str:
+        """A difference that is no matter of numbers: a missing item, a plain value, a type, a shape."""
+        target, golden = row.target, row.golden
+        if (
+            target is not None and golden is not None and target.dtype == golden.dtype
+            and target.shape == golden.shape and target.value is golden.value is None
+        ):  # fmt: skip
+            return ""
+        in_target, in_golden = (item is not None and item.dtype is not None for item in (target, golden))
+        if in_target != in_golden:
+            side, item = ("target", target) if in_target else ("golden run", golden)
+            value = "there" if item is None or item.value is None else str(item.value)
+            return f"{short_name(row)} is {value} in the {side} only" if self._same_names else ""
+        if target is None or golden is None or target.dtype is None or golden.dtype is None:
+            return ""
+        if target.value is not None or golden.value is not None:
+            return self._of_plain_values(row, target, golden)
+        types = plain_name(target.dtype), plain_name(golden.dtype)
+        if types[0] != types[1] and types != self._most_common_types and not self._are_integers_of_frameworks(types):
+            return f"{short_name(row)} is {types[0]} and in the golden run {types[1]}"
+        if target.shape != golden.shape and self._same_names and not self._error.reshaped:
+            return f"{short_name(row)} has shape {target.shape} and in the golden run {golden.shape}"
+        return ""
+
+    def _are_integers_of_frameworks(self, types: TypePair) -> bool:
+        """Whether two types differ in width alone, as labels do: MindSpore takes int32 where torch wants int64."""
+        return not self._same_names and all(name.startswith(("int", "uint")) for name in types)
+
+    def _of_plain_values(self, row: Row, target: Item, golden: Item) -> str:
+        value, golden_value = target.value, golden.value
+        if not self._same_names or str(value) == str(golden_value) or (is_device(value) and is_device(golden_value)):
+            return ""
+        if type(value) is float and type(golden_value) is float:
+            allowed = self._error.allowed_of_unrecorded(target, golden)
+            if relative_difference(target, golden) <= allowed:
+                return ""
+        return f"{short_name(row)} is {value} and in the golden run {golden_value}"
+
+    def in_gradient(self, row: Row) -> str:
+        """Whether a tensor takes a gradient on one side only, within one framework."""
+        target, golden = row.target, row.golden
+        if not self._same_names or target is None or golden is None or not gradient_on_one_side(target, golden):
+            return ""
+        side = "target" if target.requires_grad else "golden run"
+        return f"{short_name(row)} takes a gradient in the {side} only"
+
+
+def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> str:
+    """An output that differs by more than is explained; the numbers are relative differences."""
+    explanation = f"its inputs, which differ by {_size(of_inputs)}, and rounding explain {_size(allowed)}"
+    return f"{short_name(row)} differs by {_size(difference)} of its size; {explanation}"
+
+
+def of_parameter(row: Row, difference: float) -> str:
+    """A parameter that differs."""
+    return f"{short_name(row)} differs by {_size(difference)} of its size already"
+
+
+def of_input(row: Row, difference: float, allowed: float, called: str | None) -> str:
+    """An input that differs by more than is explained, of the record `called` where that is not the one to blame."""
+    where = f" where it calls {called}" if called else ""
+    return f"{of_parameter(row, difference)}{where}; what was recorded before explains {_size(allowed)}"
+
+
+def item_name(row: Row) -> str:
+    """The name of the row's item, on whichever side it is."""
+    item = row.target or row.golden
+    return "" if item is None else item.name
+
+
+def short_name(row: Row) -> str:
+    """``input.0`` of an item; of a saved gradient the parameter's name."""
+    record = row.record if row.target is not None else row.golden_record or row.record
+    return item_name(row)[len(record) + 1 :]
+
+
+def _size(number: float) -> str:
+    if number >= ALTOGETHER:
+        return "nan or inf" if math.isinf(number) else "all"
+    return f"{number:.1e}" if number else "0"

@@ -1,0 +1,138 @@
+"""One pair of dumps: loaded, compared and written."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from probe.common import files
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.match.dump_pairs import DumpPair
+from probe.common.match.mapping_files import write_names
+from probe.common.progress import Watch
+from probe.compare import two_processes
+from probe.compare.comparison import Comparison, compare_dumps
+from probe.compare.options import Options
+from probe.compare.output import table_files
+from probe.compare.output.summary import Summary, conclude, summarise
+from probe.compare.output.summary_text import print_metrics
+from probe.compare.result import ComparisonResult
+
+
+@dataclass(frozen=True)
+class PairTask:
+    """Two dumps and what is wanted of them; it can be sent to another process.
+
+    Args:
+        pair: where the dumps are.
+        options: how to match and judge.
+        output: folder for the files; ``None`` writes none.
+        stamp: the time in the names of the files.
+        xlsx: write a workbook and not CSV.
+        tensor_log: log the metrics of each pair of tensors.
+        rank: the number of the rank.
+    """
+
+    pair: DumpPair
+    options: Options
+    output: str | None
+    stamp: str
+    xlsx: bool = False
+    tensor_log: bool = False
+    rank: int = 0
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of its files."""
+        return None if self.output is None else os.path.join(self.output, self.pair.step)
+
+    def absolute(self) -> PairTask:
+        """The same task for a process that runs in another folder."""
+        target, golden = map(os.path.abspath, (self.pair.target, self.pair.golden))
+        output = None if self.output is None else os.path.abspath(self.output)
+        pair = replace(self.pair, target=target, golden=golden)
+        return replace(self, pair=pair, options=self.options.absolute(), output=output)
+
+
+def summarise_pair(task: PairTask, watch: Watch | None = None) -> Summary:
+    """Compare two dumps, write the table and keep the summary alone."""
+    result = compare_pair(task, watch)
+    if task.tensor_log:
+        print_metrics(result)
+    return summarise(result)
+
+
+def summarise_large_pair(task: PairTask, watch: Watch | None = None) -> Summary:
+    """The same with a second process where the dumps allow that; for CSV with statistics."""
+    assert task.folder is not None
+    # A bar on the terminal would be a thread, beside which nothing is forked.
+    target, golden = _load(task)
+    comparison = Comparison(target, golden, task.options)
+    if two_processes.can_be_compared(comparison):
+        files.make_folder(task.folder)
+        path = os.path.join(task.folder, f"{_stem(task, False)}.csv")
+        found = two_processes.compare(comparison, path, watch)
+        if found is not None:
+            result, tally = found
+            result.label, result.step = task.pair.label, task.pair.step
+            return conclude(result, tally)
+    return summarise(_compare_and_write(task, target, golden, watch))
+
+
+def compare_pair(task: PairTask, watch: Watch | None = None) -> ComparisonResult:
+    """Load two dumps, match, measure and judge their items, and write the table."""
+    if watch is not None:
+        watch("reading", 0, None)
+    target, golden = _load(task)
+    return _compare_and_write(task, target, golden, watch)
+
+
+def compare_statistics(task: PairTask, watch: Watch | None = None) -> ComparisonResult:
+    """Load two dumps, match, measure and judge their items by statistics, and write nothing."""
+    if watch is not None:
+        watch("reading", 0, None)
+    target, golden = _load(task)
+    result = compare_dumps(target, golden, task.options, values=False, release=True, watch=watch)
+    result.label, result.step = task.pair.label, task.pair.step
+    return result
+
+
+def _load(task: PairTask) -> tuple[Dump, Dump]:
+    return read(task.pair.target), read(task.pair.golden)
+
+
+def _compare_and_write(task: PairTask, target: Dump, golden: Dump, watch: Watch | None) -> ComparisonResult:
+    result = compare_dumps(target, golden, task.options, release=True, watch=watch)
+    result.label, result.step = task.pair.label, task.pair.step
+    _write(task, result, watch)
+    return result
+
+
+def _write(task: PairTask, result: ComparisonResult, watch: Watch | None) -> None:
+    """Write the table and the mappings; `result` keeps their paths."""
+    if task.folder is None:
+        return
+    if watch is not None:
+        watch("writing", 0, None)
+    files.make_folder(task.folder)
+    result.tables = table_files.write(result, os.path.join(task.folder, _stem(task, result.debug)), task.xlsx)
+    if result.data_mapping is not None:
+        write_names(_mapping_file(task, task.folder, "data_mapping"), result.data_mapping)
+    if result.proposal is not None:
+        from probe.common.match.layers import proposal
+
+        result.layer_mapping = _mapping_file(task, task.folder, "layer_mapping")
+        proposal.write(result.layer_mapping, result.proposal, result.target, result.golden)
+
+
+def _stem(task: PairTask, debug: bool) -> str:
+    """The name of a table's file without its suffix."""
+    return _joined("debug_compare_result" if debug else "compare_result", task)
+
+
+def _mapping_file(task: PairTask, folder: str, name: str) -> str:
+    return os.path.join(folder, f"{_joined(name, task)}.yaml")
+
+
+def _joined(name: str, task: PairTask) -> str:
+    return "_".join(part for part in (name, task.pair.label, task.stamp) if part)

@@ -1,0 +1,101 @@
+"""Where the ranks of each step diverge first, as files and as data."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from probe.common import files, log
+from probe.common.errors import MsprobeException
+from probe.common.match.dump_pairs import locate
+from probe.common.parallel.tasks import Outcome, ProcessDied, Where
+from probe.common.progress import Watch
+from probe.compare.options import Options
+from probe.compare.output.summary_text import hints
+from probe.compare.pair import PairTask, compare_statistics
+from probe.compare.ranks.first_difference import (
+    Rank,
+    RankRecord,
+    differences_as_json,
+    essentials,
+    first_differences,
+    of_rank,
+    rank_as_json,
+)
+from probe.compare.runner import pair_tasks, remove_unfinished, run_pairs
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The first differences of one step, and the files that describe them."""
+
+    step: str
+    found: list[tuple[Rank, RankRecord]]
+    files: list[str]
+
+
+def analyse(
+    target: str,
+    golden: str,
+    output: str,
+    options: Options | None = None,
+    *,
+    where: Where | None = None,
+    watch: Watch | None = None,
+) -> Generator[Analysis, None, None]:
+    """Find where the ranks of each step diverge first; `where` and `watch` are those of `runner.summaries`.
+
+    Raises:
+        MsprobeException: the two cannot be compared, or a rank cannot be read: what is missing might be the cause.
+    """
+    tasks = pair_tasks(locate(target, golden), output, options, values=False)
+    if tasks[0].options.algorithms:
+        log.warning("the first difference is sought in statistics: the metrics of --algorithms are not used.")
+    with closing(run_pairs(where, _read_rank, tasks, watch)) as outcomes:
+        for step, of_step in groupby(zip(tasks, outcomes), key=lambda task_and_outcome: task_and_outcome[0].pair.step):
+            ranks = [_whole(task, outcome) for task, outcome in of_step]
+            written = [rank.file for rank in ranks]
+            found = first_differences([rank.rank for rank in ranks])
+            if found:
+                written.append(os.path.join(output, step, f"diff_analyze_{time.time_ns()}.json"))
+                _write_json(written[-1], differences_as_json(found))
+            yield Analysis(step, found, written)
+
+
+@dataclass(frozen=True)
+class _RankRead:
+    rank: Rank
+    file: str
+
+
+def _read_rank(task: PairTask, watch: Watch | None = None) -> _RankRead:
+    result = compare_statistics(task, watch)
+    for hint in hints(result):
+        log.warning(f"{task.pair}: {hint}.")
+    rank = of_rank(task.rank, result)
+    assert task.folder is not None
+    files.make_folder(task.folder)
+    path = os.path.join(task.folder, f"compare_result_rank{rank.number}_{task.stamp}.json")
+    _write_json(path, rank_as_json(rank))
+    return _RankRead(essentials(rank), path)
+
+
+def _whole(task: PairTask, outcome: Outcome[_RankRead]) -> _RankRead:
+    log.show(outcome.logged)
+    if outcome.value is not None:
+        return outcome.value
+    if isinstance(outcome.error, ProcessDied):
+        remove_unfinished(task, outcome.error)
+        raise MsprobeException(f"{task.pair}: {outcome.error}")
+    raise outcome.error or AssertionError(task)
+
+
+def _write_json(path: str, content: Any) -> None:
+    with files.replacing(path) as stream:
+        stream.write(json.dumps(content).encode())
