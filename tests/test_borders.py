@@ -1,7 +1,8 @@
-"""Who may import whom: msprobe → api → backends → common, and api → compare → common.
+"""Who may import whom, as the rooms lie on each other; that no import goes round in a circle; how full a folder may be.
 
-The borders are read from the source, not from what happens to be imported, so an import inside a function or under
-``TYPE_CHECKING`` counts like any other: a type of one framework in shared code is as wrong as a call.
+msprobe -> api -> features -> backends/protocol -> common. The borders are read from the source, not from what happens
+to be imported, so an import inside a function or under ``TYPE_CHECKING`` counts like any other: a type of one framework
+in shared code is as wrong as a call.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,25 +19,43 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted(path for top in ("probe", "msprobe") for path in (ROOT / top).rglob("*.py"))
 FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindtorch", "mindnlp"}
 
-# Room -> rooms it may import from. "backends" are the files directly in that folder (protocol, loader);
-# "backends.<name>" is one backend, reached by nobody but the loader, which imports it by name when it is needed.
-MAY_IMPORT = {
-    "common": {"common"},
-    "compare": {"compare", "common"},
-    "backends": {"backends", "common"},
-    "api": {"api", "backends", "compare", "common"},
-    "probe": {"probe", "api", "backends", "compare", "common"},
-    "msprobe": {"msprobe", "probe", "api", "backends", "compare", "common"},
+LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
+UPPER = frozenset(("common.config", "common.match", "common.metrics"))
+COMMON = LOWER | UPPER | {"common"}
+FEATURES = frozenset(
+    ("collect", "compare", "graph", "overflow", "precheck", "monitor", "configcheck", "checkpoint")
+)
+BACKENDS = frozenset(("backends.torch", "backends.mindspore", "backends.msadapter"))
+
+# Room -> the other rooms it may import from. "common" are the files directly in that folder, "backends.protocol" and
+# "backends.loader" are files. A backend is reached by nobody but the loader, which imports it by name when it is needed.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "common": frozenset(),
+    **dict.fromkeys(LOWER, frozenset({"common"})),
+    **dict.fromkeys(UPPER, LOWER | {"common"}),
+    "backends": frozenset(),
+    "backends.protocol": COMMON,
+    "backends.loader": COMMON | {"backends.protocol"},
+    "backends.shared": COMMON | {"backends.protocol"},
+    **dict.fromkeys(BACKENDS, COMMON | {"backends.protocol", "backends.shared"}),
+    **dict.fromkeys(FEATURES, COMMON | {"backends.protocol"}),
+    "graph": COMMON | {"backends.protocol", "compare"},
+    "api": COMMON | FEATURES | {"backends.protocol", "backends.loader"},
+    "probe": COMMON | FEATURES | {"api"},
+    "msprobe": frozenset({"probe", "api"}),
 }
 # Backend -> other backends whose public pieces it may compose.
-MAY_COMPOSE = {"msadapter": {"backends.torch", "backends.mindspore"}}
+MAY_COMPOSE = {"backends.msadapter": {"backends.torch", "backends.mindspore"}}
 MAY_USE_FRAMEWORK = {
-    "backends.torch": {"torch", "torch_npu"},
-    "backends.mindspore": {"mindspore"},
-    "backends.msadapter": FRAMEWORKS,
-    # Files ending .pt are torch's; compare/tensor_reading.py imports it when it meets the first one.
-    "compare": {"torch"},
+    "probe.backends.torch": {"torch", "torch_npu"},
+    "probe.backends.mindspore": {"mindspore"},
+    "probe.backends.msadapter": FRAMEWORKS,
+    # Files ending .pt are torch's, which is imported when the first one is read.
+    "probe.common.dump.reading": {"torch"},
 }
+# Compiled parts, and the version.
+PRIVATE_MODULES = {"_frames", "_reduction", "_plain_tensors", "_version"}
+MOST_FILES = 14
 
 
 def module_name(path: Path) -> str:
@@ -49,13 +68,12 @@ PACKAGES = {module_name(path) for path in FILES if path.name == "__init__.py"}
 
 
 def room(module: str) -> str:
-    """Return the room of a module of ours: ``probe.backends.torch.hooks`` is in ``backends.torch``."""
+    """Return the room of a module of ours: ``probe.backends.torch.hooks.api_list`` is in ``backends.torch``."""
     top, *rest = module.split(".")
     if top == "msprobe":
         return "msprobe"
-    if rest[:1] == ["backends"] and f"probe.backends.{rest[1] if rest[1:] else ''}" in PACKAGES:
-        return f"backends.{rest[1]}"
-    return rest[0] if rest and rest[0] in MAY_IMPORT else "probe"
+    found = (".".join(rest[:length]) for length in (2, 1))
+    return next((name for name in found if name in MAY_IMPORT), "probe")
 
 
 def imports(source: str, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
@@ -78,21 +96,21 @@ def imports(source: str, module: str, is_package: bool = False) -> Iterator[tupl
 
 
 def offences(source: str, module: str, is_package: bool = False) -> list[str]:
+    """Return what `module` imports across a border, one text for each import."""
     here = room(module)
-    # A backend may import what all backends may, and itself.
-    allowed = MAY_IMPORT.get(here) or MAY_IMPORT["backends"] | {here}
-    composed = MAY_COMPOSE.get(here.rpartition(".")[2], set())
+    composed = MAY_COMPOSE.get(here, set())
+    frameworks = [names for prefix, names in MAY_USE_FRAMEWORK.items() if f"{module}.".startswith(f"{prefix}.")]
     found = []
     for line, target in imports(source, module, is_package):
-        top = target.split(".")[0]
-        if top in FRAMEWORKS and top not in MAY_USE_FRAMEWORK.get(here, set()):
+        top, *_, last = target.split(".") if "." in target else (target, target)
+        if top in FRAMEWORKS and not any(top in names for names in frameworks):
             found.append(f"{module}:{line}: {here} imports the framework {top}")
-        elif top in ("probe", "msprobe") and not target.startswith(("probe._version", "probe.__")):
+        elif top in ("probe", "msprobe"):
             there = room(target)
-            if there in composed:
-                if any(part.startswith("_") for part in target.split(".")):
-                    found.append(f"{module}:{line}: {here} may compose only public pieces of {there}, not {target}")
-            elif there not in allowed:
+            private = last.startswith("_") and not last.startswith("__") and last not in PRIVATE_MODULES
+            if private and target not in MODULES:
+                found.append(f"{module}:{line}: {target} is private to its module")
+            elif there not in {here, *MAY_IMPORT[here], *composed} and not target.startswith("probe._version"):
                 found.append(f"{module}:{line}: {here} imports {target}, which is in {there}")
     return found
 
@@ -113,15 +131,38 @@ def test_imports_stay_within_the_borders(path: Path) -> None:
         ("probe.collect.values", "from ..api import debugger"),
         ("probe.collect.values", "from probe import backends"),
         ("probe.collect.values", "import probe"),
-        ("probe.compare.read", "import probe.backends.protocol"),
-        ("probe.compare.read", "import mindspore"),
+        ("probe.collect.values", "from probe.backends import loader"),
+        ("probe.collect.values", "from probe.backends.shared import checksums"),
+        ("probe.collect.values", "from probe.compare import runner"),
+        ("probe.compare.runner", "import torch"),
+        ("probe.compare.runner", "from probe.graph import model"),
+        ("probe.overflow.search", "from probe.compare.runner import compare"),
+        ("probe.common.files", "from probe.common.dump import naming"),
+        ("probe.common.files", "import torch"),
+        ("probe.common.dump.journal", "import torch"),
+        ("probe.common.dump.journal", "from probe.common.match.row import Row"),
+        ("probe.common.dump.journal", "from probe.common.report.cells import Cells"),
+        ("probe.common.match.mapping", "if TYPE_CHECKING:\n    from probe.compare.options import Options"),
+        ("probe.common.match.mapping", "from probe.common.metrics import dtypes"),
+        ("probe.common.match.layers.rules", "from ...config import config"),
+        ("probe.common.match.mapping", "from probe.backends.protocol import FrameworkAdapter"),
         ("probe.backends.protocol", "from probe.api.save import save"),
-        ("probe.backends.torch.hooks", "import mindspore"),
-        ("probe.backends.torch.hooks", "from probe.compare import read"),
+        ("probe.backends.protocol", "import torch"),
+        ("probe.backends.protocol", "from probe.backends.shared import patching"),
+        ("probe.backends.loader", "from probe.backends.torch import adapter"),
+        ("probe.backends.shared.patching", "import torch"),
+        ("probe.backends.shared.patching", "from probe.backends.torch import adapter"),
+        ("probe.backends.torch.hooks.api_hooks", "import mindspore"),
+        ("probe.backends.torch.hooks.api_hooks", "from probe.backends.mindspore import adapter"),
+        ("probe.backends.torch.hooks.api_hooks", "from probe.collect import collector"),
+        ("probe.backends.msadapter.adapter", "from probe.backends.torch.adapter import _hidden"),
         ("probe.api.debugger", "import torch"),
         ("probe.api.debugger", "from probe.backends.torch import hooks"),
+        ("probe.api.debugger", "from probe.backends.shared import patching"),
         ("probe.api.debugger", "import msprobe"),
+        ("probe.api.debugger", "from probe.collect.session import _Session"),
         ("msprobe.pytorch", "import torch"),
+        ("msprobe.pytorch", "from probe.common import log"),
     ],
 )
 def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
@@ -131,14 +172,92 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("probe.collect.values", "from . import errors\nfrom probe.common.log import info\nimport numpy"),
-        ("probe.backends.torch.hooks", "import torch\nfrom ..protocol import Value\nfrom . import hooks"),
-        ("probe.api.debugger", "from probe.backends import protocol\nfrom ..common import log\nimport probe.compare"),
+        ("probe.collect.values", "from probe.common.log import info\nfrom ..backends import protocol\nimport numpy"),
+        ("probe.common.dump.reading.tensor_reading", "import torch\nfrom .. import naming\nfrom ... import errors"),
+        ("probe.common.match.mapping", "from .layers import rules\nfrom probe.common.dump.reading.dump import Dump"),
+        ("probe.common.callstack", "from probe.common import _frames\nfrom probe._version import __version__"),
+        ("probe.graph.pairing", "from probe.compare.result import ComparisonResult"),
+        ("probe.backends.torch.hooks", "import torch\nfrom ..protocol import Value\nfrom ..shared import patching"),
+        ("probe.backends.msadapter.adapter", "from probe.backends.torch import adapter\nimport mindtorch"),
+        ("probe.api.debugger", "from probe.backends import loader\nfrom ..common import log\nimport probe.compare"),
         ("msprobe.pytorch", "from probe.api import debugger\nfrom probe._version import __version__"),
     ],
 )
 def test_an_import_within_the_borders_is_not_found(module: str, source: str) -> None:
     assert not offences(source, module)
+
+
+def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Return the modules that import each other, circle by circle: the strongly connected components (R. Tarjan)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        path.append(module)
+        for target in graph.get(module, ()):
+            if target not in number:
+                visit(target)
+                lowest[module] = min(lowest[module], lowest[target])
+            elif target in path:
+                lowest[module] = min(lowest[module], number[target])
+        if lowest[module] == number[module]:
+            start = path.index(module)
+            circle = path[start:]
+            del path[start:]
+            if len(circle) > 1 or module in graph.get(module, ()):
+                found.append(sorted(circle))
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return found
+
+
+def test_no_modules_import_each_other() -> None:
+    graph = {}
+    for path in FILES:
+        module = module_name(path)
+        targets = imports(path.read_text(encoding="utf-8"), module, path.name == "__init__.py")
+        graph[module] = sorted({target for _, target in targets if target in MODULES})
+    assert not circles(graph)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ({"a": ["b"], "b": ["c"], "c": []}, []),
+        ({"a": ["b", "c"], "b": ["d"], "c": ["d"], "d": []}, []),
+        ({"a": ["a"]}, [["a"]]),
+        ({"a": ["b"], "b": ["a"]}, [["a", "b"]]),
+        ({"x": ["a"], "a": ["b"], "b": ["c"], "c": ["a", "d"], "d": []}, [["a", "b", "c"]]),
+        ({"a": ["b"], "b": ["a", "c"], "c": ["d"], "d": ["c"]}, [["c", "d"], ["a", "b"]]),
+    ],
+)
+def test_a_circle_is_found(graph: dict[str, list[str]], expected: list[list[str]]) -> None:
+    assert circles(graph) == expected
+
+
+def crowded(names: Iterable[Path]) -> list[str]:
+    """Return the folders with too many source files; a file that makes a folder a package does not count."""
+    files: dict[str, int] = {}
+    for path in names:
+        if path.suffix in (".py", ".c") and path.name != "__init__.py":
+            folder = path.parent.as_posix()
+            files[folder] = files.get(folder, 0) + 1
+    return [f"{folder} holds {number} files" for folder, number in files.items() if number > MOST_FILES]
+
+
+def test_no_folder_is_crowded() -> None:
+    assert not crowded((ROOT / "probe").rglob("*"))
+
+
+def test_a_crowded_folder_is_found() -> None:
+    files = [Path(f"a/{number}.py") for number in range(MOST_FILES)]
+    assert not crowded([*files, Path("a/__init__.py"), Path("a/b/c.py")])
+    assert crowded([*files, Path("a/x.c")]) == ["a holds 15 files"]
 
 
 LOGIC = (ast.Lambda, ast.IfExp, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr)
