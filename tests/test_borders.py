@@ -28,7 +28,7 @@ FEATURES = frozenset(
 BACKENDS = frozenset(("backends.torch", "backends.mindspore", "backends.msadapter"))
 
 # Room -> the other rooms it may import from. "common" are the files directly in that folder, "backends.protocol" and
-# "backends.loader" are files. A backend is reached by nobody but the loader, which imports it by name when it is needed.
+# "backends.loader" are files. A backend is reached by nobody but the loader, which imports it by name when needed.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "common": frozenset(),
     **dict.fromkeys(LOWER, frozenset({"common"})),

@@ -1,8 +1,8 @@
 """YAML files that somebody else wrote, read into plain objects within bounds that are checked before anything is made.
 
-A file of some hundred bytes can stand for any amount of memory: an alias repeats what its anchor holds, and `<<`
-copies it. Nesting is bounded too, since the compiled loader calls itself for each level, and ends the process when
-the stack is full.
+With aliases a file of some hundred bytes can stand for any amount of memory, so that they are refused. Nesting is
+bounded too, since the compiled loader calls itself for each level, and ends the process when the stack is full; and
+since it does so inside of compiled code, both are looked for in a pass of their own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from probe.common.errors import FileCheckException, MsprobeException
 
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 100
-MAX_PARTS = 1_000_000
-"""Values and keys, each counted as often as aliases repeat it, and once more for every 64 of its characters."""
-_CHARACTERS_IN_PART = 64
+MAX_VALUES = 1_000_000
+"""How many values and keys there may be together."""
 _LONGEST_NUMBER = 100
 """Characters: longer ones take quadratic time, or cannot be shown."""
 
@@ -73,45 +72,25 @@ def _loader() -> Any:
     return Loader
 
 
-def _event_kinds() -> Any:
-    from yaml import events
-
-    return events
-
-
 def _check(path: str, events: Iterable[Any]) -> None:
-    """Count what the file stands for, without making it."""
-    kinds: Any = _event_kinds()
+    """Look at the file piece by piece, before anything is made of it."""
+    from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
-    total = 0
-    sizes: dict[str, int] = {}
-    open_collections: list[tuple[str | None, int]] = []
+    depth = values = 0
     for event in events:
-        if isinstance(event, kinds.ScalarEvent):
-            size = 1 + len(event.value) // _CHARACTERS_IN_PART
-            total += size
-            if event.anchor is not None:
-                sizes[event.anchor] = size
-        elif isinstance(event, kinds.CollectionStartEvent):
-            # Until its end is seen, an alias of it is one of something that holds itself.
-            if event.anchor is not None:
-                sizes.pop(event.anchor, None)
-            open_collections.append((event.anchor, total))
-            total += 1
-        elif isinstance(event, kinds.CollectionEndEvent):
-            anchor, before = open_collections.pop()
-            if anchor is not None:
-                sizes[anchor] = total - before
-        elif isinstance(event, kinds.AliasEvent):
-            if event.anchor not in sizes:
-                line = event.start_mark.line + 1
-                raise MsprobeException(f"{path}: line {line}: *{event.anchor[:80]} stands for nothing before it.")
-            total += sizes[event.anchor]
-        if total > MAX_PARTS or len(open_collections) > MAX_DEPTH:
-            line = event.start_mark.line + 1
-            what = (
-                f"nested more than {MAX_DEPTH} levels deep"
-                if len(open_collections) > MAX_DEPTH
-                else f"stands for more than {MAX_PARTS} values, counting what aliases repeat"
-            )
-            raise MsprobeException(f"{path}: line {line}: {what}; no mapping needs that.")
+        wrong = ""
+        if isinstance(event, ScalarEvent):
+            values += 1
+        elif isinstance(event, CollectionStartEvent):
+            values += 1
+            depth += 1
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, AliasEvent):
+            wrong = f"*{event.anchor[:80]} repeats another part of the file; write it out"
+        if depth > MAX_DEPTH:
+            wrong = f"nested more than {MAX_DEPTH} levels deep; no mapping needs that"
+        elif values > MAX_VALUES:
+            wrong = f"more than {MAX_VALUES} values; no mapping needs that"
+        if wrong:
+            raise MsprobeException(f"{path}: line {event.start_mark.line + 1}: {wrong}.")
