@@ -53,7 +53,7 @@ def locate(target: str, golden: str) -> list[DumpPair]:
         return [DumpPair(target, golden)]
     steps = _steps_of_kinds(target, golden) or _steps(target, golden)
     if steps:
-        return [place for step in steps for place in _ranks(f"{target}/{step}", f"{golden}/{step}", step)]
+        return [pair for step in steps for pair in _ranks(f"{target}/{step}", f"{golden}/{step}", step)]
     return _ranks(target, golden, "")
 
 
