@@ -16,7 +16,7 @@ from probe.common.dump.journal import FILE_NAME, Header, JournalWriter
 from probe.common.dump.layout import ERROR_LOG, TENSOR_FOLDER
 
 
-class RunFolder:
+class DumpFolder:
     """Creates the folder and the files as they are before the first record.
 
     Args:

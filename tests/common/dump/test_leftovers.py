@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import probe
-from probe.collect.dump_folder import RunFolder
+from probe.collect.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
 from probe.common.dump import json_files
@@ -104,7 +104,7 @@ def test_recover_makes_the_files_of_a_dead_run_and_leaves_a_living_one_alone(
 def test_the_next_run_in_a_folder_removes_what_a_dead_one_was_writing(tmp_path: Path) -> None:
     left = killed_in(tmp_path / "dump" / "step0" / "rank0")
     config = load_config(None, dump_path=str(tmp_path / "dump"), task=None, level="L1", step=None)
-    folder = RunFolder(config, 0, "rank0", "pytorch", False)
+    folder = DumpFolder(config, 0, "rank0", "pytorch", False)
     assert not left.exists()
     assert (left.parent / "dump.journal.1").exists(), "what the dead run had recorded is kept"
     folder.close()
@@ -113,7 +113,7 @@ def test_the_next_run_in_a_folder_removes_what_a_dead_one_was_writing(tmp_path: 
 def test_a_run_that_finds_its_folder_in_use_removes_nothing(tmp_path: Path, living: subprocess.Popen[str]) -> None:
     config = load_config(None, dump_path=str(tmp_path / "dump"), task=None, level="L1", step=None)
     with pytest.raises(OSError, match="another process is collecting into this folder"):
-        RunFolder(config, 0, "rank1", "pytorch", False)
+        DumpFolder(config, 0, "rank1", "pytorch", False)
     assert (tmp_path / "dump" / "step0" / "rank1" / f"dump.json.{living.pid}.tmp").exists()
 
 
@@ -143,7 +143,7 @@ def test_pipes_in_the_place_of_files_are_not_waited_for(
         if read:
             ends.append(os.open(path / name, os.O_RDONLY | os.O_NONBLOCK))
     config = load_config(None, dump_path=str(tmp_path / "dump"), task=None, level="L1", step=None)
-    folder = RunFolder(config, 0, "rank0", "pytorch", False)
+    folder = DumpFolder(config, 0, "rank0", "pytorch", False)
     folder.log_error("Torch.relu.0.forward", ValueError("odd"))
     folder.close()
     for end in ends:
