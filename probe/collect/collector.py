@@ -294,7 +294,7 @@ class Collector:
         opened = self._thread.calls
         parent = innermost(opened, self._write_inputs) if opened else None
         call = ActiveCall(base, number, f"{base}.forward.{number}", next(self._order), parent, self.folder)
-        call.frame = self._stacks.caller(1)
+        call.frame = self._stacks.caller()
         opened.append(call)
         self._enter_module(call, args, kwargs)
         return call
@@ -402,7 +402,7 @@ class Collector:
     def enter_region(self, name: str) -> None:
         if self.collecting and self.folder is not None:
             call = ActiveCall(name, 0, name, next(self._order), None, self.folder)
-            call.frame = self._stacks.caller(1)
+            call.frame = self._stacks.caller()
             self._thread.calls.append(call)
             self._writer.write_node(call)
 
@@ -478,10 +478,10 @@ class Collector:
         # A module stands there already itself.
         at = len(opened) - 1 - (call.frame is not None)
         if at < 0:
-            call.stack = self._stacks.current(4)
+            call.stack = self._stacks.current()
         else:
             outer = opened[at]
-            call.stack = self._stacks.current(4, outer.frame, outer.stack)
+            call.stack = self._stacks.current(outer.frame, outer.stack)
 
     def _describe_tensor(self, tensor: Any) -> Entry:
         return self._tensors.describe_tensor(tensor, self._summary)
