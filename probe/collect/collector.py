@@ -167,7 +167,8 @@ class Collector:
         opened = thread.calls
         begun = next(self._order)
         parent = innermost(opened, self._write_inputs) if opened and self._with_tree else None
-        call = ActiveCall(base, number, f"{base}.{number}.forward", begun, parent, self.folder)
+        name = naming.api_name(base, number, naming.FORWARD)
+        call = ActiveCall(base, number, name, begun, parent, self.folder)
         call.api = api
         try:
             self._enter_api(call, args, kwargs)
@@ -293,7 +294,8 @@ class Collector:
         number = next(self._counts[base])
         opened = self._thread.calls
         parent = innermost(opened, self._write_inputs) if opened else None
-        call = ActiveCall(base, number, f"{base}.forward.{number}", next(self._order), parent, self.folder)
+        name = naming.module_name(base, number, naming.FORWARD)
+        call = ActiveCall(base, number, name, next(self._order), parent, self.folder)
         call.frame = self._stacks.caller()
         opened.append(call)
         self._enter_module(call, args, kwargs)

@@ -15,6 +15,7 @@ from probe.collect.dump_folder import DumpFolder
 from probe.collect.saved_values import SinglePoints
 from probe.common import log
 from probe.common.dump import naming
+from probe.common.dump.layout import process_folder, record_file, step_folder
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.interfaces import Handle, ModuleName
 from probe.common.recursion_limit import StackRoom
@@ -241,7 +242,7 @@ class Session:
 
     def _open_folder(self) -> bool:
         """Make the folder of this step and rank ready; false if it cannot be written, which costs the step only."""
-        process = f"proc{os.getpid()}" if self._rank is None else f"rank{self._rank}"
+        process = process_folder(self._rank)
         folder = self.collector.folder
         if folder is None:
             config = self.config
@@ -316,8 +317,8 @@ class Session:
         self._attempt(self.collector.end_step)
 
     def _say_where(self) -> None:
-        name = "debug.json" if self.config.level == "debug" else "dump.json"
-        log.info(f"{name} is at {os.path.abspath(os.path.join(self.config.dump_path, f'step{self.current_step}'))}.")
+        folder = os.path.abspath(os.path.join(self.config.dump_path, step_folder(self.current_step)))
+        log.info(f"{record_file(self.config.level)} is at {folder}.")
 
     # --- attaching
 

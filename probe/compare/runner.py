@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 from probe.common import files, log
-from probe.common.dump.layout import DATA_FOLDER, folder_of, has_real_data
+from probe.common.dump.layout import TENSOR_FOLDER, folder_of, has_real_data
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import Place, locate
@@ -251,7 +251,7 @@ def _takes_time(pairs: list[_Pair]) -> bool:
     for folder in (folder_of(path) for pair in pairs for path in (pair.place.target, pair.place.golden)):
         text += sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
         if has_real_data(folder):
-            sizes = [entry.stat().st_size for entry in os.scandir(os.path.join(folder, DATA_FOLDER))]
+            sizes = [entry.stat().st_size for entry in os.scandir(os.path.join(folder, TENSOR_FOLDER))]
             tensors, values = tensors + len(sizes), values + sum(sizes)
         if text > _SMALL_TEXT or tensors > _FEW_TENSORS or values > _SMALL_VALUES:
             return True

@@ -10,7 +10,7 @@ import msgspec
 
 from probe.common.dump.journal import NOT_FINITE
 
-_encode_text = json.encoder.encode_basestring_ascii
+quote = json.encoder.encode_basestring_ascii
 _float = float.__repr__
 _TENSOR_KEYS = ("type", "dtype", "shape", "Max", "Min", "Mean", "Norm", "requires_grad")
 _SIZES = {int, type(None)}
@@ -22,7 +22,7 @@ _packed = msgspec.msgpack.encode
 
 def _quote(text: Any) -> str:
     """`text` as JSON; what a corrupted journal has in the place of a text becomes one."""
-    return _encode_text(text if type(text) is str else str(text))
+    return quote(text if type(text) is str else str(text))
 
 
 class JsonText:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from probe.common import files
 from probe.common.dump import json_files
-from probe.common.dump.journal import ADD, FILE_NAME, MOVE, REPLACE, Header, JournalWriter
+from probe.common.dump.journal import ADD, MOVE, REPLACE, Header, JournalWriter
 from probe.common.dump.json_encode import JsonText
+from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.errors import DumpFormatError, FileCheckException
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -134,7 +135,7 @@ def test_values_as_deep_as_they_are_described_are_written() -> None:
 
 def make(folder: Path, head: Header, put: Callable[[JournalWriter], None]) -> dict[str, str]:
     """Write a journal and then the files from it; their texts by name."""
-    writer = JournalWriter(str(folder / FILE_NAME), head)
+    writer = JournalWriter(str(folder / JOURNAL_FILE), head)
     put(writer)
     writer.close()
     assert json_files.write(str(folder)) == head
@@ -254,7 +255,7 @@ def test_writing_again_gives_the_same_bytes(tmp_path: Path) -> None:
     texts = make(tmp_path, header(), lambda writer: record(writer, "r", 0))
     json_files.write(str(tmp_path))
     assert texts == {path.name: path.read_text() for path in sorted(tmp_path.glob("*.json"))}
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*texts, FILE_NAME])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*texts, JOURNAL_FILE])
 
 
 def test_a_record_that_cannot_be_read_leaves_the_old_files(tmp_path: Path) -> None:
@@ -263,11 +264,11 @@ def test_a_record_that_cannot_be_read_leaves_the_old_files(tmp_path: Path) -> No
     record(writer, "r", 0)
     writer.record("s", 1, -1, None, 1, REPLACE, {"a": msgspec.msgpack.Ext(9, b"")})
     writer.close()
-    os.replace(tmp_path / "worse", tmp_path / FILE_NAME)
+    os.replace(tmp_path / "worse", tmp_path / JOURNAL_FILE)
     with pytest.raises(DumpFormatError):
         json_files.write(str(tmp_path))
     assert texts == {path.name: path.read_text() for path in sorted(tmp_path.glob("*.json"))}
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*texts, FILE_NAME])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*texts, JOURNAL_FILE])
 
 
 # --- files and folders

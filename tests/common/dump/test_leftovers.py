@@ -16,7 +16,7 @@ import probe
 from probe.collect.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
-from probe.common.dump import json_files
+from probe.common.dump.layout import JSON_FILES
 from probe.common.dump.recovery import recover
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be asked whether they live")
@@ -25,11 +25,12 @@ IN_STOP = """
 import os, signal, sys
 from probe.common import files
 from probe.common.dump import json_files
-from probe.common.dump.journal import FILE_NAME, REPLACE, Header, JournalWriter
+from probe.common.dump.journal import REPLACE, Header, JournalWriter
+from probe.common.dump.layout import JOURNAL_FILE
 
 folder, how = sys.argv[1:]
 header = Header("statistics", "L1", "pytorch", None)
-journal = JournalWriter(os.path.join(folder, FILE_NAME), header)
+journal = JournalWriter(os.path.join(folder, JOURNAL_FILE), header)
 for number in range(3):
     journal.record(f"Torch.relu.{number}.forward", number, -1, None, number, REPLACE, {"output": [number]})
 
@@ -168,10 +169,10 @@ def test_what_may_be_somebody_elses_stays(tmp_path: Path) -> None:
     (tmp_path / f"debug.json.{dead}.tmp").symlink_to(tmp_path / names[0])
     with open(another_machine, "wb") as stream:
         assert files.lock(stream)
-        assert files.remove_left(str(tmp_path), json_files.FILES) == [str(left)]
+        assert files.remove_left(str(tmp_path), JSON_FILES) == [str(left)]
     kept = {*names, another_machine.name, f"construct.json.{dead}.tmp", f"debug.json.{dead}.tmp"}
     assert kept <= {path.name for path in tmp_path.iterdir()}
-    assert files.remove_left(str(tmp_path), json_files.FILES) == [str(another_machine)], "its lock is gone"
+    assert files.remove_left(str(tmp_path), JSON_FILES) == [str(another_machine)], "its lock is gone"
 
 
 def test_a_link_that_was_laid_while_a_run_is_dead_is_not_followed(tmp_path: Path) -> None:
