@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Callable
 
 from probe.common import files
 from probe.common.dump.journal import Header, JournalReader
-from probe.common.dump.json_encode import JsonText, quote
+from probe.common.dump.json_encode import encode, encode_members, quote
 from probe.common.dump.layout import CONSTRUCT_FILE, JOURNAL_FILE, STACK_FILE, is_without_rank
 from probe.common.dump.stack_text import Frame, frame_text
 
@@ -84,11 +84,10 @@ def _write_data(folder: str, header: Header, records: Iterable[_Record]) -> None
 def _put_data(stream: BinaryIO, header: Header, records: Iterable[_Record]) -> None:
     lines = [f' "{key}": {json.dumps(getattr(header, key))}' for key in ("task", "level", "framework", "dump_data_dir")]
     stream.write(("{\n" + ",\n".join(lines) + ',\n "data": ').encode())
-    write_json = JsonText()
     before = b"{"
     for several, odd in _together(records):
         stream.write(before)
-        stream.write(write_json.members(several, 1, odd))
+        stream.write(encode_members(several, 1, odd))
         before = b","
     stream.write(b"{}\n}" if before == b"{" else b"\n }\n}")
 
@@ -112,7 +111,7 @@ def _write_tree(folder: str, journal: JournalReader) -> None:
     # L1 has no modules to be inside of, and its tree is empty by contract.
     calls = journal.calls() if journal.header.level in ("L0", "mix") else []
     with files.replacing(os.path.join(folder, CONSTRUCT_FILE)) as stream:
-        stream.write(JsonText().encoded({name: node.parent for name, node in calls}, 0))
+        stream.write(encode({name: node.parent for name, node in calls}, 0))
 
 
 def _write_stacks(folder: str, journal: JournalReader) -> None:
