@@ -7,17 +7,19 @@ its own.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 
 from probe.common import log
-from probe.common.dump.journal import FILE_NAME as JOURNAL
-from probe.common.dump.layout import DATA_FILES
+from probe.common.dump.layout import (
+    JOURNAL_FILE,
+    RECORD_FILES,
+    holds_records,
+    processes_in,
+    ranks_in,
+    steps_in,
+)
 from probe.common.errors import FileCheckException
 
-_RANK = re.compile(r"rank(\d*)\Z")
-_PROCESS = re.compile(r"proc(\d+)\Z")
-_STEP = re.compile(r"step(\d+)\Z")
 _KINDS = ("graph", "pynative")
 
 
@@ -49,7 +51,7 @@ def locate(target: str, golden: str) -> list[DumpPair]:
         raise FileCheckException(f"{target} and {golden}: give two files or two folders, not one of each.")
     if not os.path.isdir(target):
         return [_files(target, golden)]
-    if _holds_data(target) and _holds_data(golden):
+    if holds_records(target) and holds_records(golden):
         return [DumpPair(target, golden)]
     steps = _steps_of_kinds(target, golden) or _steps(target, golden)
     if steps:
@@ -60,27 +62,13 @@ def locate(target: str, golden: str) -> list[DumpPair]:
 def _files(target: str, golden: str) -> DumpPair:
     kinds = []
     for path in (target, golden):
-        kind = next((name for name in (*DATA_FILES, JOURNAL) if path.endswith(name)), None)
+        kind = next((name for name in (*RECORD_FILES, JOURNAL_FILE) if path.endswith(name)), None)
         if kind is None:
-            raise FileCheckException(f"{path}: a file to compare is called {' or '.join(DATA_FILES)}.")
+            raise FileCheckException(f"{path}: a file to compare is called {' or '.join(RECORD_FILES)}.")
         kinds.append(kind)
-    if kinds[0] != kinds[1] and JOURNAL not in kinds:
+    if kinds[0] != kinds[1] and JOURNAL_FILE not in kinds:
         raise FileCheckException(f"{target} and {golden}: {kinds[0]} is compared with {kinds[0]} only.")
     return DumpPair(target, golden)
-
-
-def _holds_data(folder: str) -> bool:
-    return any(os.path.isfile(os.path.join(folder, name)) for name in (*DATA_FILES, JOURNAL))
-
-
-def _numbered(folder: str, pattern: re.Pattern[str]) -> list[str]:
-    """The folders in `folder` of that name, sorted by number; one without number comes first."""
-    found = []
-    for name in os.listdir(folder):
-        match = pattern.match(name)
-        if match and os.path.isdir(os.path.join(folder, name)):
-            found.append((int(match[1] or -1), name))
-    return [name for _, name in sorted(found)]
 
 
 def _steps_of_kinds(target: str, golden: str) -> list[str]:
@@ -100,13 +88,13 @@ def _steps_of_kinds(target: str, golden: str) -> list[str]:
 
 def _steps(target: str, golden: str) -> list[str]:
     common = _common_steps(target, golden)
-    if not common and (_numbered(target, _STEP) or _numbered(golden, _STEP)):
+    if not common and (steps_in(target) or steps_in(golden)):
         raise FileCheckException(f"{target} and {golden} have no step in common.")
     return common
 
 
 def _common_steps(target: str, golden: str) -> list[str]:
-    of_target, of_golden = _numbered(target, _STEP), _numbered(golden, _STEP)
+    of_target, of_golden = steps_in(target), steps_in(golden)
     common = [step for step in of_target if step in of_golden]
     for folder, found in ((target, of_target), (golden, of_golden)):
         alone = [step for step in found if step not in common]
@@ -116,9 +104,9 @@ def _common_steps(target: str, golden: str) -> list[str]:
 
 
 def _ranks(target: str, golden: str, step: str) -> list[DumpPair]:
-    of_target, of_golden = _numbered(target, _RANK), _numbered(golden, _RANK)
-    if _holds_data(target) != _holds_data(golden):
-        whole, other = (target, golden) if _holds_data(target) else (golden, target)
+    of_target, of_golden = ranks_in(target), ranks_in(golden)
+    if holds_records(target) != holds_records(golden):
+        whole, other = (target, golden) if holds_records(target) else (golden, target)
         raise FileCheckException(
             f"{whole} is the folder of one process and {other} holds folders of processes; give both in the same form."
         )
@@ -127,7 +115,7 @@ def _ranks(target: str, golden: str, step: str) -> list[DumpPair]:
             f"{target} has {len(of_target)} rank folders and {golden} has {len(of_golden)}; they are paired in order."
         )
     if not of_target:
-        of_target, of_golden = _numbered(target, _PROCESS), _numbered(golden, _PROCESS)
+        of_target, of_golden = processes_in(target), processes_in(golden)
         for folder, found in ((target, of_target), (golden, of_golden)):
             if len(found) != 1:
                 raise FileCheckException(
