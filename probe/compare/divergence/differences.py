@@ -56,7 +56,7 @@ class Differences:
 
     @cached_property
     def _most_common_types(self) -> TypePair:
-        """Those of most tensors: a run in half precision differs from one in full by intention, and from the start."""
+        """The types of most tensors: a run in half precision differs from one in full by intention, from the start."""
         types = self._types
         if types is None:
             types = pairs_of_types(chain.from_iterable(call.rows for call in self._calls))
