@@ -16,7 +16,7 @@ from probe.common.interfaces import Handle
 _SCALARS = (int, float, str, bool)
 
 
-class SinglePoints:
+class SavedValues:
     """Counts the saves of each name and watches for the gradients."""
 
     def __init__(self, adapter: FrameworkAdapter, collector: Collector) -> None:
@@ -81,8 +81,8 @@ class SinglePoints:
 
     def _write(self, variable: Any, full: str) -> None:
         collector = self._collector
-        entry = collector.point(full, variable, collector.save_point, full)
-        collector.write_point(full, collector.next_order(), entry)
+        entry = collector.describe_saved(full, variable, collector.saver_of_values, full)
+        collector.write_saved(full, collector.next_order(), entry)
 
     def _watch(self, variable: Any, full: str, handles: list[Handle]) -> None:
         """Give the gradients their place now, with nothing in it, and fill it as they arrive.
@@ -113,29 +113,29 @@ class SinglePoints:
             if self._adapter.is_tensor(value):
                 path = naming.unused(path, paths)
                 paths.add(path)
-                handle = self._adapter.attach_gradient(value, self._receiver(holder, put, full, path, order))
+                handle = self._adapter.attach_gradient(value, self._gradient_callback(holder, put, full, path, order))
                 if handle is not None:
                     handles.append(handle)
             return None
 
         holder[0] = visit(variable, partial(holder.__setitem__, 0), full)
-        collector.write_point(full, order, holder[0])
+        collector.write_saved(full, order, holder[0])
 
-    def _receiver(
+    def _gradient_callback(
         self, holder: list[Any], put: Callable[[Any], None], full: str, path: str, order: int
     ) -> Callable[[Any], None]:
         collector = self._collector
 
         def take(gradient: Any) -> None:
             if collector.folder is not None:
-                put(collector.point(full, gradient, collector.save_point, path))
-                collector.write_point(full, order, holder[0])
+                put(collector.describe_saved(full, gradient, collector.saver_of_values, path))
+                collector.write_saved(full, order, holder[0])
 
-        def receive(gradient: Any) -> None:
+        def callback(gradient: Any) -> None:
             try:
                 take(gradient)
             except Exception as error:
                 # This is a hook of the user's backward.
                 collector.failed(full, error)
 
-        return receive
+        return callback

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, Optional
 
-from probe.common.terminal_text import one_line
+from probe.common.terminal_text import printable
 
 DEBUG, INFO, WARNING, ERROR, SILENT = range(5)
 _LABELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -78,7 +78,7 @@ def _write(level: int, text: str, once: str | None = None) -> None:
         return
     rank = "" if _rank is None else f" [rank {_rank}]"
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    line = f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {one_line(text)}"
+    line = f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {printable(text)}"
     try:
         print(line, file=sys.stdout, flush=True)
     except Exception:

@@ -1,4 +1,4 @@
-"""Room on Python's stack for what listening adds to it.
+"""A higher recursion limit, for the frames that hooks add to the user's stack.
 
 PyTorch calls a module that has hooks through one frame more, so that a model nested 200 deep would exceed the limit of
 1000 frames that it keeps within alone. A module takes three frames at least; half as many more than the limit are
@@ -12,7 +12,7 @@ import sys
 _AT_THE_DEEPEST = 200
 
 
-class StackRoom:
+class RaisedRecursionLimit:
     """Raises the recursion limit until `remove`."""
 
     def __init__(self) -> None:
