@@ -17,7 +17,7 @@ _SCALARS = (int, float, str, bool)
 
 
 class SavedValues:
-    """Counts the saves of each name and watches for the gradients."""
+    """Counts the values saved under each name and attaches to their gradients."""
 
     def __init__(self, adapter: FrameworkAdapter, collector: Collector) -> None:
         self._adapter = adapter
@@ -25,11 +25,11 @@ class SavedValues:
         self._counts: dict[str, int] = {}
 
     def reset(self) -> None:
-        """A new step begins."""
+        """Count from zero, since a new training step begins."""
         self._counts = {}
 
     def allowed(self, variable: Any, name: Any) -> bool:
-        """Whether the value can be saved; if not, the user has been told."""
+        """Whether the value can be saved; if not, that is logged."""
         if not isinstance(name, str) or not name:
             log.warning(f"save: name is {name!r}; allowed: a text. Nothing is saved.")
             return False
@@ -73,7 +73,7 @@ class SavedValues:
         return handles
 
     def _attempt(self, full: str, action: Callable[..., None], *args: Any) -> None:
-        """A failure is that of the record `full` and of nothing else."""
+        """Log a failure of `action` as one of the record `full`, and go on."""
         try:
             action(*args)
         except Exception as error:
@@ -85,7 +85,7 @@ class SavedValues:
         collector.write_saved(full, collector.next_order(), entry)
 
     def _watch(self, variable: Any, full: str, handles: list[Handle]) -> None:
-        """Give the gradients their place now, with nothing in it, and fill it as they arrive.
+        """Write a record without the gradients now, and fill it as the backward pass computes them.
 
         The handles go to `handles` one by one: also those of a watch that fails half-way are to be removed.
         """

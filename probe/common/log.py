@@ -59,7 +59,7 @@ def collected() -> Iterator[list[Line]]:
 
 
 def show(lines: Iterable[Line]) -> None:
-    """Show `lines`, which may come from another process, as if they were said now."""
+    """Show `lines`, which may come from another process, as if they were logged now."""
     for line in lines:
         _write(*line)
 
@@ -92,7 +92,7 @@ def debug(text: str) -> None:
 
 
 def info(text: str) -> None:
-    """Show `text`; when the rank is known only rank 0 speaks."""
+    """Show `text`; when the rank is known, on rank 0 only."""
     if not _rank:
         _write(INFO, text)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 _AT_THE_DEEPEST = 200
+"""Frames for what hooks do at the deepest place."""
 
 
 class RaisedRecursionLimit:
@@ -21,7 +22,7 @@ class RaisedRecursionLimit:
         sys.setrecursionlimit(self._raised)
 
     def remove(self) -> None:
-        """Put the limit back, unless somebody else has set it meanwhile."""
+        """Put the limit back, unless somebody else has set it in the meantime."""
         if sys.getrecursionlimit() != self._raised:
             return
         try:

@@ -1,4 +1,4 @@
-"""Text from elsewhere, made fit for a terminal: what is printed is one line, and nothing in it is a command.
+"""Terminal text: what comes from elsewhere is printed as one line, and nothing in it is a command to the terminal.
 
 Names of records, files and modules come from dumps, and these from anywhere: an escape sequence in one would be obeyed
 by the terminal, and a line break would let it add lines that look like the tool's own.

@@ -143,7 +143,7 @@ class JournalWriter:
             try:
                 written = self._stream.write(frame)
                 while written != len(frame):
-                    # The disk is full, or the file as large as it may be: who writes the rest is told.
+                    # The disk is full, or the file as large as it may be: writing the rest raises the reason.
                     written += self._stream.write(frame[written:])
             except OSError as error:
                 # Half a frame would hide every later one from the reader.
@@ -301,7 +301,7 @@ class JournalReader:
         return ((name, fields) for name, fields, _ in self.records_checked())
 
     def records_checked(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
-        """`records`, and of each whether all numbers in it are finite; a few others are taken for not being so."""
+        """The same with a third value: whether all numbers of the record are known to be finite."""
         for name, (_, first, *others) in sorted(self._records.items(), key=_order):
             fields, finite = self._fields(name, first)
             for frame in others:

@@ -1,7 +1,7 @@
-"""The items of a record of the usual form: lists of tensors and plain values, decoded without dictionaries.
+"""The fast path to the items of a record: lists of tensors and plain values, decoded without dictionaries.
 
-Nearly all records are of this form, and this takes half the time of `flattening`, which knows every form and whose
-items these are.
+Nearly all records have this form, and it takes half the time of `flattening`, which knows every form and gives the
+same items.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _CallFields(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class _OtherForm(Exception):
-    """The record is of another form."""
+    """The record is not of the form that the fast path knows."""
 
 
 _call = msgspec.json.Decoder(_CallFields).decode
@@ -62,7 +62,7 @@ _gradients = msgspec.json.Decoder(dict[str, list[_Value]]).decode
 
 
 def items(name: str, raw: msgspec.Raw) -> list[Item] | None:
-    """What `flattening.flatten` gives for the fields in `raw`, or ``None`` when the record is not of the usual form."""
+    """What `flattening.flatten` gives for the fields in `raw`, or ``None`` when the record is of another form."""
     found: list[Item] = []
     try:
         if naming.is_gradients(name):
