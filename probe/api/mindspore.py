@@ -41,7 +41,7 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
             MsprobeException: there is no model where one is needed; or MindSpore is in graph mode.
         """
         if os.environ.get("MS_ROLE") != "MS_SCHED":
-            cls.session().shield("start()", cls._start, model, token_range, rank_id)
+            cls.session().guard("start()", cls._start, model, token_range, rank_id)
         # Otherwise msrun's scheduler, which runs the script as well, has no rank and trains nothing.
 
     @classmethod

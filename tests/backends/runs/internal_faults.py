@@ -295,7 +295,7 @@ def test_whatever_fails_inside_the_tool_the_training_goes_on_unchanged(
 NO_RECORD = re.compile(
     r"(start|stop|step)\(\)|save\('hidden'\)|the (end|beginning) of (the step|step \d+)|the files of step \d+|"
     r"what a dead run left|what waited for its statistics|the faster way to describe tensors|ms\.jit|"
-    r"(Session|SinglePoints|Collector|\w+Adapter)\._?[a-z_]+|\w+\.remove|\w+"
+    r"(Session|SavedValues|Collector|\w+Adapter)\._?[a-z_]+|\w+\.remove|\w+"
 )
 """What fails besides records, as it stands in the log.
 

@@ -11,8 +11,8 @@ Borders = dict[str, set[str]]
 _EVERYWHERE: Borders = {
     # What the user calls, and what stands in for it.
     "api/debugger.py": {"start", "stop", "step", "save", "session"},
-    "collect/session.py": {"guarded", "shield", "_attempt"},
-    "collect/saved_values.py": {"receive"},
+    "collect/session.py": {"guarded", "guard", "_attempt"},
+    "collect/saved_values.py": {"callback"},
     "backends/shared/async_collectives.py": {"wait_and_report"},
     # Hooks that do nothing but call, guarded, the tool.
     "backends/shared/autograd/node_hooks.py": {"__call__"},
