@@ -41,8 +41,8 @@ class Hooks(Protocol):
     def attach_passes(self, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
         """Call `begin` and `end` around every forward pass of the (first) model itself."""
 
-    def attach_gradient(self, tensor: Any, receive: Callable[[Any], None]) -> Handle | None:
-        """Call `receive` with every gradient of `tensor`; ``None`` when it takes none."""
+    def attach_gradient(self, tensor: Any, callback: Callable[[Any], None]) -> Handle | None:
+        """Call `callback` with every gradient of `tensor`; ``None`` when it takes none."""
 
     def finish_backward(self) -> None:
         """Report every module backward that is still open; called before a flush."""

@@ -9,19 +9,17 @@ from typing import Any, Callable
 
 import torch
 
-from probe.backends.shared.autograd.graph import Edge, Origin, Place, Writes
-from probe.backends.shared.autograd.node_hooks import ArrivalHook, DepartureHook
+from probe.backends.shared.autograd.graph import Edge, GradientEdge, ReturnedView, Writes
+from probe.backends.shared.autograd.node_hooks import PostHook, PreHook
 from probe.backends.torch.autograd.graph_release import FreedInTurn
-from probe.backends.torch.autograd.strides import Extent, Layout
-from probe.backends.torch.autograd.views import WRITTEN, Part, WriteCounter, can_be_cut, has_lost_its_node
-from probe.backends.torch.guards import safely, skipped
-from probe.backends.torch.written_region import written_region
-from probe.backends.torch.written_views import WrittenViews
+from probe.backends.torch.autograd.strides import Layout
+from probe.backends.torch.autograd.views import WRITTEN, Part, can_be_cut, has_lost_its_node, write_check
+from probe.backends.torch.autograd.written_region import written_region
+from probe.backends.torch.guards import guarded, skipped
 from probe.common.containers import found_in
 from probe.common.interfaces import Listener
-from probe.common.view_backward import ViewBackward
 
-for _hook in (ArrivalHook, DepartureHook):
+for _hook in (PreHook, PostHook):
     # A compiled program that calls `backward` itself would compile them, anew for each.
     skipped(_hook.__call__)
 
@@ -64,13 +62,8 @@ def _part(view: torch.Tensor) -> tuple[Any, int, Part]:
     return node, slot, Part.of(view)
 
 
-def _made_since(tensor: Any, number: int) -> bool:
-    node = tensor.grad_fn
-    return node is not None and node._sequence_nr() >= number and not node.name().endswith(WRITTEN)
-
-
-class _Inputs(list[Place]):
-    """The places of a call's inputs, and what is needed to see afterwards which of them it wrote to."""
+class _Inputs(list[GradientEdge]):
+    """The gradient edges of a call's inputs, and what is needed to see afterwards which of them it wrote to."""
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__()
@@ -112,7 +105,7 @@ def _is_only_write_elsewhere(view: torch.Tensor, before: Any) -> bool:
     if write.next_functions[0][0] is not before or _written_last(view):
         return False
     region = written_region(write, Layout.of(whole))
-    return region is not None and Extent.of(Layout.of(view)).overlaps(Extent.of(region)) is False
+    return region is not None and Layout.of(view).overlaps(region) is False
 
 
 def _written_last(tensor: torch.Tensor) -> bool:
@@ -135,39 +128,38 @@ class TorchGraph:
 
     def __init__(self, listener: Listener) -> None:
         # Bound here so that the hot path calls them directly.
-        self.safely: Callable[..., Any] = functools.partial(safely, listener)
+        self.guarded: Callable[..., Any] = functools.partial(guarded, listener)
         self.recording: Callable[[], bool] = torch.is_grad_enabled
         self.current_pass: Callable[[], int] = torch._C._current_graph_task_id
-        self.following: Callable[[Any], Sequence[Edge]] = operator.attrgetter("next_functions")
+        self.next_edges: Callable[[Any], Sequence[Edge]] = operator.attrgetter("next_functions")
         self.number: Callable[[Any], int] = operator.methodcaller("_sequence_nr")
-        # A leaf holds its accumulation node weakly; what is noted on one would be lost before the backward.
+        # A leaf holds its accumulation node weakly; the metadata of one would be lost before the backward.
         self._leaves: set[Any] = set()
         self.freed_in_turn = FreedInTurn()
         self.walked: Callable[[Collection[Any]], None] = self.freed_in_turn.all_seen
-        self.views = WrittenViews(listener, self.freed_in_turn)
 
-    def input_places(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Place]:
-        places = _Inputs(args, kwargs)
+    def input_edges(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[GradientEdge]:
+        edges = _Inputs(args, kwargs)
         for value in args:
             if isinstance(value, _Tensor):
                 if value.requires_grad:
-                    places.add(value)
+                    edges.add(value)
             else:
                 for tensor in tensors_in(value):
-                    places.add(tensor)
+                    edges.add(tensor)
         if kwargs:
             for tensor in tensors_in(kwargs):
-                places.add(tensor)
-        return places
+                edges.add(tensor)
+        return edges
 
-    def writes(self, inputs: list[Place]) -> Writes | None:
+    def writes(self, inputs: list[GradientEdge]) -> Writes | None:
         if not isinstance(inputs, _Inputs):
             return None
         tensors = inputs.tensors
         written, elsewhere = inputs.written()
         filled = [tensor for tensor in inputs.others if tensor.requires_grad and _whole(tensor).grad_fn is not None]
-        for at, place in enumerate(inputs):
-            if place is None and at not in written:
+        for at, edge in enumerate(inputs):
+            if edge is None and at not in written:
                 # Its node was made inside of the call, if the call used it.
                 inputs[at] = _edge(tensors[at])
         # What was used after the write has another node.
@@ -177,18 +169,18 @@ class TorchGraph:
             return None
         views = [at for at in written if tensors[at]._is_view()]
         inputs.written_views = [tensor for tensor in (*(tensors[at] for at in views), *filled) if tensor._is_view()]
-        before: list[tuple[int, Place]] = [
+        before: list[tuple[int, GradientEdge]] = [
             (at, (*inputs.before[at], Part.of(tensors[at]))) for at in views if inputs.before[at][0] is not None
         ]
         now = [_whole(tensor) for tensor in (*(tensors[at] for at in written), *filled)]
         return Writes([*before, *again], [gradient_edge(whole) for whole in now if whole.requires_grad])
 
-    def output_places(self, output: Any, inputs: list[Place]) -> list[Place]:
+    def output_edges(self, output: Any, inputs: list[GradientEdge]) -> list[GradientEdge]:
         if isinstance(output, _Tensor):
-            return [self._output_place(output, inputs)] if output.requires_grad else []
-        return [self._output_place(tensor, inputs) for tensor in tensors_in(output)]
+            return [self._output_edge(output, inputs)] if output.requires_grad else []
+        return [self._output_edge(tensor, inputs) for tensor in tensors_in(output)]
 
-    def _output_place(self, tensor: torch.Tensor, inputs: list[Place]) -> Place:
+    def _output_edge(self, tensor: torch.Tensor, inputs: list[GradientEdge]) -> GradientEdge:
         if not tensor._is_view():
             return gradient_edge(tensor)
         given = inputs if isinstance(inputs, _Inputs) else None
@@ -198,46 +190,35 @@ class TorchGraph:
         edge = _edge(tensor)
         if edge is not None:
             return edge
-        place = _part(tensor)
+        part = _part(tensor)
         if given is not None:
             for at, one in enumerate(given.tensors):
                 if one is tensor:
                     # Returned as it came.
-                    given[at] = place
-        return place
+                    given[at] = part
+        return part
 
-    def origin(self, output: Any, entered_at: int) -> Origin | None:
-        if not isinstance(output, _Tensor):
-            tensors = list(tensors_in(output))
-            if len(tensors) != 1:
-                return None  # what else the call computed from the tensor would be taken for the view's
-            output = tensors[0]
-        if not output.requires_grad or not output._is_view() or not _made_since(output._base, entered_at):
-            return None
-        if not can_be_cut(_whole(output)):
-            return None
-        counter = WriteCounter(_whole(output))
-        return Origin(_part(output), counter.unchanged, counter.changed)
-
-    def watch_views(self, output: Any, inputs: list[Place], watch: Callable[[int, int | None], ViewBackward]) -> None:
+    def returned_views(self, output: Any, inputs: list[GradientEdge]) -> Sequence[ReturnedView]:
         if isinstance(output, _Tensor) and not output._is_view():
-            return
-        tensors = list(tensors_in(output))
+            return ()
         given, written = (inputs.tensors, inputs.written_views) if isinstance(inputs, _Inputs) else ((), ())
-        for index, tensor in enumerate(tensors):
-            # Of a view that the call wrote to the whole has all gradients in any case.
+        views: list[ReturnedView] = []
+        for index, tensor in enumerate(tensors_in(output)):
+            # The edge of a view that the call wrote to is that of the whole tensor, which gets all of the gradient.
             if not tensor._is_view() or any(tensor is view for view in written) or has_lost_its_node(tensor):
                 continue
-            whole = tensor._base
-            views = [at for at, one in enumerate(given) if _whole(one) is whole]
-            place = next((at for at in views if given[at] is tensor), views[0] if views else None)
-            self.views.watch(tensor, None if place is None else given[place], watch(index, place))
+            is_written = write_check(tensor)
+            if is_written is not None:
+                whole = tensor._base
+                same_memory = [at for at, one in enumerate(given) if _whole(one) is whole]
+                views.append(ReturnedView(index, same_memory, is_written))
+        return views
 
-    def entry_number(self, inputs: list[Place]) -> int:
+    def entry_number(self, inputs: list[GradientEdge]) -> int:
         number: int = _next_sequence_number()
         return number
 
-    def notes(self, node: Any) -> dict[str, Any]:
+    def metadata(self, node: Any) -> dict[str, Any]:
         # The node keeps it exactly as long as it lives.
         metadata: dict[str, Any] = node.metadata
         return metadata
@@ -247,27 +228,26 @@ class TorchGraph:
 
     def forget(self) -> None:
         self._leaves.clear()
-        self.views.forget()
 
-    def on_arrival(self, node: Any, receive: Callable[[Sequence[Any]], None]) -> None:
+    def register_prehook(self, node: Any, callback: Callable[[Sequence[Any]], None]) -> None:
         self.freed_in_turn.seen(node)
-        node.register_prehook(receive)
+        node.register_prehook(callback)
 
-    def on_departure(self, node: Any, receive: Callable[[Sequence[Any], Sequence[Any]], None]) -> None:
+    def register_posthook(self, node: Any, callback: Callable[[Sequence[Any], Sequence[Any]], None]) -> None:
         self.freed_in_turn.seen(node)
-        node.register_hook(receive)
+        node.register_hook(callback)
 
     def current_number(self) -> int | None:
         node = _current_node()
         return None if node is None else self.number(node)
 
-    def at_end_of_pass(self, call: Callable[[], None]) -> None:
-        torch.autograd.Variable._execution_engine.queue_callback(call)
+    def at_end_of_pass(self, callback: Callable[[], None]) -> None:
+        torch.autograd.Variable._execution_engine.queue_callback(callback)
 
     def release(self, number: int) -> None:
-        # A node keeps its notes itself, and may run again where the graph is retained. But a leaf whose node is held
+        # A node keeps its metadata itself, and may run again where the graph is retained. But a leaf whose node is held
         # could not be given memory of another shape, and would stay.
-        run = [leaf for leaf in list(self._leaves) if not leaf.metadata.get(ArrivalHook.key)]
+        run = [leaf for leaf in list(self._leaves) if not leaf.metadata.get(PreHook.key)]
         self._leaves.difference_update(run)
 
     def add(self, one: Any, other: Any) -> Any:

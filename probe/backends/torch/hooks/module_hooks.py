@@ -1,4 +1,4 @@
-"""Seeing the forward of modules, and through `GradientFlow` their backward."""
+"""Seeing the forward of modules, and through a `BackwardTracker` their backward."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.protocol import ModuleHandles
-from probe.backends.shared.autograd.backward_tracker import GradientFlow
-from probe.backends.shared.autograd.graph import Place
+from probe.backends.shared.autograd.backward_tracker import BackwardTracker
+from probe.backends.shared.autograd.graph import GradientEdge
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.patching import Handles, each
-from probe.backends.torch.guards import compiling, safely, skipped
+from probe.backends.torch.guards import compiling, guarded, skipped
 from probe.backends.torch.hooks.torch_compile import (
     compiled_by_wrapper,
     compiled_in_place,
@@ -25,7 +25,6 @@ from probe.backends.torch.hooks.torch_compile import (
     say_what_is_compiled,
     seen_from_outside,
 )
-from probe.backends.torch.written_views import WrittenViews
 from probe.common import log
 from probe.common.dump import naming
 from probe.common.interfaces import Handle, Listener, ModuleName
@@ -67,10 +66,10 @@ class _Gradients:
         self.watched: dict[_Key, Handle] = {}
         self._forget = self._gone
 
-    def watch(self, key: _Key, parameter: torch.Tensor, receive: _Accumulated) -> None:
+    def watch(self, key: _Key, parameter: torch.Tensor, callback: _Accumulated) -> None:
         seen = _Seen(parameter, self._forget)
         seen.key = key
-        self.watched[key] = _attach_accumulated(parameter, seen, receive)
+        self.watched[key] = _attach_accumulated(parameter, seen, callback)
 
     def _gone(self, seen: Any) -> None:
         # The next one in its place can have the same identity.
@@ -91,7 +90,7 @@ class _Open:
 
     __slots__ = ("call", "edges", "entered_at", "error", "module")
 
-    def __init__(self, module: Any, call: Any, entered_at: int, edges: list[Place], error: Any) -> None:
+    def __init__(self, module: Any, call: Any, entered_at: int, edges: list[GradientEdge], error: Any) -> None:
         self.module = module
         self.call = call
         self.entered_at = entered_at
@@ -164,10 +163,9 @@ class _Pass(_Hook):
 class ModuleHooks:
     """Reports the calls of modules to a listener until `remove`."""
 
-    def __init__(self, listener: Listener, flow: GradientFlow, views: WrittenViews) -> None:
+    def __init__(self, listener: Listener, tracker: BackwardTracker) -> None:
         self._listener = listener
-        self._flow = flow
-        self._views = views
+        self._tracker = tracker
         self._thread = _Thread()
         self._gradients = _Gradients()
         self._models: list[Any] = []
@@ -193,8 +191,7 @@ class ModuleHooks:
         return self._attach([(name, module)])
 
     def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
-        forward: list[Handle] = [self._views]
-        self._views.resume()
+        forward: list[Handle] = []
         try:
             for name, module in modules:
                 self._attach_forward(name, module, forward)
@@ -243,14 +240,14 @@ class ModuleHooks:
 
     def _before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> None:
         with _no_function_modes():
-            self._flow.advance_to_current()
-            call = safely(self._listener, name, self._listener.enter_module, name, args, kwargs)
+            self._tracker.advance_to_current()
+            call = guarded(self._listener, name, self._listener.enter_module, name, args, kwargs)
             if call is None:
                 return
             # Only now: the parameters of a module that is not called, such as the output projection of torch's
             # MultiheadAttention, have gradients which are not this module's doing.
             self._watch_parameters(name, module)
-            entered_at, edges = self._flow.inputs(call, args, kwargs)
+            entered_at, edges = self._tracker.inputs(call, args, kwargs)
             self._thread.open.append(_Open(module, call, entered_at, edges, sys.exc_info()[1]))
 
     def _watch_parameters(self, name: ModuleName, module: Any) -> None:
@@ -275,12 +272,12 @@ class ModuleHooks:
         error = sys.exc_info()[1]
         parameters = module._parameters
         if error is not None and error is not opened.error:
-            safely(listener, call, listener.fail_module, call, parameters)
+            guarded(listener, call, listener.fail_module, call, parameters)
             return
         with _no_function_modes():
-            wants_backward = safely(listener, call, listener.leave_module, call, output, parameters)
+            wants_backward = guarded(listener, call, listener.leave_module, call, output, parameters)
             if wants_backward and getattr(module, "_is_full_backward_hook", None) is not False:
-                self._flow.watch(ModuleWatch, call, opened.entered_at, opened.edges, output)
+                self._tracker.watch(ModuleWatch, call, opened.entered_at, opened.edges, output)
 
     def _close(self, module: Any) -> _Open | None:
         """The innermost open call of `module`; what was opened inside it and not closed is forgotten."""
@@ -293,24 +290,24 @@ class ModuleHooks:
         return None
 
     def on_parameter(self, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
-        safely(self._listener, name, self._report_gradient, name, parameter_name, parameter)
+        guarded(self._listener, name, self._report_gradient, name, parameter_name, parameter)
 
     def _report_gradient(self, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
-            owed = self._flow.in_collected_pass()
+            owed = self._tracker.in_collected_pass()
             self._listener.parameter_gradient(name, parameter_name, parameter.grad, owed)
 
 
-def attach_gradient(tensor: torch.Tensor, receive: Callable[[Any], None]) -> Handle:
-    """Call `receive` with every gradient of `tensor`, which must require one."""
-    return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", lambda: tensor.register_hook(receive))  # type: ignore[no-untyped-call]
+def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None]) -> Handle:
+    """Call `callback` with every gradient of `tensor`, which must require one."""
+    return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", lambda: tensor.register_hook(callback))  # type: ignore[no-untyped-call]
 
 
-def _attach_accumulated(parameter: torch.Tensor, seen: _Seen, receive: Callable[[Any], None]) -> Handle:
-    """Call `receive` with `parameter` whenever a gradient has been accumulated into it."""
+def _attach_accumulated(parameter: torch.Tensor, seen: _Seen, callback: Callable[[Any], None]) -> Handle:
+    """Call `callback` with `parameter` whenever a gradient has been accumulated into it."""
     name = "_post_accumulate_grad_hooks"
     register = parameter.register_post_accumulate_grad_hook
-    return _TensorHandle(parameter, seen, name, lambda: register(receive))  # type: ignore[no-untyped-call]
+    return _TensorHandle(parameter, seen, name, lambda: register(callback))  # type: ignore[no-untyped-call]
 
 
 class _TensorHandle:
