@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
-from probe.backends.torch.autograd.graph import TorchGraph, first_tensor
+from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.autograd.views import Part, WriteCheck, has_lost_its_node, write_check, written_through
 from probe.backends.torch.guards import guarded, skipped
 from probe.common.interfaces import ApiName, Listener
@@ -29,7 +29,7 @@ class ApiBackward:
         """Call after the forward of a call whose backward is wanted."""
         if not _grad_enabled():
             return
-        tensor = first_tensor(output)
+        tensor = _first_tensor(output)
         # A dropout of probability 0 has no backward by contract.
         if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
             return
@@ -90,3 +90,14 @@ def _drops_nothing(name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]
         return False
     probability = kwargs.get("p", args[1] if len(args) > 1 else None)
     return isinstance(probability, (int, float)) and probability == 0
+
+
+def _first_tensor(value: Any) -> torch.Tensor | None:
+    """The first tensor of an output: first element recursively, first tensor value of a dictionary."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (list, tuple)) and value:
+        return _first_tensor(value[0])
+    if isinstance(value, Mapping):
+        return next((item for item in value.values() if isinstance(item, torch.Tensor)), None)
+    return None
