@@ -98,8 +98,8 @@ class MindSporeAdapter:
     def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach_one(module, name)
 
-    def attach_regions(self, listener: Listener) -> Handle:
-        # Clipping and the optimizer have no place of their own in the module tree of MindSpore.
+    def attach_optimizer_hooks(self, listener: Listener) -> Handle:
+        # Clipping and the optimizer are no nodes of the module tree of MindSpore.
         return Handles([])
 
     def attach_passes(self, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:

@@ -94,7 +94,7 @@ class TorchAdapter:
     def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach_one(module, name)
 
-    def attach_regions(self, listener: Listener) -> Handle:
+    def attach_optimizer_hooks(self, listener: Listener) -> Handle:
         optimizer = self._for(listener).optimizer
         optimizer.install()
         return optimizer

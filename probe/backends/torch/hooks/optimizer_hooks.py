@@ -33,11 +33,11 @@ class OptimizerHooks:
         listener = self._listener
 
         def clip(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            guarded(listener, CLIP_GRAD, listener.enter_region, CLIP_GRAD)
+            guarded(listener, CLIP_GRAD, listener.enter_optimizer, CLIP_GRAD)
             try:
                 return swap.body(*args, **kwargs)
             finally:
-                guarded(listener, CLIP_GRAD, listener.leave_region, CLIP_GRAD)
+                guarded(listener, CLIP_GRAD, listener.leave_optimizer, CLIP_GRAD)
 
         swap = CodeSwap(function, clip)
         return swap
@@ -54,8 +54,8 @@ class OptimizerHooks:
             swap.install()
         listener = self._listener
         for register, report in (
-            (register_optimizer_step_pre_hook, listener.enter_region),
-            (register_optimizer_step_post_hook, listener.leave_region),
+            (register_optimizer_step_pre_hook, listener.enter_optimizer),
+            (register_optimizer_step_post_hook, listener.leave_optimizer),
         ):
             self._handles.append(register(lambda *_, report=report: guarded(listener, OPTIMIZER, report, OPTIMIZER)))
 
