@@ -401,7 +401,7 @@ class Collector:
     # --- regions
 
     @_guarded
-    def enter_region(self, name: str) -> None:
+    def enter_optimizer(self, name: str) -> None:
         if self.collecting and self.folder is not None:
             call = ActiveCall(name, 0, name, next(self._order), None, self.folder)
             call.frame = self._stacks.caller()
@@ -409,7 +409,7 @@ class Collector:
             self._writer.write_node(call)
 
     @_guarded
-    def leave_region(self, name: str) -> None:
+    def leave_optimizer(self, name: str) -> None:
         for call in reversed(self._thread.calls):
             if call.name == name:
                 close(self._thread.calls, call, self._write_inputs)

@@ -333,7 +333,7 @@ class Session:
             self._forward.append(handles.forward)
             self._gradients.append(handles.gradients)
         if level == "mix":
-            self._forward.append(adapter.attach_regions(collector))
+            self._forward.append(adapter.attach_optimizer_hooks(collector))
         if level in ("L1", "mix"):
             self._forward.append(adapter.attach_apis(model, collector))
         if token_range is None:

@@ -393,13 +393,13 @@ def test_an_adapter_that_always_fails_is_told_of_once_in_each_step(
     always_fails(backend, runs, backend.adapter, name, monkeypatch, capsys)
 
 
-_NO_REGIONS = "clipping and the optimizer have no place of their own in the module tree of MindSpore"
+_NO_HOOKS = "clipping and the optimizer have no place of their own in the module tree of MindSpore"
 _ON_THE_HOST = "the statistics of a tensor in the host's memory are computed at once, and none waits"
 NEVER_CALLED: dict[str, dict[str, str]] = {
     "torch": {"resolve": _ON_THE_HOST},
-    "mindspore": {"resolve": _ON_THE_HOST, "enter_region": _NO_REGIONS, "leave_region": _NO_REGIONS},
+    "mindspore": {"resolve": _ON_THE_HOST, "enter_optimizer": _NO_HOOKS, "leave_optimizer": _NO_HOOKS},
     "mindspore 2.7": {"fail_module": "MindSpore before 2.10 tells nobody that the construct of a cell raised"},
-    "msadapter": {"resolve": _ON_THE_HOST, "enter_region": _NO_REGIONS, "leave_region": _NO_REGIONS},
+    "msadapter": {"resolve": _ON_THE_HOST, "enter_optimizer": _NO_HOOKS, "leave_optimizer": _NO_HOOKS},
 }
 """By backend, or one release of its framework, what no program on the CPU makes the tool call, and why; a line that is
 not so fails."""
