@@ -56,11 +56,17 @@ def remove_all(handles: list[_Handle], left: Callable[[_Handle], bool] | None = 
 
 
 class CodeSwap:
-    """`function` calls `handler(args, kwargs)` while this is in place; `body` is a second function with its code."""
+    """`function` calls `handler(args, kwargs)` while this is in place; `body` is a second function with its code.
 
-    def __init__(self, function: FunctionType, handler: Handler) -> None:
+    `changing` is called before the function gets other code, that is with its own back as well.
+    """
+
+    def __init__(
+        self, function: FunctionType, handler: Handler, changing: Callable[[CodeSwap], None] | None = None
+    ) -> None:
         self._function = function
         self._handler = handler
+        self._changing = changing
         self._original: CodeType | None = None
         self._trampoline: CodeType | None = None
         self._signature: Any = _ABSENT
@@ -78,6 +84,8 @@ class CodeSwap:
             self._signature = _signature(self._function)
             self._original, self.body, self._trampoline = code, body, trampoline
         assert self._trampoline is not None
+        if self._changing is not None:
+            self._changing(self)
         # The default before the code that needs it, and in `restore` after it: another thread may call in between.
         self._original_defaults = self._function.__kwdefaults__
         self._defaults = {**(self._original_defaults or {}), _HANDLER: self._handler}
@@ -88,6 +96,8 @@ class CodeSwap:
     def restore(self) -> None:
         # Someone else may have put their own code there meanwhile; that is theirs to undo.
         if self._original is not None and self._function.__code__ is self._trampoline:
+            if self._changing is not None:
+                self._changing(self)
             self._function.__code__ = self._original
         if self._defaults is not None and self._function.__kwdefaults__ is self._defaults:
             self._function.__kwdefaults__ = self._original_defaults  # type: ignore[assignment]  # None is none

@@ -28,7 +28,7 @@ from probe.backends.shared.autograd.backward_tracker import GradientFlow
 from probe.backends.shared.patching import Attributes, CodeSwap, each
 from probe.backends.torch.autograd.graph import TorchGraph, first_tensor
 from probe.backends.torch.autograd.views import Part, has_lost_its_node, written_through
-from probe.backends.torch.guards import compiling, safely
+from probe.backends.torch.guards import compiling, passed_over, safely
 from probe.backends.torch.hooks.api_backward import _Backward, _made_of, _result_around
 from probe.backends.torch.hooks.function_mode import (
     _NONE,
@@ -41,6 +41,7 @@ from probe.backends.torch.hooks.function_mode import (
     _take_out,
     _without,
 )
+from probe.backends.torch.hooks.torch_compile import forget_signature
 from probe.common.interfaces import ApiName, Listener
 
 _all_disabled = torch._C._is_torch_function_all_disabled
@@ -159,18 +160,11 @@ class ApiHooks:
 
     # --- calls
 
+    @passed_over
     def observe(
         self, name: ApiName, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Call `function` and report it."""
-        if compiling() or _all_disabled():
-            # Not the user's own call, or one where the user wants no interception.
-            return function(*args, **kwargs)
-        return self._observe(name, function, args, kwargs)
-
-    def _observe(
-        self, name: ApiName, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
+        """Call `function` and report it. Where the tool has no part in the call, do not come here."""
         listener = self.listener
         call = safely(listener, name, self._enter, name, args, kwargs)
         if call is None:
@@ -248,14 +242,27 @@ class ApiHooks:
         self.listener.backward_api(call, grad_output, grad_input)
 
     def _swap(self, name: ApiName, function: FunctionType) -> CodeSwap:
-        observe, aside = self.observe, self._aside
+        observe, aside, body = self.observe, self._aside, function
 
+        @passed_over
+        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return observe(name, functools.partial(aside, body), args, kwargs)
+
+        # What torch's compiler reads: it can only read a function that refers to nothing but functions.
+        @passed_over
         def handle(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return observe(name, functools.partial(aside, swap.body), args, kwargs)
+            if compiling() or _all_disabled():
+                return body(*args, **kwargs)
+            return record(args, kwargs)
 
-        swap = CodeSwap(function, handle)
-        return swap
+        def changing(swap: CodeSwap) -> None:
+            nonlocal body
+            body = swap.body
+            forget_signature(function)
 
+        return CodeSwap(function, handle, changing)
+
+    @passed_over
     def _aside(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function whose inner calls are of no interest, without the mode in their way."""
         depth = _depth()
@@ -275,26 +282,27 @@ class ApiHooks:
         aside = functools.partial(self._aside, function)
         observe = self.observe
 
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        @passed_over
+        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return observe(name, aside, args, kwargs)
 
-        return wrapper
+        return _wrapper(function, record)
 
     def vf_wrapper(self, name: ApiName, function: Callable[..., Any], always: bool) -> Callable[..., Any]:
         """Records what user code calls; of the calls of torch itself those that are in the list, which is `always`."""
         aside = functools.partial(self._aside, function)
         observe = self.observe
 
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            caller = sys._getframe(1).f_globals.get("__name__", "")
+        @passed_over
+        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            caller = sys._getframe(2).f_globals.get("__name__", "")
             if always or not caller.startswith("torch."):
                 return observe(name, aside, args, kwargs)
             return aside(*args, **kwargs)
 
-        return wrapper
+        return _wrapper(function, record)
 
+    @passed_over
     def from_mode(
         self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any] | None
     ) -> Any:
@@ -309,8 +317,7 @@ class ApiHooks:
             name = safely(self.listener, "Aten", self._aten_name, function)
             if name is None:
                 return self._reentry.call(function, types, args, kwargs or _NONE)
-        # The mode has asked already what `observe` asks.
-        return self._observe(name, function, args, kwargs or _NONE)
+        return self.observe(name, function, args, kwargs or _NONE)
 
     def _aten_name(self, function: Any) -> ApiName | None:
         packet = function.overloadpacket if isinstance(function, torch._ops.OpOverload) else function
@@ -334,6 +341,20 @@ _OTHER_NAMES = frozenset(("dsmm", "hsmm", "saddmm", "spmm"))
 _RECURRENT = frozenset(
     ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 )
+
+
+def _wrapper(function: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls `record`. torch's compiler can read it, since it refers to nothing but functions."""
+
+    @passed_over
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if compiling() or _all_disabled():
+            # Not the user's own call, or one where the user wants no interception.
+            return function(*args, **kwargs)
+        return record(args, kwargs)
+
+    return wrapper
 
 
 def _kinds_of_work() -> list[type]:

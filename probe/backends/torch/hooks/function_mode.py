@@ -10,7 +10,7 @@ from typing import Any, Callable
 import torch
 from torch.overrides import TorchFunctionMode
 
-from probe.backends.torch.guards import compiling, safely
+from probe.backends.torch.guards import compiling, passed_over, safely
 from probe.common.interfaces import Listener
 
 _pop = torch._C._pop_torch_function_stack
@@ -26,6 +26,7 @@ class _Mode(TorchFunctionMode):
         super().__init__()
         self._from_mode = from_mode
 
+    @passed_over
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # The first are the getter and the setter of an attribute, which programs use more often than functions.
         if type(func) is MethodWrapperType or compiling():
@@ -47,6 +48,7 @@ class _Reentry:
         self._bodies: dict[Any, Callable[..., Any]] = {}
         self._local = _Running()
 
+    @passed_over
     def call(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if type(function) is not FunctionType or not _PLAIN.issuperset(types):
             return function(*args, **kwargs)
