@@ -58,7 +58,7 @@ def remove_all(handles: list[_Handle], left: Callable[[_Handle], bool] | None = 
 class CodeSwap:
     """`function` calls `handler(args, kwargs)` while this is in place; `body` is a second function with its code.
 
-    `changing` is called before the function gets other code, that is with its own back as well.
+    `changing` is called before the function gets other code, and after it has its own again.
     """
 
     def __init__(
@@ -96,13 +96,13 @@ class CodeSwap:
     def restore(self) -> None:
         # Someone else may have put their own code there meanwhile; that is theirs to undo.
         if self._original is not None and self._function.__code__ is self._trampoline:
-            if self._changing is not None:
-                self._changing(self)
             self._function.__code__ = self._original
         if self._defaults is not None and self._function.__kwdefaults__ is self._defaults:
-            self._function.__kwdefaults__ = self._original_defaults  # type: ignore[assignment]  # None is none
+            self._function.__kwdefaults__ = self._original_defaults
         if self._function.__dict__.get("__signature__") is self._signature:
             del self._function.__dict__["__signature__"]
+        if self._changing is not None and self._original is not None:
+            self._changing(self)
 
 
 def _signature(function: FunctionType) -> Any:

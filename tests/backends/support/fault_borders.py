@@ -21,7 +21,7 @@ _EVERYWHERE: Borders = {
 _TORCH: Borders = {
     **_EVERYWHERE,
     "backends/torch/hooks/api_hooks.py": {
-        "from_mode", "observe", "_observe", "_aside", "handle", "wrapper", "call", "__missing__",
+        "from_mode", "observe", "_aside", "handle", "record", "wrapper", "call", "__missing__",
     },
     "backends/torch/hooks/api_backward.py": {"__call__"},
     "backends/torch/hooks/function_mode.py": {"__torch_function__", "_take_out", "_no", "_aside", "__missing__"},

@@ -43,19 +43,20 @@ def _inputs() -> dict[str, torch.Tensor]:
 
 
 _SHAPES: tuple[tuple[Any, ...], ...] = (
-    ("matrix",), ("matrix", "other"), ("square",), ("square", "square"), ("row", "row"), ("whole",), ("whole", "whole"),
-    ("chosen",), ("matrix", 2), ("matrix", 1), ("matrix", 0, 1), ("matrix", 0.5), ("sequence",), ("image",), ("volume",),
-    ("image", 2), ("sequence", 2), ("volume", 2), ("batch", "batch"), ("square", "row"), ("matrix", "other", "other"),
-    ("square", "square", "square"), ("row", "square", "row"), ("square", "row", "row"), ("square", "batch", "batch"),
-    ("batch", "batch", "batch"), ("sequence", "kernel1"), ("image", "kernel2"), ("volume", "kernel3"),
-    ("matrix", "index"), ("matrix", 0, "index"), ("matrix", 0, "wide"), ("matrix", 0, "index", "other"),
-    ("matrix", 0, "wide", "other"), ("matrix", 0, "index", 1.5), ("matrix", "chosen"), ("matrix", "chosen", 1.5),
-    ("matrix", "chosen", "other"), ("matrix", (4, 6)), ("matrix", 0, 0, 2), ("matrix", (1, 0)), ("matrix", [0, 1]),
-    ([("matrix"), ("other")],), ([("square"), ("square")],), ([("row"), ("row")],), ("index", "matrix"),
-    ("sequence", 2, 4), ("whole", 2), (4,), (0.0, 1.0, 5), ((4, 6), 1.5), ("matrix", 0.1, True), ("matrix", (0, 1)),
-    ("matrix", 2, 0, 1.0), ("matrix", "index", "index"), ("matrix", ["index"], "row"), ("image", (1, 1)),
-    ("matrix", (0,), (1,)), ("sequence", "sequence", "sequence"), ("matrix", 0.0, 1.0), ("matrix", 2.0, 0, 1.0),
-    ("sequence", 1, (2, 4)), (2, "matrix"), ("matrix", [1, 2, 3]), ("matrix", 1, [1, 2]),
+    ("matrix",), ("matrix", "other"), ("square",), ("square", "square"), ("row", "row"), ("whole",),
+    ("whole", "whole"), ("chosen",), ("matrix", 2), ("matrix", 1), ("matrix", 0, 1), ("matrix", 0.5), ("sequence",),
+    ("image",), ("volume",), ("image", 2), ("sequence", 2), ("volume", 2), ("batch", "batch"), ("square", "row"),
+    ("matrix", "other", "other"), ("square", "square", "square"), ("row", "square", "row"), ("square", "row", "row"),
+    ("square", "batch", "batch"), ("batch", "batch", "batch"), ("sequence", "kernel1"), ("image", "kernel2"),
+    ("volume", "kernel3"), ("matrix", "index"), ("matrix", 0, "index"), ("matrix", 0, "wide"),
+    ("matrix", 0, "index", "other"), ("matrix", 0, "wide", "other"), ("matrix", 0, "index", 1.5),
+    ("matrix", "chosen"), ("matrix", "chosen", 1.5), ("matrix", "chosen", "other"), ("matrix", (4, 6)),
+    ("matrix", 0, 0, 2), ("matrix", (1, 0)), ("matrix", [0, 1]), ([("matrix"), ("other")],),
+    ([("square"), ("square")],), ([("row"), ("row")],), ("index", "matrix"), ("sequence", 2, 4), ("whole", 2), (4,),
+    (0.0, 1.0, 5), ((4, 6), 1.5), ("matrix", 0.1, True), ("matrix", (0, 1)), ("matrix", 2, 0, 1.0),
+    ("matrix", "index", "index"), ("matrix", ["index"], "row"), ("image", (1, 1)), ("matrix", (0,), (1,)),
+    ("sequence", "sequence", "sequence"), ("matrix", 0.0, 1.0), ("matrix", 2.0, 0, 1.0), ("sequence", 1, (2, 4)),
+    (2, "matrix"), ("matrix", [1, 2, 3]), ("matrix", 1, [1, 2]),
 )  # fmt: skip
 """Arguments to try, one after the other: an operator is called with the first that it takes."""
 
@@ -177,7 +178,7 @@ def _found() -> Iterator[Operator]:
             try:
                 operator = Operator(family, path, arguments)
                 operator.program()(*operator.tensors())
-            except Exception:  # noqa: S112  # it does not take these
+            except Exception:  # it does not take these
                 continue
             yield operator
             break
