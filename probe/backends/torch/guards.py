@@ -57,6 +57,15 @@ def skipped(function: _Function) -> _Function:
     return function
 
 
+def passed_over(function: _Function) -> _Function:
+    """Keep torch.compile away from a function of the tool, but not from what it calls."""
+    frames: Any = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        actions = frames._FrameAction
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(actions.SKIP, actions.DEFAULT))
+    return function
+
+
 def compiling() -> bool:
     """Whether torch.compile is at work: reading the caller, which takes this for true and leaves out what follows, or
     running operations on fake tensors to find out their shapes.

@@ -20,8 +20,8 @@ _EVERYWHERE: Borders = {
 
 _TORCH: Borders = {
     **_EVERYWHERE,
-    "backends/torch/hooks/api_hooks.py": {"_from_mode", "handle"},
-    "backends/torch/hooks/api_calls.py": {"observe", "observe_enabled", "wrapper"},
+    "backends/torch/hooks/api_hooks.py": {"_from_mode", "handle", "record"},
+    "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record"},
     "backends/torch/hooks/api_backward.py": {"__call__"},
     "backends/torch/hooks/function_mode.py": {
         "__torch_function__", "call_without", "call_within", "_take_out", "_no", "__missing__",

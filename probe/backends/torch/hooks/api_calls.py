@@ -11,11 +11,11 @@ import torch
 
 from probe.backends.shared.async_collectives import AsyncWorkHandles
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
-from probe.backends.torch.guards import compiling, guarded
+from probe.backends.torch.guards import compiling, guarded, passed_over
 from probe.backends.torch.hooks.api_backward import ApiBackward
 from probe.common.interfaces import ApiName, Listener
 
-_all_disabled = torch._C._is_torch_function_all_disabled
+all_disabled = torch._C._is_torch_function_all_disabled
 
 
 class ApiCalls:
@@ -38,19 +38,11 @@ class ApiCalls:
         self.without_mode = without_mode
         self.async_handles = AsyncWorkHandles(listener, _async_work_types, guarded)
 
+    @passed_over
     def observe(
         self, name: ApiName, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Call `function` and report it."""
-        if compiling() or _all_disabled():
-            # Not the user's own call, or one where the user wants no interception.
-            return function(*args, **kwargs)
-        return self.observe_enabled(name, function, args, kwargs)
-
-    def observe_enabled(
-        self, name: ApiName, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> Any:
-        """`observe` where it is known that the user wants interception."""
+        """Call `function` and report it. Where the tool has no part in the call, do not come here."""
         listener = self._listener
         call = guarded(listener, name, self._enter, name, args, kwargs)
         if call is None:
@@ -85,25 +77,39 @@ class ApiCalls:
         inner = functools.partial(self.without_mode, function)
         observe = self.observe
 
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        @passed_over
+        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return observe(name, inner, args, kwargs)
 
-        return wrapper
+        return _wrapper(function, record)
 
     def vf_wrapper(self, name: ApiName, function: Callable[..., Any], always: bool) -> Callable[..., Any]:
         """Records what user code calls; of the calls of torch itself those that are in the list, which is `always`."""
         inner = functools.partial(self.without_mode, function)
         observe = self.observe
 
-        @functools.wraps(function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            caller = sys._getframe(1).f_globals.get("__name__", "")
+        @passed_over
+        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            caller = sys._getframe(2).f_globals.get("__name__", "")
             if always or not caller.startswith("torch."):
                 return observe(name, inner, args, kwargs)
             return inner(*args, **kwargs)
 
-        return wrapper
+        return _wrapper(function, record)
+
+
+def _wrapper(function: Callable[..., Any], record: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls `record`. torch's compiler can read it, since it refers to nothing but functions."""
+
+    @passed_over
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if compiling() or all_disabled():
+            # Not the user's own call, or one where the user wants no interception.
+            return function(*args, **kwargs)
+        return record(args, kwargs)
+
+    return wrapper
 
 
 def _async_work_types() -> list[type]:

@@ -24,10 +24,11 @@ from probe.backends.shared.api_list import Watched
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import Attributes, CodeSwap, each
 from probe.backends.torch.autograd.graph import TorchGraph
-from probe.backends.torch.guards import guarded
+from probe.backends.torch.guards import compiling, guarded, passed_over
 from probe.backends.torch.hooks.api_backward import ApiBackward
-from probe.backends.torch.hooks.api_calls import ApiCalls
+from probe.backends.torch.hooks.api_calls import ApiCalls, all_disabled
 from probe.backends.torch.hooks.function_mode import FunctionMode
+from probe.backends.torch.hooks.torch_compile import forget_signature
 from probe.common.interfaces import ApiName, Listener
 
 _COMPILED = frozenset((BuiltinFunctionType, MethodDescriptorType))
@@ -85,13 +86,25 @@ class ApiHooks:
         self._replacements.append((owner, attribute, wrapper))
 
     def _swap(self, name: ApiName, function: FunctionType) -> CodeSwap:
-        observe, without_mode = self._calls.observe, self._mode.call_without
+        observe, without_mode, body = self._calls.observe, self._mode.call_without, function
 
+        @passed_over
+        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return observe(name, functools.partial(without_mode, body), args, kwargs)
+
+        # What torch's compiler reads: it can only read a function that refers to nothing but functions.
+        @passed_over
         def handle(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return observe(name, functools.partial(without_mode, swap.body), args, kwargs)
+            if compiling() or all_disabled():
+                return body(*args, **kwargs)
+            return record(args, kwargs)
 
-        swap = CodeSwap(function, handle)
-        return swap
+        def changing(swap: CodeSwap) -> None:
+            nonlocal body
+            body = swap.body
+            forget_signature(function)
+
+        return CodeSwap(function, handle, changing)
 
     def wrapper(self, name: ApiName, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that calls `function` and reports it, to be put in its place."""
@@ -132,6 +145,7 @@ class ApiHooks:
 
     # --- calls that pass the mode
 
+    @passed_over
     def _from_mode(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not self._attached:
             # It was stopped on another thread.
@@ -143,8 +157,7 @@ class ApiHooks:
             name = guarded(self._listener, "Aten", self._aten_name, function)
             if name is None:
                 return self._mode.call_within(function, types, args, kwargs)
-        # The mode has asked already what `observe` asks.
-        return self._calls.observe_enabled(name, function, args, kwargs)
+        return self._calls.observe(name, function, args, kwargs)
 
     def _aten_name(self, function: Any) -> ApiName | None:
         packet = function.overloadpacket if isinstance(function, torch._ops.OpOverload) else function

@@ -14,7 +14,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from probe.backends.shared.patching import Attributes
-from probe.backends.torch.guards import compiling, guarded
+from probe.backends.torch.guards import compiling, guarded, passed_over
 from probe.common.interfaces import Listener
 
 _pop = torch._C._pop_torch_function_stack
@@ -67,6 +67,7 @@ class FunctionMode:
         if not self._threads:
             self._question.remove()
 
+    @passed_over
     def call_without(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a function whose inner calls are of no interest, without the mode in their way."""
         depth = _depth()
@@ -82,6 +83,7 @@ class FunctionMode:
         finally:
             _push(top)
 
+    @passed_over
     def call_within(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call a function that passed the mode and is not recorded itself, but may call others that are.
 
@@ -112,6 +114,7 @@ class _Mode(TorchFunctionMode):
         super().__init__()
         self._callback = callback
 
+    @passed_over
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # The first are the getter and the setter of an attribute, which programs use more often than functions.
         if type(func) is MethodWrapperType or compiling():
