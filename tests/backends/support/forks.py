@@ -27,10 +27,14 @@ STARTED_WITH = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED"
 MODULES = {
     # An optimizer's first step imports the second, which takes as long as the first.
     "torch": ("torch", "torch._dynamo"),
+    "transformers": ("torch", "torch._dynamo", "transformers.modeling_utils"),
     "mindspore": ("mindspore",),
     "msadapter": ("mindspore",),
 }
-"""By backend, what the server imports. Programs over msadapter import mindtorch themselves, in their own order."""
+"""By backend, and for models of Transformers, what the server imports.
+
+Programs over msadapter import mindtorch themselves, in their own order.
+"""
 
 
 @dataclass

@@ -172,6 +172,7 @@ def assert_right(name: str, gradient: Any, wanted: Any) -> None:
     torch.testing.assert_close(gradient, wanted, msg=lambda text: f"{name}: {text}")
 
 
+@pytest.mark.sampled(least=20, each=False)
 @pytest.mark.parametrize("level", ["L1", "mix"])
 @pytest.mark.parametrize("seed", range(60))
 def test_each_has_its_gradient(runs: Any, level: str, seed: int) -> None:
