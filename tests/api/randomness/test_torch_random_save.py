@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import os
+import subprocess
+import sys
 from pathlib import Path
 
-import forks
 import torch
 
 import probe
@@ -26,7 +27,8 @@ def rows_of(tmp_path: Path, code: str) -> list[list[str]]:
     """Run `code` after PRELUDE as a script that records into ``out``; return the rows."""
     script = tmp_path / "train.py"
     script.write_text(PRELUDE + code, encoding="utf-8")
-    done = forks.run_python("torch", script, environment=ENVIRONMENT)
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "out").iterdir()
     with path.open(encoding="utf-8-sig", newline="") as stream:
