@@ -40,7 +40,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(BACKENDS, COMMON | {"backends.protocol", "backends.shared"}),
     **dict.fromkeys(FEATURES, COMMON | {"backends.protocol"}),
     "graph": COMMON | {"backends.protocol", "compare"},
-    "api": COMMON | FEATURES | {"backends.protocol", "backends.loader"},
+    # `random_save` records with what backends share, which knows no framework.
+    "api": COMMON | FEATURES | {"backends.protocol", "backends.loader", "backends.shared"},
     "probe": COMMON | FEATURES | {"api"},
     "msprobe": frozenset({"probe", "api"}),
 }
