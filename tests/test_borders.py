@@ -159,7 +159,6 @@ def test_imports_stay_within_the_borders(path: Path) -> None:
         ("probe.backends.msadapter.adapter", "from probe.backends.torch.adapter import _hidden"),
         ("probe.api.debugger", "import torch"),
         ("probe.api.debugger", "from probe.backends.torch import hooks"),
-        ("probe.api.debugger", "from probe.backends.shared import patching"),
         ("probe.api.debugger", "import msprobe"),
         ("probe.api.debugger", "from probe.collect.session import _Session"),
         ("msprobe.pytorch", "import torch"),
