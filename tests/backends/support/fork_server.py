@@ -25,6 +25,8 @@ def start(job: dict[str, Any], process: dict[str, Any]) -> int:
         child = os.fork()
     if child:
         return child
+    # Whoever runs the tests in the background of a shell has it ignored, and programs would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A program that does not end is ended by this signal.
     signal.alarm(job["timeout"])
     for path, descriptor in ((process["out"], 1), (process["err"], 2)):

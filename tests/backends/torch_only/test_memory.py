@@ -101,10 +101,10 @@ def test_few_objects_wait_for_the_backward_of_a_call(runs: Any) -> None:
         debugger.stop()
         debugger.step()
         after = alive()
-    of_a_module = {"ModuleWatch": 1, "ArrivalHook": 1, "DepartureHook": 1}
-    of_its_parameters = {"_Accumulated": 2, "_TensorHandle": 2, "_Seen": 2}
-    of_an_api = {"_Backward": 1}
-    both = {"Call": 2}
+    of_a_module = {"ModuleWatch": 1, "PreHook": 1, "PostHook": 1}
+    of_its_parameters = {"_ParameterHook": 2, "_TensorHandle": 2, "_WeakParameter": 2}
+    of_an_api = {"_Hook": 1}
+    both = {"ActiveCall": 2}
     # The first one's input takes no gradient, and the user's frame is an object now.
     found = {kind: round(count / 50) for kind, count in waiting.items() if count > 5}
     assert found == {**of_a_module, **of_its_parameters, **of_an_api, **both}
