@@ -87,7 +87,7 @@ def _check(path: str, events: Iterable[Any]) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.AliasEvent):
-            wrong = f"*{event.anchor[:80]} repeats another part of the file; write it out"
+            wrong = f"*{(event.anchor or '')[:80]} repeats another part of the file; write it out"
         if depth > MAX_DEPTH:
             wrong = f"nested more than {MAX_DEPTH} levels deep; no mapping needs that"
         elif values > MAX_VALUES:
