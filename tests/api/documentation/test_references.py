@@ -1,0 +1,75 @@
+"""What the documentation refers to exists: links, files of the repository, and functions in the file that is named."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES.remove(ROOT / "CHANGELOG.md")
+DEVELOPMENT = sorted(ROOT.glob("docs/development/*.md"))
+FILE = re.compile(r"(?<![\w./-])(?:probe|msprobe|tests|benchmarks|docs|examples)/[\w./-]*[\w/]")
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8")):
+        found = (page.parent / target).resolve() if target else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_exist(page: Path) -> None:
+    for path in FILE.findall(page.read_text(encoding="utf-8")):
+        # What follows may be a part to be filled in: tests/backends/<name>-xfails.txt.
+        assert (ROOT / path).exists() or [*(ROOT / path).parent.glob(f"{Path(path).name}*")], path
+
+
+@cache
+def definitions(path: Path) -> set[str]:
+    """The functions and classes of a file, methods as ``Class.method``."""
+
+    def walk(body: list[ast.stmt], above: str) -> Iterator[str]:
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                yield above + node.name
+                if isinstance(node, ast.ClassDef):
+                    yield from walk(node.body, f"{above}{node.name}.")
+
+    return set(walk(ast.parse(path.read_text(encoding="utf-8")).body, ""))
+
+
+@pytest.mark.parametrize("page", DEVELOPMENT, ids=name)
+def test_listed_functions_are_in_their_files(page: Path) -> None:
+    listed = re.findall(r"^ {4,}(\S.*?) {2,}(probe/\S+\.py)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    every = [(function, path) for functions, path in listed for function in functions.split(", ")]
+    assert [(function, path) for function, path in every if function not in definitions(ROOT / path)] == []
+
+
+@pytest.mark.parametrize("page", DEVELOPMENT, ids=name)
+def test_methods_and_names_in_the_text_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    every = set().union(*map(definitions, ROOT.glob("probe/**/*.py")))
+    # What an adapter binds when it is made is no method of its class.
+    bound = {"TorchAdapter.describe_tensor"}
+    methods = {f"{owner}.{method}" for owner, method in re.findall(r"`(_?[A-Z]\w+)\.(_?[a-z]\w+)`", text)}
+    of_users = {"Functional.relu", "Tensor.relu"}
+    assert methods - every - bound - of_users == set()
+    for found, path in re.findall(r"`(\w+)`\s+in\s+`(probe/[\w/]+\.py)`", text):
+        assert found in (ROOT / path).read_text(encoding="utf-8"), f"{found} in {path}"
