@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
-PAGES.remove(ROOT / "CHANGELOG.md")
+PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", ROOT / "tests" / "reference" / "README.md"]
+PAGES += sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 DEVELOPMENT = sorted(ROOT.glob("docs/development/*.md"))
 FILE = re.compile(r"(?<![\w./-])(?:probe|msprobe|tests|benchmarks|docs|examples)/[\w./-]*[\w/]")
 
