@@ -78,7 +78,10 @@ class CodeSwap:
         # The code is taken now, not earlier: someone may have put their own there since, and that is what must run.
         code = self._function.__code__
         if code is self._trampoline:
-            return  # it was not taken away, because something failed
+            # It was not taken away: something failed, or somebody had covered it and has put it back.
+            if _HANDLER not in (self._function.__kwdefaults__ or {}):
+                self._function.__kwdefaults__ = self._defaults
+            return
         if code is not self._original:
             body, trampoline = _body_of(self._function), _trampoline(code)
             self._signature = _signature(self._function)
@@ -94,10 +97,12 @@ class CodeSwap:
         self._function.__dict__.setdefault("__signature__", self._signature)
 
     def restore(self) -> None:
-        # Someone else may have put their own code there meanwhile; that is theirs to undo.
+        # Someone else may have put their own code there meanwhile; that is theirs to undo, and what they put back then
+        # still finds its default.
         if self._original is not None and self._function.__code__ is self._trampoline:
             self._function.__code__ = self._original
-        if self._defaults is not None and self._function.__kwdefaults__ is self._defaults:
+        is_original = self._function.__code__ is self._original
+        if is_original and self._defaults is not None and self._function.__kwdefaults__ is self._defaults:
             self._function.__kwdefaults__ = self._original_defaults
         if self._function.__dict__.get("__signature__") is self._signature:
             del self._function.__dict__["__signature__"]

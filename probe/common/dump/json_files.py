@@ -16,7 +16,7 @@ from probe.common import files
 from probe.common.callstack import Frame
 from probe.common.dump.journal import Header, JournalReader
 from probe.common.dump.json_encode import encode, encode_members, quote
-from probe.common.dump.layout import CONSTRUCT_FILE, JOURNAL_FILE, STACK_FILE, is_without_rank
+from probe.common.dump.layout import CONSTRUCT_FILE, JOURNAL_FILE, STACK_FILE, is_of_rank, is_without_rank
 from probe.common.dump.stack_text import frame_text
 
 _AT_ONCE = 32
@@ -72,7 +72,7 @@ def _with_present_folder(header: Header, folder: str) -> Header:
         return header
     above, name = os.path.split(header.dump_data_dir)
     now = os.path.basename(os.path.abspath(folder))
-    if not is_without_rank(os.path.basename(above)) or is_without_rank(now):
+    if not is_without_rank(os.path.basename(above)) or not is_of_rank(now):
         return header
     return dataclasses.replace(header, dump_data_dir=os.path.join(os.path.dirname(above), now, name))
 

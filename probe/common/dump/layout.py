@@ -53,6 +53,11 @@ def is_without_rank(name: str) -> bool:
     return _PROCESS.match(name) is not None
 
 
+def is_of_rank(name: str) -> bool:
+    """Whether a process folder is that of a rank."""
+    return _RANK.match(name) is not None
+
+
 def steps_in(folder: str) -> list[str]:
     """The names of the step folders in `folder`, in order."""
     return _numbered(folder, _STEP)

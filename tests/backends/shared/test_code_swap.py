@@ -37,3 +37,19 @@ def test_a_swap_that_fails_half_way_says_why_and_is_no_hindrance_afterwards(monk
     assert double(3) == "ours"  # type: ignore[comparison-overlap]
     swap.restore()
     assert double(3) == 6 and not vars(double)
+
+
+def test_code_that_somebody_covers_and_puts_back_still_runs() -> None:
+    swap = CodeSwap(double, lambda args, kwargs: swap.body(*args, **kwargs))
+    own = double.__code__
+    swap.install()
+    ours = double.__code__
+    double.__code__ = (lambda number: 7).__code__
+    swap.restore()
+    assert double(3) == 7
+    double.__code__ = ours
+    assert double(3) == 6
+    swap.install()
+    assert double(3) == 6
+    swap.restore()
+    assert double.__code__ is own and double.__kwdefaults__ is None and double(3) == 6

@@ -289,3 +289,24 @@ def test_operators_are_compiled_as_without_us(runs: Any, level: str) -> None:
     found = compiled(x, y)
     debugger.stop()
     assert torch.equal(found, choose(x, y))
+
+
+@pytest.mark.parametrize("order", [("on", "off", "on"), ("off", "on", "off")], ids=" ".join)
+def test_functions_of_torch_compile_as_a_whole_in_any_order_of_start_and_stop(runs: Any, order: Any) -> None:
+    model = nn.Linear(2, 2)
+
+    def clip_and_pad(x: Any) -> Any:
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1e6)
+        return norm + nn.functional.pad(x, (0, 1), value=-100).sum() + x.__rpow__(2.0)
+
+    x = torch.ones(3)
+    model(torch.ones(1, 2)).sum().backward()
+    expected = clip_and_pad(x)
+    debugger = runs.new(level="mix")
+    for state in order:
+        if state == "on":
+            debugger.start(model)
+        assert torch.equal(torch.compile(clip_and_pad, backend="eager", fullgraph=True)(x), expected)
+        if state == "on":
+            debugger.stop()
+            debugger.step()

@@ -327,3 +327,26 @@ def test_the_gradient_of_a_point_that_is_gone_reaches_no_later_step(runs: Any) -
     late.backward()
     debugger.step()
     assert [name for name in dumped.read_debug(runs.path, 1)["data"] if "early" in name] == []
+
+
+def test_no_backward_waits_for_the_garbage_collector(runs: Any, _without_gc: None) -> None:
+    """A leaf that a module passes on may get its gradient late, and its pass knows of that."""
+
+    class Passing(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x
+
+    def backwards() -> int:
+        own = {"Pass", "ModuleWatch", "CallWatch"}
+        return sum(type(one).__name__ in own and type(one).__module__.startswith("probe.") for one in gc.get_objects())
+
+    model = nn.Sequential(Passing(), nn.Linear(2, 2), Passing())
+    debugger = runs.new(level="mix")
+    left = []
+    for _ in range(3):
+        debugger.start(model)
+        model(torch.ones(1, 2, requires_grad=True)).sum().backward()
+        debugger.stop()
+        debugger.step()
+        left.append(backwards())
+    assert left[0] == left[-1] == 0, left

@@ -307,8 +307,9 @@ class BackwardTracker:
         last = [watch for watch in left if not watch.received] if self._graph.without_gradient_last else []
         for watch in [watch for watch in reversed(left) if watch not in last] + last:
             self._complete(watch)
-        for watch in ended.late:
-            watch.kept = None
+        late, ended.late = ended.late, []
+        for watch in late:
+            watch.kept = watch.current_pass = None
             watch.sums = {}
         self._report_deferred()
         self._graph.release(ended.lowest)
@@ -324,4 +325,6 @@ class BackwardTracker:
             watch.current_pass.late.append(watch)
         else:
             watch.sums = {}
+            # A pass and its backwards would keep each other alive.
+            watch.current_pass = None
         watch.reset()

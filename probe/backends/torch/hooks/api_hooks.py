@@ -24,11 +24,11 @@ from probe.backends.shared.api_list import Watched
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import Attributes, CodeSwap, each
 from probe.backends.torch.autograd.graph import TorchGraph
-from probe.backends.torch.guards import compiling, guarded, passed_over
+from probe.backends.torch.guards import guarded, passed_over
 from probe.backends.torch.hooks.api_backward import ApiBackward
 from probe.backends.torch.hooks.api_calls import ApiCalls, all_disabled
 from probe.backends.torch.hooks.function_mode import FunctionMode
-from probe.backends.torch.hooks.torch_compile import forget_signature
+from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.common.interfaces import ApiName, Listener
 
 _COMPILED = frozenset((BuiltinFunctionType, MethodDescriptorType))
@@ -86,25 +86,15 @@ class ApiHooks:
         self._replacements.append((owner, attribute, wrapper))
 
     def _swap(self, name: ApiName, function: FunctionType) -> CodeSwap:
-        observe, without_mode, body = self._calls.observe, self._mode.call_without, function
+        observe, without_mode = self._calls.observe, self._mode.call_without
 
         @passed_over
-        def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def record(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            if all_disabled():
+                return body(*args, **kwargs)
             return observe(name, functools.partial(without_mode, body), args, kwargs)
 
-        # What torch's compiler reads: it can only read a function that refers to nothing but functions.
-        @passed_over
-        def handle(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if compiling() or all_disabled():
-                return body(*args, **kwargs)
-            return record(args, kwargs)
-
-        def changing(swap: CodeSwap) -> None:
-            nonlocal body
-            body = swap.body
-            forget_signature(function)
-
-        return CodeSwap(function, handle, changing)
+        return readable_swap(function, record)
 
     def wrapper(self, name: ApiName, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that calls `function` and reports it, to be put in its place."""

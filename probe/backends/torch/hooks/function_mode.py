@@ -52,7 +52,7 @@ class FunctionMode:
         self.remove()
         if not self._threads:
             question = torch.overrides.has_torch_function
-            self._question.set(torch.overrides, "has_torch_function", _without(self._mode, question))
+            self._question.set(torch.overrides, "has_torch_function", _Question(self._mode, question))
         self._threads.add(threading.current_thread())
         _insert_lowest(self._mode)
 
@@ -155,24 +155,36 @@ def _without_question(function: FunctionType) -> Callable[..., Any]:
     return body
 
 
-def _without(mode: TorchFunctionMode, question: Callable[..., bool]) -> Callable[..., bool]:
-    """`question` as if our mode were not there.
+class _Question:
+    """``torch.overrides.has_torch_function`` as if our mode were not there.
 
     Modules such as TransformerEncoder take a faster path, with other last bits, when no mode is active.
+
+    It equals the function that it stands for: torch's compiler finds what it knows of this function in a table that it
+    may make while this is in its place.
     """
 
-    def ask(*args: Any) -> bool:
-        if not _depth():
+    def __init__(self, mode: TorchFunctionMode, question: Callable[..., bool]) -> None:
+        self._mode = mode
+        self._question = question
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or other is self._question
+
+    def __hash__(self) -> int:
+        return hash(self._question)
+
+    def __call__(self, *args: Any) -> bool:
+        question = self._question
+        if compiling() or not _depth():
             return question(*args)
         top = _pop()
         try:
-            if top is mode:
+            if top is self._mode:
                 return question(*args)
         finally:
             _push(top)
         return question(*args)
-
-    return ask
 
 
 def _insert_lowest(mode: TorchFunctionMode) -> None:

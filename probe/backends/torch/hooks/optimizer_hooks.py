@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from types import FunctionType
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from probe.backends.shared.patching import CodeSwap, each, remove_all
-from probe.backends.torch.guards import guarded
+from probe.backends.torch.guards import guarded, passed_over
+from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.common.interfaces import Handle, Listener
 
 CLIP_GRAD = "clip_grad"
@@ -18,10 +19,7 @@ OPTIMIZER = "optimizer"
 
 
 class OptimizerHooks:
-    """Reports both to a listener between `install` and `remove`.
-
-    Made once for a listener: what a `CodeSwap` puts into a code object is out of reach of the garbage collector.
-    """
+    """Reports both to a listener between `install` and `remove`."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -32,15 +30,15 @@ class OptimizerHooks:
     def _swap(self, function: FunctionType) -> CodeSwap:
         listener = self._listener
 
-        def clip(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        @passed_over
+        def clip(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             guarded(listener, CLIP_GRAD, listener.enter_optimizer, CLIP_GRAD)
             try:
-                return swap.body(*args, **kwargs)
+                return body(*args, **kwargs)
             finally:
                 guarded(listener, CLIP_GRAD, listener.leave_optimizer, CLIP_GRAD)
 
-        swap = CodeSwap(function, clip)
-        return swap
+        return readable_swap(function, clip)
 
     def install(self) -> None:
         try:

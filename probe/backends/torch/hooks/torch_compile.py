@@ -13,13 +13,14 @@ the same hooks under the same numbers each time.
 from __future__ import annotations
 
 import sys
+from types import FunctionType
 from typing import Any, Callable
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from probe.backends.shared.patching import Attributes
-from probe.backends.torch.guards import compiling
+from probe.backends.shared.patching import Attributes, CodeSwap
+from probe.backends.torch.guards import compiling, passed_over
 from probe.common import log
 from probe.common.interfaces import Handle, ModuleName
 
@@ -82,7 +83,31 @@ def seen_from_outside(module: torch.nn.Module, before: Callable[..., None], afte
     return attributes
 
 
-def forget_signature(function: Any) -> None:
+def readable_swap(function: FunctionType, record: Callable[..., Any]) -> CodeSwap:
+    """A `CodeSwap` that torch's compiler reads as the function itself.
+
+    Args:
+        function: one of torch, written in Python.
+        record: called in its place with a function that does what it did, and its args and kwargs.
+    """
+    body = function
+
+    # The compiler can only read a function that refers to nothing but functions.
+    @passed_over
+    def handle(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if compiling():
+            return body(*args, **kwargs)
+        return record(body, args, kwargs)
+
+    def changing(swap: CodeSwap) -> None:
+        nonlocal body
+        body = swap.body
+        _forget_signature(function)
+
+    return CodeSwap(function, handle, changing)
+
+
+def _forget_signature(function: Any) -> None:
     """Have torch's compiler look anew at what arguments `function` takes, since it gets other code.
 
     The compiler remembers them by the function, not by its code.
