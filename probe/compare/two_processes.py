@@ -31,10 +31,10 @@ from probe.common.parallel.fork import CannotFork, Fork, Numbers, can_fork, fork
 from probe.common.progress import Watch
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
-from probe.compare.comparison import Comparison, add_divergence, divergence, has_checksum, judge, measure_row
+from probe.compare.comparison import Comparison, add_divergence, has_checksum, judge, measure_row, set_divergence
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest
-from probe.compare.divergence.differences import TypePair, pairs_of_types
+from probe.compare.divergence.precision import TypePair, pairs_of_types
 from probe.compare.output import tables
 from probe.compare.output.summary import Tally, tally
 from probe.compare.output.table_files import CSV_ROWS
@@ -147,7 +147,8 @@ class _TwoProcesses:
             trees = self._target.tree, self._golden.tree
             types = sum((Counter(dict(block.types)) for block in done), Counter[TypePair]())
             calls = self._aligned_calls(done, golden_only)
-            result.divergence = divergence(calls, self._target.level or "", trees, _SAME_NAMES, result, types)
+            level, before = self._target.level or "", self._comparison.before
+            set_divergence(result, calls, level, trees, _SAME_NAMES, types, before)
         return result, total
 
     def _write_table(

@@ -42,7 +42,8 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         return [(f"no divergence: {what}", PASS)]
     divergence, call = first.divergence, first.divergence.first
     where = f"{_place(first)}: " if len(summaries) > 1 else ""
-    found = [(f"first divergence: {where}{_named(call.record, call.golden_record)}", ERROR), (f"  {call.reason}", "")]
+    found = [(f"first divergence: {where}{_named(call.record, call.golden_record)}", ERROR)]
+    found += [(f"  {text}", "") for text in (call.cause, call.reason) if text]
     if call.module and call.module != call.record:
         found.append((f"  in {call.module}", ""))
     for side, stack in (("target", divergence.stack), ("golden", divergence.golden_stack)):
