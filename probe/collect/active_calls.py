@@ -7,21 +7,33 @@ import threading
 from types import FrameType
 from typing import Any, Callable
 
-from probe.collect.dump_folder import RunFolder
-from probe.collect.tensor_writer import Held
+from probe.collect.dump_folder import DumpFolder
+from probe.collect.tensor_writer import HeldTensors
 from probe.common.interfaces import ApiName
 
 
-class Call:
+class ActiveCall:
     """One call of an API or module that is, or may be, recorded."""
 
     __slots__ = (
-        "api", "base", "begun", "fields", "folder", "frame", "name", "number", "opened", "order", "parent",
-        "snapshots", "stack", "wanted",
+        "api",
+        "base",
+        "begun",
+        "fields",
+        "folder",
+        "frame",
+        "held",
+        "name",
+        "number",
+        "opened",
+        "order",
+        "parent",
+        "stack",
+        "wanted",
     )  # fmt: skip
 
     def __init__(
-        self, base: str, number: int, name: str, begun: int, parent: str | None, folder: RunFolder | None
+        self, base: str, number: int, name: str, begun: int, parent: str | None, folder: DumpFolder | None
     ) -> None:
         self.base = base
         self.number = number
@@ -36,21 +48,21 @@ class Call:
         self.frame: FrameType | None = None
         """Of a module's forward, while it is under way: the caller's."""
         self.api: ApiName | None = None
-        self.opened: list[Call] | None = None
+        self.opened: list[ActiveCall] | None = None
         """Of a backward: the open calls of the thread it began on."""
-        self.snapshots: Held | None = None
+        self.held: HeldTensors | None = None
 
 
-class OpenCalls(threading.local):
+class ActiveCalls(threading.local):
     """Who is inside whom on one thread."""
 
     def __init__(self) -> None:
         self.in_api = False
-        self.calls: list[Call] = []
+        self.calls: list[ActiveCall] = []
         """Modules, regions and backwards, outermost first."""
 
 
-def innermost(opened: list[Call], left: Callable[[Call], Any]) -> str | None:
+def innermost(opened: list[ActiveCall], left: Callable[[ActiveCall], Any]) -> str | None:
     """The name of the innermost open call, asked by the function that the user's frame, or torch's, has called.
 
     A call whose frame is not below this one has been left without a word, by KeyboardInterrupt for example: it is taken
@@ -72,7 +84,7 @@ def innermost(opened: list[Call], left: Callable[[Call], Any]) -> str | None:
     return None
 
 
-def close(opened: list[Call], call: Call, left: Callable[[Call], Any]) -> None:
+def close(opened: list[ActiveCall], call: ActiveCall, left: Callable[[ActiveCall], Any]) -> None:
     """Leave `call` and whatever inside it did not end by itself; `left` is told of each of these."""
     # A backward can begin and end on different threads of the engine.
     if call.opened is not None:

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Callable, TypeVar, cast
 
-from probe.collect.active_calls import Call, OpenCalls, close, innermost
-from probe.collect.dump_folder import RunFolder
-from probe.collect.reference_checksums import ReferenceChecksums
-from probe.collect.tensor_writer import TensorFiles
+from probe.collect.active_calls import ActiveCall, ActiveCalls, close, innermost
+from probe.collect.dump_folder import DumpFolder
+from probe.collect.record_writer import RecordWriter
 from probe.collect.values import SaveTensor, ValueDescriber
 from probe.common import log
 from probe.common.callstack import CallStacks
@@ -24,9 +23,6 @@ from probe.common.config.selection import Selection, wanted_by_risk
 from probe.common.dump import journal as journals
 from probe.common.dump import naming
 from probe.common.interfaces import ApiName, Entry, ModuleName, Summary, Tensors
-
-_DELAYED = 256
-"""Records that may wait for statistics on a device before they are fetched in one transfer."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -58,12 +54,12 @@ class Collector:
         self._tensors = tensors
         self._ended = ended
         self._stacks = CallStacks()
-        self._thread = OpenCalls()
+        self._thread = ActiveCalls()
         self.collecting = False
         """Whether calls are recorded now. Backward of recorded calls is, until the step ends."""
         self.apis_hidden = False
         """Set between `module_dump` and `module_dump_end`."""
-        self.folder: RunFolder | None = None
+        self.folder: DumpFolder | None = None
         self.configure(config)
         self._reset()
 
@@ -71,7 +67,6 @@ class Collector:
 
     def configure(self, config: Config) -> None:
         """Use other settings from now on; only between steps."""
-        self._config = config
         self._with_tree = config.level in ("L0", "mix")
         self._with_values = config.task != "structure"
         self._with_stacks = config.extra_info
@@ -81,11 +76,9 @@ class Collector:
         self._summary = Summary(config.summary_mode, config.precision == "high")
         direct = self._direct_describer()
         self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, direct)
-        self._saves_all = config.task == "tensor"
-        self._saves_some = config.tensor_list if config.task == "statistics" else ()
-        self._saves_none = not self._saves_all and not self._saves_some
-        self._described: Call | None = None
-        self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
+        self._described: ActiveCall | None = None
+        self._writer = RecordWriter(config, self._tensors, self.failed, self._ended)
+        self._with_reference = self._writer.has_reference
 
     def _direct_describer(self) -> Callable[[Any], Entry | None] | None:
         try:
@@ -94,14 +87,10 @@ class Collector:
             self.failed("the faster way to describe tensors", error)
             return None
 
-    def begin_step(self, folder: RunFolder) -> None:
+    def begin_step(self, folder: DumpFolder) -> None:
         """Collect into `folder`, with all counters at zero."""
         self._reset()
-        self._files = TensorFiles(
-            folder, self._tensors, self._config.async_dump_max_mib << 20 if self._config.async_dump else None
-        )
-        if self._reference is not None:
-            self._reference.load(folder.relative)
+        self._writer.begin_step(folder, self._stacks)
         self.folder = folder
 
     def _reset(self) -> None:
@@ -110,11 +99,9 @@ class Collector:
         self._gradient_counts: dict[tuple[str, str], int] = {}
         self._kept_backward: set[str] = set()
         self._order = count()
-        self._delayed: list[tuple[Any, ...]] = []
-        self._written_stacks: set[int] = set()
         self._risk: dict[str, bool] = {}
-        self._suspended: dict[Call, None] = {}
-        self._thread = OpenCalls()
+        self._suspended: dict[ActiveCall, None] = {}
+        self._thread = ActiveCalls()
         self._selection.reset()
         self.apis_hidden = False
         if len(self._stacks.frames) > 50_000:
@@ -122,11 +109,7 @@ class Collector:
 
     def flush(self) -> bool:
         """Bring everything collected so far into the files; whether there was anything new."""
-        if self.folder is None:
-            return False
-        self._resolve()
-        self._files.write_waiting()
-        return self.folder.write_files()
+        return self._writer.flush()
 
     def end_step(self) -> None:
         """Take no more records, late gradients included, for this step; call `flush` before."""
@@ -137,19 +120,20 @@ class Collector:
             except Exception as error:
                 self.failed("the end of the step", error)
             self.folder = None
+            self._writer.end_step()
 
     def abandon(self) -> None:
         """Forget the current step without touching its files, which belong to the process this one was forked from."""
         self.collecting = False
         folder, self.folder = self.folder, None
-        self._delayed = []
+        self._writer.end_step()
         if folder is not None:
             # The lock on it is the parent's alone.
             folder.journal.close()
 
     def failed(self, about: Any, error: BaseException) -> None:
         """Log a failure of the tool itself, once per place, with the name of the record it happened at."""
-        if isinstance(about, Call) and about.api is not None:
+        if isinstance(about, ActiveCall) and about.api is not None:
             # What ends the call may have failed, and nothing further would be seen on this thread.
             self._thread.in_api = False
         try:
@@ -170,11 +154,11 @@ class Collector:
         for call in opened:
             if call.frame is not None:
                 call.frame = None
-                self._finish(call, journals.MOVE)
+                self._writer.finish(call, journals.MOVE)
 
     # --- APIs
 
-    def enter_api(self, api: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    def enter_api(self, api: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ActiveCall | None:
         thread = self._thread
         if thread.in_api or not self.collecting or self.apis_hidden:
             return None
@@ -183,7 +167,8 @@ class Collector:
         opened = thread.calls
         begun = next(self._order)
         parent = innermost(opened, self._write_inputs) if opened and self._with_tree else None
-        call = Call(base, number, f"{base}.{number}.forward", begun, parent, self.folder)
+        name = naming.api_name(base, number, naming.FORWARD)
+        call = ActiveCall(base, number, name, begun, parent, self.folder)
         call.api = api
         try:
             self._enter_api(call, args, kwargs)
@@ -192,7 +177,7 @@ class Collector:
         thread.in_api = True
         return call
 
-    def _enter_api(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _enter_api(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         selection = self._selection
         if not selection.everything:
             call.wanted = selection.begin(call.name, False)
@@ -211,7 +196,7 @@ class Collector:
             wanted = self._risk[base] = wanted_by_risk(self._risk_level, self._tensors.risk_class(base))
         return wanted
 
-    def leave_api(self, call: Call, output: Any) -> bool:
+    def leave_api(self, call: ActiveCall, output: Any) -> bool:
         self._thread.in_api = False
         try:
             return self._leave_api(call, output)
@@ -219,14 +204,14 @@ class Collector:
             self.failed(call, error)
             return False
 
-    def _leave_api(self, call: Call, output: Any) -> bool:
+    def _leave_api(self, call: ActiveCall, output: Any) -> bool:
         selection = self._selection
         wanted = call.wanted if selection.everything else selection.end(call.name)
         if wanted and selection.forward and selection.outputs and self._with_values:
             self._describe_output(call, output)
-        self._finish(call, journals.REPLACE)
-        if self._reference is not None and call.wanted:
-            self._compare_with_reference(call)
+        self._writer.finish(call, journals.REPLACE)
+        if self._with_reference and call.wanted:
+            self._writer.compare_with_reference(call)
         # The gradient graph keeps the call; it need not keep what has been written.
         call.fields = {}
         if self._with_tree:
@@ -235,38 +220,38 @@ class Collector:
             return False
         return call.wanted or wanted or self._possible(call)
 
-    def _possible(self, call: Call) -> bool:
+    def _possible(self, call: ActiveCall) -> bool:
         if self._by_risk:
             return False
         return self._selection.possible(naming.api_name(call.base, call.number, naming.BACKWARD))
 
-    def fail_api(self, call: Call) -> None:
+    def fail_api(self, call: ActiveCall) -> None:
         self._thread.in_api = False
         self._fail(call)
 
     @_guarded
-    def _fail(self, call: Call) -> None:
+    def _fail(self, call: ActiveCall) -> None:
         if not self._selection.everything:
             self._selection.end(call.name)
-        self._finish(call, journals.REPLACE)
+        self._writer.finish(call, journals.REPLACE)
 
-    def cancel_api(self, call: Call) -> None:
+    def cancel_api(self, call: ActiveCall) -> None:
         """The call turned out to be none (``NotImplemented``): as if it had not begun."""
         self._thread.in_api = False
         self._counts[call.base] = count(call.number)
 
-    def suspend_api(self, call: Call) -> None:
+    def suspend_api(self, call: ActiveCall) -> None:
         self._thread.in_api = False
         if self._selection.everything or self._selection.end(call.name):
             self._suspended[call] = None
             self._write_inputs(call)
 
     @_guarded
-    def _write_inputs(self, call: Call) -> None:
-        self._finish(call, journals.REPLACE)
+    def _write_inputs(self, call: ActiveCall) -> None:
+        self._writer.finish(call, journals.REPLACE)
 
     @_guarded
-    def update_api(self, call: Call, output: Any) -> None:
+    def update_api(self, call: ActiveCall, output: Any) -> None:
         if call not in self._suspended:
             return
         del self._suspended[call]
@@ -274,16 +259,16 @@ class Collector:
         if call.wanted and selection.forward and selection.outputs and self._with_values:
             self._describe_output(call, output)
             # Nothing, where neither inputs nor output could be described.
-            self._finish(call, journals.REPLACE)
+            self._writer.finish(call, journals.REPLACE)
 
     @_guarded
-    def backward_api(self, call: Call, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
+    def backward_api(self, call: ActiveCall, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
         if self.folder is None or call.folder is not self.folder:
             return
         thread = self._thread
         name = naming.api_name(call.base, call.number, naming.BACKWARD)
         parent = thread.calls[-1].name if self._with_tree and thread.calls else None
-        gradient = Call(call.base, call.number, name, next(self._order), parent, self.folder)
+        gradient = ActiveCall(call.base, call.number, name, next(self._order), parent, self.folder)
         selection = self._selection
         if selection.everything:
             gradient.wanted = call.wanted
@@ -293,30 +278,31 @@ class Collector:
             ended = selection.end(name)
         if self._with_values and selection.backward:
             self._described = gradient
-            save = self._saving(gradient)
+            save = self._writer.saver_of(gradient)
             if gradient.wanted and selection.inputs:
                 gradient.fields["input"] = self._values.sequence(grad_output, save and f"{name}.input", save)
             if ended and selection.outputs:
                 gradient.fields["output"] = self._values.sequence(grad_input, save and f"{name}.output", save)
-        self._finish(gradient, journals.REPLACE)
+        self._writer.finish(gradient, journals.REPLACE)
 
     # --- modules
 
-    def enter_module(self, module: ModuleName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    def enter_module(self, module: ModuleName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ActiveCall | None:
         if not self.collecting:
             return None
         base = module.base
         number = next(self._counts[base])
         opened = self._thread.calls
         parent = innermost(opened, self._write_inputs) if opened else None
-        call = Call(base, number, f"{base}.forward.{number}", next(self._order), parent, self.folder)
-        call.frame = self._stacks.caller(1)
+        name = naming.module_name(base, number, naming.FORWARD)
+        call = ActiveCall(base, number, name, next(self._order), parent, self.folder)
+        call.frame = self._stacks.caller()
         opened.append(call)
         self._enter_module(call, args, kwargs)
         return call
 
     @_guarded
-    def _enter_module(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _enter_module(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         selection = self._selection
         call.wanted = selection.everything or selection.begin(call.name, True)
         if call.wanted and selection.forward:
@@ -324,36 +310,36 @@ class Collector:
         elif call.wanted:
             self._take_stack(call)
 
-    def leave_module(self, call: Call, output: Any, parameters: Mapping[str, Any]) -> bool:
+    def leave_module(self, call: ActiveCall, output: Any, parameters: Mapping[str, Any]) -> bool:
         close(self._thread.calls, call, self._write_inputs)
         return bool(self._leave_module(call, output, parameters))
 
     @_guarded
-    def _leave_module(self, call: Call, output: Any, parameters: Mapping[str, Any]) -> bool:
+    def _leave_module(self, call: ActiveCall, output: Any, parameters: Mapping[str, Any]) -> bool:
         selection = self._selection
         wanted = call.wanted if selection.everything else selection.end(call.name)
         if wanted and selection.forward and selection.outputs and self._with_values:
             self._describe_output(call, output)
             self._describe_parameters(call, parameters)
             call.order = next(self._order)
-        self._finish(call, journals.MOVE)
-        if self._reference is not None and call.wanted:
-            self._compare_with_reference(call)
+        self._writer.finish(call, journals.MOVE)
+        if self._with_reference and call.wanted:
+            self._writer.compare_with_reference(call)
         call.fields = {}
         return True
 
-    def fail_module(self, call: Call, parameters: Mapping[str, Any]) -> None:
+    def fail_module(self, call: ActiveCall, parameters: Mapping[str, Any]) -> None:
         # Recorded like one that returned nothing, which is what its caller got.
         close(self._thread.calls, call, self._write_inputs)
         self._leave_module(call, None, parameters)
 
-    def enter_backward(self, call: Call, outputs: int, inputs: int) -> Call | None:
+    def enter_backward(self, call: ActiveCall, outputs: int, inputs: int) -> ActiveCall | None:
         if self.folder is None or call.folder is not self.folder:
             return None  # its step is over
         opened = self._thread.calls
         parent = opened[-1].name if opened else None
         name = naming.module_name(call.base, call.number, naming.BACKWARD)
-        gradient = Call(call.base, call.number, name, next(self._order), parent, self.folder)
+        gradient = ActiveCall(call.base, call.number, name, next(self._order), parent, self.folder)
         opened.append(gradient)
         selection = self._selection
         gradient.opened = opened
@@ -366,34 +352,30 @@ class Collector:
         return gradient
 
     @_guarded
-    def backward_gradient(self, call: Call, field: str, index: int, gradient: Any) -> None:
+    def backward_gradient(self, call: ActiveCall, field: str, index: int, gradient: Any) -> None:
         entries = call.fields.get(field)
         if entries is None or self.folder is None:
             return
         self._described = call
-        save = self._saving(call)
+        save = self._writer.saver_of(call)
         entries[index] = self._values.single(gradient, save and f"{call.name}.{field}.{index}", save)
 
-    def leave_backward(self, call: Call) -> None:
+    def leave_backward(self, call: ActiveCall) -> None:
         close(self._thread.calls, call, self._write_inputs)
         self._leave_backward(call)
 
     @_guarded
-    def _leave_backward(self, call: Call) -> None:
+    def _leave_backward(self, call: ActiveCall) -> None:
         if self.folder is None:
             return
         # Only the end decides, and once: a backward that straddles the border of a scope is not split.
         if not self._selection.everything and call.opened is not None:
-            if not self._selection.end(call.name):
-                call.fields.clear()
-            elif self._reference is None and call.snapshots:
-                self._files.write_held(call.snapshots)
-            call.snapshots = None
+            self._writer.decide(call, self._selection.end(call.name))
             call.opened = None
         if call.fields:
             self._kept_backward.add(call.base)
         call.order = next(self._order)
-        self._finish(call, journals.MOVE)
+        self._writer.finish(call, journals.MOVE)
 
     @_guarded
     def parameter_gradient(self, module: ModuleName, parameter: str, gradient: Any, owed: bool) -> None:
@@ -407,24 +389,24 @@ class Collector:
         name = naming.module_name(module.base, number, naming.PARAMETERS_GRAD)
         if not (self._selection.everything or self._selection.now(name) or module.base in self._kept_backward):
             return
-        call = Call(module.base, number, name, next(self._order), None, self.folder)
+        call = ActiveCall(module.base, number, name, next(self._order), None, self.folder)
         call.begun = -1
         self._described = call
-        save = self._saving(call)
+        save = self._writer.saver_of(call)
         entry = self._values.single(gradient, save and f"{name}.{parameter}", save)
         if entry is not None:
             call.fields[parameter] = [entry]
-            self._write(call, journals.ADD)
+            self._writer.write(call, journals.ADD)
 
     # --- regions
 
     @_guarded
     def enter_region(self, name: str) -> None:
         if self.collecting and self.folder is not None:
-            call = Call(name, 0, name, next(self._order), None, self.folder)
-            call.frame = self._stacks.caller(1)
+            call = ActiveCall(name, 0, name, next(self._order), None, self.folder)
+            call.frame = self._stacks.caller()
             self._thread.calls.append(call)
-            self._write_node(call)
+            self._writer.write_node(call)
 
     @_guarded
     def leave_region(self, name: str) -> None:
@@ -438,22 +420,22 @@ class Collector:
     @_guarded
     def point(self, name: str, value: Any, save: SaveTensor | None, path: str) -> Entry:
         """The entry of a value that is saved by itself."""
-        self._described = Call(name, 0, name, 0, None, self.folder)
+        self._described = ActiveCall(name, 0, name, 0, None, self.folder)
         return cast(Entry, self._values.describe(value, None, path, save))
 
     @property
     def save_point(self) -> SaveTensor | None:
         """What writes the tensors of single points."""
-        return self._files.saving() if self._saves_all else None
+        return self._writer.saver
 
     @_guarded
     def write_point(self, name: str, order: int, fields: Any) -> None:
         """Put `fields` under `name`, in the place it has already if it has one."""
         if self.folder is not None:
-            call = Call(name, 0, name, order, None, self.folder)
+            call = ActiveCall(name, 0, name, order, None, self.folder)
             call.begun = -1
             call.fields = fields
-            self._write(call, journals.REPLACE)
+            self._writer.write(call, journals.REPLACE)
 
     def next_order(self) -> int:
         return next(self._order)
@@ -461,15 +443,15 @@ class Collector:
     # --- shared steps
 
     @_guarded
-    def _describe_output(self, call: Call, output: Any) -> None:
+    def _describe_output(self, call: ActiveCall, output: Any) -> None:
         self._described = call
-        save = self._saving(call)
+        save = self._writer.saver_of(call)
         call.fields["output"] = self._values.output(output, save and f"{call.name}.output", save)
 
     @_guarded
-    def _describe_parameters(self, call: Call, parameters: Mapping[str, Any]) -> None:
+    def _describe_parameters(self, call: ActiveCall, parameters: Mapping[str, Any]) -> None:
         self._described = call
-        save = self._saving(call)
+        save = self._writer.saver_of(call)
         described = self._values.mapping(parameters, save and f"{call.name}.parameters", save) if parameters else {}
         # Null stands for None, which no parameter is: one that cannot be described is left out.
         call.fields["parameters"] = {name: entry for name, entry in described.items() if entry is not None}
@@ -477,7 +459,7 @@ class Collector:
     def _tensor_failed(self, error: Exception) -> None:
         self.failed(self._described, error)
 
-    def _enter(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _enter(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._take_stack(call)
         if not self._selection.inputs or not self._with_values:
             return
@@ -486,90 +468,22 @@ class Collector:
             args = [None if i in filled else value for i, value in enumerate(args)]
             kwargs = {key: None if key in filled else value for key, value in kwargs.items()}
         self._described = call
-        save = self._saving(call)
+        save = self._writer.saver_of(call)
         fields = call.fields
         fields["input_args"] = self._values.sequence(args, save and f"{call.name}.input", save)
         fields["input_kwargs"] = self._values.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
 
-    def _take_stack(self, call: Call) -> None:
+    def _take_stack(self, call: ActiveCall) -> None:
         if not self._with_stacks:
             return
         opened = self._thread.calls
         # A module stands there already itself.
         at = len(opened) - 1 - (call.frame is not None)
         if at < 0:
-            call.stack = self._stacks.current(4)
+            call.stack = self._stacks.current()
         else:
             outer = opened[at]
-            call.stack = self._stacks.current(4, outer.frame, outer.stack)
+            call.stack = self._stacks.current(outer.frame, outer.stack)
 
     def _describe_tensor(self, tensor: Any) -> Entry:
         return self._tensors.describe_tensor(tensor, self._summary)
-
-    def _saving(self, call: Call) -> SaveTensor | None:
-        """What writes the tensors of `call` to files, if they are wanted."""
-        if self._saves_none:
-            return None
-        if not self._saves_all and not any(text in call.name for text in self._saves_some):
-            return None
-        undecided = call.opened is not None and not self._selection.everything
-        if self._reference is None and not undecided:
-            return self._files.saving()
-        if call.snapshots is None:
-            call.snapshots = []
-        return self._files.saving(call.snapshots)
-
-    def _finish(self, call: Call, rule: int) -> None:
-        if call.fields:
-            self._write(call, rule)
-        elif self._with_tree or call.stack >= 0:
-            self._write_node(call)
-
-    def _write(self, call: Call, rule: int) -> None:
-        frame = (call.name, call.begun, call.stack, call.parent, call.order, rule, call.fields)
-        if self._delayed or self._tensors.pending():
-            self._delayed.append(frame)
-            if len(self._delayed) >= _DELAYED:
-                self._resolve()
-            return
-        self._append(frame)
-
-    def _resolve(self) -> None:
-        """Fetch what still waits on a device and write the records that needed it."""
-        delayed, self._delayed = self._delayed, []
-        try:
-            if self._tensors.pending():
-                self._tensors.resolve()
-        except Exception as error:
-            self.failed("what waited for its statistics", error)
-        for frame in delayed:
-            try:
-                self._append(frame)
-            except Exception as error:
-                self.failed(frame[0], error)
-
-    def _append(self, frame: tuple[Any, ...]) -> None:
-        assert self.folder is not None
-        stack = frame[2]
-        if stack >= 0 and stack not in self._written_stacks:
-            self._append_stack(stack)
-        self.folder.journal.record(*frame)
-
-    def _append_stack(self, number: int) -> None:
-        if number >= 0 and number not in self._written_stacks:
-            assert self.folder is not None
-            self.folder.journal.stack(number, self._stacks.frames[number])
-            self._written_stacks.add(number)
-
-    def _write_node(self, call: Call) -> None:
-        if self.folder is not None:
-            self._append_stack(call.stack)
-            self.folder.journal.node(call.name, call.begun, call.stack, call.parent)
-
-    def _compare_with_reference(self, call: Call) -> None:
-        assert self._reference is not None
-        if self._reference.differs(call.name, call.fields):
-            self._files.write_held(call.snapshots or [])
-            if self._reference.enough():
-                self._ended()
-        call.snapshots = None

@@ -12,11 +12,19 @@ import traceback
 from probe.common import files, log
 from probe.common.config.config import Config
 from probe.common.dump import json_files
-from probe.common.dump.journal import FILE_NAME, Header, JournalWriter
-from probe.common.dump.layout import ERROR_LOG, TENSOR_FOLDER
+from probe.common.dump.journal import Header, JournalWriter
+from probe.common.dump.layout import (
+    CONSTRUCT_FILE,
+    ERROR_LOG,
+    JOURNAL_FILE,
+    JSON_FILES,
+    STACK_FILE,
+    TENSOR_FOLDER,
+    step_folder,
+)
 
 
-class RunFolder:
+class DumpFolder:
     """Creates the folder and the files as they are before the first record.
 
     Args:
@@ -31,10 +39,10 @@ class RunFolder:
     """
 
     def __init__(self, config: Config, step: int, process: str, framework: str, with_tensors: bool) -> None:
-        self.relative = os.path.join(f"step{step}", process)
+        self.relative = os.path.join(step_folder(step), process)
         # Absolute, because the program may change its directory; the head of dump.json has the path as it was given.
         root = os.path.abspath(config.dump_path)
-        self.step_path = os.path.join(root, f"step{step}")
+        self.step_path = os.path.join(root, step_folder(step))
         self.path = os.path.join(root, self.relative)
         self.tensor_folder = os.path.join(self.path, TENSOR_FOLDER)
         new = not os.path.lexists(self.path)
@@ -44,17 +52,17 @@ class RunFolder:
         self.header = Header(config.task, config.level, framework, data_folder, config.extra_info)
         self._keep_what_a_dead_run_left()
         json_files.skeleton(self.path, self.header)
-        self.journal = JournalWriter(os.path.join(self.path, FILE_NAME), self.header)
+        self.journal = JournalWriter(os.path.join(self.path, JOURNAL_FILE), self.header)
         self._written = self._empty = self.journal.frames
         self._failures: set[str] = set()
         try:
             if not new:
-                files.remove_left(self.path, json_files.FILES)
+                files.remove_left(self.path, JSON_FILES)
         except Exception as error:
             self.log_error("what a dead run left", error)
 
     def _keep_what_a_dead_run_left(self) -> None:
-        journal = os.path.join(self.path, FILE_NAME)
+        journal = os.path.join(self.path, JOURNAL_FILE)
         if files.in_use(journal):
             raise OSError(errno.EBUSY, "another process is collecting into this folder", self.path)
         if os.path.lexists(journal):
@@ -83,7 +91,7 @@ class RunFolder:
         if self.journal.frames != self._empty:
             return False
         self.journal.close()
-        for name in (FILE_NAME, self.header.file_name, "stack.json", "construct.json"):
+        for name in (JOURNAL_FILE, self.header.file_name, STACK_FILE, CONSTRUCT_FILE):
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self.path, name))
         for folder in (self.tensor_folder, self.path, self.step_path):
@@ -105,7 +113,7 @@ class RunFolder:
         self.journal.close()
         if self._written == self.journal.frames:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.path, FILE_NAME))
+                os.unlink(os.path.join(self.path, JOURNAL_FILE))
 
     def log_error(self, name: str, error: BaseException, tell: bool = True) -> None:
         """Add a failure of the tool to the folder's log, and tell the user about each kind once unless not `tell`."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
-from probe.common import files, log
+from probe.common import log
+from probe.common.dump.layout import DUMP_FILE, is_without_rank, processes_in
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.errors import DumpFormatError, FileCheckException
 
 
 class ReferenceChecksums:
@@ -22,31 +24,26 @@ class ReferenceChecksums:
         self._bench_path = bench_path
         self._limit = limit
         self._found = 0
-        self._data: dict[str, Any] = {}
+        self._dump: Dump | None = None
 
     def load(self, relative: str) -> None:
         """Read one folder of the reference, such as ``step0/rank0``."""
-        self._data = {}
+        self._dump = None
         path = _dump_file(self._bench_path, relative)
         if path is None:
             log.warning(f"bench_path {self._bench_path} has no dump of {relative}: nothing to compare this step with.")
             return
         try:
-            with files.open_for_reading(path) as stream:
-                content = json.load(stream)
-        except (OSError, ValueError, RecursionError) as error:
-            log.warning(f"{path} cannot be read ({error}): nothing to compare this step with.")
-            return
-        data = content.get("data") if isinstance(content, dict) else None
-        if isinstance(data, dict):
-            self._data = data
-        else:
-            log.warning(f"{path} is no dump: nothing to compare this step with.")
+            self._dump = read(path)
+        except (DumpFormatError, FileCheckException) as error:
+            log.warning(f"{error} There is nothing to compare this step with.")
 
     def differs(self, name: str, fields: dict[str, Any]) -> bool:
         """Whether the call has the reference's inputs but not its outputs; counted."""
-        reference = self._data.get(name)
-        if not isinstance(reference, dict) or "output" not in fields:
+        if self._dump is None or name not in self._dump or "output" not in fields:
+            return False
+        reference = self._dump[name].fields
+        if not isinstance(reference, dict):
             return False
         for part in ("input_args", "input_kwargs"):
             if _checksums(fields.get(part)) != _checksums(reference.get(part)):
@@ -61,17 +58,17 @@ class ReferenceChecksums:
 
 
 def _dump_file(bench_path: str, relative: str) -> str | None:
-    """The reference's dump.json; process numbers of two runs differ, so a lone ``proc`` folder stands for any."""
+    """The reference's dump.json. Process numbers of two runs differ, so a lone ``proc`` folder stands for any."""
     step, process = os.path.split(relative)
     folder = os.path.join(bench_path, step)
     if not os.path.isdir(folder):
         return None
-    if process.startswith("proc"):
-        found = sorted(name for name in os.listdir(folder) if name.startswith("proc"))
+    if is_without_rank(process):
+        found = processes_in(folder)
         if len(found) != 1:
             return None
         process = found[0]
-    path = os.path.join(folder, process, "dump.json")
+    path = os.path.join(folder, process, DUMP_FILE)
     return path if os.path.isfile(path) else None
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import time
 from collections.abc import Sequence
 from typing import Any, Callable, TypeVar
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.collector import Collector
-from probe.collect.dump_folder import RunFolder
+from probe.collect.config_reload import ConfigReload
+from probe.collect.dump_folder import DumpFolder
 from probe.collect.saved_values import SinglePoints
 from probe.common import log
-from probe.common.config.config import Config, load_config
 from probe.common.dump import naming
+from probe.common.dump.layout import process_folder, record_file, step_folder
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.interfaces import Handle, ModuleName
 from probe.common.recursion_limit import StackRoom
@@ -33,11 +33,6 @@ def _for_the_training(method: _Method) -> _Method:
     return guarded  # type: ignore[return-value]
 
 
-_LOOK_WHILE_ENABLED = 0.5
-_LOOK_WHILE_DISABLED = 3.0
-"""Seconds between two looks at a configuration file that has ``dump_enable``."""
-
-
 class Session:
     """Serves the one `PrecisionDebugger` of a process.
 
@@ -52,13 +47,8 @@ class Session:
 
     def __init__(self, adapter: FrameworkAdapter, config_path: str | None, arguments: dict[str, Any]) -> None:
         self._adapter = adapter
-        self._config_path = config_path
-        self._arguments = arguments
-        self.config = load_config(config_path, **arguments)
-        self._switched = self.config.dump_enable is not None
-        self._enabled = self.config.dump_enable is not False
-        self._next: Config | None = None
-        self._looked = time.monotonic()
+        self._config_file = ConfigReload(config_path, arguments)
+        self.config = self._config_file.config
         self.collector = Collector(self.config, adapter, self._end_for_good)
         self.points = SinglePoints(adapter, self.collector)
         self._steps = 0
@@ -107,8 +97,8 @@ class Session:
     def start(self, model: Any, token_range: Any, rank_id: Any) -> None:
         """Collect from now on, if this step and rank are wanted."""
         self._check_start(model, token_range, rank_id)
-        self._look_at_file()
-        if self._ended or not self._enabled or self.config.level == "debug":
+        self._reload_config()
+        if self._ended or not self._config_file.enabled or self.config.level == "debug":
             return
         if self._active:
             log.warning("start was called twice without stop in between; collection goes on.")
@@ -136,7 +126,7 @@ class Session:
             self._flush()
         elif self.collector.folder is not None:
             self._flush()
-        self._look_at_file()
+        self._reload_config()
 
     @_for_the_training
     def step(self) -> None:
@@ -146,7 +136,7 @@ class Session:
         self._attempt(self._close_step)
         self._attempt(self.collector.end_step)
         self._steps += 1
-        self._look_at_file()
+        self._reload_config()
 
     def set_init_step(self, step: Any) -> None:
         if type(step) is not int or step < 0:
@@ -166,8 +156,8 @@ class Session:
         if self.config.level != "debug":
             log.warning(f'save does nothing at level "{self.config.level}"; set "level" to "debug".', once="save-level")
             return
-        self._look_at_file()
-        if self._ended or not self._enabled or not self._wanted(None):
+        self._reload_config()
+        if self._ended or not self._config_file.enabled or not self._wanted(None):
             return
         if self.points.allowed(variable, name) and self._open_folder():
             self._gradients += self.points.save(variable, name, save_backward)
@@ -222,7 +212,7 @@ class Session:
         return self._init_step + self._steps
 
     @property
-    def _folder(self) -> RunFolder:
+    def _folder(self) -> DumpFolder:
         assert self.collector.folder is not None
         return self.collector.folder
 
@@ -252,13 +242,13 @@ class Session:
 
     def _open_folder(self) -> bool:
         """Make the folder of this step and rank ready; false if it cannot be written, which costs the step only."""
-        process = f"proc{os.getpid()}" if self._rank is None else f"rank{self._rank}"
+        process = process_folder(self._rank)
         folder = self.collector.folder
         if folder is None:
             config = self.config
             with_tensors = config.task == "tensor" or (config.task == "statistics" and bool(config.tensor_list))
             try:
-                opened = RunFolder(config, self.current_step, process, self._adapter.framework, with_tensors)
+                opened = DumpFolder(config, self.current_step, process, self._adapter.framework, with_tensors)
             except (OSError, FileCheckException) as error:
                 if isinstance(error, FileCheckException) and error.__cause__ is None and not self._opened:
                     raise  # not what the system did, but a path that is wrong from the beginning
@@ -327,8 +317,8 @@ class Session:
         self._attempt(self.collector.end_step)
 
     def _say_where(self) -> None:
-        name = "debug.json" if self.config.level == "debug" else "dump.json"
-        log.info(f"{name} is at {os.path.abspath(os.path.join(self.config.dump_path, f'step{self.current_step}'))}.")
+        folder = os.path.abspath(os.path.join(self.config.dump_path, step_folder(self.current_step)))
+        log.info(f"{record_file(self.config.level)} is at {folder}.")
 
     # --- attaching
 
@@ -430,26 +420,12 @@ class Session:
             if not fine or token_range[0] > token_range[1]:
                 raise MsprobeException(f"start: token_range is {token_range!r}; allowed: [first, last], first <= last.")
 
-    # --- a configuration file that changes
-
-    def _look_at_file(self) -> None:
-        """With ``dump_enable`` in the file: read it again now and then, and use what it says from the next step on."""
-        if not self._switched or self._config_path is None:
-            return
-        now = time.monotonic()
-        if now - self._looked >= (_LOOK_WHILE_ENABLED if self._enabled else _LOOK_WHILE_DISABLED):
-            self._looked = now
-            try:
-                self._next = load_config(self._config_path, **self._arguments)
-                self._enabled = self._next.dump_enable is not False
-            except MsprobeException as error:
-                self._enabled = False
-                log.warning(f"collection is off until the configuration can be read again: {error}")
-        if self._next is not None and self.collector.folder is None:
-            if self._next != self.config:
-                self.config = self._next
-                self.collector.configure(self.config)
-            self._next = None
+    def _reload_config(self) -> None:
+        """Use what the configuration file says now, if it is one that may change, from the next step on."""
+        self._config_file.reload()
+        if self.collector.folder is None and self.config != self._config_file.config:
+            self.config = self._config_file.config
+            self.collector.configure(self.config)
 
 
 def _title(owner: Any) -> str:

@@ -41,7 +41,7 @@ class _Known(NamedTuple):
     """What it was like then; of one that has been written to since something differs."""
 
 
-class TensorFolder:
+class DedupWriter:
     """Writes files which are equal to one before as another name of that one.
 
     It looks at what a file holds and not at which tensor that was: two tensors that share memory, and one that was

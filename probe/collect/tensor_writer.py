@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from probe.collect.dump_folder import RunFolder
-from probe.collect.tensor_dedup import TensorFolder
+from probe.collect.dump_folder import DumpFolder
+from probe.collect.tensor_dedup import DedupWriter
 from probe.collect.values import SaveTensor
 from probe.common import files
 from probe.common.dump import naming
 from probe.common.interfaces import Entry, TensorFile, Tensors
 
 
-class Copy(NamedTuple):
+class TensorCopy(NamedTuple):
     """A tensor that is not written yet."""
 
     name: str
@@ -20,11 +20,11 @@ class Copy(NamedTuple):
     entry: Entry
 
 
-Held = list[Copy]
+HeldTensors = list[TensorCopy]
 """The tensors of a call whose end decides whether they are written."""
 
 
-class TensorFiles:
+class TensorWriter:
     """Writes tensors into the ``dump_tensor_data`` of one folder.
 
     Args:
@@ -34,16 +34,16 @@ class TensorFiles:
             writes all of them at the next flush or when one more does not fit.
     """
 
-    def __init__(self, folder: RunFolder, tensors: Tensors, later: int | None) -> None:
+    def __init__(self, folder: DumpFolder, tensors: Tensors, later: int | None) -> None:
         self._folder = folder
         self._tensors = tensors
         self._most = later
         self._folds = files.folds_names(folder.tensor_folder)
-        self._written = TensorFolder()
-        self._waiting: Held = []
+        self._written = DedupWriter()
+        self._waiting: HeldTensors = []
         self._size = 0
 
-    def saving(self, held: Held | None = None) -> SaveTensor:
+    def saving(self, held: HeldTensors | None = None) -> SaveTensor:
         """What saves the tensors of one value, under names of their own; their entries then name the files.
 
         With `held` the copies are kept there until it is known whether they are wanted.
@@ -62,7 +62,7 @@ class TensorFiles:
 
         return save
 
-    def write_held(self, held: Held) -> None:
+    def write_held(self, held: HeldTensors) -> None:
         """They are wanted."""
         for copy in held:
             self._put(copy)
@@ -75,7 +75,7 @@ class TensorFiles:
         while waiting:
             self._write(waiting.pop())
 
-    def _copy(self, value: Any, entry: Entry, path: str, copied: bool) -> Copy | None:
+    def _copy(self, value: Any, entry: Entry, path: str, copied: bool) -> TensorCopy | None:
         try:
             file = self._tensors.tensor_file(value, copied)
             if file is None:
@@ -85,9 +85,9 @@ class TensorFiles:
             self._folder.log_error(path, error)
             return None
         entry["data_name"] = name
-        return Copy(name, file, entry)
+        return TensorCopy(name, file, entry)
 
-    def _put(self, copy: Copy) -> None:
+    def _put(self, copy: TensorCopy) -> None:
         if self._most is None:
             self._write(copy)
             return
@@ -100,7 +100,7 @@ class TensorFiles:
         self._waiting.append(copy)
         self._size += size
 
-    def _write(self, copy: Copy) -> None:
+    def _write(self, copy: TensorCopy) -> None:
         try:
             self._written.write(self._folder.tensor_folder, copy.name, copy.file)
         except Exception as error:

@@ -6,50 +6,50 @@
 
 static PyObject *s_f_lasti;
 
-static PyObject *instruction_of(PyFrameObject *frame) {
+/* The offset of the instruction that `frame` executes, and 1 more: it is -1 before the first one. 0 is an error. */
+static uint64_t instruction_of(PyFrameObject *frame) {
 #if PY_VERSION_HEX >= 0x030B0000
-    return PyLong_FromLong(PyFrame_GetLasti(frame));
+    return (uint64_t)(PyFrame_GetLasti(frame) + 1);
 #else
-    return PyObject_GetAttr((PyObject *)frame, s_f_lasti);
+    PyObject *offset = PyObject_GetAttr((PyObject *)frame, s_f_lasti);
+    const long value = offset == NULL ? -1 : PyLong_AsLong(offset);
+    Py_XDECREF(offset);
+    return (uint64_t)(value + 1);
 #endif
 }
 
-enum { FIRST = 256 };
+enum { FIRST = 256, FRAME = 2 * sizeof(uint64_t) };
 
 /* The key while it grows: most stacks fit into `first`. */
 typedef struct {
-    PyObject *first[FIRST], **items;
-    Py_ssize_t count, room;
+    char first[FIRST * FRAME], *bytes;
+    Py_ssize_t size, room;
 } Key;
 
-static int has_room(Key *key, Py_ssize_t more) {
-    if (key->count + more <= key->room) return 1;
-    const Py_ssize_t room = 2 * key->room + more;
-    PyObject **items = PyMem_Malloc((size_t)room * sizeof *items);
-    if (items == NULL) {
-        PyErr_NoMemory();
-        return 0;
+static int add(Key *key, const void *bytes, Py_ssize_t size) {
+    if (key->size + size > key->room) {
+        const Py_ssize_t room = 2 * key->room + size;
+        char *larger = PyMem_Malloc((size_t)room);
+        if (larger == NULL) {
+            PyErr_NoMemory();
+            return 0;
+        }
+        memcpy(larger, key->bytes, (size_t)key->size);
+        if (key->bytes != key->first) PyMem_Free(key->bytes);
+        key->bytes = larger;
+        key->room = room;
     }
-    memcpy(items, key->items, (size_t)key->count * sizeof *items);
-    if (key->items != key->first) PyMem_Free(key->items);
-    key->items = items;
-    key->room = room;
+    memcpy(key->bytes + key->size, bytes, (size_t)size);
+    key->size += size;
     return 1;
 }
 
-/* Takes over the reference. */
-static int add(Key *key, PyObject *item) {
-    if (item == NULL || !has_room(key, 1)) {
-        Py_XDECREF(item);
-        return 0;
-    }
-    key->items[key->count++] = item;
-    return 1;
-}
-
-/* Whether frames of `code`, whose identity is given, are left out; -1 with an exception. */
-static int is_own(PyObject *own, PyObject *see, PyObject *identity, PyCodeObject *code) {
+/* Whether frames of `code` are left out; -1 with an exception. */
+static int is_own(PyObject *own, PyObject *see, PyCodeObject *code) {
+    PyObject *identity = PyLong_FromVoidPtr(code);
+    if (identity == NULL) return -1;
     PyObject *known = PyDict_GetItemWithError(own, identity);
+    Py_DECREF(identity);
     if (known != NULL) return known == Py_True;
     if (PyErr_Occurred()) return -1;
     PyObject *seen = PyObject_CallFunctionObjArgs(see, (PyObject *)code, NULL);
@@ -62,25 +62,12 @@ static int is_own(PyObject *own, PyObject *see, PyObject *identity, PyCodeObject
 /* Adds `frame` to the key unless it is left out; whether it was added, -1 with an exception. */
 static int add_frame(Key *key, PyFrameObject *frame, PyObject *own, PyObject *see) {
     PyCodeObject *code = PyFrame_GetCode(frame);
-    PyObject *identity = PyLong_FromVoidPtr(code);
-    const int ours = identity == NULL ? -1 : is_own(own, see, identity, code);
+    const int ours = is_own(own, see, code);
+    /* Who saw it keeps it alive. */
     Py_DECREF(code);
-    if (ours) {
-        Py_XDECREF(identity);
-        return ours < 0 ? -1 : 0;
-    }
-    return add(key, identity) && add(key, instruction_of(frame)) ? 1 : -1;
-}
-
-static int add_all(Key *key, PyObject *rest) {
-    const Py_ssize_t count = PyTuple_GET_SIZE(rest);
-    if (!has_room(key, count)) return 0;
-    for (Py_ssize_t i = 0; i < count; i++) {
-        PyObject *item = PyTuple_GET_ITEM(rest, i);
-        Py_INCREF(item);
-        key->items[key->count++] = item;
-    }
-    return 1;
+    if (ours) return ours < 0 ? -1 : 0;
+    const uint64_t pair[2] = {(uint64_t)(uintptr_t)code, instruction_of(frame)};
+    return !PyErr_Occurred() && add(key, pair, FRAME) ? 1 : -1;
 }
 
 static int walk_all(Key *key, PyObject *innermost, PyObject *own, PyObject *see, PyObject *outer, PyObject *rest) {
@@ -92,7 +79,7 @@ static int walk_all(Key *key, PyObject *innermost, PyObject *own, PyObject *see,
         PyFrameObject *below = added < 0 || end ? NULL : PyFrame_GetBack(frame);
         Py_DECREF(frame);
         if (added < 0) return 0;
-        if (end) return add_all(key, rest);
+        if (end) return add(key, PyBytes_AS_STRING(rest), PyBytes_GET_SIZE(rest));
         frame = below;
     }
     /* Below the last frame there is none, and none where there is no memory for it. */
@@ -100,28 +87,22 @@ static int walk_all(Key *key, PyObject *innermost, PyObject *own, PyObject *see,
 }
 
 static PyObject *walk(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    if (count != 5 || !PyFrame_Check(args[0]) || !PyDict_Check(args[1]) || !PyTuple_Check(args[4])) {
+    if (count != 5 || !PyFrame_Check(args[0]) || !PyDict_Check(args[1]) || !PyBytes_Check(args[4])) {
         PyErr_SetString(PyExc_TypeError, "walk(frame, own, see, outer, rest)");
         return NULL;
     }
     Key key; /* not all of it at once: that would clear `first` */
-    key.items = key.first;
-    key.count = 0;
-    key.room = FIRST;
+    key.bytes = key.first;
+    key.size = 0;
+    key.room = sizeof key.first;
     const int whole = walk_all(&key, args[0], args[1], args[2], args[3], args[4]);
-    PyObject *found = whole ? PyTuple_New(key.count) : NULL;
-    for (Py_ssize_t i = 0; i < key.count; i++) {
-        if (found == NULL)
-            Py_DECREF(key.items[i]);
-        else
-            PyTuple_SET_ITEM(found, i, key.items[i]);
-    }
-    if (key.items != key.first) PyMem_Free(key.items);
+    PyObject *found = whole ? PyBytes_FromStringAndSize(key.bytes, key.size) : NULL;
+    if (key.bytes != key.first) PyMem_Free(key.bytes);
     return found;
 }
 
 static PyMethodDef METHODS[] = {
-    {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, "walk(frame, own, see, outer, rest): a tuple"},
+    {"walk", (PyCFunction)(void (*)(void))walk, METH_FASTCALL, "walk(frame, own, see, outer, rest): bytes"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,6 +6,6 @@ def walk(
     own: dict[int, bool],
     see: Callable[[CodeType], bool],
     outer: FrameType | None,
-    rest: tuple[int, ...],
+    rest: bytes,
     /,
-) -> tuple[int, ...]: ...
+) -> bytes: ...

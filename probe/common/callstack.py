@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from array import array
 from collections.abc import Callable
 from types import CodeType, FrameType
 
@@ -37,16 +38,16 @@ def walk_in_python(
     own: dict[int, bool],
     see: Callable[[CodeType], bool],
     outer: FrameType | None,
-    rest: tuple[int, ...],
-) -> tuple[int, ...]:
-    """The identity of the code and the offset of the instruction of `frame` and of those that wait for it.
+    rest: bytes,
+) -> bytes:
+    """The key of a stack: of each frame the identity of its code and the offset of its instruction, eight bytes each.
 
     Args:
-        frame: The innermost.
+        frame: The innermost one.
         own: Whether the frames of a code object, by its identity, are left out.
-        see: Asked where `own` does not say; notes the answer there.
-        outer: With this frame the walk ends,
-        rest: and this follows.
+        see: Answers where `own` does not, enters the answer there, and keeps the code object alive.
+        outer: The frame with which the walk ends;
+        rest: the key of the frames below that.
     """
     key: list[int] = []
     add = key.append
@@ -59,13 +60,14 @@ def walk_in_python(
             ours = see(code)
         if not ours:
             add(identity)
-            add(walk.f_lasti)
+            add(walk.f_lasti + 1)  # it is -1 before the first instruction
             if walk is outer:
-                return (*key, *rest)
+                return array("Q", key).tobytes() + rest
         walk = walk.f_back
-    return tuple(key)
+    return array("Q", key).tobytes()
 
 
+_FRAME_BYTES = 16
 # A stack of forty frames takes 8 us in Python.
 walk = walk_in_python if _frames is None else _frames.walk
 
@@ -78,8 +80,8 @@ class CallStacks:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._keys: dict[int, tuple[int, ...]] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._keys: dict[int, bytes] = {}
         self._next = itertools.count()
         self._own: dict[int, bool] = {}
         # Keeps every code object that was seen alive, so that an identity is never given to another one.
@@ -87,25 +89,25 @@ class CallStacks:
         self.frames: dict[int, list[Frame]] = {}
         """The frames of every stack, by its number, innermost first."""
 
-    def current(self, skip: int, outer: FrameType | None = None, outer_stack: int = -1) -> int:
-        """The number of the caller's stack without frames of the tool; the `skip` innermost are known to be such.
+    def current(self, outer: FrameType | None = None, outer_stack: int = -1) -> int:
+        """The number of the stack without frames of the tool, as the user's program sees it.
 
         `outer`, if it is still below, is where the stack `outer_stack` was taken: the innermost of its frames. It has
         gone on since, but what is below it is waiting for it and the same, and is not walked again.
         """
-        frame = sys._getframe(skip)
+        frame = sys._getframe(1)
         if outer_stack < 0:
-            found = walk(frame, self._own, self._see, None, ())
+            found = walk(frame, self._own, self._see, None, b"")
         else:
-            found = walk(frame, self._own, self._see, outer, self._keys[outer_stack][2:])
+            found = walk(frame, self._own, self._see, outer, self._keys[outer_stack][_FRAME_BYTES:])
         number = self._numbers.get(found)
         if number is None:
             number = self._number(found, frame)
         return number
 
-    def caller(self, skip: int) -> FrameType | None:
-        """The innermost frame that is not the tool's; `skip` frames are known to be."""
-        frame: FrameType | None = sys._getframe(skip)
+    def caller(self) -> FrameType | None:
+        """The innermost frame that is not the tool's."""
+        frame: FrameType | None = sys._getframe(1)
         own = self._own
         while frame is not None:
             ours = own.get(id(frame.f_code))
@@ -123,7 +125,7 @@ class CallStacks:
         self._own[id(code)] = ours
         return ours
 
-    def _number(self, key: tuple[int, ...], frame: object) -> int:
+    def _number(self, key: bytes, frame: object) -> int:
         frames: list[Frame] = []
         walk = frame
         while walk is not None:

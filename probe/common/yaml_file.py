@@ -74,19 +74,19 @@ def _loader() -> Any:
 
 def _check(path: str, events: Iterable[Any]) -> None:
     """Look at the file piece by piece, before anything is made of it."""
-    from yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
+    import yaml
 
     depth = values = 0
     for event in events:
         wrong = ""
-        if isinstance(event, ScalarEvent):
+        if isinstance(event, yaml.ScalarEvent):
             values += 1
-        elif isinstance(event, CollectionStartEvent):
+        elif isinstance(event, yaml.CollectionStartEvent):
             values += 1
             depth += 1
-        elif isinstance(event, CollectionEndEvent):
+        elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        elif isinstance(event, AliasEvent):
+        elif isinstance(event, yaml.AliasEvent):
             wrong = f"*{event.anchor[:80]} repeats another part of the file; write it out"
         if depth > MAX_DEPTH:
             wrong = f"nested more than {MAX_DEPTH} levels deep; no mapping needs that"

@@ -93,7 +93,10 @@ def compare_statistics(task: PairTask, watch: Watch | None = None) -> Comparison
     if watch is not None:
         watch("reading", 0, None)
     target, golden = _load(task)
-    result = compare_dumps(target, golden, task.options, values=False, release=True, watch=watch, before=task.pair.before)
+    before = task.pair.before
+    result = compare_dumps(
+        target, golden, task.options, values=False, release=True, watch=watch, before=before
+    )
     result.label, result.step = task.pair.label, task.pair.step
     return result
 
@@ -103,7 +106,8 @@ def _load(task: PairTask) -> tuple[Dump, Dump]:
 
 
 def _compare_and_write(task: PairTask, target: Dump, golden: Dump, watch: Watch | None) -> ComparisonResult:
-    result = compare_dumps(target, golden, task.options, release=True, watch=watch, before=task.pair.before)
+    before = task.pair.before
+    result = compare_dumps(target, golden, task.options, release=True, watch=watch, before=before)
     result.label, result.step = task.pair.label, task.pair.step
     _write(task, result, watch)
     return result

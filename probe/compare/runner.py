@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from probe.common import files, log
-from probe.common.dump.layout import DATA_FOLDER, folder_of, has_real_data
+from probe.common.dump.layout import TENSOR_FOLDER, folder_of, has_real_data
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import DumpPair, locate
 from probe.common.parallel.run import run
@@ -155,7 +155,7 @@ def _takes_time(tasks: list[PairTask]) -> bool:
     for folder in (folder_of(path) for task in tasks for path in (task.pair.target, task.pair.golden)):
         text += sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
         if has_real_data(folder):
-            sizes = [entry.stat().st_size for entry in os.scandir(os.path.join(folder, DATA_FOLDER))]
+            sizes = [entry.stat().st_size for entry in os.scandir(os.path.join(folder, TENSOR_FOLDER))]
             tensors, values = tensors + len(sizes), values + sum(sizes)
         if text > _SMALL_TEXT or tensors > _FEW_TENSORS or values > _SMALL_VALUES:
             return True

@@ -16,7 +16,7 @@ from probe.common.show import show
 from probe.common.yaml_file import load_yaml
 
 Array = NDArray[Any]
-_MOST_KEYS_NAMED = 10
+_MOST_KEYS_SHOWN = 10
 LEFT, RIGHT = "left", "right"
 # Section of the file -> the key of each map, which side of the product its matrix stands on, which dump it is for.
 _MAPS = {
@@ -33,21 +33,21 @@ class PostProcessing:
     """Matrices by dump and tensor.
 
     Args:
-        steps: for ``target`` and ``golden``, from the name of a tensor's file to sides and matrix files.
+        products: for ``target`` and ``golden``, from the name of a tensor's file to sides and matrix files.
     """
 
-    steps: dict[str, dict[str, list[tuple[str, str]]]] = field(default_factory=lambda: {"target": {}, "golden": {}})
+    products: dict[str, dict[str, list[tuple[str, str]]]] = field(default_factory=lambda: {"target": {}, "golden": {}})
     _matrices: dict[str, Array] = field(default_factory=dict)
 
     def apply(self, values: Array, dump: str, data_name: str) -> Array:
         """`values` multiplied as the file says; where that fails they are left as they are, and a line says why."""
-        of_dump = self.steps[dump]
-        steps = of_dump.get(data_name) or of_dump.get(os.path.splitext(data_name)[0])
-        if not steps:
+        of_dump = self.products[dump]
+        products = of_dump.get(data_name) or of_dump.get(os.path.splitext(data_name)[0])
+        if not products:
             return values
         result = np.squeeze(values)
         try:
-            for side, path in steps:
+            for side, path in products:
                 matrix = self._matrix(path)
                 result = matrix @ result if side == LEFT else result @ matrix
         except (MsprobeException, ValueError, TypeError) as error:
@@ -77,13 +77,13 @@ def load_post_processing(path: str) -> PostProcessing:
             raise MsprobeException(f"{path}: {section} is {show(maps)}; expected {_keys(section)}.")
         unknown = maps.keys() - {key for key, _, _ in _MAPS[section]}
         if unknown:
-            some = ", ".join(sorted(map(show, unknown))[:_MOST_KEYS_NAMED])
+            some = ", ".join(sorted(map(show, unknown))[:_MOST_KEYS_SHOWN])
             raise MsprobeException(f"{path}: {section} has {some}; expected {_keys(section)}.")
         for key, side, dump in _MAPS[section]:
             for matrix, names in _tensor_map(path, section, key, maps.get(key)).items():
                 file = matrix if os.path.exists(matrix) else os.path.join(os.path.dirname(path), matrix)
                 for name in names:
-                    found.steps[dump].setdefault(name, []).append((side, file))
+                    found.products[dump].setdefault(name, []).append((side, file))
     return found
 
 

@@ -172,7 +172,7 @@ class Advisor:
 def _is_unremarkable(rows: list[Row]) -> bool:
     """Whether statistics leave no rule anything to find, which is so for most records and is seen in half the time.
 
-    This asks for more than the rules do; what is not as usual is left to them.
+    This asks for more than the rules do; everything else is left to them.
     """
     of_inputs = of_outputs = 0.0
     for row in rows:

@@ -13,7 +13,8 @@ import pytest
 
 import probe
 from probe.api import cli
-from probe.common.dump.journal import FILE_NAME, REPLACE, Header, JournalWriter
+from probe.common.dump.journal import REPLACE, Header, JournalWriter
+from probe.common.dump.layout import JOURNAL_FILE
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -24,11 +25,11 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def journal(folder: Path, names: list[str]) -> Path:
     folder.mkdir(parents=True)
-    writer = JournalWriter(str(folder / FILE_NAME), Header("statistics", "L1", "pytorch", None))
+    writer = JournalWriter(str(folder / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None))
     for n, name in enumerate(names):
         writer.record(name, n, -1, None, n, REPLACE, {"output": [None]})
     writer.close()
-    return folder / FILE_NAME
+    return folder / JOURNAL_FILE
 
 
 def names(folder: Path) -> list[str]:
@@ -78,7 +79,7 @@ def test_recover_makes_files_and_says_what_it_made(tmp_path: Path) -> None:
         f"{tmp_path / 'step0' / 'rank1'}: 2 records in dump.json",
     ]
     assert names(tmp_path / "step0" / "rank1") == ["Torch.relu.0.forward", "Torch.relu.1.forward"]
-    assert (tmp_path / "step0" / "rank0" / FILE_NAME).exists()
+    assert (tmp_path / "step0" / "rank0" / JOURNAL_FILE).exists()
 
 
 def test_recover_says_where_a_journal_was_cut_off(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,10 +116,10 @@ def test_recover_names_the_journals_that_a_later_run_has_put_aside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], beside: str | None
 ) -> None:
     first = journal(tmp_path / "step0" / "rank0", ["a.0.forward"])
-    aside = first.rename(first.with_name(f"{FILE_NAME}.1"))
-    for no_journal in (f"{FILE_NAME}.2", f"{FILE_NAME}.old"):
+    aside = first.rename(first.with_name(f"{JOURNAL_FILE}.1"))
+    for no_journal in (f"{JOURNAL_FILE}.2", f"{JOURNAL_FILE}.old"):
         (aside.parent / no_journal).touch()
-    (aside.parent / f"{FILE_NAME}.3").mkdir()
+    (aside.parent / f"{JOURNAL_FILE}.3").mkdir()
     if beside is not None:
         (aside.parent / beside).write_text("{}")
     assert cli.main(["recover", "--remove", str(tmp_path)]) == 0
@@ -129,7 +130,7 @@ def test_recover_names_the_journals_that_a_later_run_has_put_aside(
     # As the line says.
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    aside.rename(elsewhere / FILE_NAME)
+    aside.rename(elsewhere / JOURNAL_FILE)
     assert cli.main(["recover", str(elsewhere)]) == 0
     assert names(elsewhere) == ["a.0.forward"]
 

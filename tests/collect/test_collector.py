@@ -20,7 +20,7 @@ import pytest
 from numpy_tensors import NumpyTensors
 
 from probe.collect.collector import Collector
-from probe.collect.dump_folder import RunFolder
+from probe.collect.dump_folder import DumpFolder
 from probe.common import log
 from probe.common.config.config import Config
 from probe.common.dump.journal import JournalReader
@@ -58,7 +58,7 @@ class Run:
 
     def begin(self, step: int) -> None:
         with_tensors = self.config.task == "tensor" or bool(self.config.tensor_list)
-        self.folder = RunFolder(self.config, step, "rank0", "pytorch", with_tensors)
+        self.folder = DumpFolder(self.config, step, "rank0", "pytorch", with_tensors)
         self.collector.begin_step(self.folder)
         self.collector.collecting = True
 

@@ -159,7 +159,7 @@ def _show(analysis: Analysis, as_json: bool) -> None:
         return
     step = f"{analysis.step}: " if analysis.step else ""
     for rank, record in analysis.found:
-        say(f"{step}rank {rank.number} parts first at {record.name}")
+        say(f"{step}rank {rank.number} diverges first at {record.name}")
     if not analysis.found:
         say(f"{step}no rank differs")
     for path in analysis.files:

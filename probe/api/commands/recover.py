@@ -22,7 +22,7 @@ class Recover:
         parser.add_argument("--remove", action="store_true", help="remove each journal after its files are written")
 
     def run(self, args: argparse.Namespace) -> int:
-        from probe.common.dump.journal import FILE_NAME
+        from probe.common.dump.layout import JOURNAL_FILE
         from probe.common.dump.recovery import recover, set_aside
 
         status, nothing = 0, True
@@ -37,7 +37,7 @@ class Recover:
             say(f"{found.folder}: {found.records} records in {found.file_name}{torn}{left}")
         for journal in set_aside(args.directory):
             nothing = False
-            say(f"{journal}: of an earlier run; to use it, move it to an empty folder as {FILE_NAME}.")
+            say(f"{journal}: of an earlier run; to use it, move it to an empty folder as {JOURNAL_FILE}.")
         if nothing:
             say(f"{args.directory}: nothing to recover: its runs ended normally, or were recovered before.")
         return status

@@ -6,7 +6,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from probe.common.errors import FileCheckException, MsprobeException
@@ -19,7 +19,7 @@ _NUMBERS_ALLOWED = f'whole numbers from 0 to {MAX_NUMBER}, also as text: "3", or
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where a value stands, for messages.
 
     Args:
@@ -30,14 +30,14 @@ class Place:
     origin: str
     key: str
 
-    def item(self, index: int) -> Place:
-        return Place(self.origin, f"{self.key}[{index}]")
+    def item(self, index: int) -> Location:
+        return Location(self.origin, f"{self.key}[{index}]")
 
     def wrong(self, value: object, allowed: str) -> MsprobeException:
         """The error for a value outside what is allowed."""
-        return MsprobeException(f"{self.says(value)}; allowed: {allowed}.")
+        return MsprobeException(f"{self.describe(value)}; allowed: {allowed}.")
 
-    def says(self, value: object) -> str:
+    def describe(self, value: object) -> str:
         """The first half of every message: where, which key, which value."""
         return f'{self.origin}: "{self.key}" is {show(value)}'
 
@@ -46,41 +46,50 @@ def quoted(names: Sequence[str]) -> str:
     return ", ".join(f'"{name}"' for name in names)
 
 
-def one_of(*allowed: str) -> Callable[[object, Place], str]:
-    """Make the parser of an enumeration; case matters."""
+def one_of(*allowed: str, unavailable: Mapping[str, str] | None = None) -> Callable[[object, Location], str]:
+    """Make the parser of an enumeration; case matters.
 
-    def parse(value: object, place: Place) -> str:
+    Args:
+        allowed: The words.
+        unavailable: Words that msProbe knows besides these and that are not offered here, and why not.
+    """
+
+    def parse(value: object, location: Location) -> str:
         if isinstance(value, str) and value in allowed:
             return value
-        raise place.wrong(value, quoted(allowed))
+        if unavailable and isinstance(value, str) and value in unavailable:
+            reason = unavailable[value]
+            raise MsprobeException(f"{location.describe(value)}, which {reason}; use {quoted(allowed)}.")
+        raise location.wrong(value, quoted(allowed))
 
     return parse
 
 
-def some_of(*allowed: str, everything: str) -> Callable[[object, Place], frozenset[str]]:
+def some_of(*allowed: str, everything: str) -> Callable[[object, Location], frozenset[str]]:
     """Make the parser of a list of words; the empty list and `everything` alone give the empty set."""
     parse_word = one_of(*allowed, everything)
 
-    def parse(value: object, place: Place) -> frozenset[str]:
+    def parse(value: object, location: Location) -> frozenset[str]:
         if not isinstance(value, list):
-            raise place.wrong(value, f"a list of {quoted((*allowed, everything))}")
-        words = frozenset(parse_word(word, place.item(index)) for index, word in enumerate(value))
+            raise location.wrong(value, f"a list of {quoted((*allowed, everything))}")
+        words = frozenset(parse_word(word, location.item(index)) for index, word in enumerate(value))
         if everything in words and len(words) > 1:
             raise MsprobeException(
-                f'{place.origin}: "{place.key}" combines "{everything}" with other words; give "{everything}" alone.'
+                f'{location.origin}: "{location.key}" combines "{everything}" with other words; '
+                f'give "{everything}" alone.'
             )
         return words - {everything}
 
     return parse
 
 
-def parse_flag(value: object, place: Place) -> bool:
+def parse_flag(value: object, location: Location) -> bool:
     if isinstance(value, bool):
         return value
-    raise place.wrong(value, "true, false")
+    raise location.wrong(value, "true, false")
 
 
-def parse_path(value: object, place: Place) -> str:
+def parse_path(value: object, location: Location) -> str:
     """A path that the operating system can be asked for; whether it exists is not looked at."""
     if isinstance(value, str) and value and "\0" not in value:
         try:
@@ -89,31 +98,32 @@ def parse_path(value: object, place: Place) -> str:
             pass
         else:
             return value
-    raise place.wrong(value, "the path of a folder as text")
+    raise location.wrong(value, "the path of a folder as text")
 
 
-def parse_folder(value: object, place: Place) -> str:
-    path = parse_path(value, place)
+def parse_folder(value: object, location: Location) -> str:
+    path = parse_path(value, location)
     if os.path.isdir(path):
         return path
-    raise place.wrong(value, "the path of an existing folder")
+    raise location.wrong(value, "the path of an existing folder")
 
 
-def parse_new_folder(value: object, place: Place) -> str:
+def parse_new_folder(value: object, location: Location) -> str:
     """The path of a folder that is there or can be made.
 
     Raises:
         MsprobeException: `value` is no path, or one that a shell would have expanded.
         FileCheckException: a link or a file is in the way.
     """
-    path = parse_path(value, place)
+    path = parse_path(value, location)
     if path.startswith("~"):
         raise MsprobeException(
-            f'{place.says(path)}; "~" is not expanded, so write the folder out, or "./~..." for one of such a name.'
+            f'{location.describe(path)}; "~" is not expanded, so write the folder out, '
+            'or "./~..." for one of such a name.'
         )
     problem = _in_the_way(os.path.abspath(path))
     if problem:
-        raise FileCheckException(f"{place.says(path)}{problem}.")
+        raise FileCheckException(f"{location.describe(path)}{problem}.")
     return path
 
 
@@ -143,43 +153,43 @@ def _in_the_way(path: str) -> str:
         part = above
 
 
-def parse_texts(value: object, place: Place) -> tuple[str, ...]:
+def parse_texts(value: object, location: Location) -> tuple[str, ...]:
     """A list of texts; an empty one is refused since it is contained in every name and so selects all."""
     if not isinstance(value, list):
-        raise place.wrong(value, "a list of texts")
+        raise location.wrong(value, "a list of texts")
     for index, text in enumerate(value):
         if not isinstance(text, str) or not text:
-            raise place.item(index).wrong(text, "a text that is not empty")
+            raise location.item(index).wrong(text, "a text that is not empty")
     return tuple(value)
 
 
-def parse_limit(value: object, place: Place) -> int:
+def parse_limit(value: object, location: Location) -> int:
     """A number of things, or -1 for no limit."""
     if isinstance(value, int) and not isinstance(value, bool) and (value == -1 or value >= 1):
         return value
-    raise place.wrong(value, "whole numbers from 1, or -1 for no limit")
+    raise location.wrong(value, "whole numbers from 1, or -1 for no limit")
 
 
-def parse_size(value: object, place: Place) -> int:
+def parse_size(value: object, location: Location) -> int:
     """An amount in MiB."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER:
         return value
-    raise place.wrong(value, f"whole numbers of MiB from 0 to {MAX_NUMBER}")
+    raise location.wrong(value, f"whole numbers of MiB from 0 to {MAX_NUMBER}")
 
 
-def parse_numbers(values: object, place: Place) -> tuple[int, ...]:
+def parse_numbers(values: object, location: Location) -> tuple[int, ...]:
     """Steps or ranks, sorted and unique, from numbers, texts ``"3"`` and inclusive ranges ``"4-6"``.
 
     Args:
         values: a list (from Python also a tuple or range); empty means all and gives ``()``.
-        place: where `values` stand, for the message.
+        location: where `values` stand, for the message.
 
     Raises:
         MsprobeException: not a list, or an element is not such a number or range.
     """
     if not isinstance(values, (list, tuple, range)):
-        raise place.wrong(values, f"a list of {_NUMBERS_ALLOWED}")
-    spans = sorted(_span(value, place.item(index)) for index, value in enumerate(values))
+        raise location.wrong(values, f"a list of {_NUMBERS_ALLOWED}")
+    spans = sorted(_span(value, location.item(index)) for index, value in enumerate(values))
     # Overlaps are merged before anything is expanded: a file of "0-1000000" repeated costs as much as one.
     numbers: list[int] = []
     for first, last in spans:
@@ -188,16 +198,16 @@ def parse_numbers(values: object, place: Place) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _span(value: object, place: Place) -> tuple[int, int]:
+def _span(value: object, location: Location) -> tuple[int, int]:
     if isinstance(value, str):
         match = _RANGE.fullmatch(value)
         if match:
             first = int(match[1])
             last = int(match[2] or first)
             if first > last:
-                raise MsprobeException(f'{place.says(value)}, which runs backwards; write "{last}-{first}".')
+                raise MsprobeException(f'{location.describe(value)}, which runs backwards; write "{last}-{first}".')
             if last <= MAX_NUMBER:
                 return first, last
     elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER:
         return value, value
-    raise place.wrong(value, _NUMBERS_ALLOWED)
+    raise location.wrong(value, _NUMBERS_ALLOWED)

@@ -32,13 +32,13 @@ from typing import Any, BinaryIO, NamedTuple, Optional, Union
 import msgspec
 
 from probe.common import files
+from probe.common.dump.layout import record_file
 from probe.common.dump.stack_text import Frame
 from probe.common.errors import DumpFormatError
 
 FORMAT_VERSION = 1
 """1 (2026-11): first version."""
 
-FILE_NAME = "dump.journal"
 MAGIC = b"MSPROBEJ"
 REPLACE, MOVE, ADD = 0, 1, 2
 
@@ -102,7 +102,7 @@ class Header:
 
     @property
     def file_name(self) -> str:
-        return "debug.json" if self.level == "debug" else "dump.json"
+        return record_file(self.level)
 
 
 class JournalWriter:

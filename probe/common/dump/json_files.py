@@ -13,12 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Callable
 
 from probe.common import files
-from probe.common.dump.journal import FILE_NAME, Header, JournalReader
-from probe.common.dump.json_encode import JsonText, _encode_text
+from probe.common.dump.journal import Header, JournalReader
+from probe.common.dump.json_encode import encode, encode_members, quote
+from probe.common.dump.layout import CONSTRUCT_FILE, JOURNAL_FILE, STACK_FILE, is_without_rank
 from probe.common.dump.stack_text import Frame, frame_text
-
-FILES = ("dump.json", "debug.json", "stack.json", "construct.json")
-"""What can be made from a journal."""
 
 _AT_ONCE = 32
 """Records that are encoded together, which takes half the time of one by one."""
@@ -34,7 +32,7 @@ def skeleton(folder: str, header: Header) -> None:
     """Write the files as they are before the first record."""
     _write_data(folder, header, ())
     if header.level != "debug" and header.extra_info:
-        for name in ("stack.json", "construct.json"):
+        for name in (STACK_FILE, CONSTRUCT_FILE):
             with files.replacing(os.path.join(folder, name)) as stream:
                 stream.write(b"{}")
 
@@ -50,7 +48,7 @@ def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
         DumpFormatError: the journal cannot be read.
         OSError: a file cannot be written.
     """
-    with JournalReader(os.path.join(folder, FILE_NAME)) as journal:
+    with JournalReader(os.path.join(folder, JOURNAL_FILE)) as journal:
         header = _with_place(journal.header, folder)
         records = journal.told_apart()
         _write_data(folder, header, records if change is None else _changed(records, change))
@@ -73,7 +71,7 @@ def _with_place(header: Header, folder: str) -> Header:
         return header
     above, name = os.path.split(header.dump_data_dir)
     now = os.path.basename(os.path.abspath(folder))
-    if not os.path.basename(above).startswith("proc") or not now.startswith("rank"):
+    if not is_without_rank(os.path.basename(above)) or is_without_rank(now):
         return header
     return dataclasses.replace(header, dump_data_dir=os.path.join(os.path.dirname(above), now, name))
 
@@ -86,11 +84,10 @@ def _write_data(folder: str, header: Header, records: Iterable[_Record]) -> None
 def _put_data(stream: BinaryIO, header: Header, records: Iterable[_Record]) -> None:
     lines = [f' "{key}": {json.dumps(getattr(header, key))}' for key in ("task", "level", "framework", "dump_data_dir")]
     stream.write(("{\n" + ",\n".join(lines) + ',\n "data": ').encode())
-    write_json = JsonText()
     before = b"{"
     for several, odd in _together(records):
         stream.write(before)
-        stream.write(write_json.members(several, 1, odd))
+        stream.write(encode_members(several, 1, odd))
         before = b","
     stream.write(b"{}\n}" if before == b"{" else b"\n }\n}")
 
@@ -113,8 +110,8 @@ def _together(records: Iterable[_Record]) -> Iterator[tuple[dict[str, Any], list
 def _write_tree(folder: str, journal: JournalReader) -> None:
     # L1 has no modules to be inside of, and its tree is empty by contract.
     calls = journal.calls() if journal.header.level in ("L0", "mix") else []
-    with files.replacing(os.path.join(folder, "construct.json")) as stream:
-        stream.write(JsonText().encoded({name: node.parent for name, node in calls}, 0))
+    with files.replacing(os.path.join(folder, CONSTRUCT_FILE)) as stream:
+        stream.write(encode({name: node.parent for name, node in calls}, 0))
 
 
 def _write_stacks(folder: str, journal: JournalReader) -> None:
@@ -132,9 +129,9 @@ def _write_stacks(folder: str, journal: JournalReader) -> None:
                 continue
             text = tuple(line for line in map(lines.__getitem__, journal.stacks.get(number, ())) if line)
             names = named[number] = groups.setdefault(text, [])
-        names.append(_encode_text(name))
+        names.append(quote(name))
     entries = [f'\n "{i}": [\n  {_rows(names)},\n  {_rows(text)}\n ]' for i, (text, names) in enumerate(groups.items())]
-    with files.replacing(os.path.join(folder, "stack.json")) as stream:
+    with files.replacing(os.path.join(folder, STACK_FILE)) as stream:
         stream.write(("{" + ",".join(entries) + "\n}" if entries else "{}").encode())
 
 
@@ -152,7 +149,7 @@ class _SourceLines(dict[Frame, str]):
             line = frame_text(frame)
             if line:
                 # What is not found may be there the next time.
-                text = _source_lines[frame] = _encode_text(line)
+                text = _source_lines[frame] = quote(line)
         self[frame] = text
         return text
 

@@ -1,13 +1,80 @@
-"""The names of the files and folders of a dump."""
+"""The names of the files and folders of a dump: ``<dump_path>/step<S>/rank<R>``, or ``proc<PID>`` without a rank.
+
+Each process has a folder of its own in that of the step, and in it
+
+    dump.json              the records; at level debug ``debug.json``
+    stack.json             the call stacks
+    construct.json         the call tree
+    dump_tensor_data/      the files of tensors
+    dump.journal           what the others are made from, while the process runs or after it died
+    dump_error_info.log    failures of the tool itself
+"""
 
 from __future__ import annotations
 
 import os
+import re
 
-TENSOR_FOLDER = "dump_tensor_data"
+DUMP_FILE = "dump.json"
+DEBUG_FILE = "debug.json"
+STACK_FILE = "stack.json"
+CONSTRUCT_FILE = "construct.json"
+JOURNAL_FILE = "dump.journal"
 ERROR_LOG = "dump_error_info.log"
-DATA_FOLDER = "dump_tensor_data"
-DATA_FILES = ("dump.json", "debug.json")
+TENSOR_FOLDER = "dump_tensor_data"
+
+RECORD_FILES = (DUMP_FILE, DEBUG_FILE)
+"""The files that may hold the records of a process."""
+JSON_FILES = (*RECORD_FILES, STACK_FILE, CONSTRUCT_FILE)
+"""The files that are made from a journal."""
+
+_STEP = re.compile(r"step(\d+)\Z")
+_RANK = re.compile(r"rank(\d*)\Z")
+_PROCESS = re.compile(r"proc(\d+)\Z")
+
+
+def record_file(level: str) -> str:
+    """The name of the file that holds the records of a run at `level`."""
+    return DEBUG_FILE if level == "debug" else DUMP_FILE
+
+
+def step_folder(step: int) -> str:
+    """The name of the folder of a training step."""
+    return f"step{step}"
+
+
+def process_folder(rank: int | None) -> str:
+    """The name of the folder of this process, which has `rank` or none."""
+    return f"proc{os.getpid()}" if rank is None else f"rank{rank}"
+
+
+def is_without_rank(name: str) -> bool:
+    """Whether a process folder is that of a process without a rank."""
+    return _PROCESS.match(name) is not None
+
+
+def steps_in(folder: str) -> list[str]:
+    """The names of the step folders in `folder`, in order."""
+    return _numbered(folder, _STEP)
+
+
+def ranks_in(folder: str) -> list[str]:
+    """The names of the folders of ranks in a step's `folder`, in order; a lone ``rank`` without number comes first."""
+    return _numbered(folder, _RANK)
+
+
+def processes_in(folder: str) -> list[str]:
+    """The names of the folders of processes without a rank in a step's `folder`, in order."""
+    return _numbered(folder, _PROCESS)
+
+
+def _numbered(folder: str, pattern: re.Pattern[str]) -> list[str]:
+    found = []
+    for name in os.listdir(folder):
+        match = pattern.match(name)
+        if match and os.path.isdir(os.path.join(folder, name)):
+            found.append((int(match[1] or -1), name))
+    return [name for _, name in sorted(found)]
 
 
 def folder_of(path: str) -> str:
@@ -15,6 +82,11 @@ def folder_of(path: str) -> str:
     return path if os.path.isdir(path) else os.path.dirname(path) or os.curdir
 
 
+def holds_records(folder: str) -> bool:
+    """Whether `folder` is that of a process: a file of records is in it, or a journal."""
+    return any(os.path.isfile(os.path.join(folder, name)) for name in (*RECORD_FILES, JOURNAL_FILE))
+
+
 def has_real_data(path: str) -> bool:
     """Whether a dump, given its folder or a file in it, has tensors."""
-    return os.path.isdir(os.path.join(folder_of(path), DATA_FOLDER))
+    return os.path.isdir(os.path.join(folder_of(path), TENSOR_FOLDER))

@@ -23,8 +23,13 @@ MODULE_ROOTS = ("Module", "Cell")
 
 _API = re.compile(r"^(?P<prefix>[^.\s]+)\.(?P<api>[^\s]+)\.(?P<number>[0-9]{1,18})\.(?P<direction>forward|backward)\Z")
 _MODULE = re.compile(
-    r"^(?P<root>Module|Cell)\.(?P<path>[^\s]+)\.(?P<direction>forward|backward|parameters_grad)\.(?P<number>[0-9]{1,18})\Z"
+    rf"^(?P<root>{'|'.join(MODULE_ROOTS)})\.(?P<path>[^\s]+)"
+    r"\.(?P<direction>forward|backward|parameters_grad)\.(?P<number>[0-9]{1,18})\Z"
 )
+_IN_MODULES = tuple(f"{root}." for root in MODULE_ROOTS)
+# In older files a record's gradients have no number.
+_GRADIENTS = re.compile(r"parameters_grad(\.[0-9]+)?\Z")
+_DEBUG = ".debug"
 _LONGEST_FILE_NAME = 255
 
 
@@ -48,11 +53,13 @@ def module_name(base: str, number: int, direction: str) -> str:
 
 
 def module_base(root: str, path: str, class_name: str) -> str:
+    """What the names of all records of a module begin with."""
     return f"{root}.{path}.{class_name}"
 
 
 def debug_name(name: str, number: int) -> str:
-    return f"{name}.{number}.debug"
+    """The name of the `number`-th value that was saved as `name`."""
+    return f"{name}.{number}{_DEBUG}"
 
 
 def parse(name: str) -> ParsedName | None:
@@ -92,7 +99,18 @@ def unused(name: str, used: Collection[str]) -> str:
 
 
 def is_module(name: str) -> bool:
-    return name.startswith(("Module.", "Cell."))
+    """Whether a record name is that of a module."""
+    return name.startswith(_IN_MODULES)
+
+
+def is_gradients(name: str) -> bool:
+    """Whether a record, or a field of one, has this name because it holds gradients of parameters."""
+    return PARAMETERS_GRAD in name and _GRADIENTS.search(name) is not None
+
+
+def is_debug(name: str) -> bool:
+    """Whether a record of this name is a value that was saved by hand."""
+    return name.endswith(_DEBUG)
 
 
 def file_name(stem: str, suffix: str, folded: bool = False) -> str:

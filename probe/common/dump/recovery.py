@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from probe.common.dump import json_files
-from probe.common.dump.journal import FILE_NAME, JournalReader, is_journal
-from probe.common.dump.layout import TENSOR_FOLDER
+from probe.common.dump.journal import JournalReader, is_journal
+from probe.common.dump.layout import JOURNAL_FILE, JSON_FILES, RECORD_FILES, TENSOR_FOLDER
 from probe.common.errors import DumpFormatError, FileCheckException
 from probe.common.files import in_use, remove_left
 
@@ -45,8 +45,8 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
     if not os.path.isdir(directory):
         raise FileCheckException(f"{directory} is not a folder.")
     folders = _with_journal(directory)
-    if not folders and not set_aside(directory) and not _holds(directory, "dump.json", "debug.json"):
-        raise FileCheckException(f"{directory} holds no {FILE_NAME}, and no dump either.")
+    if not folders and not set_aside(directory) and not _holds(directory, *RECORD_FILES):
+        raise FileCheckException(f"{directory} holds no {JOURNAL_FILE}, and no dump either.")
     for folder in folders:
         try:
             yield _recover_one(folder, remove)
@@ -56,7 +56,7 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
 
 def set_aside(directory: str) -> list[str]:
     """The journals below `directory` that a new run into the folder of a dead one kept under another name."""
-    numbered = re.compile(re.escape(FILE_NAME) + r"\.([0-9]+)").fullmatch
+    numbered = re.compile(re.escape(JOURNAL_FILE) + r"\.([0-9]+)").fullmatch
     found = [
         (folder, int(match[1]), os.path.join(folder, match[0]))
         for folder, _, names in os.walk(directory)
@@ -67,7 +67,7 @@ def set_aside(directory: str) -> list[str]:
 
 
 def _recover_one(folder: str, remove: bool) -> Recovered:
-    journal = os.path.join(folder, FILE_NAME)
+    journal = os.path.join(folder, JOURNAL_FILE)
     if in_use(journal):
         return Recovered(folder, "", 0, None, "a process is still collecting here; its files come when it ends.")
     files = _TensorFiles(os.path.join(folder, TENSOR_FOLDER))
@@ -76,7 +76,7 @@ def _recover_one(folder: str, remove: bool) -> Recovered:
         found = Recovered(
             folder, header.file_name, reader.records_count, reader.torn_at, unwritten=files.unwritten
         )
-    remove_left(folder, json_files.FILES)
+    remove_left(folder, JSON_FILES)
     if remove:
         os.unlink(journal)
     return found
@@ -118,7 +118,7 @@ class _TensorFiles:
 
 
 def _with_journal(directory: str) -> list[str]:
-    return sorted(folder for folder, _, names in os.walk(directory) if FILE_NAME in names)
+    return sorted(folder for folder, _, names in os.walk(directory) if JOURNAL_FILE in names)
 
 
 def _holds(directory: str, *wanted: str) -> bool:

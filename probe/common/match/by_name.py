@@ -21,10 +21,10 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
     """
     mapping = mapping or NameMapping()
     whole = _whole(target, golden) if mapping.keeps_names else {}
-    met = set(map(id, whole.values()))
+    matched = set(map(id, whole.values()))
     index: dict[str, dict[str, tuple[Item, str]]] = {}
     for call in golden:
-        if id(call) not in met:
+        if id(call) not in matched:
             name = call.record.name
             index[call.key] = {item.name[len(name) :]: (item, name) for item in call.items}
     own_names = None if mapping.items is None else _own_names(golden)
@@ -34,8 +34,8 @@ def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None 
         other = whole.get(call.key)
         if other is not None:
             golden_name = other.record.name
-            for item, its_match in zip(call.items, other.items):
-                yield Row(name, item, its_match, golden_name)
+            for item, golden_item in zip(call.items, other.items):
+                yield Row(name, item, golden_item, golden_name)
             continue
         there = index.get(key, _NOTHING)
         for item in call.items:

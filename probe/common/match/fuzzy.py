@@ -1,7 +1,7 @@
-"""Matching for networks whose call numbers shift: a record meets the next one of its kind, whatever its number.
+"""Matching for networks whose call numbers shift: a record is matched with the next one of its kind.
 
 Both dumps are walked side by side. A record is looked for among those of the other side that are still waiting, the
-oldest first; once two have met, what waited before them on either side has no match any more, so that order is kept.
+oldest first; once two are matched, what waited before them on either side has no match any more, so that order is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def kind(record: str) -> str:
 
 
 class _Waiting:
-    """The records of one side that were read and have not met any."""
+    """The records of one side that were read and have no match yet."""
 
     def __init__(self) -> None:
         self._first = 0
@@ -42,26 +42,26 @@ class _Waiting:
         self._first = place + 1
 
 
-def meetings(target: list[str], golden: list[str]) -> list[tuple[int, int]]:
-    """Which places of two lists of kinds meet, in order."""
-    waiting_n, waiting_b = _Waiting(), _Waiting()
+def match_in_order(target: list[str], golden: list[str]) -> list[tuple[int, int]]:
+    """The positions in two lists of kinds that are matched, in order."""
+    waiting_target, waiting_golden = _Waiting(), _Waiting()
     found = []
     for place in range(max(len(target), len(golden))):
-        here_n = target[place] if place < len(target) else None
-        here_b = golden[place] if place < len(golden) else None
-        if here_n is not None:
-            waiting_n.add(here_n, place)
-        if here_b is not None:
-            waiting_b.add(here_b, place)
-        met = None
-        if here_n is not None and (older := waiting_b.oldest(here_n)) is not None:
-            met = place, older
-        elif here_b is not None and (older := waiting_n.oldest(here_b)) is not None:
-            met = older, place
-        if met is not None:
-            found.append(met)
-            waiting_n.leave_up_to(met[0])
-            waiting_b.leave_up_to(met[1])
+        target_kind = target[place] if place < len(target) else None
+        golden_kind = golden[place] if place < len(golden) else None
+        if target_kind is not None:
+            waiting_target.add(target_kind, place)
+        if golden_kind is not None:
+            waiting_golden.add(golden_kind, place)
+        pair = None
+        if target_kind is not None and (older := waiting_golden.oldest(target_kind)) is not None:
+            pair = place, older
+        elif golden_kind is not None and (older := waiting_target.oldest(golden_kind)) is not None:
+            pair = older, place
+        if pair is not None:
+            found.append(pair)
+            waiting_target.leave_up_to(pair[0])
+            waiting_golden.leave_up_to(pair[1])
     return found
 
 
@@ -70,11 +70,12 @@ def by_kind(target: list[Call], golden: list[Call]) -> Iterator[Row]:
 
     The rows say what belongs together, with a note, and nothing else.
     """
-    met = dict(meetings([kind(call.record.name) for call in target], [kind(call.record.name) for call in golden]))
+    kinds = ([kind(call.record.name) for call in side] for side in (target, golden))
+    matched = dict(match_in_order(*kinds))
     used: set[int] = set()
     for place, call in enumerate(target):
         name = call.record.name
-        other = golden[met[place]] if place in met else None
+        other = golden[matched[place]] if place in matched else None
         if other is None:
             for item in call.items:
                 yield Row(name, item, None)

@@ -21,7 +21,7 @@ from probe.common.match.options import BUILT_IN, MatchOptions
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
 
-# Below this share of modules that meet by name, layers are aligned by structure.
+# Below this share of modules that are matched by name, layers are aligned by structure.
 _FEW = 0.1
 
 Dumps = tuple[Dump, Dump]
@@ -61,17 +61,17 @@ def correspondence(dumps: Dumps, calls: Calls, options: MatchOptions) -> Corresp
         if options.api_mapping != BUILT_IN:
             found = load_api_entries(options.api_mapping)
             entries = entries_in_use(found, *map(_bases, calls))
-            mapping_checks.tell_of_apis(options.api_mapping, found, entries)
+            mapping_checks.warn_of_apis(options.api_mapping, found, entries)
     cells: dict[str, str] | None = None
     if options.cell_mapping is not None:
         cells = {}
         if options.cell_mapping != BUILT_IN:
             cells = load_names(options.cell_mapping)
-            mapping_checks.tell_of_cells(options.cell_mapping, cells, calls[0])
+            mapping_checks.warn_of_cells(options.cell_mapping, cells, calls[0])
     items = derived = _derived_items(dumps, calls, options)
     if options.data_mapping is not None:
         items = load_names(options.data_mapping)
-        mapping_checks.tell_of_items(options.data_mapping, items, calls)
+        mapping_checks.warn_of_items(options.data_mapping, items, calls)
     root = "Cell" if golden.framework == MINDSPORE and not options.compat else "Module"
     rename = _across_frameworks(dumps) and not options.compat
     mapping = NameMapping(apis, entries, cells, items=items, parameters=rename, root=root)
@@ -98,7 +98,7 @@ def _derived_items(dumps: Dumps, calls: Calls, options: MatchOptions) -> dict[st
     if (dumps[0].tree is None) != (dumps[1].tree is None):
         raise MsprobeException("a layer mapping (-lm) needs construct.json beside both dumps; one of them has none.")
     sides = _scopes(dumps, calls)
-    mapping_checks.tell_of_layers(options.layer_mapping, rules, sides[0])
+    mapping_checks.warn_of_layers(options.layer_mapping, rules, sides[0])
     return map_items(*calls, sides, rules, options.compat)
 
 
@@ -106,7 +106,7 @@ def _aligns_layers(dumps: Dumps, calls: Calls, options: MatchOptions) -> bool:
     """Whether no option is given for names that are bound to differ, or do."""
     if options.maps_names or options.compat or dumps[0].level == "debug":
         return False
-    return _across_frameworks(dumps) or few_modules_meet(*([call.key for call in side] for side in calls))
+    return _across_frameworks(dumps) or few_modules_match(*([call.key for call in side] for side in calls))
 
 
 def _across_frameworks(dumps: Dumps) -> bool:
@@ -120,7 +120,7 @@ def _scopes(dumps: Dumps, calls: Calls) -> tuple[Side, Side]:
     return side_of(calls[0], trees[0], target.framework), side_of(calls[1], trees[1], golden.framework)
 
 
-def few_modules_meet(target: Iterable[str], golden: Iterable[str]) -> bool:
+def few_modules_match(target: Iterable[str], golden: Iterable[str]) -> bool:
     """Whether both sides' keys have modules, and hardly any of one has the name and class of one of the other."""
     mine, theirs = (set(filter(is_module, keys)) for keys in (target, golden))
     return bool(mine and theirs) and len(mine & theirs) < _FEW * min(len(mine), len(theirs))

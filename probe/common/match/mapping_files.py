@@ -103,7 +103,7 @@ def _api_entry(path: str, number: int, entry: dict[str, Any]) -> ApiEntry | None
             text = f"{path}: entry {number} ({target}) is left out: {kinds} must be lists of one length."
             log.warning(text, once=text)
             return None
-        positions[state] = {str(n): str(b) for n, b in zip(ours, theirs)}
+        positions[state] = {str(mine): str(other) for mine, other in zip(ours, theirs)}
     return ApiEntry(target, golden, positions)
 
 

@@ -1,4 +1,4 @@
-"""Names of the target rewritten into those of the golden side, so that calls of other names can meet."""
+"""Names of the target rewritten into those of the golden side, so that calls of other names can be matched."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NameMapping:
         entries: APIs whose items are numbered differently; of these nothing else is matched.
         cells: parts of a module's name and what stands in their place; ``None`` leaves modules as they are.
         items: full names of items; these come before everything else.
-        parameters: let parameters meet that the frameworks name differently.
+        parameters: match parameters that the frameworks name differently.
         root: first part of the names of modules on the golden side, where `cells` are given.
     """
 

@@ -1,1 +1,1 @@
-"""How far two values, statistics or checksums are apart, and what may be expected."""
+"""How much two values, statistics or checksums differ, and what may be expected."""

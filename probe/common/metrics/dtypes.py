@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-# Releases of the reference tool let these meet, so that a run in half precision can be held against one in full.
+# Releases of the reference tool match these, so that a run in half precision can be held against one in full.
 _FLOATS = (
     frozenset(("Float16", "Float32", "Float64", "BFloat16")),
     frozenset(("torch.float16", "torch.float32", "torch.float64", "torch.bfloat16")),

@@ -1,8 +1,8 @@
 """What happened to parameters between two steps: whether the optimizer did the same on both sides.
 
-A dump holds no call of the optimizer unless it ran while collecting, so this is judged by what it left: how far Max, Min
-and Mean of each parameter moved from the step before to this one. The movement of Mean is the mean of the update, that
-of Max and Min the update of one element. Equal updates move them equally, up to rounding.
+A dump holds no call of the optimizer unless it ran while collecting, so this is judged by what it left: how far Max,
+Min and Mean of each parameter moved from the step before to this one. The movement of Mean is the mean of the update,
+that of Max and Min the update of one element. Equal updates move them equally, up to rounding.
 """
 
 from __future__ import annotations

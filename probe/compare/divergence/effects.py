@@ -64,9 +64,9 @@ class Effects:
         module = self._by_record.get(around) if around else None
         if module is not None and self._agrees(module):
             return False
-        tensors = [row.target for row in call.rows if row.target is not None and row.target.is_tensor]
-        returned = [row.target for row in call.rows if row.target in tensors and not is_input(row)]
-        items = [each for each in returned if each is not None] or [each for each in tensors if each.name == item]
+        tensors = [(row.target, is_input(row)) for row in call.rows if row.target is not None and row.target.is_tensor]
+        returned = [each for each, is_given in tensors if not is_given]
+        items = returned or [each for each, _ in tensors if each.name == item]
         found = self._first_taker_agrees(items, self._place_of.get(id(call), 0))
         if found is not None:
             return not found
@@ -76,7 +76,8 @@ class Effects:
 
     def _first_taker_agrees(self, items: list[Item], place: int) -> bool | None:
         """Whether the first judgeable call that takes one of `items`, or what is made of them, returns the same."""
-        ahead, seen = list(items), set()
+        ahead = list(items)
+        seen: set[_Key] = set()
         while ahead:
             item = ahead.pop(0)
             key = _key(item)
@@ -91,7 +92,7 @@ class Effects:
                 agrees = self._agrees(call)
                 if agrees is not None:
                     return agrees
-                ahead += [row.target for row in call.rows if not is_input(row) and _is_tensor(row.target)]
+                ahead += [row.target for row in call.rows if row.target and row.target.is_tensor and not is_input(row)]
         return None
 
     def _agrees(self, call: AlignedCall) -> bool | None:
@@ -109,10 +110,6 @@ class Effects:
                 return False
             found = True
         return found
-
-
-def _is_tensor(item: Item | None) -> bool:
-    return item is not None and item.is_tensor
 
 
 def _key(item: Item) -> _Key:

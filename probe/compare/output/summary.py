@@ -14,9 +14,9 @@ from probe.common.metrics.error_bounds import is_same
 from probe.compare.result import ComparisonResult, Divergence, Mode, Truncation
 
 SUSPECTS = 5
-"""How many records a summary names."""
-NAMED = 3
-"""How many it names of those without match, and of what is called differently."""
+"""How many records with a finding a summary lists."""
+EXAMPLES = 3
+"""How many records without match, and renamed layers, a summary lists."""
 
 
 @dataclass(frozen=True)
@@ -214,12 +214,12 @@ def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> S
         found.target_only,
         found.golden_only,
         result.tables,
-        Unmatched(len(found.target_alone), found.target_alone[:NAMED]),
-        Unmatched(len(found.golden_alone), found.golden_alone[:NAMED]),
+        Unmatched(len(found.target_alone), found.target_alone[:EXAMPLES]),
+        Unmatched(len(found.golden_alone), found.golden_alone[:EXAMPLES]),
         _layers(result),
         result.levels,
         result.truncations,
-        Unjudged(len(found.unjudged), found.unjudged[:NAMED]),
+        Unjudged(len(found.unjudged), found.unjudged[:EXAMPLES]),
         result.debug,
     )
 
@@ -233,7 +233,7 @@ def _layers(result: ComparisonResult) -> Layers | None:
         proposal.layers,
         proposal.renamed,
         len(names),
-        names[:NAMED],
+        names[:EXAMPLES],
         proposal.target_only,
         proposal.golden_only,
         result.layer_mapping,

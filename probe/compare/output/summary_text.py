@@ -27,7 +27,7 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     if first is None or first.divergence is None:
         unmatched = [summary for summary in summaries if not summary.has_matches]
         if unmatched:
-            where = f"{_place(unmatched[0])}: " if len(summaries) > 1 else ""
+            where = f"{_rank_and_step(unmatched[0])}: " if len(summaries) > 1 else ""
             return [(f"no divergence to be found: {where}nothing of the two dumps has a match", ERROR)]
         unjudged = sum(summary.unjudged.items for summary in summaries)
         if unjudged:
@@ -41,8 +41,9 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         what = "what differs is explained by inputs and rounding" if differs else "nothing differs"
         return [(f"no divergence: {what}", PASS)]
     divergence, call = first.divergence, first.divergence.first
-    where = f"{_place(first)}: " if len(summaries) > 1 else ""
-    found = [(f"first divergence: {where}{_named(call.record, call.golden_record)}", ERROR)]
+    where = f"{_rank_and_step(first)}: " if len(summaries) > 1 else ""
+    names = _record_names(call.record, call.golden_record)
+    found = [(f"first divergence: {where}{names}", ERROR)]
     found += [(f"  {text}", "") for text in (call.cause, call.reason) if text]
     if call.module and call.module != call.record:
         found.append((f"  in {call.module}", ""))
@@ -62,13 +63,13 @@ def users_line(stack: Sequence[str]) -> str:
 
 def lines(summary: Summary) -> list[tuple[str, str]]:
     """Counts and findings line by line, each with the verdict it is about or an empty text."""
-    where = _place(summary)
+    where = _rank_and_step(summary)
     counts = ", ".join(f"{number} {verdict}" for verdict, number in summary.counts.items())
     found = [(f"{where + ': ' if where else ''}{summary.rows} rows by {summary.mode}: {counts}", summary.worst)]
     found += [(f"  {text}", WARNING) for text in hints(summary)]
     if summary.suspects:
         first, *others = summary.suspects
-        name, message = _named(first.record, first.golden_record), first.message.partition(": ")[2]
+        name, message = _record_names(first.record, first.golden_record), first.message.partition(": ")[2]
         found.append((f"  first {first.verdict}: {name}: {message}", first.verdict))
         if others:
             names = ", ".join(suspect.record for suspect in others)
@@ -86,7 +87,7 @@ def lines(summary: Summary) -> list[tuple[str, str]]:
                 found.append((f"    only {side}: {_first(alone.first, alone.records)}", ""))
     if summary.layers is not None:
         layers = summary.layers
-        found.append((f"  layers: {layers.matched} meet, {layers.renamed} under other names, as proposed", ""))
+        found.append((f"  layers: {layers.matched} matched, {layers.renamed} under other names, as proposed", ""))
         if layers.names:
             found.append((f"    {_first(layers.names, layers.rules)}", ""))
         if layers.file:
@@ -109,11 +110,11 @@ def _tensors(number: int) -> str:
     return f"{number} tensor{'' if number == 1 else 's'}"
 
 
-def _place(summary: Summary) -> str:
+def _rank_and_step(summary: Summary) -> str:
     return " ".join(part for part in (summary.step, summary.label) if part)
 
 
-def _named(record: str, golden: str) -> str:
+def _record_names(record: str, golden: str) -> str:
     if not record:
         return f"{golden} (golden only)"
     return record if golden in ("", record) else f"{record} (golden: {golden})"
@@ -130,7 +131,7 @@ def print_metrics(result: ComparisonResult) -> None:
 
 
 def show(summaries: Sequence[Summary], seconds: float, stream: TextIO | None = None) -> None:
-    """Print where the runs part, then each pair of dumps; `seconds` is how long all of it took."""
+    """Print where the runs diverge, then each pair of dumps; `seconds` is how long all of it took."""
     stream = stream or sys.stdout
     console = console_of(stream)
     found = headline(summaries)

@@ -100,7 +100,7 @@ def _checked_metrics(path: str, columns: list[str], choice: Choice) -> tuple[str
 
 
 def _metrics(columns: list[str], built_in: tuple[str, ...]) -> list[str]:
-    """The metrics of a table, the user's own included, which stand between the built-in ones and the statistics."""
+    """The metrics of a table, the user's own included, which are between the built-in ones and the statistics."""
     return columns[columns.index(built_in[0]) : columns.index(tables.STATISTICS[0])]
 
 

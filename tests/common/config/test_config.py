@@ -14,8 +14,8 @@ from configurations import APIS, GOOD, MODULES, NUMBERS, exactly, load, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probe.common.config.config import _WITHOUT_EFFECT, UNAVAILABLE_LEVELS, UNAVAILABLE_TASKS, Config, load_config
-from probe.common.config.fields import Place, parse_numbers
+from probe.common.config.config import KEYS, UNAVAILABLE_LEVELS, UNAVAILABLE_TASKS, WITHOUT_EFFECT, Config, load_config
+from probe.common.config.fields import Location, parse_numbers
 from probe.common.errors import FileCheckException, MsprobeException, ScopeException
 
 pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
@@ -181,12 +181,12 @@ def test_structure_at_l1_takes_a_scope_of_modules():
     ],
 )
 def test_numbers_are_sorted_and_unique(values, numbers):
-    assert parse_numbers(values, Place("here", "step")) == numbers
+    assert parse_numbers(values, Location("here", "step")) == numbers
 
 
 def test_repeated_huge_ranges_cost_as_much_as_one():
     begin = time.process_time()
-    assert len(parse_numbers(["0-1000000"] * 10_000, Place("here", "step"))) == 1_000_001
+    assert len(parse_numbers(["0-1000000"] * 10_000, Location("here", "step"))) == 1_000_001
     assert time.process_time() - begin < 5  # expanding each would take minutes
 
 
@@ -194,7 +194,7 @@ def test_repeated_huge_ranges_cost_as_much_as_one():
 def test_ranges_give_the_union_of_what_they_contain(spans):
     expected = {number for first, more in spans for number in range(first, first + more + 1)}
     texts = [f"{first}-{first + more}" for first, more in spans]
-    assert parse_numbers(texts, Place("here", "step")) == tuple(sorted(expected))
+    assert parse_numbers(texts, Location("here", "step")) == tuple(sorted(expected))
 
 
 @pytest.mark.parametrize("key", ["step", "rank"])
@@ -540,8 +540,7 @@ def test_a_hundred_wrong_configurations_over_every_key_have_a_message_of_their_o
     messages = [message for _, message in (*WRONG.values(), *WRONG_SCOPE.values())]
     assert len(set(messages)) >= 100
     keys = {re.match(r'"(?:\w+\.)?(\w+)', message)[1] for message in messages}
-    fields = {field.name for field in dataclasses.fields(Config)} - {"names"} | {"list"}
-    assert fields <= keys
+    assert set(KEYS) <= keys
 
 
 def test_a_scope_that_is_no_list_is_an_ordinary_mistake():
@@ -778,7 +777,27 @@ def test_the_documented_example_is_accepted_without_a_warning(capsys):
     assert capsys.readouterr().out == ""
 
 
-def test_every_key_and_unavailable_value_is_documented():
-    fields = {field.name for field in dataclasses.fields(Config)} - {"names"} | {"list"}
+def documented_keys():
+    """The rows of the tables of keys: the key, its tasks or ``None`` at the top, and the text of its default."""
+    at_top, in_section = re.split("^## Keys of a section$", documentation(), flags=re.MULTILINE)
+    for row in re.findall(r"^\| `(\w+)` \|(.*)\|$", at_top.partition("## Keys at the top")[2], re.MULTILINE):
+        yield row[0], (), row[1].rpartition("|")[2].strip()
+    for row in re.findall(r"^\| `(\w+)` \|([^|]*)\|(.*)\|$", in_section.partition("## ")[0], re.MULTILINE):
+        tasks = ("statistics", "tensor", "structure") if "all" in row[1] else tuple(re.findall(r"`(\w+)`", row[1]))
+        yield row[0], tasks, row[2].rpartition("|")[2].strip()
+
+
+def test_every_key_is_documented_where_it_stands_and_with_its_default():
+    documented = {name: (tasks, default) for name, tasks, default in documented_keys()}
+    assert {name: tasks for name, (tasks, _) in documented.items()} == {name: key.tasks for name, key in KEYS.items()}
+    for name, (_, text) in documented.items():
+        # The default of the risk level is the framework's, and the path of the dump has none.
+        if text.startswith("`") and name != "risk_level":
+            assert KEYS[name].parse(json.loads(text.strip("`")), Location("docs", name)) == KEYS[name].default
+        elif name != "risk_level":
+            assert KEYS[name].default is None or name == "dump_path"
+
+
+def test_every_unavailable_value_and_key_without_effect_is_documented():
     words = set(re.findall(r"`([^`\n]+)`", documentation()))
-    assert fields | set(UNAVAILABLE_TASKS) | set(UNAVAILABLE_LEVELS) | set(_WITHOUT_EFFECT) <= words
+    assert {*UNAVAILABLE_TASKS, *UNAVAILABLE_LEVELS, *WITHOUT_EFFECT} <= words

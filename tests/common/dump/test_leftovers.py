@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import probe
-from probe.collect.dump_folder import RunFolder
+from probe.collect.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
-from probe.common.dump import json_files
+from probe.common.dump.layout import JSON_FILES
 from probe.common.dump.recovery import recover
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes cannot be asked whether they live")
@@ -25,11 +25,12 @@ IN_STOP = """
 import os, signal, sys
 from probe.common import files
 from probe.common.dump import json_files
-from probe.common.dump.journal import FILE_NAME, REPLACE, Header, JournalWriter
+from probe.common.dump.journal import REPLACE, Header, JournalWriter
+from probe.common.dump.layout import JOURNAL_FILE
 
 folder, how = sys.argv[1:]
 header = Header("statistics", "L1", "pytorch", None)
-journal = JournalWriter(os.path.join(folder, FILE_NAME), header)
+journal = JournalWriter(os.path.join(folder, JOURNAL_FILE), header)
 for number in range(3):
     journal.record(f"Torch.relu.{number}.forward", number, -1, None, number, REPLACE, {"output": [number]})
 
@@ -104,7 +105,7 @@ def test_recover_makes_the_files_of_a_dead_run_and_leaves_a_living_one_alone(
 def test_the_next_run_in_a_folder_removes_what_a_dead_one_was_writing(tmp_path: Path) -> None:
     left = killed_in(tmp_path / "dump" / "step0" / "rank0")
     config = load_config(None, dump_path=str(tmp_path / "dump"), task=None, level="L1", step=None)
-    folder = RunFolder(config, 0, "rank0", "pytorch", False)
+    folder = DumpFolder(config, 0, "rank0", "pytorch", False)
     assert not left.exists()
     assert (left.parent / "dump.journal.1").exists(), "what the dead run had recorded is kept"
     folder.close()
@@ -113,7 +114,7 @@ def test_the_next_run_in_a_folder_removes_what_a_dead_one_was_writing(tmp_path: 
 def test_a_run_that_finds_its_folder_in_use_removes_nothing(tmp_path: Path, living: subprocess.Popen[str]) -> None:
     config = load_config(None, dump_path=str(tmp_path / "dump"), task=None, level="L1", step=None)
     with pytest.raises(OSError, match="another process is collecting into this folder"):
-        RunFolder(config, 0, "rank1", "pytorch", False)
+        DumpFolder(config, 0, "rank1", "pytorch", False)
     assert (tmp_path / "dump" / "step0" / "rank1" / f"dump.json.{living.pid}.tmp").exists()
 
 
@@ -143,7 +144,7 @@ def test_pipes_in_the_place_of_files_are_not_waited_for(
         if read:
             ends.append(os.open(path / name, os.O_RDONLY | os.O_NONBLOCK))
     config = load_config(None, dump_path=str(tmp_path / "dump"), task=None, level="L1", step=None)
-    folder = RunFolder(config, 0, "rank0", "pytorch", False)
+    folder = DumpFolder(config, 0, "rank0", "pytorch", False)
     folder.log_error("Torch.relu.0.forward", ValueError("odd"))
     folder.close()
     for end in ends:
@@ -168,10 +169,10 @@ def test_what_may_be_somebody_elses_stays(tmp_path: Path) -> None:
     (tmp_path / f"debug.json.{dead}.tmp").symlink_to(tmp_path / names[0])
     with open(another_machine, "wb") as stream:
         assert files.lock(stream)
-        assert files.remove_left(str(tmp_path), json_files.FILES) == [str(left)]
+        assert files.remove_left(str(tmp_path), JSON_FILES) == [str(left)]
     kept = {*names, another_machine.name, f"construct.json.{dead}.tmp", f"debug.json.{dead}.tmp"}
     assert kept <= {path.name for path in tmp_path.iterdir()}
-    assert files.remove_left(str(tmp_path), json_files.FILES) == [str(another_machine)], "its lock is gone"
+    assert files.remove_left(str(tmp_path), JSON_FILES) == [str(another_machine)], "its lock is gone"
 
 
 def test_a_link_that_was_laid_while_a_run_is_dead_is_not_followed(tmp_path: Path) -> None:

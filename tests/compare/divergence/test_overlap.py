@@ -13,7 +13,8 @@ import pytest
 from test_search import X, call, chain, tensor, write
 
 from probe.api import cli
-from probe.common.dump.journal import FILE_NAME, REPLACE, Header, JournalWriter
+from probe.common.dump.journal import REPLACE, Header, JournalWriter
+from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text
@@ -30,7 +31,7 @@ def cut(run: Run, calls: int) -> Run:
 def died(folder: Path, run: Run) -> Path:
     """The folder of a process that was killed after these calls."""
     folder.mkdir(parents=True)
-    writer = JournalWriter(str(folder / FILE_NAME), Header("statistics", "mix", "pytorch", None))
+    writer = JournalWriter(str(folder / JOURNAL_FILE), Header("statistics", "mix", "pytorch", None))
     for number, (name, fields) in enumerate(run.items()):
         writer.record(name, number, -1, None, number, REPLACE, fields)
     writer.close()

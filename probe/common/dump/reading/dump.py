@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from probe.common.dump.journal import FILE_NAME as JOURNAL
-from probe.common.dump.layout import DATA_FILES, DATA_FOLDER
+from probe.common.dump.layout import JOURNAL_FILE, RECORD_FILES, TENSOR_FOLDER
 from probe.common.dump.reading.records import Item, Record
 from probe.common.dump.reading.sources import Files, Journal, Source, Stacks, Tree
 from probe.common.errors import DumpFormatError, FileCheckException
@@ -100,7 +99,7 @@ class Dump:
         # A name from a file that anyone may have written does not lead out of the folder.
         if os.path.basename(item.data_name) != item.data_name:
             raise DumpFormatError(f"{self.path}: {item.name}: data_name {item.data_name!r} is not a file name.")
-        return os.path.join(os.path.dirname(self.path), DATA_FOLDER, item.data_name)
+        return os.path.join(os.path.dirname(self.path), TENSOR_FOLDER, item.data_name)
 
     def tensor(self, item: Item) -> NDArray[Any] | None:
         """The values of `item`, types that numpy lacks widened to float32; ``None`` when it has no file.
@@ -135,26 +134,26 @@ def read(path: str | os.PathLike[str]) -> Dump:
         return _read_folder(path)
     if not os.path.isfile(path):
         raise FileCheckException(f"{path} does not exist; give dump.json, debug.json, or the folder that holds it.")
-    if os.path.basename(path) == JOURNAL:
+    if os.path.basename(path) == JOURNAL_FILE:
         return Dump(Journal(path))
     return _finished_or_journal(path)
 
 
 def _read_folder(folder: str) -> Dump:
-    for name in DATA_FILES:
+    for name in RECORD_FILES:
         path = os.path.join(folder, name)
         if os.path.isfile(path):
             return _finished_or_journal(path)
-    path = os.path.join(folder, JOURNAL)
+    path = os.path.join(folder, JOURNAL_FILE)
     if os.path.isfile(path):
         return Dump(Journal(path))
     inside = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
     hint = f"; it holds {', '.join(inside[:4])}" if inside else ""
-    raise FileCheckException(f"{folder} holds none of {', '.join(DATA_FILES)} and {JOURNAL}{hint}.")
+    raise FileCheckException(f"{folder} holds none of {', '.join(RECORD_FILES)} and {JOURNAL_FILE}{hint}.")
 
 
 def _finished_or_journal(path: str) -> Dump:
-    journal = os.path.join(os.path.dirname(path), JOURNAL)
+    journal = os.path.join(os.path.dirname(path), JOURNAL_FILE)
     dump = Dump(Files(path))
     # A run begins by writing files without records, and a run that is killed leaves them so.
     if not dump.records and os.path.isfile(journal):

@@ -13,6 +13,7 @@ from typing import Any, Optional, Union
 
 import msgspec
 
+from probe.common.dump import naming
 from probe.common.dump.reading import flattening
 from probe.common.dump.reading.items import INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item
 from probe.common.dump.reading.json_decode import number
@@ -64,12 +65,12 @@ def items(name: str, raw: msgspec.Raw) -> list[Item] | None:
     """What `flattening.flatten` gives for the fields in `raw`, or ``None`` when the record is not of the usual form."""
     found: list[Item] = []
     try:
-        if "parameters_grad" in name and flattening.GRADIENTS.search(name):
+        if naming.is_gradients(name):
             for parameter, entries in _gradients(raw).items():
                 for entry in entries:
                     _add(found, f"{name}.", PARAMETERS_GRAD, ((parameter, entry),), 0)
             return found
-        if name.endswith(".debug"):
+        if naming.is_debug(name):
             return None
         call = _call(raw)
         if call.input_args:

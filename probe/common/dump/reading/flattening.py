@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
+from probe.common.dump import naming
 from probe.common.dump.reading.items import DEBUG, INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item, plain_item
 from probe.common.dump.reading.json_decode import number
 from probe.common.errors import DumpFormatError
 
 DEEPEST = 400
 """How deep values may be nested inside a record."""
-
-GRADIENTS = re.compile(r"parameters_grad(\.[0-9]+)?\Z")
-"""The end of the name of a record that holds gradients of parameters."""
 
 # Arguments that are numbers of ranks; a dump shows them as text.
 _RANKS = frozenset(("src", "dst", "group_src", "group_dst"))
@@ -38,12 +35,12 @@ def flatten(name: str, fields: Any) -> list[Item]:
         DumpFormatError: the record is damaged; the message names it and the place in it.
     """
     found: list[Item] = []
-    if GRADIENTS.search(name):
+    if naming.is_gradients(name):
         for parameter, value in _mapping(name, fields).items():
             # The one gradient of a parameter stands in a list of its own.
             for entry in value if isinstance(value, list) else [value]:
                 add(found, f"{name}.{parameter}", PARAMETERS_GRAD, entry, 0)
-    elif name.endswith(".debug"):
+    elif naming.is_debug(name):
         add(found, name, DEBUG, fields, 0)
     else:
         for key, state in _PARTS:
@@ -51,7 +48,7 @@ def flatten(name: str, fields: Any) -> list[Item]:
             if value is not None:
                 add(found, f"{name}.{state}", state, value, 0)
         for key in fields:
-            if key not in _OWN_FIELDS and GRADIENTS.search(key):
+            if key not in _OWN_FIELDS and naming.is_gradients(key):
                 add(found, f"{name}.{key}", PARAMETERS_GRAD, fields[key], 0)
     return found
 

@@ -9,6 +9,7 @@ from typing import Any, Optional, Protocol
 import msgspec
 
 from probe.common.dump.journal import JournalReader
+from probe.common.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from probe.common.dump.reading import json_decode
 from probe.common.dump.reading.records import Record
 from probe.common.dump.stack_text import Frame, frame_text
@@ -70,11 +71,11 @@ class Files:
         self._data = {}
 
     def tree(self) -> Tree | None:
-        path = self._beside("construct.json")
+        path = self._beside(CONSTRUCT_FILE)
         return None if path is None else json_decode.decode(path, json_decode.load_bytes(path), Tree)
 
     def stacks(self) -> Stacks | None:
-        path = self._beside("stack.json")
+        path = self._beside(STACK_FILE)
         if path is None:
             return None
         found: Stacks = {}

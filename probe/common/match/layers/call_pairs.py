@@ -13,20 +13,20 @@ from probe.common.match.layers.module_paths import Path, Side
 from probe.common.match.operations import operation
 
 Translate = Callable[[Path], Path]
-Met = dict[str, str]
-"""Records of the target and of the golden side."""
+RecordPairs = dict[str, str]
+"""Records of the target, each with its match of the golden side."""
 
 
-def by_place(target: Side, golden: Side, translate: Translate) -> Met:
+def by_place(target: Side, golden: Side, translate: Translate) -> RecordPairs:
     """The n-th record of a scope and the n-th of the same scope, as the reference tool has it."""
     places = golden.places()
-    found: Met = {}
+    found: RecordPairs = {}
     for (path, direction, module), names in target.places().items():
         found.update(zip(names, places.get((translate(path), direction, module), [])))
     return found
 
 
-def by_meaning(target: Side, golden: Side, translate: Translate) -> Met:
+def by_meaning(target: Side, golden: Side, translate: Translate) -> RecordPairs:
     """Modules by their place, and inside each of them calls that compute the same, in the order in which they ran."""
     found = by_place(_modules(target), _modules(golden), translate)
     mine, theirs = _calls_by_module(target, golden, translate)
@@ -76,9 +76,9 @@ def _innermost(path: Path, layers: Any) -> Path:
     return ()
 
 
-def _of_the_same_call(found: Met, target: Side, golden: Side) -> Met:
-    """Backward calls of forward calls that met."""
-    more: Met = {}
+def _of_the_same_call(found: RecordPairs, target: Side, golden: Side) -> RecordPairs:
+    """The backward calls of matched forward calls."""
+    more: RecordPairs = {}
     for mine, theirs in found.items():
         if mine.endswith(FORWARD):
             parsed, other = parse(mine), parse(theirs)
@@ -89,7 +89,7 @@ def _of_the_same_call(found: Met, target: Side, golden: Side) -> Met:
     return more
 
 
-def _aligned(target: list[Call], golden: list[Call], frameworks: tuple[str, str]) -> Met:
+def _aligned(target: list[Call], golden: list[Call], frameworks: tuple[str, str]) -> RecordPairs:
     """Calls inside one module that correspond; what is uncertain is left out.
 
     First what has the same name, number of tensors and shape of output; between these what has the same name; then

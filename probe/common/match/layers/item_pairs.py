@@ -17,11 +17,11 @@ Named = dict[str, Item]
 """Items by what follows the record in their names."""
 
 
-def meet(target: Call, golden: Call, meanings: tuple[Operation, Operation] | None) -> dict[str, str]:
+def match_items(target: Call, golden: Call, meanings: tuple[Operation, Operation] | None) -> dict[str, str]:
     """Names of items and of their counterparts.
 
-    Tensors meet by their positions; where these differ and there are as many on both sides, in their order. Plain
-    arguments meet by position or name.
+    Tensors are matched by their positions; where these differ and there are as many on both sides, in their order.
+    Plain arguments are matched by position or name.
 
     Args:
         target, golden: calls that correspond.

@@ -97,7 +97,7 @@ def _numbers(side: Side) -> dict[Path, dict[str, str]]:
             if part == _BLOCKS and path[place + 1].isdigit():
                 found.setdefault(path[: place + 1], set()).add(int(path[place + 1]))
     return {
-        path: {str(n): str(i) for i, n in enumerate(sorted(numbers))}
+        path: {str(number): str(index) for index, number in enumerate(sorted(numbers))}
         for path, numbers in found.items()
         if len(numbers) <= max(numbers)
     }

@@ -112,7 +112,7 @@ def _put_right(partners: Partners, rules: Rules, side: Side) -> None:
 
 
 def _by_path(partners: Partners, rules: Rules, side: Side, mine: Network, theirs: Network) -> None:
-    """Let layers meet that come to the same path; keep those apart that may not."""
+    """Match layers whose translated paths are the same; leave those unmatched that contradict each other."""
     back = set(partners.values())
     for path in sorted(mine.layers, key=len):
         if path not in partners:

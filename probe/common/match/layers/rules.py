@@ -84,7 +84,7 @@ def map_items(
         other = by_name.get(counterpart.get(call.record.name, UNMATCHED))
         found.update(dict.fromkeys((item.name for item in call.items), UNMATCHED))
         if other is not None:
-            found.update(_same_suffix(call, other) if by_suffix else _met(call, other, mine, theirs))
+            found.update(_same_suffix(call, other) if by_suffix else _matched_items(call, other, mine, theirs))
     return found
 
 
@@ -95,11 +95,11 @@ def _same_suffix(call: Call, other: Call) -> dict[str, str]:
     return {mine: theirs for mine, theirs in names.items() if theirs in there}
 
 
-def _met(call: Call, other: Call, mine: Side, theirs: Side) -> dict[str, str]:
+def _matched_items(call: Call, other: Call, mine: Side, theirs: Side) -> dict[str, str]:
     meanings = _meaning(call, mine), _meaning(other, theirs)
     if meanings[0] is None or meanings[1] is None:
-        return item_pairs.meet(call, other, None)
-    return item_pairs.meet(call, other, (meanings[0], meanings[1]))
+        return item_pairs.match_items(call, other, None)
+    return item_pairs.match_items(call, other, (meanings[0], meanings[1]))
 
 
 def _meaning(call: Call, side: Side) -> Operation | None:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import probe
-from probe.common.dump.journal import ADD, FILE_NAME, REPLACE, Header, JournalWriter
+from probe.common.dump.journal import ADD, REPLACE, Header, JournalWriter
+from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.dump.reading.records import Item
 from probe.common.errors import DumpFormatError, FileCheckException
 
@@ -124,13 +125,13 @@ def test_missing_heads_and_keys_of_old_files_have_defaults(tmp_path: Path) -> No
 
 
 def journal(folder: Path) -> Path:
-    writer = JournalWriter(str(folder / FILE_NAME), Header("statistics", "mix", "pytorch", None))
+    writer = JournalWriter(str(folder / JOURNAL_FILE), Header("statistics", "mix", "pytorch", None))
     writer.stack(0, [("gone.py", 7, "forward")])
     writer.record("Torch.sin.0.forward", 1, 0, "Module.a.A.forward.0", 1, REPLACE, {"output": [TENSOR]})
     writer.record("Module.a.A.forward.0", 0, 0, None, 2, REPLACE, {"input_args": [{**TENSOR, "Max": math.nan}]})
     writer.record("Module.a.A.forward.0", 0, 0, None, 2, ADD, {"output": [TENSOR]})
     writer.close()
-    return folder / FILE_NAME
+    return folder / JOURNAL_FILE
 
 
 @pytest.mark.parametrize("give", ["the folder", "dump.json", "the journal"])

@@ -8,7 +8,7 @@ import pytest
 
 from probe.common.dump.reading.records import Record
 from probe.common.match.calls import Call
-from probe.common.match.layers.item_pairs import meet
+from probe.common.match.layers.item_pairs import match_items
 from probe.common.match.operations import operation
 
 
@@ -29,7 +29,7 @@ def pairs(target: Call, golden: Call) -> dict[str, str]:
     """What follows the records in the names of items."""
     bases = [each.record.name.rpartition(".")[0].rpartition(".")[0] for each in (target, golden)]
     meanings = operation(bases[0], "mindspore"), operation(bases[1], "pytorch")
-    found = meet(target, golden, meanings)
+    found = match_items(target, golden, meanings)
     lengths = [len(each.record.name) + 1 for each in (target, golden)]
     return {mine[lengths[0] :]: theirs[lengths[1] :] for mine, theirs in found.items()}
 
@@ -93,5 +93,5 @@ def test_parameters_of_other_names_meet() -> None:
     target = call("Cell.bn.BatchNorm2d.forward.0", parameters={name: tensor(2) for name in names})
     golden = call("Module.bn.BatchNorm2d.forward.0", parameters={name: tensor(2) for name in names.values()})
     for one, other, expected in ((target, golden, names), (golden, target, {b: a for a, b in names.items()})):
-        found = meet(one, other, None)
+        found = match_items(one, other, None)
         assert {a.rpartition(".")[2]: b.rpartition(".")[2] for a, b in found.items()} == expected

@@ -1,0 +1,50 @@
+"""A configuration file that is read again while the training runs, because it has the key ``dump_enable``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from probe.common import log
+from probe.common.config.config import load_config
+from probe.common.errors import MsprobeException
+
+_SECONDS_ENABLED = 0.5
+_SECONDS_DISABLED = 3.0
+"""How long a configuration is used before its file is read again."""
+
+
+class ConfigReload:
+    """The configuration of a file as it was read last.
+
+    Args:
+        path: The configuration file, or ``None``.
+        arguments: What wins over the file.
+
+    Raises:
+        MsprobeException: Something in the configuration is wrong.
+    """
+
+    def __init__(self, path: str | None, arguments: dict[str, Any]) -> None:
+        self._path = path
+        self._arguments = arguments
+        self.config = load_config(path, **arguments)
+        self.enabled = self.config.dump_enable is not False
+        """Whether ``dump_enable`` lets anything be collected now; not while the file has an error."""
+        self._may_change = path is not None and self.config.dump_enable is not None
+        self._read_at = time.monotonic()
+
+    def reload(self) -> None:
+        """Read the file again if it may change and the last time is long enough ago."""
+        if not self._may_change:
+            return
+        now = time.monotonic()
+        if now - self._read_at < (_SECONDS_ENABLED if self.enabled else _SECONDS_DISABLED):
+            return
+        self._read_at = now
+        try:
+            self.config = load_config(self._path, **self._arguments)
+            self.enabled = self.config.dump_enable is not False
+        except MsprobeException as error:
+            self.enabled = False
+            log.warning(f"collection is off until the configuration can be read again: {error}")

@@ -1,0 +1,168 @@
+"""Writes the records of a step into its journal, once their statistics are there, and their tensors into files."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+from probe.collect.active_calls import ActiveCall
+from probe.collect.dump_folder import DumpFolder
+from probe.collect.reference_checksums import ReferenceChecksums
+from probe.collect.tensor_writer import TensorWriter
+from probe.collect.values import SaveTensor
+from probe.common.callstack import CallStacks
+from probe.common.config.config import Config
+from probe.common.interfaces import Tensors
+
+_DELAYED = 256
+"""Records that may wait for statistics on a device before they are fetched in one transfer."""
+
+_RecordFrame = tuple[str, int, int, Optional[str], int, int, Any]
+"""The arguments of `JournalWriter.record`."""
+
+
+class RecordWriter:
+    """Writes for one configuration, one step after the other.
+
+    Args:
+        config: The settings; they decide which tensors are saved.
+        tensors: The framework.
+        failed: Called with the name of a record, or the record's call, and the error that kept it from being written.
+        ended: Called when enough differences to the reference run were found.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        tensors: Tensors,
+        failed: Callable[[Any, BaseException], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._tensors = tensors
+        self._failed = failed
+        self._ended = ended
+        self._with_tree = config.level in ("L0", "mix")
+        self._saves_all = config.task == "tensor"
+        self._saves_some = config.tensor_list if config.task == "statistics" else ()
+        self._saves_none = not self._saves_all and not self._saves_some
+        self._filtered = bool(config.names or config.scope)
+        self._most_copied = config.async_dump_max_mib << 20 if config.async_dump else None
+        self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
+        self.has_reference = self._reference is not None
+        """Whether calls are compared with those of a reference run."""
+        self._folder: DumpFolder | None = None
+        self._delayed: list[_RecordFrame] = []
+
+    # --- a step
+
+    def begin_step(self, folder: DumpFolder, stacks: CallStacks) -> None:
+        """Write into `folder` from now on; the records refer to `stacks` by number."""
+        self._delayed = []
+        self._stacks = stacks
+        self._written_stacks: set[int] = set()
+        self._tensor_writer = TensorWriter(folder, self._tensors, self._most_copied)
+        if self._reference is not None:
+            self._reference.load(folder.relative)
+        self._folder = folder
+
+    def end_step(self) -> None:
+        """Write no more; what still waits for its statistics is forgotten."""
+        self._folder = None
+        self._delayed = []
+
+    def flush(self) -> bool:
+        """Bring everything written so far into the files of the step; whether there was anything new."""
+        if self._folder is None:
+            return False
+        self._resolve()
+        self._tensor_writer.write_waiting()
+        return self._folder.write_files()
+
+    # --- records
+
+    def finish(self, call: ActiveCall, rule: int) -> None:
+        """Write what there is of `call`: its record, or else its place in the call tree and its stack."""
+        if call.fields:
+            self.write(call, rule)
+        elif self._with_tree or call.stack >= 0:
+            self.write_node(call)
+
+    def write(self, call: ActiveCall, rule: int) -> None:
+        """Write the record of `call`; `rule` says what happens to an earlier one of its name (`journal.REPLACE` …)."""
+        frame = (call.name, call.begun, call.stack, call.parent, call.order, rule, call.fields)
+        # All that follow a record which has to wait do so as well: the journal keeps their order.
+        if self._delayed or self._tensors.pending():
+            self._delayed.append(frame)
+            if len(self._delayed) >= _DELAYED:
+                self._resolve()
+            return
+        self._append(frame)
+
+    def write_node(self, call: ActiveCall) -> None:
+        """Write that `call` took place, which has no record."""
+        if self._folder is not None:
+            self._append_stack(call.stack)
+            self._folder.journal.node(call.name, call.begun, call.stack, call.parent)
+
+    def _resolve(self) -> None:
+        """Fetch the statistics that are still on a device, and write the records that needed them."""
+        delayed, self._delayed = self._delayed, []
+        try:
+            if self._tensors.pending():
+                self._tensors.resolve()
+        except Exception as error:
+            self._failed("what waited for its statistics", error)
+        for frame in delayed:
+            try:
+                self._append(frame)
+            except Exception as error:
+                self._failed(frame[0], error)
+
+    def _append(self, frame: _RecordFrame) -> None:
+        assert self._folder is not None
+        stack = frame[2]
+        if stack >= 0 and stack not in self._written_stacks:
+            self._append_stack(stack)
+        self._folder.journal.record(*frame)
+
+    def _append_stack(self, number: int) -> None:
+        if number >= 0 and number not in self._written_stacks:
+            assert self._folder is not None
+            self._folder.journal.stack(number, self._stacks.frames[number])
+            self._written_stacks.add(number)
+
+    # --- tensors
+
+    def saver_of(self, call: ActiveCall) -> SaveTensor | None:
+        """What saves the tensors of `call` in files; ``None`` if they are not wanted."""
+        if self._saves_none:
+            return None
+        if not self._saves_all and not any(text in call.name for text in self._saves_some):
+            return None
+        undecided = call.opened is not None and self._filtered
+        if self._reference is None and not undecided:
+            return self._tensor_writer.saving()
+        if call.held is None:
+            call.held = []
+        return self._tensor_writer.saving(call.held)
+
+    @property
+    def saver(self) -> SaveTensor | None:
+        """What saves the tensors of a value that belongs to no call; ``None`` if they are not wanted."""
+        return self._tensor_writer.saving() if self._saves_all else None
+
+    def decide(self, call: ActiveCall, wanted: bool) -> None:
+        """`call`, a backward of which it was not known until its end whether it is `wanted`, has ended."""
+        if not wanted:
+            call.fields.clear()
+        elif self._reference is None and call.held:
+            self._tensor_writer.write_held(call.held)
+        call.held = None
+
+    def compare_with_reference(self, call: ActiveCall) -> None:
+        """Write the tensors of `call` if it is one that differs from the reference run."""
+        assert self._reference is not None
+        if self._reference.differs(call.name, call.fields):
+            self._tensor_writer.write_held(call.held or [])
+            if self._reference.enough():
+                self._ended()
+        call.held = None
