@@ -4,26 +4,31 @@
 #   make demo-compare          two runs of it that differ in one place, compared
 #   make demo-mindspore        the same with MindSpore, which has wheels for Python 3.10 to 3.12, in ./.venv-mindspore
 #   make demo-msadapter        and with torch's API over MindSpore (Python 3.9 to 3.11), in ./.venv-msadapter
-#   make test                  every environment of tox.ini
-#   make test ENV=core         one of them; TOX_PARALLEL=2 runs two at a time
-#   make reliability           kills and faults in numbers: KILLS=200 SEED=1; see docs/reliability.md
+#   make check                 before each commit: lint, types, what needs no framework, the contract suite over PyTorch
+#   make test                  every environment of tox.ini, two at a time where there are two cores; TOX_PARALLEL=1
+#   make test ENV=core         one of them
+#   make reliability           kills and faults in numbers: KILLS=200 SEED=1; see docs/reliability.md; and everything
+#                              that the other tests take samples of
 #   make fuzz SECONDS=60       every reader fuzzed for so long
 #   make lint | benchmark | clean
 
 PYTHON ?= python3
 ENV ?=
-TOX_PARALLEL ?=
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+TOX_PARALLEL ?= $(if $(filter 1,$(CORES)),1,2)
 KILLS ?= 200
 SEED ?=
 
 # torch is named first everywhere, so that pip takes this build and not whatever a plain `torch` resolves to.
 TORCH := torch==2.13.0
 TOX := .tox/bootstrap/bin/tox
+# The output of each environment is printed when it ends.
+TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(TOX_PARALLEL))
 
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-mindspore demo-msadapter test lint benchmark reliability fuzz clean
+.PHONY: demo demo-compare demo-mindspore demo-msadapter test check lint benchmark reliability fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -38,7 +43,10 @@ demo-msadapter: .venv-msadapter/.installed
 	GLOG_v=3 .venv-msadapter/bin/python examples/demo_msadapter.py
 
 test: .tox/bootstrap/.installed
-	$(TOX) $(if $(TOX_PARALLEL),run-parallel --parallel $(TOX_PARALLEL) --parallel-live,run) $(if $(ENV),-e $(ENV))
+	$(if $(ENV),$(TOX) run -e $(ENV),$(TOX_RUN))
+
+check: .tox/bootstrap/.installed
+	TORCH_TESTS="tests/backends/calls tests/backends/runs tests/backends/values" $(TOX_RUN) -e core,torch,types,lint
 
 lint: .tox/bootstrap/.installed
 	$(TOX) run -e lint
@@ -48,6 +56,7 @@ benchmark: .tox/bootstrap/.installed
 
 reliability: .tox/bootstrap/.installed
 	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+	PROBE_TEST_LONG=1 $(TOX_RUN) -e torch,mindspore,mindspore27,msadapter -- -m sampled
 
 fuzz: .tox/bootstrap/.installed
 	FUZZ_SECONDS=$(or $(SECONDS),60) $(TOX) run -e fuzz

@@ -1,14 +1,27 @@
-"""The option that chooses a backend; what it does in the contract suite stands in ``backends/conftest.py``."""
+"""The option that chooses a backend, and what of the tests is run; see ``backends/conftest.py`` for the contract suite.
+
+What is parametrised for completeness is marked ``sampled``: a run takes a sample of it, drawn from a seed that it
+prints. ``PROBE_TEST_SEED`` draws the same sample again, and ``PROBE_TEST_LONG=1`` takes everything.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-BACKENDS = sorted(path.stem[len("backend_") :] for path in Path(__file__).parent.glob("backends/support/backend_*.py"))
+HERE = Path(__file__).parent
+BACKENDS = sorted(path.stem[len("backend_") :] for path in HERE.glob("backends/support/backend_*.py"))
+# Chosen once, so that tests which draw by themselves take the seed that was printed.
+SEED = os.environ.setdefault("PROBE_TEST_SEED", str(random.randrange(10**6)))
+LONG = os.environ.get("PROBE_TEST_LONG") == "1"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -17,13 +30,91 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME",
         help=f"backend that the tests run over ({', '.join(BACKENDS)}); PROBE_TEST_BACKEND where the option is absent",
     )
+    parser.addoption(
+        "--framework-only",
+        action="store_true",
+        help="leave out the tests that need no framework, which the environment `core` runs",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "sampled(least=1, each=True, group=None): of this test's parameters, or of the tests of a group, run a sample "
+        "of at least so many, in which with `each` every value of every parameter occurs; PROBE_TEST_LONG=1 runs all",
+    )
+
+
+def pytest_report_header() -> str:
+    return f"samples: {'everything, ' if LONG else ''}PROBE_TEST_SEED={SEED}"
+
+
+def chosen_backend(config: pytest.Config) -> str | None:
+    name: str | None = config.getoption("--backend") or os.environ.get("PROBE_TEST_BACKEND")
+    return name
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what needs the framework of another backend: ``test_<name>_*.py`` and the folders ``<name>_only``."""
-    chosen = config.getoption("--backend") or os.environ.get("PROBE_TEST_BACKEND")
+    chosen = chosen_backend(config)
     folder = re.fullmatch("(.+)_only", collection_path.name)
-    file = re.fullmatch(r"test_([a-z]+)_.*\.py", collection_path.name)
     if folder and folder[1] in BACKENDS:
         return True if folder[1] != chosen else None
-    return True if file and chosen and file[1] in BACKENDS and file[1] != chosen else None
+    if not re.fullmatch(r"test_.*\.py", collection_path.name):
+        return None
+    file = re.fullmatch(r"test_([a-z]+)_.*\.py", collection_path.name)
+    if file and file[1] in BACKENDS:
+        return True if chosen and file[1] != chosen else None
+    return True if config.getoption("--framework-only") and not in_contract_suite(collection_path) else None
+
+
+def pytest_collection_finish() -> None:
+    """Collections of garbage look at what the tests make, and not at the frameworks each time."""
+    gc.collect()
+    gc.freeze()
+
+
+def in_contract_suite(path: Path) -> bool:
+    backends = HERE / "backends"
+    return backends in path.parents and backends / "shared" not in path.parents
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take the samples, but where single tests are asked for."""
+    if LONG or config.getoption("keyword") or any("::" in argument for argument in config.args):
+        return
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        if marker:
+            groups[marker.kwargs.get("group") or item.nodeid.partition("[")[0]].append(item)
+    left_out = {item for group in groups.values() for item in group}
+    left_out -= {item for name, group in groups.items() for item in sample(name, group)}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def sample(name: str, items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield the items that are run of a test's, drawn for the seed and the test's name alone."""
+    marker = items[0].get_closest_marker("sampled")
+    assert marker is not None
+    least, each = marker.kwargs.get("least", 1), marker.kwargs.get("each", True)
+    drawn = random.Random(f"{SEED} {name}").sample(items, len(items))
+    values = {item: set(values_of(item)) if each else set() for item in drawn}
+    missing = set().union(*values.values())
+    count = 0
+    while drawn and (missing or count < least):
+        best = max(drawn, key=lambda item: len(values[item] & missing))
+        drawn.remove(best)
+        missing -= values[best]
+        count += 1
+        yield best
+
+
+def values_of(item: pytest.Item) -> Iterator[Hashable]:
+    """The parameters of a test with their values; a dictionary counts as so many parameters."""
+    parameters: dict[str, Any] = vars(item)["callspec"].params if hasattr(item, "callspec") else {}
+    for name, value in parameters.items():
+        for key, one in value.items() if isinstance(value, dict) else [("", value)]:
+            yield name, key, repr(one)

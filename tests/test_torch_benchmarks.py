@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.sampled(least=2, each=False, group="benchmarks")
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 

@@ -13,7 +13,7 @@ from probe.api.commands.compare import Compare
 from probe.api.commands.merge_result import MergeResult
 from probe.api.commands.recover import Recover
 from probe.common.errors import MsprobeException
-from probe.common.terminal_text import say
+from probe.common.terminal_text import print_text
 
 SAME, DIFFERS, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 """Exit statuses: done or the same; the runs differ; wrong usage or input; Ctrl-C, as shells count it."""
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (MsprobeException, OSError) as error:
-        say(f"msprobe {args.command}: {error}", sys.stderr)
+        print_text(f"msprobe {args.command}: {error}", sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         print(f"msprobe {args.command}: interrupted.", file=sys.stderr)

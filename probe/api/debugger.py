@@ -111,7 +111,7 @@ class PrecisionDebugger:
         """
         called = f"save({name!r})" if type(name) is str else "save()"
         session = cls.session()
-        session.shield(called, session.save, variable, name, save_backward)
+        session.guard(called, session.save, variable, name, save_backward)
 
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:

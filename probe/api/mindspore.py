@@ -41,13 +41,13 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
             MsprobeException: there is no model where one is needed; or MindSpore is in graph mode.
         """
         if os.environ.get("MS_ROLE") != "MS_SCHED":
-            cls.session().shield("start()", cls._start, model, token_range, rank_id)
+            cls.session().guard("start()", cls._start, model, token_range, rank_id)
         # Otherwise msrun's scheduler, which runs the script as well, has no rank and trains nothing.
 
     @classmethod
     def _start(cls, model: Any, token_range: Sequence[int] | None, rank_id: int | None) -> None:
         session = cls.session()
-        loader.room(BACKEND, "graph_mode").check_pynative()
+        loader.room(BACKEND, "hooks.graph_mode").check_pynative()
         if cls._instance is not None and cls._instance._served_by != loader.detect(BACKEND):
             log.warning(
                 "torch was imported after the PrecisionDebugger was made, so what is collected is MindSpore's and not "
@@ -103,9 +103,9 @@ _CALLBACKS = ("MsprobeStep", "MsprobeInitStep")
 
 def __getattr__(name: str) -> Any:
     if name in _SINGLE_POINTS:
-        return getattr(loader.room(BACKEND, "single_point_save"), name)
+        return getattr(loader.room(BACKEND, "hooks.single_point_save"), name)
     if name in _CALLBACKS:
-        callbacks = loader.room(BACKEND, "callbacks")
+        callbacks = loader.room(BACKEND, "hooks.callbacks")
         callbacks.MsprobeInitStep.debugger = PrecisionDebugger
         return getattr(callbacks, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

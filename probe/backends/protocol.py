@@ -14,17 +14,17 @@ from probe.common.interfaces import Handle, Listener, ModuleName, RandomCall, Te
 
 
 class ModuleHandles(NamedTuple):
-    """What watches modules. Gradients may arrive when the forward is no longer watched."""
+    """The hooks on modules. Gradients may arrive when the forward is no longer hooked."""
 
     forward: Handle
     gradients: Handle
 
 
 class Hooks(Protocol):
-    """Ways to be told what a user's program does. Every handle puts everything back exactly as it was."""
+    """Hooks that report what a user's program does. Every handle puts everything back exactly as it was."""
 
     def attach_apis(self, models: Any, listener: Listener) -> Handle:
-        """Tell `listener` of every watched function from now on, those that `models` (or ``None``) hold included."""
+        """Report every watched function to `listener`, those that `models` (or ``None``) hold included."""
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
         """Watch one function of the user's choice, recorded as ``prefix.attribute``."""
@@ -35,14 +35,14 @@ class Hooks(Protocol):
     def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
         """Watch one module under a given name."""
 
-    def attach_regions(self, listener: Listener) -> Handle:
-        """Report gradient clipping and the optimizer's step."""
+    def attach_optimizer_hooks(self, listener: Listener) -> Handle:
+        """Report gradient clipping and the optimizer's step to `listener`."""
 
     def attach_passes(self, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
         """Call `begin` and `end` around every forward pass of the (first) model itself."""
 
-    def attach_gradient(self, tensor: Any, receive: Callable[[Any], None]) -> Handle | None:
-        """Call `receive` with every gradient of `tensor`; ``None`` when it takes none."""
+    def attach_gradient(self, tensor: Any, callback: Callable[[Any], None]) -> Handle | None:
+        """Call `callback` with every gradient of `tensor`; ``None`` when it takes none."""
 
     def finish_backward(self) -> None:
         """Report every module backward that is still open; called before a flush."""

@@ -1,4 +1,4 @@
-"""Which calls are under way on each thread, and who is inside whom."""
+"""The calls that run on each thread, and which is inside which."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ class ActiveCall:
         self.fields: dict[str, Any] = {}
         self.folder = folder
         self.frame: FrameType | None = None
-        """Of a module's forward, while it is under way: the caller's."""
+        """The caller's frame, of a module's forward while it runs."""
         self.api: ApiName | None = None
         self.opened: list[ActiveCall] | None = None
-        """Of a backward: the open calls of the thread it began on."""
+        """The active calls of the thread on which a backward began."""
         self.held: HeldTensors | None = None
 
 
 class ActiveCalls(threading.local):
-    """Who is inside whom on one thread."""
+    """The calls that run on one thread, and which is inside which."""
 
     def __init__(self) -> None:
         self.in_api = False
         self.calls: list[ActiveCall] = []
-        """Modules, regions and backwards, outermost first."""
+        """The modules, optimizer steps and backwards that run, outermost first."""
 
 
 def innermost(opened: list[ActiveCall], left: Callable[[ActiveCall], Any]) -> str | None:
-    """The name of the innermost open call, asked by the function that the user's frame, or torch's, has called.
+    """The name of the innermost active call, asked by the function that the user's frame, or torch's, has called.
 
-    A call whose frame is not below this one has been left without a word, by KeyboardInterrupt for example: it is taken
-    out, and `left` is told.
+    A call whose frame is not below this one was left without a post-hook, by KeyboardInterrupt for example: it is taken
+    out, and `left` is called with it.
     """
     while opened:
         call = opened[-1]
@@ -85,7 +85,7 @@ def innermost(opened: list[ActiveCall], left: Callable[[ActiveCall], Any]) -> st
 
 
 def close(opened: list[ActiveCall], call: ActiveCall, left: Callable[[ActiveCall], Any]) -> None:
-    """Leave `call` and whatever inside it did not end by itself; `left` is told of each of these."""
+    """Leave `call` and whatever inside it did not end by itself; `left` is called with each of these."""
     # A backward can begin and end on different threads of the engine.
     if call.opened is not None:
         opened = call.opened

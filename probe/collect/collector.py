@@ -401,7 +401,7 @@ class Collector:
     # --- regions
 
     @_guarded
-    def enter_region(self, name: str) -> None:
+    def enter_optimizer(self, name: str) -> None:
         if self.collecting and self.folder is not None:
             call = ActiveCall(name, 0, name, next(self._order), None, self.folder)
             call.frame = self._stacks.caller()
@@ -409,27 +409,27 @@ class Collector:
             self._writer.write_node(call)
 
     @_guarded
-    def leave_region(self, name: str) -> None:
+    def leave_optimizer(self, name: str) -> None:
         for call in reversed(self._thread.calls):
             if call.name == name:
                 close(self._thread.calls, call, self._write_inputs)
                 return
 
-    # --- single points
+    # --- saved values
 
     @_guarded
-    def point(self, name: str, value: Any, save: SaveTensor | None, path: str) -> Entry:
+    def describe_saved(self, name: str, value: Any, save: SaveTensor | None, path: str) -> Entry:
         """The entry of a value that is saved by itself."""
         self._described = ActiveCall(name, 0, name, 0, None, self.folder)
         return cast(Entry, self._values.describe(value, None, path, save))
 
     @property
-    def save_point(self) -> SaveTensor | None:
-        """What writes the tensors of single points."""
+    def saver_of_values(self) -> SaveTensor | None:
+        """What writes the tensors of values that are saved by hand; ``None`` if they are not wanted."""
         return self._writer.saver
 
     @_guarded
-    def write_point(self, name: str, order: int, fields: Any) -> None:
+    def write_saved(self, name: str, order: int, fields: Any) -> None:
         """Put `fields` under `name`, in the place it has already if it has one."""
         if self.folder is not None:
             call = ActiveCall(name, 0, name, order, None, self.folder)

@@ -50,7 +50,7 @@ class DumpFolder:
             files.make_folder(folder)
         data_folder = os.path.join(config.dump_path, self.relative, TENSOR_FOLDER) if with_tensors else None
         self.header = Header(config.task, config.level, framework, data_folder, config.extra_info)
-        self._keep_what_a_dead_run_left()
+        self._keep_journal_of_dead_run()
         json_files.skeleton(self.path, self.header)
         self.journal = JournalWriter(os.path.join(self.path, JOURNAL_FILE), self.header)
         self._written = self._empty = self.journal.frames
@@ -61,7 +61,7 @@ class DumpFolder:
         except Exception as error:
             self.log_error("what a dead run left", error)
 
-    def _keep_what_a_dead_run_left(self) -> None:
+    def _keep_journal_of_dead_run(self) -> None:
         journal = os.path.join(self.path, JOURNAL_FILE)
         if files.in_use(journal):
             raise OSError(errno.EBUSY, "another process is collecting into this folder", self.path)
@@ -115,8 +115,8 @@ class DumpFolder:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.path, JOURNAL_FILE))
 
-    def log_error(self, name: str, error: BaseException, tell: bool = True) -> None:
-        """Add a failure of the tool to the folder's log, and tell the user about each kind once unless not `tell`."""
+    def log_error(self, name: str, error: BaseException, report: bool = True) -> None:
+        """Add a failure of the tool to the folder's log, and report each kind to the user once if `report`."""
         kind = f"{type(error).__name__}: {error}"
         slug = _slug(error)
         first = slug not in self._failures
@@ -128,7 +128,7 @@ class DumpFolder:
                 stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {name}\n{details}\n".encode("utf-8", "replace"))
         except OSError as second:
             where = f"Others are not counted, for {ERROR_LOG} cannot be written ({second.strerror})"
-        if first and tell:
+        if first and report:
             log.error(f"{name} could not be recorded completely ({kind}); the training goes on. {where}.")
 
 

@@ -16,8 +16,8 @@ from probe.common.interfaces import Handle
 _SCALARS = (int, float, str, bool)
 
 
-class SinglePoints:
-    """Counts the saves of each name and watches for the gradients."""
+class SavedValues:
+    """Counts the values saved under each name and attaches to their gradients."""
 
     def __init__(self, adapter: FrameworkAdapter, collector: Collector) -> None:
         self._adapter = adapter
@@ -25,11 +25,11 @@ class SinglePoints:
         self._counts: dict[str, int] = {}
 
     def reset(self) -> None:
-        """A new step begins."""
+        """Count from zero, since a new training step begins."""
         self._counts = {}
 
     def allowed(self, variable: Any, name: Any) -> bool:
-        """Whether the value can be saved; if not, the user has been told."""
+        """Whether the value can be saved; if not, that is logged."""
         if not isinstance(name, str) or not name:
             log.warning(f"save: name is {name!r}; allowed: a text. Nothing is saved.")
             return False
@@ -73,7 +73,7 @@ class SinglePoints:
         return handles
 
     def _attempt(self, full: str, action: Callable[..., None], *args: Any) -> None:
-        """A failure is that of the record `full` and of nothing else."""
+        """Log a failure of `action` as one of the record `full`, and go on."""
         try:
             action(*args)
         except Exception as error:
@@ -81,11 +81,11 @@ class SinglePoints:
 
     def _write(self, variable: Any, full: str) -> None:
         collector = self._collector
-        entry = collector.point(full, variable, collector.save_point, full)
-        collector.write_point(full, collector.next_order(), entry)
+        entry = collector.describe_saved(full, variable, collector.saver_of_values, full)
+        collector.write_saved(full, collector.next_order(), entry)
 
     def _watch(self, variable: Any, full: str, handles: list[Handle]) -> None:
-        """Give the gradients their place now, with nothing in it, and fill it as they arrive.
+        """Write a record without the gradients now, and fill it as the backward pass computes them.
 
         The handles go to `handles` one by one: also those of a watch that fails half-way are to be removed.
         """
@@ -113,29 +113,29 @@ class SinglePoints:
             if self._adapter.is_tensor(value):
                 path = naming.unused(path, paths)
                 paths.add(path)
-                handle = self._adapter.attach_gradient(value, self._receiver(holder, put, full, path, order))
+                handle = self._adapter.attach_gradient(value, self._gradient_callback(holder, put, full, path, order))
                 if handle is not None:
                     handles.append(handle)
             return None
 
         holder[0] = visit(variable, partial(holder.__setitem__, 0), full)
-        collector.write_point(full, order, holder[0])
+        collector.write_saved(full, order, holder[0])
 
-    def _receiver(
+    def _gradient_callback(
         self, holder: list[Any], put: Callable[[Any], None], full: str, path: str, order: int
     ) -> Callable[[Any], None]:
         collector = self._collector
 
         def take(gradient: Any) -> None:
             if collector.folder is not None:
-                put(collector.point(full, gradient, collector.save_point, path))
-                collector.write_point(full, order, holder[0])
+                put(collector.describe_saved(full, gradient, collector.saver_of_values, path))
+                collector.write_saved(full, order, holder[0])
 
-        def receive(gradient: Any) -> None:
+        def callback(gradient: Any) -> None:
             try:
                 take(gradient)
             except Exception as error:
                 # This is a hook of the user's backward.
                 collector.failed(full, error)
 
-        return receive
+        return callback

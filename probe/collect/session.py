@@ -12,23 +12,23 @@ from probe.backends.protocol import FrameworkAdapter
 from probe.collect.collector import Collector
 from probe.collect.config_reload import ConfigReload
 from probe.collect.dump_folder import DumpFolder
-from probe.collect.saved_values import SinglePoints
+from probe.collect.saved_values import SavedValues
 from probe.common import log
 from probe.common.dump import naming
 from probe.common.dump.layout import process_folder, record_file, step_folder
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.interfaces import Handle, ModuleName
-from probe.common.recursion_limit import StackRoom
+from probe.common.recursion_limit import RaisedRecursionLimit
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def _for_the_training(method: _Method) -> _Method:
+def _guarded(method: _Method) -> _Method:
     """What a training calls: its own mistakes reach it, a failure of the tool does not."""
 
     @functools.wraps(method)
     def guarded(self: Session, *args: Any) -> Any:
-        return self.shield(f"{method.__name__}()", method, self, *args)
+        return self.guard(f"{method.__name__}()", method, self, *args)
 
     return guarded  # type: ignore[return-value]
 
@@ -50,12 +50,12 @@ class Session:
         self._config_file = ConfigReload(config_path, arguments)
         self.config = self._config_file.config
         self.collector = Collector(self.config, adapter, self._end_for_good)
-        self.points = SinglePoints(adapter, self.collector)
+        self.saved = SavedValues(adapter, self.collector)
         self._steps = 0
         self._init_step = 0
         self._rank: int | None = None
         self._ended = False
-        self._modules_named = False
+        self._module_hooks_logged = False
         self._unmade: tuple[int, str] | None = None
         """The step whose files could not be made last, and why."""
         self._unwritable = ""
@@ -81,8 +81,8 @@ class Session:
         """Whether collection is on, between `start` and `stop`."""
         return self._active
 
-    def shield(self, called: str, action: Callable[..., Any], *args: Any) -> Any:
-        """Call `action` for the training, which `called` this; see `_for_the_training`."""
+    def guard(self, called: str, action: Callable[..., Any], *args: Any) -> Any:
+        """Call `action` for the training, which `called` this; see `_guarded`."""
         try:
             return action(*args)
         except MsprobeException:
@@ -93,7 +93,7 @@ class Session:
 
     # --- the calls of the debugger
 
-    @_for_the_training
+    @_guarded
     def start(self, model: Any, token_range: Any, rank_id: Any) -> None:
         """Collect from now on, if this step and rank are wanted."""
         self._check_start(model, token_range, rank_id)
@@ -117,7 +117,7 @@ class Session:
             self._detach()
             raise
 
-    @_for_the_training
+    @_guarded
     def stop(self) -> None:
         """Collect no new calls; the gradients of those collected are still taken until the step ends."""
         if self._active:
@@ -128,7 +128,7 @@ class Session:
             self._flush()
         self._reload_config()
 
-    @_for_the_training
+    @_guarded
     def step(self) -> None:
         """The training step is over: close its files and count on."""
         if self._active or self._forward:
@@ -143,7 +143,7 @@ class Session:
             raise MsprobeException(f"set_init_step: step is {step!r}; allowed: an integer from 0.")
         self._init_step = step
 
-    @_for_the_training
+    @_guarded
     def resume_at(self, step: int) -> None:
         """`set_init_step` after a `start` for which nothing has run yet; the next `start` collects the first step."""
         if self._active and self._folder.discard():
@@ -159,8 +159,8 @@ class Session:
         self._reload_config()
         if self._ended or not self._config_file.enabled or not self._wanted(None):
             return
-        if self.points.allowed(variable, name) and self._open_folder():
-            self._gradients += self.points.save(variable, name, save_backward)
+        if self.saved.allowed(variable, name) and self._open_folder():
+            self._gradients += self.saved.save(variable, name, save_backward)
 
     def register_custom_api(self, owner: Any, api: Any, prefix: Any) -> None:
         if not isinstance(api, str) or not callable(getattr(owner, api, None)):
@@ -184,7 +184,7 @@ class Session:
             raise MsprobeException(f"restore_custom_api: {_title(owner)}.{api} was not registered.")
         handle.remove()
 
-    @_for_the_training
+    @_guarded
     def module_dump(self, module: Any, name: Any) -> None:
         """Record `module` itself under `name`, and no APIs, until `module_dump_end`."""
         if not self._adapter.is_module(module):
@@ -252,7 +252,7 @@ class Session:
             except (OSError, FileCheckException) as error:
                 if isinstance(error, FileCheckException) and error.__cause__ is None and not self._opened:
                     raise  # not what the system did, but a path that is wrong from the beginning
-                self._say_unwritable(error)
+                self._log_unwritable(error)
                 return False
             self._unwritable = ""
             self._opened = True
@@ -269,7 +269,7 @@ class Session:
             folder.rename(process)
         return True
 
-    def _say_unwritable(self, error: Exception) -> None:
+    def _log_unwritable(self, error: Exception) -> None:
         # Once, and not at each of ten thousand steps, while the reason is the same.
         reason = type(error).__name__ if not isinstance(error, OSError) else str(error.errno)
         if reason != self._unwritable:
@@ -290,17 +290,17 @@ class Session:
         try:
             news = self.collector.flush()
         except Exception as error:
-            self._cannot_write(error)
+            self._log_unwritten(error)
         else:
             if news:
-                self._say_where()
+                self._log_folder()
 
-    def _cannot_write(self, error: Exception) -> None:
+    def _log_unwritten(self, error: Exception) -> None:
         """The training goes on; what is in the journal can still be recovered."""
-        self._folder.log_error(f"the files of step {self.current_step}", error, tell=False)
-        # stop says it, and step need not say it again.
-        told, self._unmade = self._unmade, (self.current_step, str(error))
-        if told == self._unmade:
+        self._folder.log_error(f"the files of step {self.current_step}", error, report=False)
+        # After `stop` has reported it, `step` need not do so again.
+        reported, self._unmade = self._unmade, (self.current_step, str(error))
+        if reported == self._unmade:
             return
         log.error(
             f"the files of step {self.current_step} cannot be written ({error}); the training goes on. If "
@@ -310,13 +310,13 @@ class Session:
     def _close_step(self) -> None:
         if self.collector.folder is None:
             return
-        self._attempt(self.points.reset)
+        self._attempt(self.saved.reset)
         self._attempt(self._flush)
         self._attempt(self._adapter.end_step)
         self._attempt(self._remove, self._gradients)
         self._attempt(self.collector.end_step)
 
-    def _say_where(self) -> None:
+    def _log_folder(self) -> None:
         folder = os.path.abspath(os.path.join(self.config.dump_path, step_folder(self.current_step)))
         log.info(f"{record_file(self.config.level)} is at {folder}.")
 
@@ -324,16 +324,16 @@ class Session:
 
     def _attach(self, model: Any, token_range: Sequence[int] | None) -> None:
         adapter, collector, level = self._adapter, self.collector, self.config.level
-        self._forward.append(StackRoom())
+        self._forward.append(RaisedRecursionLimit())
         if level in ("L0", "mix"):
-            if not self._modules_named:
-                self._modules_named = True
+            if not self._module_hooks_logged:
+                self._module_hooks_logged = True
                 log.info("Hooks for modules are in place between start and stop only.")
             handles = adapter.attach_modules(model, collector)
             self._forward.append(handles.forward)
             self._gradients.append(handles.gradients)
         if level == "mix":
-            self._forward.append(adapter.attach_regions(collector))
+            self._forward.append(adapter.attach_optimizer_hooks(collector))
         if level in ("L1", "mix"):
             self._forward.append(adapter.attach_apis(model, collector))
         if token_range is None:

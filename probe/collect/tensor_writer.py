@@ -63,7 +63,7 @@ class TensorWriter:
         return save
 
     def write_held(self, held: HeldTensors) -> None:
-        """They are wanted."""
+        """Write the tensors of a call that turned out to be wanted."""
         for copy in held:
             self._put(copy)
 
@@ -104,6 +104,6 @@ class TensorWriter:
         try:
             self._written.write(self._folder.tensor_folder, copy.name, copy.file)
         except Exception as error:
-            # Without data_name the entry says truthfully that there is no file, unless its record is written already.
+            # Without data_name the entry shows that there is no file, unless its record is written already.
             copy.entry.pop("data_name", None)
             self._folder.log_error(copy.name, error)

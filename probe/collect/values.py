@@ -1,7 +1,7 @@
 """How a Python, numpy or framework value is written into dump.json.
 
 Walks arguments and outputs once; what is nested deeper than `MAX_DEPTH`, and containers beyond `MAX_CONTAINERS` of one
-argument or result, are ``null``. What is a tensor, and what else belongs to the framework, the adapter says.
+argument or result, are ``null``. The adapter knows what is a tensor and what else belongs to the framework.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ValueDescriber:
     Args:
         adapter: The framework the tensors belong to.
         tensor_entry: Describes one tensor.
-        failed: Told of a tensor that could not be described; its entry is ``null`` and the others are kept.
+        failed: Called with the error of a tensor that cannot be described; its entry is ``null``, the others are kept.
         direct: Describes most tensors, and answers ``None`` for any other value; see `Tensors.direct_describer`.
     """
 

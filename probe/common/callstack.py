@@ -1,6 +1,6 @@
 """Call stacks, taken as code objects and instruction offsets and turned into text once per distinct stack.
 
-No source is read while the user's program runs; `frame_text` reads it when a dump is written.
+No source is read while the user's program runs; `probe.common.dump.stack_text` reads it when a dump is written.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from array import array
 from collections.abc import Callable
 from types import CodeType, FrameType
 
-from probe.common.dump.stack_text import Frame
-
 try:
     from probe.common import _frames
 except ImportError:
     _frames = None  # type: ignore[assignment]
+
+Frame = tuple[str, int, str]
+"""The file, line and function of a frame."""
 
 
 OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep

@@ -12,14 +12,14 @@ The names are those that scripts written for msProbe already catch.
 
 from __future__ import annotations
 
-from probe.common.terminal_text import one_line
+from probe.common.terminal_text import printable
 
 
 class MsprobeException(Exception):
     """A mistake the user can put right; the message says how, in one line whatever the names in it hold."""
 
     def __str__(self) -> str:
-        return one_line(super().__str__())
+        return printable(super().__str__())
 
 
 class ScopeException(MsprobeException):

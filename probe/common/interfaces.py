@@ -1,6 +1,6 @@
 """The plain data and the two narrow interfaces between the shared code and a backend.
 
-A backend never decides what is collected: it tells the `Listener` what happens and describes the tensors it is shown.
+A backend never decides what is collected: it reports to the `Listener` what happens and describes tensors on request.
 Names, selection, order and files belong to the shared code. The whole of a backend is
 ``probe.backends.protocol.FrameworkAdapter``; the shared code needs only its `Tensors` part.
 """
@@ -72,9 +72,9 @@ class Handle(Protocol):
 
 
 class Listener(Protocol):
-    """Who is told what happens. No method raises, none changes a value.
+    """The callbacks of a backend. No method raises, none changes a value.
 
-    A call that is not wanted is answered with ``None``, and nothing further is said about it.
+    For a call that is not wanted `enter_api` and `enter_module` return ``None``, and nothing more of it is reported.
     """
 
     def enter_api(self, api: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -125,10 +125,10 @@ class Listener(Protocol):
         `owed`: in a backward pass to which a recorded call of some module belongs.
         """
 
-    def enter_region(self, name: str) -> None:
-        """``clip_grad`` or ``optimizer`` begins."""
+    def enter_optimizer(self, name: str) -> None:
+        """Gradient clipping (``clip_grad``) or the optimizer's step (``optimizer``) begins."""
 
-    def leave_region(self, name: str) -> None: ...
+    def leave_optimizer(self, name: str) -> None: ...
 
     def failed(self, about: Any, error: Exception) -> None:
         """The backend itself failed at the call or module `about`; to be logged, and the training goes on."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, Optional
 
-from probe.common.terminal_text import one_line
+from probe.common.terminal_text import printable
 
 DEBUG, INFO, WARNING, ERROR, SILENT = range(5)
 _LABELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -59,7 +59,7 @@ def collected() -> Iterator[list[Line]]:
 
 
 def show(lines: Iterable[Line]) -> None:
-    """Show `lines`, which may come from another process, as if they were said now."""
+    """Show `lines`, which may come from another process, as if they were logged now."""
     for line in lines:
         _write(*line)
 
@@ -78,7 +78,7 @@ def _write(level: int, text: str, once: str | None = None) -> None:
         return
     rank = "" if _rank is None else f" [rank {_rank}]"
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    line = f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {one_line(text)}"
+    line = f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {printable(text)}"
     try:
         print(line, file=sys.stdout, flush=True)
     except Exception:
@@ -92,7 +92,7 @@ def debug(text: str) -> None:
 
 
 def info(text: str) -> None:
-    """Show `text`; when the rank is known only rank 0 speaks."""
+    """Show `text`; when the rank is known, on rank 0 only."""
     if not _rank:
         _write(INFO, text)
 

@@ -1,4 +1,4 @@
-"""Room on Python's stack for what listening adds to it.
+"""A higher recursion limit, for the frames that hooks add to the user's stack.
 
 PyTorch calls a module that has hooks through one frame more, so that a model nested 200 deep would exceed the limit of
 1000 frames that it keeps within alone. A module takes three frames at least; half as many more than the limit are
@@ -10,9 +10,10 @@ from __future__ import annotations
 import sys
 
 _AT_THE_DEEPEST = 200
+"""Frames for what hooks do at the deepest place."""
 
 
-class StackRoom:
+class RaisedRecursionLimit:
     """Raises the recursion limit until `remove`."""
 
     def __init__(self) -> None:
@@ -21,7 +22,7 @@ class StackRoom:
         sys.setrecursionlimit(self._raised)
 
     def remove(self) -> None:
-        """Put the limit back, unless somebody else has set it meanwhile."""
+        """Put the limit back, unless somebody else has set it in the meantime."""
         if sys.getrecursionlimit() != self._raised:
             return
         try:

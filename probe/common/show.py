@@ -1,4 +1,4 @@
-"""A value of a configuration file as an error message shows it."""
+"""The text of a value that a file or a user gave, for a message."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ _SHOWN_CHARACTERS = 80
 
 
 def show(value: object) -> str:
-    """`value` as it is written in JSON, cut when long; containers only by their kind."""
+    """`value` as it is written in JSON, cut when it is long; of a container only its kind.
+
+    Example:
+        >>> show("L3"), show([1, 2])
+        ('"L3"', 'a list of 2')
+    """
     if isinstance(value, str):
         # A lone surrogate is legal in JSON text and cannot be printed.
         value = value[: _SHOWN_CHARACTERS + 1].encode("utf-8", "backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""Text from elsewhere, made fit for a terminal: what is printed is one line, and nothing in it is a command.
+"""Terminal text: what comes from elsewhere is printed as one line, and nothing in it is a command to the terminal.
 
 Names of records, files and modules come from dumps, and these from anywhere: an escape sequence in one would be obeyed
 by the terminal, and a line break would let it add lines that look like the tool's own.
@@ -11,11 +11,11 @@ import unicodedata
 from typing import TextIO
 
 
-def one_line(text: str) -> str:
+def printable(text: str) -> str:
     """`text` with control characters, line breaks, marks of direction and lone surrogates as Python escapes them.
 
     Example:
-        >>> print(one_line("relu\\n\\x1b[2J"))
+        >>> print(printable("relu\\n\\x1b[2J"))
         relu\\n\\x1b[2J
     """
     if text.isprintable():
@@ -28,6 +28,6 @@ def _is_shown(character: str) -> bool:
     return character.isprintable() or unicodedata.category(character) == "Zs"
 
 
-def say(text: object, stream: TextIO | None = None) -> None:
+def print_text(text: object, stream: TextIO | None = None) -> None:
     """Print `text` as one line, on standard output unless another stream is given."""
-    print(one_line(str(text)), file=stream or sys.stdout)
+    print(printable(str(text)), file=stream or sys.stdout)

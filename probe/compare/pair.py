@@ -64,7 +64,7 @@ def summarise_pair(task: PairTask, watch: Watch | None = None) -> Summary:
 
 
 def summarise_large_pair(task: PairTask, watch: Watch | None = None) -> Summary:
-    """The same with a second process where the dumps allow that; for CSV with statistics."""
+    """Do what `summarise_pair` does, with a second process where the dumps allow that; for CSV with statistics."""
     assert task.folder is not None
     # A bar on the terminal would be a thread, beside which nothing is forked.
     target, golden = _load(task)

@@ -41,8 +41,9 @@ from probe.compare.output.table_files import CSV_ROWS
 from probe.compare.result import ComparisonResult, Mode
 
 _CALLS = 64
-"""In a block: enough that what is done once for each does not count, and so few that its text is below 128 KB. Memory
-for larger ones is got from the system each time, which took 21,000 page faults and 60 ms of 20,000 records."""
+"""How many calls a block has: enough that what is done once for each does not count, and so few that its text is below
+128 KB. Memory for larger ones is got from the system each time, which took 21,000 page faults and 60 ms of 20,000
+records."""
 _MOST_BLOCKS = 8192
 """Their numbers fit into a pipe, at 4 bytes each."""
 _FEW_RECORDS = 4_000
@@ -54,7 +55,7 @@ _SAME_NAMES = True
 """Dumps of two frameworks, and those with a mapping, are compared in one process."""
 
 _GoldenOnly = dict[str, list[Row]]
-"""By record, the rows that the target does not have."""
+"""The rows that the target does not have, by record."""
 
 
 def can_be_compared(comparison: Comparison) -> bool:

@@ -7,11 +7,10 @@ the tool. Each model runs in a process of its own, because there is one debugger
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -93,9 +92,7 @@ torch.save(state, folder + f"/{mode}.pt")
 
 
 def run(name: str, mode: str, folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, name, mode, str(folder)], capture_output=True, text=True, timeout=300
-    )
+    done = forks.run_python("transformers", folder / "program.py", name, mode, str(folder), code=SCRIPT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -105,6 +102,7 @@ def wants_gradient(value: Any) -> bool:
     return isinstance(value, list) and any(map(wants_gradient, value))
 
 
+@pytest.mark.sampled(least=4, each=False)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_real_model_is_collected_completely_and_not_disturbed(name: str, tmp_path: Path) -> None:
     import torch

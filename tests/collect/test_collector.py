@@ -239,10 +239,10 @@ def test_a_modules_backward_is_filled_in_as_gradients_arrive(tmp_path: Path) -> 
 
 def test_regions_are_in_the_tree_and_nowhere_else(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.collector.enter_region("optimizer")
+    run.collector.enter_optimizer("optimizer")
     run.api(ADD)
-    run.collector.leave_region("optimizer")
-    run.collector.leave_region("never begun")
+    run.collector.leave_optimizer("optimizer")
+    run.collector.leave_optimizer("never begun")
     run.api(ADD)
     dump = run.files()
     assert dump.tree == {"optimizer": None, **dict(zip(names(0, 1, api=ADD), ("optimizer", None)))}
@@ -607,7 +607,7 @@ def test_after_abandon_nothing_is_written(tmp_path: Path) -> None:
     run.collector.leave_api(call, None)
     run.api(ADD)
     run.collector.parameter_gradient(OUTER, "w", tensor(1), True)
-    run.collector.enter_region("optimizer")
+    run.collector.enter_optimizer("optimizer")
     assert run.collector.flush() is False
     run.collector.end_step()
     assert (Path(run.folder.path) / "dump.journal").read_bytes() == before
@@ -624,9 +624,9 @@ collector = run.collector
 
 def program():
     for n in range(300):
-        collector.enter_region("optimizer")
+        collector.enter_optimizer("optimizer")
         run.api(ADD, tensor(n))
-        collector.leave_region("optimizer")
+        collector.leave_optimizer("optimizer")
         outer = collector.enter_module(OUTER, [tensor(n)], {})
         def leaves():
             collector.enter_module(INNER, [], {})

@@ -7,12 +7,12 @@ import io
 import pytest
 
 from probe.common.errors import DumpFormatError, MsprobeException
-from probe.common.terminal_text import one_line, say
+from probe.common.terminal_text import print_text, printable
 
 
 @pytest.mark.parametrize("text", ["", "Torch.relu.0.forward", "a b\\c", "层.卷积", "/data/\u3000x/é.json"])
 def test_what_can_be_shown_stays_as_it_is(text: str) -> None:
-    assert one_line(text) == text
+    assert printable(text) == text
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ def test_what_can_be_shown_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_what_a_terminal_would_obey_is_escaped(character: str, shown: str) -> None:
-    assert one_line(f"a{character}b") == f"a{shown}b"
+    assert printable(f"a{character}b") == f"a{shown}b"
 
 
 def test_said_text_is_one_line() -> None:
     stream = io.StringIO()
-    say("a\nb", stream)
+    print_text("a\nb", stream)
     assert stream.getvalue() == "a\\nb\n"
 
 

@@ -140,7 +140,7 @@ def test_what_is_not_computed_is_not_judged(tmp_path: Path, name: str) -> None:
     assert result.rows[0].verdict == "pass"
 
 
-def test_records_whose_rows_are_apart_keep_their_verdicts(tmp_path: Path) -> None:  # D15
+def test_records_whose_rows_are_separated_keep_their_verdicts(tmp_path: Path) -> None:  # D15
     target = {f"Torch.sin.{i}.forward": call([scalar(i)], []) for i in range(3)}
     golden = {f"Torch.sin.{i}.forward": call([scalar(1)], []) for i in (2, 0, 1)}
     assert [row.verdict for row in compared(tmp_path, target, golden).rows] == ["error", "pass", "error"]
@@ -200,7 +200,7 @@ def test_between_frameworks_gradients_are_held_against_each_other_for_parameters
         ("Float8E4M3FN", "torch.float8_e4m3fn"),
     ],
 )
-def test_names_of_types_meet(tmp_path: Path, target: str, golden: str) -> None:
+def test_names_of_types_match(tmp_path: Path, target: str, golden: str) -> None:
     mine, theirs = {LINEAR: call([{**mindspore(), "dtype": target}], [])}, {LINEAR: call([tensor(dtype=golden)], [])}
     (found,) = compared(tmp_path, mine, theirs, heads={"target": {"framework": "mindspore"}}).rows
     assert verdict.DTYPE not in found.messages

@@ -90,7 +90,7 @@ def test_every_function_has_its_counterpart_apart_from_the_insides_of_layers(lev
     assert pairs["Primitive.dense.Dense.0.backward"] == "Functional.linear.0.backward"
 
 
-def test_tensors_meet_where_functions_number_their_arguments_differently() -> None:
+def test_tensors_match_where_functions_number_their_arguments_differently() -> None:
     result = compared(SMALL / "mindspore_mix", SMALL / "torch_mix")
     names = {row.target.name: row.golden.name for row in result.rows if row.target and row.golden}
     call, other = "Primitive.layer_norm.LayerNorm.0.forward", "Functional.layer_norm.0.forward"
@@ -172,7 +172,7 @@ def test_the_proposal_given_again_matches_the_same(tmp_path: Path, sides: tuple[
     assert any(".ffn.mapping.Dense." in name or ".mlp.fc1.Linear." in name for name in alone)
 
 
-def test_the_proposal_is_written_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_proposal_is_written_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix", tmp_path)
     (file,) = tmp_path.glob("layer_mapping_*.yaml")
     assert load_rules(str(file)) == {
@@ -215,7 +215,7 @@ def test_nothing_is_proposed_where_the_user_says_what_corresponds(tmp_path: Path
     assert not list(tmp_path.glob("layer_mapping_*"))
 
 
-def test_without_call_trees_functions_meet_by_their_order(tmp_path: Path) -> None:
+def test_without_call_trees_functions_match_by_their_order(tmp_path: Path) -> None:
     sides = []
     for side in ("mindspore_L1", "torch_L1"):
         (tmp_path / side).mkdir()

@@ -230,14 +230,14 @@ def test_only_the_kinds_that_both_have_are_compared(tmp_path: Path) -> None:
     }
 
 
-def test_a_step_that_only_one_run_has_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_that_only_one_run_has_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, ["step0/rank0", "step1/rank0", "step2/rank0"])
     shutil.rmtree(target / "step2")
     assert compare(target, golden, tmp_path / "out") == 0
     assert f"[WARNING] step2: in {golden} only, and not compared.\n" in capsys.readouterr().out
 
 
-def test_ranks_with_other_numbers_are_paired_and_that_is_told(
+def test_ranks_with_other_numbers_are_paired_and_that_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1"])

@@ -1,38 +1,41 @@
 """The first divergence names faults planted into live models, and nothing where two runs only round differently.
 
-Three models of the ten of ``benchmarks/plant_faults.py``, which knows what it planted without asking the comparison.
+Models of the ten of ``benchmarks/plant_faults.py``, which knows what it planted without asking the comparison.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forks
 import pytest
 
 pytest.importorskip("transformers", reason="models of Transformers are needed")
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "plant_faults.py"
-MODELS = ("llama", "bert", "resnet")
+SEED = os.environ["PROBE_TEST_SEED"]
+LONG = os.environ.get("PROBE_TEST_LONG") == "1"
+MODELS = random.Random(SEED).sample(("llama", "bert", "resnet"), 3 if LONG else 1)
+"""One model in a run of all tests, drawn from the seed that it prints."""
 FAULTS = ("constant", "bf16", "transpose", "mask", "nan")
 SIDES = ("target", "golden")
 SETTING = ("--levels", "mix", "--tasks", "statistics", "--dtypes", "float32")
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
     # Nothing of a model comes from the network.
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT, "HF_HUB_OFFLINE": "1"}
+    return forks.run_python("transformers", SCRIPT, *map(str, arguments), cwd=Path.cwd(), environment=environment)
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What was named in each comparison of the three models' dumps at level mix."""
+    """What was named in each comparison of the models' dumps at level mix."""
     file = tmp_path_factory.mktemp("planted") / "outcomes.json"
     done = run("--models", *MODELS, *SETTING, "--json", file)
     assert file.exists(), done.stderr

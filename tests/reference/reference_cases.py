@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
-import sys
-from collections.abc import Iterator
+import functools
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import forks
 import pytest
 import run_cases
 
 SHOWN = 40
-OPTIONS = argparse.Namespace(python=sys.executable, timeout=300, keep=None, record=False)
-
-Results = dict[str, "concurrent.futures.Future[run_cases.CaseResult]"]
+OPTIONS = argparse.Namespace(python=None, timeout=300, keep=None, record=False)
 
 
 def folder(framework: str) -> str:
@@ -25,21 +24,26 @@ def names(framework: str) -> list[str]:
     return run_cases.find_cases(folder(framework))
 
 
-def run_asked(framework: str, request: pytest.FixtureRequest) -> Iterator[Results]:
-    """Yield every case that was asked for, begun at once: most of the time is interpreters importing the framework."""
-    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        items = [item for item in request.session.items if item.module is request.module]
-        asked = {item.callspec.params["name"] for item in items if "results" in item.fixturenames}
-        yield {
-            name: pool.submit(run_cases.run_case, folder(framework), name, OPTIONS)
-            for name in names(framework)
-            if name in asked
-        }
-        pool.shutdown(cancel_futures=True)
+def execute(framework: str, _: None, folder: str, run: Mapping[str, Any], work: str, timeout: int) -> tuple[int, str]:
+    """`run_cases.execute`, but in a fork of a process that has imported the framework."""
+    dump, cwd, output = (Path(work, name) for name in ("dump", "cwd", "output.txt"))
+    dump.mkdir()
+    cwd.mkdir()
+    arguments = ["--dump-path", str(dump)]
+    config = Path(folder, run.get("config", "config.json"))
+    if config.is_file():
+        arguments += ["--config", str(config)]
+    (ended,) = forks.server(*forks.MODULES[framework]).run(
+        Path(folder, "train.py"), [*arguments, *run.get("args", [])],
+        cwd=cwd, environment=run_cases.run_environment(), output=(output, output), timeout=timeout,
+    )  # fmt: skip
+    return ended.status, ended.out
 
 
-def check(name: str, results: Results) -> None:
-    problems = results[name].result().problems
+def check(framework: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run case `name` and hold what it writes against the reference."""
+    monkeypatch.setattr(run_cases, "execute", functools.partial(execute, framework))
+    problems = run_cases.run_case(folder(framework), name, OPTIONS).problems
     more = f"\n  ... and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
     shown = "\n  ".join(problems[:SHOWN])
     assert not problems, f"{name}: {len(problems)} differences\n  {shown}{more}"

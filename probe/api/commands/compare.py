@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.common.terminal_text import say
+from probe.common.terminal_text import print_text
 
 if TYPE_CHECKING:
     from probe.common.parallel.tasks import Where
@@ -159,8 +159,8 @@ def _show(analysis: Analysis, as_json: bool) -> None:
         return
     step = f"{analysis.step}: " if analysis.step else ""
     for rank, record in analysis.found:
-        say(f"{step}rank {rank.number} diverges first at {record.name}")
+        print_text(f"{step}rank {rank.number} diverges first at {record.name}")
     if not analysis.found:
-        say(f"{step}no rank differs")
+        print_text(f"{step}no rank differs")
     for path in analysis.files:
-        say(f"  {path}")
+        print_text(f"  {path}")

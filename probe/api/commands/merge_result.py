@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from probe.api.commands import arguments
-from probe.common.terminal_text import say
+from probe.common.terminal_text import print_text
 
 
 class MergeResult:
@@ -29,5 +29,5 @@ class MergeResult:
     def run(self, args: argparse.Namespace) -> int:
         from probe.compare.ranks.merge import load_choice, merge
 
-        say(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
+        print_text(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
         return 0

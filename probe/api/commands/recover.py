@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from probe.common.terminal_text import say
+from probe.common.terminal_text import print_text
 
 
 class Recover:
@@ -29,15 +29,15 @@ class Recover:
         for found in recover(args.directory, args.remove):
             nothing = False
             if found.problem is not None:
-                say(f"msprobe recover: {found.folder}: {found.problem}", sys.stderr)
+                print_text(f"msprobe recover: {found.folder}: {found.problem}", sys.stderr)
                 status = 2
                 continue
             torn = "" if found.torn_at is None else f"; the last record was cut off at byte {found.torn_at} and is lost"
             left = f"; {found.unwritten} tensors had not been written yet" if found.unwritten else ""
-            say(f"{found.folder}: {found.records} records in {found.file_name}{torn}{left}")
+            print_text(f"{found.folder}: {found.records} records in {found.file_name}{torn}{left}")
         for journal in set_aside(args.directory):
             nothing = False
-            say(f"{journal}: of an earlier run; to use it, move it to an empty folder as {JOURNAL_FILE}.")
+            print_text(f"{journal}: of an earlier run; to use it, move it to an empty folder as {JOURNAL_FILE}.")
         if nothing:
-            say(f"{args.directory}: nothing to recover: its runs ended normally, or were recovered before.")
+            print_text(f"{args.directory}: nothing to recover: its runs ended normally, or were recovered before.")
         return status

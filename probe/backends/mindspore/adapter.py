@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 
 from mindspore import Tensor
 
-from probe.backends.mindspore.autograd.flow import flow_for
-from probe.backends.mindspore.autograd.interface import Flow
-from probe.backends.mindspore.guards import quietly
+from probe.backends.mindspore.autograd.interface import Tracker
+from probe.backends.mindspore.autograd.tracker import tracker_for
+from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.hooks import api_list, module_hooks
 from probe.backends.mindspore.hooks.api_hooks import ApiHooks
 from probe.backends.mindspore.hooks.jit import Compilation
@@ -29,7 +29,7 @@ class Parts:
     """What serves one listener."""
 
     listener: Listener
-    flow: Flow
+    tracker: Tracker
     apis: ApiHooks
     modules: ModuleHooks
 
@@ -61,10 +61,10 @@ class MindSporeAdapter:
         return None
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
-        return cast("TensorFile | None", quietly(describe.tensor_file, tensor, copied))
+        return cast("TensorFile | None", unobserved(describe.tensor_file, tensor, copied))
 
     def resolve(self) -> None:
-        quietly(self._statistics.resolve)
+        unobserved(self._statistics.resolve)
 
     def risk_class(self, base: str) -> str:
         return api_list.risk_class(base)
@@ -77,9 +77,9 @@ class MindSporeAdapter:
 
     def _for(self, listener: Listener) -> Parts:
         if self._parts is None or self._parts.listener is not listener:
-            flow, compilation = flow_for(listener), Compilation(listener)
-            apis = ApiHooks(listener, flow, compilation, self.watched())
-            self._parts = Parts(listener, flow, apis, ModuleHooks(listener, flow, compilation, self.kind))
+            tracker, compilation = tracker_for(listener), Compilation(listener)
+            apis = ApiHooks(listener, tracker, compilation, self.watched())
+            self._parts = Parts(listener, tracker, apis, ModuleHooks(listener, tracker, compilation, self.kind))
         return self._parts
 
     def attach_apis(self, models: Any, listener: Listener) -> Handle:
@@ -98,23 +98,23 @@ class MindSporeAdapter:
     def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach_one(module, name)
 
-    def attach_regions(self, listener: Listener) -> Handle:
-        # Clipping and the optimizer have no place of their own in the module tree of MindSpore.
+    def attach_optimizer_hooks(self, listener: Listener) -> Handle:
+        # Clipping and the optimizer are no nodes of the module tree of MindSpore.
         return Handles([])
 
     def attach_passes(self, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
         return module_hooks.attach_passes(self.kind, models, begin, end)
 
-    def attach_gradient(self, tensor: Any, receive: Callable[[Any], None]) -> Handle | None:
-        return module_hooks.attach_gradient(tensor, receive)
+    def attach_gradient(self, tensor: Any, callback: Callable[[Any], None]) -> Handle | None:
+        return module_hooks.attach_gradient(tensor, callback)
 
     def finish_backward(self) -> None:
         if self._parts is not None:
-            quietly(self._parts.flow.finish)
+            unobserved(self._parts.tracker.finish)
 
     def end_step(self) -> None:
         if self._parts is not None:
-            self._parts.flow.forget()
+            self._parts.tracker.forget()
             self._parts.apis.end_step()
 
     def is_module(self, value: Any) -> bool:

@@ -1,7 +1,7 @@
 """Running the tool's own work so that nothing of the user's notices, and the user's own errors stay the user's.
 
 MindSpore computes in the background: a kernel that does not exist or fails raises when its result is first looked at.
-A tool that looks first would take the user's error for one of its own, so every value is looked at once with `settle`
+A tool that looks first would take the user's error for one of its own, so every value is waited for with `wait_for`
 before it is handed on, outside of all guards.
 """
 
@@ -21,53 +21,53 @@ _wait: Callable[[Any], None] = TensorPy.wait_pipeline
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.quiet = False
+        self.unobserved = False
 
 
 _thread = _Thread()
 
 
-def is_quiet() -> bool:
+def is_unobserved() -> bool:
     """Whether what runs now on this thread is the tool's own."""
-    return _thread.quiet
+    return _thread.unobserved
 
 
-def quietly(function: Callable[..., Any], *args: Any) -> Any:
-    """Call `function(*args)` unseen."""
-    before = _thread.quiet
-    _thread.quiet = True
+def unobserved(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function(*args)` so that nothing of the tool records it."""
+    before = _thread.unobserved
+    _thread.unobserved = True
     try:
         return function(*args)
     finally:
-        _thread.quiet = before
+        _thread.unobserved = before
 
 
-def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
-    """Call `function(*args)` unseen; a failure is the tool's own affair and must not reach the user's program."""
-    # Not by way of `quietly`: it is called several times for each record.
-    before = _thread.quiet
-    _thread.quiet = True
+def guarded(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function(*args)` unobserved, and log a failure: an error of the tool must not reach the user's program."""
+    # Not by way of `unobserved`: it is called several times for each record.
+    before = _thread.unobserved
+    _thread.unobserved = True
     try:
         return function(*args)
     except Exception as error:
         listener.failed(about, error)
         return None
     finally:
-        _thread.quiet = before
+        _thread.unobserved = before
 
 
-def settle(value: Any) -> None:
+def wait_for(value: Any) -> None:
     """Wait for a tensor; what failed in computing it is raised here, where it belongs to the user."""
     if isinstance(value, Tensor):
         _wait(value)
 
 
-def settle_all(listener: Listener, about: Any, value: Any) -> None:
-    """The same for the tensors in `value`. To look for them is the tool's own affair."""
+def wait_for_all(listener: Listener, about: Any, value: Any) -> None:
+    """The same for the tensors in `value`. An error in looking for them is the tool's own."""
     if isinstance(value, Tensor):
         _wait(value)
         return
-    for tensor in safely(listener, about, _tensors_in, value) or ():
+    for tensor in guarded(listener, about, _tensors_in, value) or ():
         _wait(tensor)
 
 

@@ -15,7 +15,7 @@ from probe.backends.shared import api_list
 from probe.backends.shared.api_list import Watched
 from probe.backends.torch.hooks.npu_functions import npu_functions
 
-_LIST = os.path.join(os.path.dirname(os.path.abspath(_torch_backend.__file__)), "api_list.yaml")
+_LIST = os.path.join(os.path.dirname(os.path.abspath(_torch_backend.__file__)), "hooks", "api_list.yaml")
 _RISK_PREFIXES = {prefix: (prefix,) for prefix in ("Functional", "Tensor", "Torch", "Distributed", "NPU")}
 
 

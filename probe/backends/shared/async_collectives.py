@@ -1,4 +1,4 @@
-"""Communication that works in the background: its output is known when the user has waited for it."""
+"""Asynchronous communication: the output of a call is known when the user has waited for its work handle."""
 
 from __future__ import annotations
 
@@ -9,47 +9,48 @@ from probe.backends.shared.patching import Attributes
 from probe.common.interfaces import Listener
 
 
-class Works:
+class AsyncWorkHandles:
     """Completes the records of asynchronous collective calls in ``wait()``.
 
     Reading the tensors when the call returns would race with the transfer, so a call that is never waited for has no
     output.
 
     Args:
-        find_kinds: Gives the framework's classes of such work, each with a method ``wait``; asked at each `install`.
-        safely: Calls a function with arguments for a listener, and reports a failure to it.
+        find_types: Gives the framework's classes of async work handles, each with a method ``wait``; asked at each
+            `install`.
+        guarded: Calls a function with arguments for a listener, and reports a failure to it.
     """
 
     def __init__(
-        self, listener: Listener, find_kinds: Callable[[], Sequence[type]], safely: Callable[..., Any]
+        self, listener: Listener, find_types: Callable[[], Sequence[type]], guarded: Callable[..., Any]
     ) -> None:
         self._listener = listener
-        self._find_kinds = find_kinds
-        self._kinds: tuple[type, ...] = ()
-        self._safely = safely
-        # The work object is kept with the call: an identity must not be given to another object meanwhile.
+        self._find_types = find_types
+        self._types: tuple[type, ...] = ()
+        self._safely = guarded
+        # The handle is kept with the call: an identity must not be given to another object meanwhile.
         self._held: dict[int, tuple[Any, list[Any]]] = {}
         self._attributes = Attributes()
 
     def hold(self, call: Any, returned: Any, result: Any) -> bool:
-        """Whether `returned` is work in the background; if so the record waits for it."""
+        """Whether `returned` is an async work handle, or several; if so the record waits for them."""
         several = returned if isinstance(returned, (list, tuple)) else [returned]
-        works = [work for work in several if isinstance(work, self._kinds)]
-        if not works:
+        handles = [handle for handle in several if isinstance(handle, self._types)]
+        if not handles:
             return False
-        left = [len(works)]
-        for work in works:
-            self._held[id(work)] = (work, [call, result, left])
+        left = [len(handles)]
+        for handle in handles:
+            self._held[id(handle)] = (handle, [call, result, left])
         self._safely(self._listener, call, self._listener.suspend_api, call)
         return True
 
     def install(self) -> None:
-        """Watch ``wait`` of every kind of work."""
+        """Watch ``wait`` of every class of handles."""
         self._attributes.remove()
-        self._kinds = tuple(self._find_kinds())
-        for kind in self._kinds:
-            if "wait" in vars(kind):
-                self._attributes.set(kind, "wait", self._waiting(vars(kind)["wait"]))
+        self._types = tuple(self._find_types())
+        for handle_type in self._types:
+            if "wait" in vars(handle_type):
+                self._attributes.set(handle_type, "wait", self._waiting(vars(handle_type)["wait"]))
 
     def remove(self) -> None:
         """Watch no longer, once nothing is waited for."""
@@ -64,9 +65,9 @@ class Works:
     def _waiting(self, wait: Any) -> Callable[..., Any]:
         plain = getattr(wait, "__func__", wait)  # pybind11 wraps its methods
 
-        def wait_and_report(work: Any, *args: Any, **kwargs: Any) -> Any:
-            result = plain(work, *args, **kwargs)
-            held = self._held.pop(id(work), None)
+        def wait_and_report(handle: Any, *args: Any, **kwargs: Any) -> Any:
+            result = plain(handle, *args, **kwargs)
+            held = self._held.pop(id(handle), None)
             if held is not None:
                 call, output, left = held[1]
                 left[0] -= 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, Callable, TypeVar
@@ -20,6 +19,8 @@ from probe.common.interfaces import Handle
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 _ABSENT = object()
+_HANDLER = "__probe_handler"
+"""The keyword-only argument of swapped code whose default is the handler."""
 _Handle = TypeVar("_Handle", bound=Handle)
 
 
@@ -55,14 +56,22 @@ def remove_all(handles: list[_Handle], left: Callable[[_Handle], bool] | None = 
 
 
 class CodeSwap:
-    """`function` calls `handler(args, kwargs)` while this is in place; `body` is a second function with its code."""
+    """`function` calls `handler(args, kwargs)` while this is in place; `body` is a second function with its code.
 
-    def __init__(self, function: FunctionType, handler: Handler) -> None:
+    `changing` is called before the function gets other code, and after it has its own again.
+    """
+
+    def __init__(
+        self, function: FunctionType, handler: Handler, changing: Callable[[CodeSwap], None] | None = None
+    ) -> None:
         self._function = function
         self._handler = handler
+        self._changing = changing
         self._original: CodeType | None = None
         self._trampoline: CodeType | None = None
         self._signature: Any = _ABSENT
+        self._defaults: dict[str, Any] | None = None
+        self._original_defaults: dict[str, Any] | None = None
         self.body: FunctionType = function
 
     def install(self) -> None:
@@ -71,10 +80,16 @@ class CodeSwap:
         if code is self._trampoline:
             return  # it was not taken away, because something failed
         if code is not self._original:
-            body, trampoline = _body_of(self._function), _trampoline(code, self._handler)
+            body, trampoline = _body_of(self._function), _trampoline(code)
             self._signature = _signature(self._function)
             self._original, self.body, self._trampoline = code, body, trampoline
         assert self._trampoline is not None
+        if self._changing is not None:
+            self._changing(self)
+        # The default before the code that needs it, and in `restore` after it: another thread may call in between.
+        self._original_defaults = self._function.__kwdefaults__
+        self._defaults = {**(self._original_defaults or {}), _HANDLER: self._handler}
+        self._function.__kwdefaults__ = self._defaults
         self._function.__code__ = self._trampoline
         self._function.__dict__.setdefault("__signature__", self._signature)
 
@@ -82,8 +97,12 @@ class CodeSwap:
         # Someone else may have put their own code there meanwhile; that is theirs to undo.
         if self._original is not None and self._function.__code__ is self._trampoline:
             self._function.__code__ = self._original
+        if self._defaults is not None and self._function.__kwdefaults__ is self._defaults:
+            self._function.__kwdefaults__ = self._original_defaults
         if self._function.__dict__.get("__signature__") is self._signature:
             del self._function.__dict__["__signature__"]
+        if self._changing is not None and self._original is not None:
+            self._changing(self)
 
 
 def _signature(function: FunctionType) -> Any:
@@ -104,27 +123,26 @@ def _body_of(function: FunctionType) -> FunctionType:
     return body
 
 
-def _trampoline(original: CodeType, handler: Handler) -> CodeType:
-    """Code that forwards its arguments to `handler`, with as many free variables as `original` as Python demands.
+def _trampoline(original: CodeType) -> CodeType:
+    """Code that forwards its arguments to the handler, with as many free variables as `original` as Python demands.
 
-    The handler is a constant of the code: the function's globals are the user's and take no extra names.
+    The handler is the default of an argument that nobody passes. The function's globals are the user's and take no
+    extra names, and a constant of the code could not be read by ``torch.compile``, which compiles the function together
+    with its caller.
     """
-    body = "def trampoline(*args, **kwargs):\n return 'handler'(args, kwargs)\n"
+    signature, call = f"*args, {_HANDLER}, **kwargs", f"return {_HANDLER}(args, kwargs)"
+    source = f"def trampoline({signature}):\n {call}\n"
     free = original.co_freevars
     if free:
         values = "".join(f" {name} = None\n" for name in free)
-        uses = f"  ({', '.join(free)},)\n"
-        inner = f" def trampoline(*args, **kwargs):\n  return 'handler'(args, kwargs)\n{uses}"
-        body = f"def outer():\n{values}{inner} return trampoline\ntrampoline = outer()\n"
+        inner = f" def trampoline({signature}):\n  {call}\n  ({', '.join(free)},)\n"
+        source = f"def outer():\n{values}{inner} return trampoline\ntrampoline = outer()\n"
     scope: dict[str, Any] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SyntaxWarning)  # a text constant is not callable, but it is replaced
-        exec(compile(body, original.co_filename, "exec"), scope)
+    exec(compile(source, original.co_filename, "exec"), scope)
     code: CodeType = scope["trampoline"].__code__
-    constants = tuple(handler if constant == "handler" else constant for constant in code.co_consts)
     # With name and place of the original: whoever asks for the function's source gets it.
     return code.replace(
-        co_consts=(*constants, MARK), co_name=original.co_name, co_firstlineno=original.co_firstlineno
+        co_consts=(*code.co_consts, MARK), co_name=original.co_name, co_firstlineno=original.co_firstlineno
     )
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 import torch
 
 from probe.backends.protocol import FrameworkAdapter, ModuleHandles
-from probe.backends.shared.autograd.backward_tracker import GradientFlow
+from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
-from probe.backends.torch.guards import quietly
+from probe.backends.torch.guards import unobserved
 from probe.backends.torch.hooks import api_list, module_hooks
 from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
-from probe.backends.torch.hooks.optimizer_hooks import RegionHooks
+from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
 from probe.backends.torch.randomness import random_calls, seeding
 from probe.backends.torch.tensors import describe, plain_tensors
 from probe.backends.torch.tensors.framework_values import FrameworkValues
@@ -29,10 +29,10 @@ class _Parts:
     """What serves one listener."""
 
     listener: Listener
-    flow: GradientFlow
+    tracker: BackwardTracker
     apis: ApiHooks
     modules: ModuleHooks
-    regions: RegionHooks
+    optimizer: OptimizerHooks
 
 
 class TorchAdapter:
@@ -59,10 +59,10 @@ class TorchAdapter:
         return isinstance(value, torch.Tensor)
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
-        return cast("TensorFile | None", quietly(describe.tensor_file, tensor, copied))
+        return cast("TensorFile | None", unobserved(describe.tensor_file, tensor, copied))
 
     def resolve(self) -> None:
-        quietly(self._statistics.resolve)
+        unobserved(self._statistics.resolve)
 
     def risk_class(self, base: str) -> str:
         return api_list.risk_class(base)
@@ -72,9 +72,10 @@ class TorchAdapter:
     def _for(self, listener: Listener) -> _Parts:
         if self._parts is None or self._parts.listener is not listener:
             graph = TorchGraph(listener)
-            flow = GradientFlow(listener, graph)
-            apis = ApiHooks(listener, flow, graph, api_list.watched())
-            self._parts = _Parts(listener, flow, apis, ModuleHooks(listener, flow, graph.views), RegionHooks(listener))
+            tracker = BackwardTracker(listener, graph)
+            apis = ApiHooks(listener, tracker, graph, api_list.watched())
+            modules, optimizer = ModuleHooks(listener, tracker), OptimizerHooks(listener)
+            self._parts = _Parts(listener, tracker, apis, modules, optimizer)
         return self._parts
 
     def attach_apis(self, models: Any, listener: Listener) -> Handle:
@@ -93,30 +94,30 @@ class TorchAdapter:
     def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach_one(module, name)
 
-    def attach_regions(self, listener: Listener) -> Handle:
-        regions = self._for(listener).regions
-        regions.install()
-        return regions
+    def attach_optimizer_hooks(self, listener: Listener) -> Handle:
+        optimizer = self._for(listener).optimizer
+        optimizer.install()
+        return optimizer
 
     def attach_passes(self, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
         return module_hooks.attach_passes(models, begin, end)
 
-    def attach_gradient(self, tensor: Any, receive: Callable[[Any], None]) -> Handle | None:
+    def attach_gradient(self, tensor: Any, callback: Callable[[Any], None]) -> Handle | None:
         if not tensor.requires_grad:
             return None
 
-        def receive_quietly(gradient: Any) -> None:
-            quietly(receive, gradient)
+        def callback_unobserved(gradient: Any) -> None:
+            unobserved(callback, gradient)
 
-        return module_hooks.attach_gradient(tensor, receive_quietly)
+        return module_hooks.attach_gradient(tensor, callback_unobserved)
 
     def finish_backward(self) -> None:
         if self._parts is not None:
-            quietly(self._parts.flow.finish)
+            unobserved(self._parts.tracker.finish)
 
     def end_step(self) -> None:
         if self._parts is not None:
-            self._parts.flow.forget()
+            self._parts.tracker.forget()
             self._parts.apis.end_step()
 
     def is_module(self, value: Any) -> bool:

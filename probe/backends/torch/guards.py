@@ -80,8 +80,8 @@ _FAKE = torch._C._TorchDispatchModeKey.FAKE
 
 
 @skipped
-def quietly(function: Callable[..., Any], *args: Any) -> Any:
-    """Call `function(*args)` unseen."""
+def unobserved(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function(*args)` so that nothing of the user's sees it."""
     tracing = _get_tracing_state()
     if tracing is not None:
         _set_tracing_state(None)
@@ -110,23 +110,23 @@ def beneath_transforms(function: Callable[..., Any], *args: Any) -> Any:
 
 
 _idle: deque[Any] = deque()
-"""Guards that nobody is in: to make one takes as long as to be in it."""
+"""Key guards that are not in use: to make one takes as long as to use it."""
 
 
 @skipped
-def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
-    """Call `function(*args)` unseen; a failure is the tool's own affair and must not reach the user's program."""
+def guarded(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function(*args)` unobserved, and log a failure: an error of the tool must not reach the user's program."""
     try:
         if _get_tracing_state() is not None:
-            return quietly(function, *args)
-        # What quietly does, written out: this is on the way of every record several times.
+            return unobserved(function, *args)
+        # What `unobserved` does, written out: this runs several times for every record.
         try:
-            unseen = _idle.pop()
+            guard = _idle.pop()
         except IndexError:
-            unseen = _without_keys(_observers_and_autograd)
-        with _no_function_modes(), unseen:
+            guard = _without_keys(_observers_and_autograd)
+        with _no_function_modes(), guard:
             result = function(*args)
-        _idle.append(unseen)
+        _idle.append(guard)
         return result
     except Exception as error:
         listener.failed(about, error)
@@ -135,7 +135,7 @@ def safely(listener: Listener, about: Any, function: Callable[..., Any], *args: 
 
 @contextlib.contextmanager
 def with_dispatch_modes() -> Iterator[None]:
-    """Inside `quietly`: where a dispatch mode of the tool is to see operations."""
+    """Inside `unobserved`: where a dispatch mode of the tool is to see operations."""
     included = torch._C._dispatch_tls_local_include_set()
     with torch._C._ForceDispatchKeyGuard(included, _observers_but_dispatch_modes), torch.no_grad():
         yield
@@ -143,6 +143,6 @@ def with_dispatch_modes() -> Iterator[None]:
 
 @contextlib.contextmanager
 def with_autograd_kernels() -> Iterator[None]:
-    """Inside `quietly`: for operations, those of sparse tensors say, that do not work without autograd's kernels."""
+    """Inside `unobserved`: for operations, those of sparse tensors say, that do not work without autograd's kernels."""
     with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), _observers), torch.no_grad():
         yield

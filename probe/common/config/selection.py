@@ -15,7 +15,7 @@ class Selection:
     Args:
         names: Substrings, one of which must be in a record's name; empty for all.
         scope: First and last record name of the range, or empty.
-        data_mode: Wanted halves; empty for all.
+        data_mode: The wanted parts of a record; empty for all.
         keep_inside: At level mix a module named in `names` keeps everything that runs inside it.
     """
 
@@ -31,11 +31,11 @@ class Selection:
         self.everything = not names and not scope
         """No filter by name: neither `begin` nor `end` need be called."""
         directions = data_mode & {FORWARD, BACKWARD} or {FORWARD, BACKWARD}
-        halves = data_mode & {"input", "output"} or {"input", "output"}
+        parts = data_mode & {"input", "output"} or {"input", "output"}
         self.forward = FORWARD in directions
         self.backward = BACKWARD in directions
-        self.inputs = "input" in halves
-        self.outputs = "output" in halves
+        self.inputs = "input" in parts
+        self.outputs = "output" in parts
         self.parameter_gradients = BACKWARD in directions or FORWARD not in data_mode
 
     def reset(self) -> None:
@@ -64,7 +64,7 @@ class Selection:
         return self._open and self._listed(name, False)
 
     def possible(self, name: str) -> bool:
-        """Whether a record of this name could be wanted at some time, as far as ``list`` can tell."""
+        """Whether a record of this name could be wanted at some time, as far as ``list`` decides it."""
         return not self._names or self._keep_inside or self._matches(name)
 
     def _listed(self, name: str, holds: bool) -> bool:

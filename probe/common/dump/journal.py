@@ -32,8 +32,8 @@ from typing import Any, BinaryIO, NamedTuple, Optional, Union
 import msgspec
 
 from probe.common import files
+from probe.common.callstack import Frame
 from probe.common.dump.layout import record_file
-from probe.common.dump.stack_text import Frame
 from probe.common.errors import DumpFormatError
 
 FORMAT_VERSION = 1
@@ -143,7 +143,7 @@ class JournalWriter:
             try:
                 written = self._stream.write(frame)
                 while written != len(frame):
-                    # The disk is full, or the file as large as it may be: who writes the rest is told.
+                    # The disk is full, or the file as large as it may be: writing the rest raises the reason.
                     written += self._stream.write(frame[written:])
             except OSError as error:
                 # Half a frame would hide every later one from the reader.
@@ -223,7 +223,7 @@ class JournalReader:
         """Where a frame was cut off, when the writer died in the middle of one."""
         self.stacks: dict[int, list[Frame]] = {}
         self.nodes: dict[str, Node] = {}
-        self._places: dict[str, list[Any]] = {}
+        self._records: dict[str, list[Any]] = {}
         """Of each record its order and then its frames: their fields, or their offsets if the journal is large."""
         try:
             start = self._stream.read(len(MAGIC))
@@ -263,7 +263,7 @@ class JournalReader:
                 raise DumpFormatError(f"{self.path}: frame at byte {offset}: a header stands first and only there.")
             if isinstance(frame, _RecordFrame):
                 self._node(frame)
-                self._place(frame.name, frame.order, frame.rule, frame.fields if kept else offset)
+                self._add_record(frame.name, frame.order, frame.rule, frame.fields if kept else offset)
             elif isinstance(frame, _NodeFrame):
                 self._node(frame)
             elif isinstance(frame, _StackFrame):
@@ -287,22 +287,22 @@ class JournalReader:
         if frame.begun >= 0 and frame.name not in self.nodes:
             self.nodes[frame.name] = Node(frame.begun, frame.stack, frame.parent)
 
-    def _place(self, name: str, order: int, rule: int, frame: msgspec.Raw | int) -> None:
-        place = self._places.get(name)
-        if place is None or rule == MOVE:
-            self._places[name] = [order, frame]
+    def _add_record(self, name: str, order: int, rule: int, frame: msgspec.Raw | int) -> None:
+        known = self._records.get(name)
+        if known is None or rule == MOVE:
+            self._records[name] = [order, frame]
         elif rule == ADD:
-            place.append(frame)
+            known.append(frame)
         else:
-            place[1:] = [frame]
+            known[1:] = [frame]
 
     def records(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Names and fields in the order of dump.json."""
-        return ((name, fields) for name, fields, _ in self.told_apart())
+        return ((name, fields) for name, fields, _ in self.records_checked())
 
-    def told_apart(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
-        """`records`, and of each whether all numbers in it are finite; a few others are taken for not being so."""
-        for name, (_, first, *others) in sorted(self._places.items(), key=_order):
+    def records_checked(self) -> Iterator[tuple[str, dict[str, Any], bool]]:
+        """The same with a third value: whether all numbers of the record are known to be finite."""
+        for name, (_, first, *others) in sorted(self._records.items(), key=_order):
             fields, finite = self._fields(name, first)
             for frame in others:
                 more, more_finite = self._fields(name, frame)
@@ -329,7 +329,7 @@ class JournalReader:
 
     @property
     def records_count(self) -> int:
-        return len(self._places)
+        return len(self._records)
 
     def calls(self) -> list[tuple[str, Node]]:
         """Every call in the order of their beginnings."""

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Callable
 
 from probe.common import files
+from probe.common.callstack import Frame
 from probe.common.dump.journal import Header, JournalReader
 from probe.common.dump.json_encode import encode, encode_members, quote
 from probe.common.dump.layout import CONSTRUCT_FILE, JOURNAL_FILE, STACK_FILE, is_without_rank
-from probe.common.dump.stack_text import Frame, frame_text
+from probe.common.dump.stack_text import frame_text
 
 _AT_ONCE = 32
 """Records that are encoded together, which takes half the time of one by one."""
@@ -49,8 +50,8 @@ def write(folder: str, change: Callable[[Any], None] | None = None) -> Header:
         OSError: a file cannot be written.
     """
     with JournalReader(os.path.join(folder, JOURNAL_FILE)) as journal:
-        header = _with_place(journal.header, folder)
-        records = journal.told_apart()
+        header = _with_present_folder(journal.header, folder)
+        records = journal.records_checked()
         _write_data(folder, header, records if change is None else _changed(records, change))
         if header.level != "debug" and header.extra_info:
             _write_stacks(folder, journal)
@@ -65,7 +66,7 @@ def _changed(records: Iterable[_Record], change: Callable[[Any], None]) -> Itera
         yield name, fields, False
 
 
-def _with_place(header: Header, folder: str) -> Header:
+def _with_present_folder(header: Header, folder: str) -> Header:
     """`header` with the folder's present name: ``proc<PID>`` becomes ``rank<R>`` when the process gets a rank."""
     if header.dump_data_dir is None:
         return header

@@ -1,15 +1,19 @@
-"""A stack frame as one line of stack.json."""
+"""The text of a call stack in stack.json: one line of it for each frame, with the source that is read here."""
 
 from __future__ import annotations
 
 import linecache
 
-Frame = tuple[str, int, str]
-"""File, line, function."""
+from probe.common.callstack import Frame
 
 
 def frame_text(frame: Frame) -> str:
-    """One line of stack.json, or an empty text when the source cannot be found."""
+    """The text of one frame, or an empty one when its source cannot be found.
+
+    Example:
+        >>> frame_text(("missing.py", 3, "train"))
+        ''
+    """
     path, line, function = frame
     source = linecache.getline(path, line).strip()
     return f"File {path}, line {line}, in {function}, \n {source}" if source else ""

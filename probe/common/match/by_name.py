@@ -58,7 +58,7 @@ _NOTHING: dict[str, tuple[Item, str]] = {}
 
 
 def _whole(target: list[Call], golden: list[Call]) -> dict[str, Call]:
-    """By their key, the calls of the golden side that have the items of the target's call, one for one."""
+    """The calls of the golden side that have the items of the target's call, one for one, by their key."""
     there = {call.key: call for call in golden}
     found: dict[str, Call] = {}
     for call in target:

@@ -17,7 +17,7 @@ class Call(NamedTuple):
     key: str
     items: list[Item]
 Calls = tuple[list[Call], list[Call]]
-"""Of target and golden side."""
+"""The calls of target and golden side."""
 
 
 def calls(dump: Dump, renumber: bool = True, other: Iterable[Call] = ()) -> list[Call]:

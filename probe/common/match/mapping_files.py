@@ -34,7 +34,7 @@ class ApiEntry:
     target: str
     golden: str
     positions: dict[str, dict[str, str]]
-    """By state, from position or name on the target's side to that on the golden one."""
+    """The golden position or name for each one of the target, by state."""
 
 
 def load_mapping(path: str, expected: str) -> dict[Any, Any]:

@@ -23,7 +23,7 @@ class Row(msgspec.Struct, gc=False):
     golden: Optional[Item]  # noqa: UP045
     golden_record: Optional[str] = None  # noqa: UP045
     metrics: tuple[Any, ...] = ()
-    """As many as the mode has columns for; a text where there is no number."""
+    """One metric for each column that the mode has; a text where there is no number."""
     notes: tuple[str, ...] = ()
     """What matching and measuring found worth saying: ``error: ...``, ``warning: ...`` or ``note: ...``."""
     verdict: str = PASS

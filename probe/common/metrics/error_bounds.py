@@ -194,7 +194,7 @@ def _spread(shape: str | None) -> float:
 
 
 def _by_some_statistics(statistics: Sequence[tuple[Any, Any]]) -> float:
-    """The same where a dump does not have all of them: max and min, else norms, else means say how large values are."""
+    """The relative difference where some statistics are missing; max and min, else norms, else means give the size."""
     largest, smallest, means, norms = ([abs(value) for value in pair if _is_finite(value)] for pair in statistics)
     size = max(largest + smallest or norms or means, default=0.0)
     differences = [abs(x - y) for x, y in statistics[:3] if _is_finite(x) and _is_finite(y)]

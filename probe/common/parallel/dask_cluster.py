@@ -1,4 +1,4 @@
-"""The same work on a dask cluster that is there already. Its workers read the dumps and write the tables."""
+"""Tasks done on a dask cluster that is there already. Its workers read the dumps and write the tables."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def fork(work: Callable[[], bytes]) -> Iterator[Fork]:
 
 
 def _do(work: Callable[[], bytes], pipe: int, signals: set[int]) -> NoReturn:
-    """In the fork: it ends here, without what the program that called us does at its end."""
+    """Do the work of the fork and end it, without what the program that called us does at its end."""
     status = 1
     try:
         # A terminal sends Ctrl-C to both; the other one sees to it.

@@ -1,4 +1,4 @@
-"""The same work on many tasks: in this process, or in several at once."""
+"""Many tasks of one kind, done in this process or in several at once."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def attempt(work: Callable[[Task], Result], task: Task) -> Outcome[Result]:
 
 
 def attempt_elsewhere(work: Callable[[Task], Result], task: Task) -> Outcome[Result]:
-    """The same in a process that has no user of its own: what it logs becomes part of the outcome too."""
+    """Do one task in a process that has no user of its own: what it logs becomes part of the outcome too."""
     with log.collected() as lines:
         outcome = attempt(work, task)
     return Outcome(outcome.value, outcome.error, lines)

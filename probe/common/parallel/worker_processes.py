@@ -1,4 +1,4 @@
-"""The same work on many tasks, in several processes of this machine.
+"""Many tasks done in several processes of this machine.
 
 `concurrent.futures` is not used because its pool breaks as a whole when one process is killed, and does not say whose
 task that was. Here each process has a pipe of its own, so what it worked on is known, a new process takes its place,

@@ -21,12 +21,12 @@ class Cells:
     show: Show = tuple
     """What the table shows for those of one row; equal ones show the same."""
     numbers: bool = False
-    """Most are finite numbers, for which `show` gives themselves, or their text and `unit`."""
+    """Whether most are finite numbers, for which `show` gives themselves, or their text and `unit`."""
     unit: str = ""
     distinct: bool = False
-    """Those of each row differ from those of any other, and `show` changes nothing."""
+    """Whether the cells of each row differ from those of any other, and `show` changes nothing."""
     times: int = 1
-    """How many times they stand there."""
+    """How many times these cells follow each other in a row."""
 
 
 def harmless(cell: str) -> str:

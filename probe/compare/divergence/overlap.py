@@ -62,7 +62,7 @@ def _is_matched(row: Row) -> bool:
 
 
 def _lost(order: Sequence[str], matched: Mapping[str, str], truncation: Truncation) -> set[str]:
-    """Of the records of the longer side, in their `order`: the match of the truncated side's last one, and the rest.
+    """The records of the longer side, from the match of the truncated side's last record on.
 
     The rest counts if nothing has shifted before; the order of calls tells more then.
     """

@@ -43,7 +43,7 @@ class PropagatedError:
         into one of its own size, also where it is widened again for a while; and where its statistics are the same,
         values need not be."""
         self._inside: dict[str | None, float] = {}
-        """By module: the largest relative difference of an output of a call inside it."""
+        """The largest relative difference of an output of a call inside each module."""
         self._outputs: set[int] = set()
         """Fingerprints of the outputs that differ, by which they are recognised as inputs."""
         self._by_shape: dict[str | None, list[tuple[float, AlignedCall]]] = {}

@@ -56,7 +56,7 @@ class Layers:
     matched: int
     """Layers of the target with a counterpart."""
     renamed: int
-    """Those of them that have another name."""
+    """How many of these layers have another name on the golden side."""
     rules: int
     names: list[str]
     """The first of the rules, in words."""
@@ -110,7 +110,7 @@ class Summary:
         return next((verdict for verdict in (ERROR, WARNING) if self.counts[verdict]), PASS)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values that JSON has, under the keys that scripts read."""
+        """The summary as values that JSON has, under the keys that scripts read."""
         found = asdict(self)
         found["endings"] = found.pop("truncations")
         if self.layers is not None:
@@ -126,7 +126,7 @@ class Tally:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((PASS, WARNING, ERROR), 0))
     differs: bool = False
     suspects: dict[str, dict[str, tuple[str, str]]] = field(default_factory=lambda: {ERROR: {}, WARNING: {}})
-    """By verdict and record: the golden record and the message."""
+    """The golden record and the message of each finding, by verdict and record."""
     target_only: int = 0
     golden_only: int = 0
     target_alone: list[str] = field(default_factory=list)
@@ -192,7 +192,7 @@ def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
 
 
 def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> Summary:
-    """The same, given what the rows come to."""
+    """The summary of `result`, given the tally of its rows."""
     stacks = result.stacks or {}
     verdict = ERROR if found.suspects[ERROR] else WARNING
     suspects = found.suspects[verdict]

@@ -11,7 +11,7 @@ from probe.common import log
 from probe.common.dump import levels
 from probe.common.match.row import ERROR, PASS, WARNING
 from probe.common.report.console import console_of
-from probe.common.terminal_text import one_line, say
+from probe.common.terminal_text import print_text, printable
 from probe.compare.output.summary import Summary, first_of
 from probe.compare.output.tables import VALUES
 from probe.compare.result import ComparisonResult, Mode
@@ -139,6 +139,6 @@ def show(summaries: Sequence[Summary], seconds: float, stream: TextIO | None = N
         found += lines(summary)
     for text, verdict in [*found, (f"time: {seconds:.2f} s", "")]:
         if console is None:
-            say(text, stream)
+            print_text(text, stream)
         else:
-            console.print(one_line(text), style=_COLOURS.get(verdict), markup=False, highlight=False, soft_wrap=True)
+            console.print(printable(text), style=_COLOURS.get(verdict), markup=False, highlight=False, soft_wrap=True)

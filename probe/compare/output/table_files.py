@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
 from probe.common import files
-from probe.common.errors import MissingDependency
+from probe.common.report import xlsx
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
 from probe.compare.output import tables
@@ -40,42 +38,19 @@ def write_xlsx(result: ComparisonResult, stem: str) -> list[str]:
     Raises:
         MissingDependency: openpyxl is not installed.
     """
-    try:
-        import openpyxl
-    except ImportError:
-        raise MissingDependency("openpyxl is needed to write .xlsx files: pip install 'msprobe[compare]'.") from None
-    book = openpyxl.Workbook(write_only=True)
-    rows = tables.rows(result)
-    for part, first in enumerate(_parts(rows)):
-        sheet = book.create_sheet(f"part_{part}" if len(result.rows) > SHEET_ROWS else "Sheet1")
-        sheet.append(tables.columns(result))
-        for cells in chain(first, islice(rows, SHEET_ROWS - len(first))):
-            sheet.append([_sheet_cell(cell) for cell in cells])
     path = f"{stem}.xlsx"
-    with files.replacing(path) as stream:
-        book.save(stream)
+    xlsx.write_xlsx(path, _sheets(result))
     return [path]
 
 
-def _parts(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """The first row of every sheet; a table without rows has one sheet too."""
-    yield list(islice(rows, 1))
-    while first := list(islice(rows, 1)):
-        yield first
+def _sheets(result: ComparisonResult) -> Iterator[tuple[str, Iterable[Sequence[Any]]]]:
+    """The title and the rows of each sheet; a table without rows has one sheet too."""
+    rows = tables.rows(result)
+    for part in range(max(1, -(-len(result.rows) // SHEET_ROWS))):
+        title = f"part_{part}" if len(result.rows) > SHEET_ROWS else "Sheet1"
+        yield title, chain([tables.columns(result)], islice(rows, SHEET_ROWS))
 
 
-def _sheet_cell(cell: Any) -> Any:
-    if type(cell) is str:
-        return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", cell)
-    # Numbers that are none to a spreadsheet.
-    if (type(cell) is int and abs(cell) >= 1 << 63) or (type(cell) is float and not math.isfinite(cell)):
-        return str(cell)
-    return cell
-
-
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
-
-
-def write(result: ComparisonResult, stem: str, xlsx: bool) -> list[str]:
+def write(result: ComparisonResult, stem: str, as_xlsx: bool) -> list[str]:
     """Write the table; returns the files."""
-    return write_xlsx(result, stem) if xlsx else write_csv(result, stem)
+    return write_xlsx(result, stem) if as_xlsx else write_csv(result, stem)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe.common import files, log
-from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
+from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.report.xlsx import load_openpyxl, write_xlsx
 from probe.common.show import show
 from probe.common.yaml_file import load_yaml
 from probe.compare.output import tables
@@ -159,7 +160,7 @@ def _read(path: str, apis: tuple[str, ...]) -> tuple[list[str], list[dict[str, s
 
 
 def _sheet_rows(path: str) -> Iterator[list[str]]:
-    openpyxl = _openpyxl()
+    openpyxl = load_openpyxl()
     try:
         book = openpyxl.load_workbook(path, read_only=True)
         try:
@@ -182,24 +183,19 @@ def _chosen(row: dict[str, str], apis: tuple[str, ...]) -> bool:
     return any(name == api or name.startswith(f"{api}.") for api in apis)
 
 
-def _openpyxl() -> Any:
-    try:
-        import openpyxl
-    except ImportError:
-        raise MissingDependency("openpyxl is needed for workbooks: pip install 'msprobe[compare]'.") from None
-    return openpyxl
-
-
 def _write(path: str, metrics: tuple[str, ...], cells: dict[int, dict[str, dict[str, str]]]) -> None:
-    book = _openpyxl().Workbook(write_only=True)
     names = dict.fromkeys(name for rows in cells.values() for name in rows)
-    for metric in metrics:
-        sheet = book.create_sheet(_NOT_IN_SHEET_NAMES.sub("_", metric)[:_LONGEST_SHEET_NAME])
-        sheet.append(["NPU Name", *(f"rank{rank}" for rank in cells)])
-        for name in names:
-            sheet.append([name, *(_cell(rows.get(name), metric) for rows in cells.values())])
-    with files.replacing(path) as stream:
-        book.save(stream)
+    head = ["NPU Name", *(f"rank{rank}" for rank in cells)]
+    write_xlsx(
+        path,
+        (
+            (
+                _NOT_IN_SHEET_NAMES.sub("_", metric)[:_LONGEST_SHEET_NAME],
+                [head, *([name, *(_cell(rows.get(name), metric) for rows in cells.values())] for name in names)],
+            )
+            for metric in metrics
+        ),
+    )
 
 
 def _cell(row: dict[str, str] | None, metric: str) -> Any:

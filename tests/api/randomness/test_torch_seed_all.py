@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forks
 import numpy as np
 import pytest
 import torch
@@ -50,12 +50,11 @@ def answer(value):
 
 
 def python(code: str, **variables: str) -> Any:
-    """Run `code` after PRELUDE in a fresh interpreter and return what it gave to ``answer``."""
+    """Run `code` after PRELUDE in a process of its own and return what it gave to ``answer``."""
     environment = {name: value for name, value in os.environ.items() if name not in (*VARIABLES, "PYTHONHASHSEED")}
     # The very package that is tested here, installed or not.
     environment.update(variables, PYTHONPATH=str(Path(probe.__file__).parents[1]))
-    command = [sys.executable, "-c", PRELUDE + code]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = forks.run_python("torch", Path.cwd() / "program.py", code=PRELUDE + code, environment=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.split("ANSWER", 1)[1])
 

@@ -336,6 +336,7 @@ def difference(one: Any, other: Any) -> float:
 # --- training
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(settings.values()))
 @pytest.mark.parametrize("name", CASES)
 def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, settings: dict[str, str]) -> None:
@@ -363,6 +364,7 @@ def backward_pass(model: nn.Cell) -> None:
     ms.value_and_grad(loss_of(model), None, model.trainable_params(), has_aux=True)(*batch(model, 0))
 
 
+@pytest.mark.sampled(least=4, each=False)
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_of_inputs_are_those_through_one_call_only(runs: Any, name: str) -> None:
     # In evaluation mode, so that dropout does nothing.
@@ -423,6 +425,7 @@ def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return [name for name in names if before.get(name, missing) is not after.get(name, missing)]
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 @pytest.mark.parametrize("name", ["ResNet", "pre-norm transformer", "LSTM and GRU", "containers"])
 def test_nothing_is_left_behind(runs: Any, name: str, level: str) -> None:

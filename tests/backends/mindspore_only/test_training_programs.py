@@ -259,6 +259,7 @@ def without_the_tool(backend: Any, name: str) -> dict[str, bytes]:
     return train(backend, name, lambda model, step: step())
 
 
+@pytest.mark.sampled(least=3, each=False)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_programs_repeat_themselves_and_train(backend: Any, name: str) -> None:
     """Otherwise equal bits with the tool would say nothing, nor would others."""
@@ -291,6 +292,7 @@ def different(found: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:
     return [key for key, value in expected.items() if found[key] != value]
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize(("name", "level", "kind"), list(selected()))
 def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, level: str, kind: str) -> None:
     expected = without_the_tool(backend, name)
@@ -306,6 +308,7 @@ def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, level:
     assert all(parent is None or parent in dump.tree for parent in dump.tree.values())
 
 
+@pytest.mark.sampled(least=3, each=False)
 @pytest.mark.parametrize("name", MODELS)
 def test_saving_single_values_changes_nothing(runs: Any, backend: Any, name: str) -> None:
     """Level debug: what a loss function sees is saved with its gradient, from inside of it."""

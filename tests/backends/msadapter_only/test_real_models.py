@@ -393,6 +393,7 @@ def difference(one: Any, other: Any) -> float:
 # --- training
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(settings.values()))
 @pytest.mark.parametrize("name", CASES)
 def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, settings: dict[str, str]) -> None:
@@ -412,6 +413,7 @@ def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, settin
     assert len(dump.forward) >= 4 and len(dump.backward) >= 4, "something was collected"
 
 
+@pytest.mark.sampled(least=3, each=False)
 @pytest.mark.parametrize("name", CASES)
 def test_the_models_train(backend: Any, name: str) -> None:
     """What mindtorch does not differentiate on the CPU would make the other tests easy to pass."""
@@ -437,6 +439,7 @@ def without_dropout(model: nn.Module) -> nn.Module:
     return model
 
 
+@pytest.mark.sampled(least=4, each=False)
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_of_inputs_are_those_through_one_call_only(runs: Any, backend: Any, name: str) -> None:
     model, debugger = without_dropout(build(backend, CASES[name])), runs.new(level="L0", task="tensor")
@@ -495,6 +498,7 @@ def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return [name for name in names if before.get(name, missing) is not after.get(name, missing)]
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 @pytest.mark.parametrize("name", ["ResNet", "LSTM", "containers"])
 def test_nothing_is_left_behind(runs: Any, backend: Any, name: str, level: str) -> None:

@@ -304,6 +304,7 @@ def different(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     return [key for key, value in expected.items() if found[key].tobytes() != value.tobytes()]
 
 
+@pytest.mark.sampled(least=3, each=False)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_programs_train(backend: Any, name: str) -> None:
     """What mindtorch does not differentiate on the CPU would make the other test easy to pass."""
@@ -323,6 +324,7 @@ def selected() -> Iterator[Any]:
             yield pytest.param(name, level, kind, id=f"{name}-{level}-{kind}")
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize(("name", "level", "kind"), list(selected()))
 def test_training_gives_the_same_bits(runs: Any, backend: Any, name: str, level: str, kind: str) -> None:
     expected = without_the_tool(backend, name)

@@ -70,6 +70,7 @@ def train(
     return losses, backend.state(model), backend.random_state()
 
 
+@pytest.mark.sampled(least=6)
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s.values()))
 def test_training_gives_the_same_bits(runs: Any, backend: Any, settings: dict[str, str]) -> None:
     losses, state, random = train(backend, lambda model, call: call())

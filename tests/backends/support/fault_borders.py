@@ -11,8 +11,8 @@ Borders = dict[str, set[str]]
 _EVERYWHERE: Borders = {
     # What the user calls, and what stands in for it.
     "api/debugger.py": {"start", "stop", "step", "save", "session"},
-    "collect/session.py": {"guarded", "shield", "_attempt"},
-    "collect/saved_values.py": {"receive"},
+    "collect/session.py": {"guarded", "guard", "_attempt"},
+    "collect/saved_values.py": {"callback"},
     "backends/shared/async_collectives.py": {"wait_and_report"},
     # Hooks that do nothing but call, guarded, the tool.
     "backends/shared/autograd/node_hooks.py": {"__call__"},
@@ -20,15 +20,16 @@ _EVERYWHERE: Borders = {
 
 _TORCH: Borders = {
     **_EVERYWHERE,
-    "backends/torch/hooks/api_hooks.py": {
-        "from_mode", "observe", "_observe", "_aside", "handle", "wrapper", "call", "__missing__",
-    },
+    "backends/torch/hooks/api_hooks.py": {"_from_mode", "handle", "record"},
+    "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record"},
     "backends/torch/hooks/api_backward.py": {"__call__"},
-    "backends/torch/hooks/function_mode.py": {"__torch_function__", "_take_out", "_no", "_aside", "__missing__"},
+    "backends/torch/hooks/function_mode.py": {
+        "__torch_function__", "call_without", "call_within", "_take_out", "_no", "__missing__",
+    },
     "backends/torch/hooks/optimizer_hooks.py": {"clip", "<lambda>"},
     # The guards themselves, and hooks of that kind.
-    "backends/torch/guards.py": {"safely", "compiling"},
-    "backends/torch/adapter.py": {"receive_quietly"},
+    "backends/torch/guards.py": {"guarded", "compiling"},
+    "backends/torch/adapter.py": {"callback_unobserved"},
     "backends/torch/hooks/module_hooks.py": {"__call__", "is_for", "before", "after", "on_parameter"},
 }  # fmt: skip
 
@@ -37,11 +38,11 @@ _MINDSPORE: Borders = {
     "api/mindspore.py": {"start"},
     "backends/mindspore/hooks/api_hooks.py": {"observe", "wrapper", "call_watched"},
     # The guards, and what waits for the user's own tensors, whose errors are the user's.
-    "backends/mindspore/guards.py": {"safely", "is_quiet", "settle", "settle_all"},
-    "backends/mindspore/hooks/module_hooks.py": {"before", "after", "_on_parameter", "receive_quietly"},
+    "backends/mindspore/guards.py": {"guarded", "is_unobserved", "wait_for", "wait_for_all"},
+    "backends/mindspore/hooks/module_hooks.py": {"before", "after", "_on_parameter", "callback_unobserved"},
     "backends/mindspore/hooks/jit.py": {"compile_aside"},
     # The gradient passes through it.
-    "backends/mindspore/autograd/identity_flow.py": {"backward"},
+    "backends/mindspore/autograd/identity_tracker.py": {"backward"},
 }
 
 BORDERS: dict[str, Borders] = {"torch": _TORCH, "mindspore": _MINDSPORE, "msadapter": _MINDSPORE}

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-HERE = Path(__file__).parent
+import forks
+
+# The very package that is tested, installed or not.
+PATHS = os.pathsep.join([str(Path(__file__).parent), forks.CHECKOUT])
 
 
 class Outcome(NamedTuple):
@@ -52,7 +55,7 @@ def run_script(
     done = subprocess.run(
         [sys.executable, str(path), *arguments],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1", **(environment or {})},
+        env={**os.environ, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1", **(environment or {})},
         capture_output=True,
         text=True,
         timeout=120,

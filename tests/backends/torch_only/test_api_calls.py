@@ -17,7 +17,7 @@ from torch import nn, relu
 from torch.nn.functional import relu as bound_functional_relu
 from torch.overrides import TorchFunctionMode
 
-from probe.backends.torch.hooks.api_hooks import ApiHooks
+from probe.backends.torch.hooks.api_calls import ApiCalls
 
 X = torch.tensor([[1.0, -2.0], [3.0, -4.0]])
 
@@ -290,7 +290,7 @@ def test_what_an_interrupt_leaves_open_does_not_hide_what_comes_after(
             patch.undo()
             raise KeyboardInterrupt
 
-        patch.setattr(ApiHooks, function, interrupted)
+        patch.setattr(ApiCalls, function, interrupted)
         with pytest.raises(KeyboardInterrupt):
             torch.abs(X)
     torch.sin(X)

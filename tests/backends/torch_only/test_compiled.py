@@ -125,6 +125,7 @@ def collecting(debugger: Any) -> Callable[[Any, Callable[[], Any]], None]:
     return around
 
 
+@pytest.mark.sampled()
 @LEVELS
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__.replace("_", " "))
 def test_the_same_bits_from_the_same_graphs(runs: Any, form: Any, level: str) -> None:
@@ -148,6 +149,7 @@ RECORDED = {
 """Which modules have records: those that are not inside of compiled code."""
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize("form", RECORDED, ids=lambda form: form.__name__.replace("_", " "))
 @pytest.mark.parametrize("when", ["compiled before", "compiled while collecting"])
 def test_a_compiled_module_is_one_record(runs: Any, form: Any, when: str) -> None:

@@ -47,7 +47,7 @@ def met(result: ComparisonResult) -> dict[str, str]:
     return {row.record: row.golden_record for row in result.rows if row.target and row.golden_record}
 
 
-def test_fuzzy_matching_meets_shifted_numbers_in_order(tmp_path: Path) -> None:  # D1
+def test_fuzzy_matching_matches_shifted_numbers_in_order(tmp_path: Path) -> None:  # D1
     target = [f"Torch.sin.{n}.forward" for n in (3, 4)] + ["Torch.abs.0.forward", "Torch.sin.5.forward"]
     golden = ["Torch.sin.0.forward", "Torch.sin.1.forward", "Torch.abs.7.forward"]
     result = compared(dump(tmp_path / "a", target), dump(tmp_path / "b", golden), fuzzy=True)
@@ -77,7 +77,7 @@ def test_fuzzy_matching_excludes_a_data_mapping() -> None:
         Options(fuzzy=True, data_mapping="a.yaml")
 
 
-def test_backward_calls_meet_with_a_mapping_as_without(tmp_path: Path) -> None:  # D3
+def test_backward_calls_match_with_a_mapping_as_without(tmp_path: Path) -> None:  # D3
     case = CASES / "missing_apis_stat"
     plain = met(compared(case / "target", case / "golden"))
     mapped = met(compared(case / "target", case / "golden", data_mapping=str(case / "data_mapping.yaml")))
@@ -133,7 +133,7 @@ def test_what_mirrors_torch_needs_no_table() -> None:
     ]
 
 
-def test_two_frameworks_meet_without_a_file() -> None:
+def test_two_frameworks_match_without_a_file() -> None:
     assert met(compared(CROSS / "target", CROSS / "golden")) == {
         "Cell.fc1.Dense.forward.0": "Module.linear1.Linear.forward.0",
         "MintFunctional.relu.0.forward": "Functional.relu.0.forward",
@@ -146,14 +146,14 @@ def test_two_frameworks_meet_without_a_file() -> None:
     }
 
 
-def test_modules_of_two_frameworks_meet_by_their_path(tmp_path: Path) -> None:
+def test_modules_of_two_frameworks_match_by_their_path(tmp_path: Path) -> None:
     target = ["Cell.a.Dense.forward.0", "Cell.x.a.Dense.forward.0", "Cell.a.Dense.backward.0"]
     golden = ["Module.a.Linear.forward.0", "Module.a.Linear.backward.0", "Module.y.Embedding.forward.0"]
     result = compared(dump(tmp_path / "a", target, "mindspore"), dump(tmp_path / "b", golden))
     assert met(result) == {target[0]: golden[0], target[2]: golden[1]}
 
 
-def test_parameters_of_other_names_meet() -> None:
+def test_parameters_of_other_names_match() -> None:
     result = compared(CROSS / "target", CROSS / "golden", cell_mapping=BUILT_IN)
     pairs = {row.target.name: row.golden.name for row in result.rows if row.target and row.golden}
     assert pairs["Cell.norm.LayerNorm.forward.0.parameters.gamma"] == (
@@ -216,7 +216,7 @@ def told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, con
     return re.findall(r"\[WARNING\] .*map\.yaml: (.*)", capsys.readouterr().out)
 
 
-def test_names_of_a_data_mapping_that_no_item_has_are_told_of(
+def test_names_of_a_data_mapping_that_no_item_has_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = {
@@ -250,7 +250,7 @@ def test_names_of_a_data_mapping_that_no_item_has_are_told_of(
         ("layer_mapping", "{}", []),
     ],
 )  # fmt: skip
-def test_other_files_are_told_of_when_no_line_fits(
+def test_other_files_are_reported_when_no_line_fits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, content: str, told: list[str]
 ) -> None:
     assert told_of(tmp_path, capsys, option, content) == told
@@ -270,6 +270,6 @@ def test_a_layer_that_has_no_record_of_its_own_has_a_place(
     assert "map.yaml" not in capsys.readouterr().out
 
 
-def test_the_advisor_is_told_of_frameworks() -> None:
+def test_the_advisor_knows_frameworks() -> None:
     found = {text for row in compared(CROSS / "target", CROSS / "golden").rows if row.golden for text in row.messages}
     assert verdict.DTYPE not in found and verdict.REQUIRES_GRAD not in found

@@ -46,7 +46,7 @@ def said(found: Summary) -> list[str]:
     return [text.strip() for text, _ in [*summary_text.headline([found]), *summary_text.lines(found)]]
 
 
-def test_a_target_that_ends_early_is_told_and_no_divergence(tmp_path: Path) -> None:
+def test_a_target_that_ends_early_is_reported_and_no_divergence(tmp_path: Path) -> None:
     target, golden = write(tmp_path / "a", cut(chain(), 7)), write(tmp_path / "b", chain())
     found = summary(target, golden)
     text = said(found)
@@ -56,7 +56,7 @@ def test_a_target_that_ends_early_is_told_and_no_divergence(tmp_path: Path) -> N
     assert ending == {"side": "target", "record": "Functional.linear.3.forward", "more": 5, "died": False}
 
 
-def test_a_golden_run_that_ends_early_is_told_and_no_divergence(tmp_path: Path) -> None:
+def test_a_golden_run_that_ends_early_is_reported_and_no_divergence(tmp_path: Path) -> None:
     text = said(summary(write(tmp_path / "a", chain()), write(tmp_path / "b", cut(chain(), 11))))
     assert text[0] == NONE
     assert text[2] == "the golden run ends at Functional.linear.5.forward; the target has 1 more record"
@@ -154,7 +154,7 @@ def leveled(folder: Path, level: str, constant: float = 1.0) -> Path:
         ("L0", "L1", "nothing is"),
     ],
 )
-def test_two_levels_are_told_and_what_one_does_not_record_is_no_divergence(
+def test_two_levels_are_reported_and_what_one_does_not_record_is_no_divergence(
     tmp_path: Path, target: str, golden: str, both: str
 ) -> None:
     found = summary(leveled(tmp_path / "a", target), leveled(tmp_path / "b", golden))

@@ -358,7 +358,7 @@ def test_whole_numbers_in_another_order_are_named_where_values_were_compared(tmp
     assert named(compare_dumps(*runs).divergence) == "Torch.argsort.0.forward"
 
 
-def test_what_is_infinitely_far_apart_has_no_number(tmp_path: Path) -> None:
+def test_what_is_infinitely_different_has_no_number(tmp_path: Path) -> None:
     divergence = compared(tmp_path, chain(nan=3), chain())
     assert divergence is not None and divergence.first.found is None and divergence.first.allowed is None
     assert "nan or inf" in divergence.first.reason

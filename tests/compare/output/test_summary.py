@@ -29,7 +29,7 @@ def ranks(out: Path, *more: str) -> int:
     return cli.main([*arguments, "-o", str(out), *more])
 
 
-def test_the_first_lines_say_where_two_runs_part_and_what_is_wrong(
+def test_the_first_lines_say_where_two_runs_diverge_and_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert compare("perturbed_weights_stat", tmp_path) == 0

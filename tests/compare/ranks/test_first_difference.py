@@ -120,5 +120,5 @@ def test_ranks_that_contradict_each_other_come_to_an_end() -> None:
     ("record", "expected"),
     [(REDUCE, True), ("MintDistributed.all_gather.1.forward", True), (SIN, False), ("Torch.gather.0.forward", False)],
 )
-def test_communication_is_told_by_prefix_and_name(record: str, expected: bool) -> None:
+def test_communication_is_recognised_by_prefix_and_name(record: str, expected: bool) -> None:
     assert is_communication(record) is expected

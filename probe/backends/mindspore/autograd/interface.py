@@ -17,7 +17,7 @@ class PrimitiveWatch(CallWatch):
     """The backward of a primitive.
 
     By contract its record lists the gradients in the order in which the engine computes them, which is that of the
-    outputs and of the arguments from the last to the first, and has no places for what has no gradient.
+    outputs and of the arguments from the last to the first, and has no entries for what has no gradient.
     """
 
     __slots__ = ()
@@ -30,14 +30,14 @@ class PrimitiveWatch(CallWatch):
         listener.backward_api(self.call, outputs, inputs)
 
 
-class Flow(Protocol):
+class Tracker(Protocol):
     """Reports the backward of calls to a listener."""
 
     def enter(self, kind: type[ModuleWatch], about: Any, arguments: Arguments) -> tuple[Any, Arguments]:
-        """Call before a forward: what `leave` needs, and the arguments to go on with."""
+        """Call before a forward. Returns what `leave` needs, and the arguments to go on with."""
 
     def leave(self, call: Any, entered: Any, output: Any) -> None:
-        """Call after it: its backward will be reported, unless `entered` is ``None``."""
+        """Call after the forward: its backward will be reported, unless `entered` is ``None``."""
 
     def in_collected_pass(self) -> bool:
         """Whether the backward that runs now is, among others, that of a call that was collected."""

@@ -15,12 +15,12 @@ from typing import Any
 
 from mindspore import ops
 
-from probe.backends.mindspore.autograd.interface import Flow, PrimitiveWatch
-from probe.backends.mindspore.guards import is_quiet, safely, settle_all
+from probe.backends.mindspore.autograd.interface import PrimitiveWatch, Tracker
+from probe.backends.mindspore.guards import guarded, is_unobserved, wait_for_all
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
 from probe.backends.shared.api_list import Watched
-from probe.backends.shared.async_collectives import Works
+from probe.backends.shared.async_collectives import AsyncWorkHandles
 from probe.backends.shared.autograd.watches import CallWatch
 from probe.backends.shared.patching import Attributes, each
 from probe.common.interfaces import ApiName, Listener
@@ -32,16 +32,16 @@ class ApiHooks:
     """Attached to a listener from construction until `remove`."""
 
     def __init__(
-        self, listener: Listener, flow: Flow, compilation: Compilation, families: Mapping[str, list[Watched]]
+        self, listener: Listener, tracker: Tracker, compilation: Compilation, families: Mapping[str, list[Watched]]
     ) -> None:
         self._listener = listener
-        self._flow = flow
+        self._tracker = tracker
         self._compilation = compilation
         self._watched = [watched for functions in families.values() for watched in functions]
         self._wrappers: dict[int, tuple[Any, Callable[..., Any]]] = {}
-        """For each function of `_watched` by its place, what was found there last and the wrapper made for it."""
+        """For each function of `_watched` by its index, what was found there last and the wrapper made for it."""
         self._attributes = Attributes()
-        self._works = Works(listener, _kinds_of_work, safely)
+        self._async_handles = AsyncWorkHandles(listener, _async_work_types, guarded)
         self._primitives: list[tuple[Any, str]] = []
         self._classes: dict[tuple[str, type], type] = {}
         self._changed: list[tuple[Any, type]] = []
@@ -54,7 +54,7 @@ class ApiHooks:
         self._attached = True
         try:
             self._primitives = list(_primitives(kind, models))
-            self._works.install()
+            self._async_handles.install()
             self.resume()
             self._compilation.add(self)
         except BaseException:
@@ -65,11 +65,11 @@ class ApiHooks:
         """Put everything back."""
         # Also when it was done already: something may have failed.
         self._attached = False
-        each((functools.partial(self._compilation.discard, self), self.suspend, self._works.remove))
+        each((functools.partial(self._compilation.discard, self), self.suspend, self._async_handles.remove))
         self._primitives = []
 
     def end_step(self) -> None:
-        self._works.forget()
+        self._async_handles.forget()
 
     def suspend(self) -> None:
         """Put everything back for a moment."""
@@ -81,12 +81,12 @@ class ApiHooks:
     def resume(self) -> None:
         if not self._attached:
             return
-        for place, watched in enumerate(self._watched):
+        for index, watched in enumerate(self._watched):
             # Looked up now: someone may have put a function of their own there, and that is what must run.
             found = getattr(watched.owner, watched.attribute)
-            held = self._wrappers.get(place)
+            held = self._wrappers.get(index)
             if held is None or held[0] is not found:
-                held = self._wrappers[place] = found, self.wrapper(watched.name, found)
+                held = self._wrappers[index] = found, self.wrapper(watched.name, found)
             self._attributes.set(watched.owner, watched.attribute, held[1])
         for primitive, attribute in self._primitives:
             before = type(primitive)
@@ -104,40 +104,40 @@ class ApiHooks:
         kwargs: Mapping[str, Any],
     ) -> Any:
         """Call `function` and report it."""
-        if is_quiet():
+        if is_unobserved():
             return function(*args, **kwargs)
         listener = self._listener
-        settle_all(listener, name, args)
+        wait_for_all(listener, name, args)
         if kwargs:
-            settle_all(listener, name, kwargs)
-        call = safely(listener, name, listener.enter_api, name, args, kwargs)
+            wait_for_all(listener, name, kwargs)
+        call = guarded(listener, name, listener.enter_api, name, args, kwargs)
         if call is None:
             return function(*args, **kwargs)
         given = args, kwargs
-        entered, (args, kwargs) = safely(listener, call, self._flow.enter, kind, call, given) or (None, given)
+        entered, (args, kwargs) = guarded(listener, call, self._tracker.enter, kind, call, given) or (None, given)
         try:
             output = function(*args, **kwargs)
             if output is not NotImplemented:
-                settle_all(listener, call, output)
+                wait_for_all(listener, call, output)
         except BaseException:
-            safely(listener, call, listener.fail_api, call)
+            guarded(listener, call, listener.fail_api, call)
             raise
         if output is NotImplemented:
             # An operator that leaves the work to the other operand.
-            safely(listener, call, listener.cancel_api, call)
+            guarded(listener, call, listener.cancel_api, call)
         else:
-            safely(listener, call, self._leave, name, call, entered, args, kwargs, output)
+            guarded(listener, call, self._leave, name, call, entered, args, kwargs, output)
         return output
 
     def _leave(
         self, name: ApiName, call: Any, entered: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any
     ) -> None:
         result = (*args, *kwargs.values()) if name.returns_arguments else output
-        if self._works.hold(call, output, result):
+        if self._async_handles.hold(call, output, result):
             return  # the record is completed when the user has waited
         wants_backward = self._listener.leave_api(call, result)
         if wants_backward and not name.returns_arguments and not _drops_nothing(name, args, output):
-            self._flow.leave(call, entered, output)
+            self._tracker.leave(call, entered, output)
 
     def wrapper(self, name: ApiName, function: Callable[..., Any]) -> Callable[..., Any]:
         observe = self.observe
@@ -170,7 +170,7 @@ class ApiHooks:
         return watching
 
 
-def _kinds_of_work() -> list[type]:
+def _async_work_types() -> list[type]:
     # It moved in 2.9, and both places are in use since.
     modules = (sys.modules.get(f"mindspore.{name}") for name in ("communication.comm_func", "ops.function.comm_func"))
     return [module.CommHandle for module in modules if module is not None and hasattr(module, "CommHandle")]

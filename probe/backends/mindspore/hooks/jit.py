@@ -14,7 +14,7 @@ from typing import Any, Callable
 from mindspore.common import api
 from typing_extensions import Protocol
 
-from probe.backends.mindspore.guards import safely
+from probe.backends.mindspore.guards import guarded
 from probe.backends.shared.patching import Attributes
 from probe.common import log
 from probe.common.interfaces import Listener
@@ -56,17 +56,17 @@ class Compilation:
             if self._depth:
                 return compiling(executor, *args, **kwargs)
             listener = self._listener
-            safely(listener, "ms.jit", _warn, executor)
+            guarded(listener, "ms.jit", _warn, executor)
             attached = list(self._attached)
             self._depth += 1
             try:
                 for one in attached:
-                    safely(listener, "ms.jit", one.suspend)
+                    guarded(listener, "ms.jit", one.suspend)
                 return compiling(executor, *args, **kwargs)
             finally:
                 self._depth -= 1
                 for one in attached:
-                    safely(listener, "ms.jit", one.resume)
+                    guarded(listener, "ms.jit", one.resume)
 
         return compile_aside
 

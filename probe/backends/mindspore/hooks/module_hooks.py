@@ -1,4 +1,4 @@
-"""Seeing the forward of cells, and through a `Flow` their backward.
+"""Seeing the forward of cells, and through a `Tracker` their backward.
 
 MSAdapter's modules are seen the same way: what differs between a cell and a torch-shaped module is a `ModuleKind`.
 """
@@ -21,8 +21,8 @@ from mindspore.common.hook_handle import HookHandle
 from typing_extensions import TypeAlias
 
 from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE
-from probe.backends.mindspore.autograd.interface import Flow
-from probe.backends.mindspore.guards import is_quiet, quietly, safely, settle, settle_all
+from probe.backends.mindspore.autograd.interface import Tracker
+from probe.backends.mindspore.guards import guarded, is_unobserved, unobserved, wait_for, wait_for_all
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.protocol import ModuleHandles
 from probe.backends.shared.autograd.watches import ModuleWatch
@@ -67,9 +67,7 @@ def attach_to_cell(cell: nn.Cell, before: Before, after: After, handles: list[Ha
     handles.append(
         _registered(cell._forward_pre_hook, cell._forward_pre_hook_with_kwargs, before, cell.register_forward_pre_hook)
     )
-    last = _registered(
-        cell._forward_hook, cell._forward_hook_with_kwargs, after, cell.register_forward_hook, **options
-    )
+    last = _registered(cell._forward_hook, cell._forward_hook_with_kwargs, after, cell.register_forward_hook, **options)
     handles.append(last)
     cell._forward_hook.move_to_end(last.handle_id, last=False)
 
@@ -131,12 +129,12 @@ class _ParameterHooks:
     def __init__(self) -> None:
         self._watched: dict[tuple[str, str, int], int] = {}
 
-    def watch(self, name: ModuleName, attribute: str, parameter: Any, receive: Callable[..., None]) -> None:
+    def watch(self, name: ModuleName, attribute: str, parameter: Any, callback: Callable[..., None]) -> None:
         # By identity too: module_dump can give one name to several modules.
         key = (name.base, attribute, id(parameter))
         if key not in self._watched:
             # The method of the base class: mindtorch puts one that fails in its place.
-            self._watched[key] = _register_hook(parameter, functools.partial(receive, name, attribute))
+            self._watched[key] = _register_hook(parameter, functools.partial(callback, name, attribute))
 
     def remove(self) -> None:
         watched, self._watched = self._watched, {}
@@ -184,9 +182,9 @@ def named(kind: ModuleKind, models: Any) -> Iterator[tuple[ModuleName, Any]]:
 class ModuleHooks:
     """Reports the calls of modules to a listener until `remove`."""
 
-    def __init__(self, listener: Listener, flow: Flow, compilation: Compilation, kind: ModuleKind) -> None:
+    def __init__(self, listener: Listener, tracker: Tracker, compilation: Compilation, kind: ModuleKind) -> None:
         self._listener = listener
-        self._flow = flow
+        self._tracker = tracker
         self._compilation = compilation
         self._kind = kind
         self._thread = _Thread()
@@ -222,7 +220,7 @@ class ModuleHooks:
             raise
 
     def remove(self) -> None:
-        """Forget calls that were left without a word; their hooks are gone."""
+        """Forget calls whose end was not seen; their hooks are gone."""
         self._thread = _Thread()
 
     def _attach_forward(self, name: ModuleName, module: Any, handles: list[Handle]) -> None:
@@ -240,11 +238,11 @@ class ModuleHooks:
         self._kind.attach(module, before, after, handles)
 
     def before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> Any:
-        if is_quiet():
+        if is_unobserved():
             return None
-        settle_all(self._listener, name, args)
-        settle_all(self._listener, name, kwargs)
-        return safely(self._listener, name, self._before, name, module, args, kwargs)
+        wait_for_all(self._listener, name, args)
+        wait_for_all(self._listener, name, kwargs)
+        return guarded(self._listener, name, self._before, name, module, args, kwargs)
 
     def _before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> Any:
         listener = self._listener
@@ -254,30 +252,31 @@ class ModuleHooks:
         call = opened.call = listener.enter_module(name, args, kwargs)
         if call is None:
             return None
-        safely(listener, name, self._watch_parameters, name, module)
+        guarded(listener, name, self._watch_parameters, name, module)
         given = args, kwargs
-        opened.entered, arguments = safely(listener, call, self._flow.enter, ModuleWatch, call, given) or (None, given)
+        entered = guarded(listener, call, self._tracker.enter, ModuleWatch, call, given)
+        opened.entered, arguments = entered or (None, given)
         return None if arguments[0] is args else arguments
 
     def after(self, name: ModuleName, module: Any, output: Any) -> None:
         listener, error = self._listener, sys.exc_info()[1]
-        opened = safely(listener, name, self._close, module)
+        opened = guarded(listener, name, self._close, module)
         if opened is None or opened.call is None:
             return
         if error is not None and error is not opened.error:
-            safely(listener, opened.call, self._failed, opened)
+            guarded(listener, opened.call, self._failed, opened)
             return
-        settle_all(listener, opened.call, output)
-        safely(listener, opened.call, self._leave, opened, output)
+        wait_for_all(listener, opened.call, output)
+        guarded(listener, opened.call, self._leave, opened, output)
 
     def _leave(self, opened: _Open, output: Any) -> None:
         call = opened.call
         if self._listener.leave_module(call, output, self._parameters_of(opened.module)):
-            self._flow.leave(call, opened.entered, output)
+            self._tracker.leave(call, opened.entered, output)
 
     def _failed(self, opened: _Open) -> None:
         listener, call = self._listener, opened.call
-        safely(listener, call, listener.fail_module, call, self._parameters_of(opened.module))
+        guarded(listener, call, listener.fail_module, call, self._parameters_of(opened.module))
 
     def _parameters_of(self, module: Any) -> dict[str, Any]:
         return {name: value for name, value in self._kind.parameters(module).items() if value is not None}
@@ -305,12 +304,12 @@ class ModuleHooks:
     def _on_parameter(self, name: ModuleName, attribute: str, gradient: Any) -> None:
         # The engine has a gradient of a parameter before those of other arguments of the same primitive; by contract
         # they follow the records of the module's primitives and precede that of the module.
-        safely(self._listener, name, self._report_later, name, attribute, gradient)
+        guarded(self._listener, name, self._report_later, name, attribute, gradient)
 
     def _report_later(self, name: ModuleName, attribute: str, gradient: Any) -> None:
-        listener, owed = self._listener, self._flow.in_collected_pass()
+        listener, owed = self._listener, self._tracker.in_collected_pass()
         report = listener.parameter_gradient
-        self._flow.defer(lambda: safely(listener, name, report, name, attribute, gradient, owed))
+        self._tracker.defer(lambda: guarded(listener, name, report, name, attribute, gradient, owed))
 
 
 def attach_passes(kind: ModuleKind, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
@@ -346,17 +345,17 @@ class _TensorHook:
             _remove_hook(number)
 
 
-def attach_gradient(tensor: Any, receive: Callable[[Any], None]) -> Handle | None:
-    """Call `receive` with every gradient of `tensor`; ``None`` where none is recorded or its type has none."""
+def attach_gradient(tensor: Any, callback: Callable[[Any], None]) -> Handle | None:
+    """Call `callback` with every gradient of `tensor`; ``None`` where none is recorded or its type has none."""
     if not _recording() or tensor.dtype not in DIFFERENTIABLE:
         return None
 
-    def receive_quietly(gradient: Any) -> None:
-        settle(gradient)
-        quietly(receive, gradient)
+    def callback_unobserved(gradient: Any) -> None:
+        wait_for(gradient)
+        unobserved(callback, gradient)
 
     try:
-        return _TensorHook(_register_hook(tensor, receive_quietly))
+        return _TensorHook(_register_hook(tensor, callback_unobserved))
     except RuntimeError as error:
         # What comes out of stop_gradient; before 2.10 nothing else tells.
         if "requires grad is false" in str(error):

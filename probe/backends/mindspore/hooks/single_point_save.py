@@ -154,8 +154,8 @@ def _save(save_dir: Any, name: Any, data: Any) -> None:
 def _save_parts(save_dir: str, name: str, data: Any) -> None:
     if isinstance(data, Tensor):
         # An error of the program that computed it is raised here and is the user's.
-        guards.settle(data)
-        guards.quietly(_write, save_dir, name, data)
+        guards.wait_for(data)
+        guards.unobserved(_write, save_dir, name, data)
     elif isinstance(data, dict):
         for key, value in data.items():
             _save_parts(save_dir, f"{name}.{key}", value)
@@ -181,7 +181,7 @@ def _save_grad(save_dir: Any, name: Any, data: Any) -> Any:
         # A parameter calls it in all later steps too, in which save_grad is called again.
         if hook:
             _Progress.used_hooks.append(hook.pop())
-            guards.quietly(_write, save_dir, f"{name}_grad", gradient)
+            guards.unobserved(_write, save_dir, f"{name}_grad", gradient)
 
     hook.append(TensorPy.register_hook(data, receive))
     return data

@@ -5,49 +5,52 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
+from typing_extensions import TypeAlias
+
 from probe.backends.shared.autograd.graph import LEAF_NUMBER, Cut, Edge, Graph, Writes
 
-_Crossed = list[tuple[int, Sequence[int], Optional[Cut]]]
-"""Slots, places of the input, and the part they have."""
-_End = tuple[Optional[int], Any]
-"""Where a call's backward begins: the place of the output, if it is one, and in the graph."""
-_Crossing = tuple[Any, int, list[int], Optional[Cut]]
-"""A node inside, its slot, places of the input, and their part of what flows there."""
+End: TypeAlias = tuple[Optional[int], Any]
+"""Where a call's backward begins: the number of the output, ``None`` for what was written and not returned, and its
+gradient edge."""
+Crossing: TypeAlias = tuple[Any, int, Sequence[int], Optional[Cut]]
+"""An edge from inside a call to its inputs: the node inside, its slot, the inputs, and their part of the gradient."""
+NodeCrossing: TypeAlias = tuple[int, Sequence[int], Optional[Cut]]
+"""The same of a known node."""
 
 
-def _unreturned(writes: Writes, ends: list[_End]) -> list[_End]:
-    """Where the gradients of what a call wrote arrive, and no gradient of what it returned."""
-    returned = {place[:2] for _, place in ends}
+def unreturned(writes: Writes, ends: list[End]) -> list[End]:
+    """The edges of what a call wrote that are of nothing it returned."""
+    returned = {edge[:2] for _, edge in ends}
     return [(None, edge) for edge in dict.fromkeys(writes.after) if edge not in returned]
 
 
-def _crossings(graph: Graph, ends: list[_End], inputs: dict[Any, list[int]], entered_at: int) -> list[_Crossing]:
+def find_crossings(graph: Graph, ends: list[End], inputs: dict[Any, list[int]], entered_at: int) -> list[Crossing]:
     """The edges from inside the call to its inputs."""
-    found: list[_Crossing] = []
+    found: list[Crossing] = []
     if not inputs:
         return found
-    following_of, number_of = graph.following, graph.number
+    next_edges_of, number_of = graph.next_edges, graph.number
     parts: dict[Edge, list[Any]] = {}
-    for place in inputs:
-        if len(place) == 3:
-            parts.setdefault(place[:2], []).append(place)
+    for given in inputs:
+        if len(given) == 3:
+            parts.setdefault(given[:2], []).append(given)
     seen: set[Any] = set()
-    # An output that is an input is where the walk ends; its gradient, with all that flows there, is seen on arrival.
-    returned = {place for _, place in ends if place in inputs}
-    ahead: list[Any] = [place[0] for _, place in ends if place not in returned]
+    # An output that is an input is where the walk ends; all of its gradient is seen by the pre-hook there.
+    returned = {edge for _, edge in ends if edge in inputs}
+    ahead: list[Any] = [edge[0] for _, edge in ends if edge not in returned]
     while ahead:
         node = ahead.pop()
         if node in seen:
             continue
         seen.add(node)
-        for slot, edge in enumerate(following_of(node)):
+        for slot, edge in enumerate(next_edges_of(node)):
             following = edge[0]
             if following is None:
                 continue
-            places = inputs.get(edge)
-            if places is not None:
+            indices = inputs.get(edge)
+            if indices is not None:
                 if edge not in returned:
-                    found.append((node, slot, places, None))
+                    found.append((node, slot, indices, None))
             # A leaf leads nowhere.
             elif following not in seen and entered_at <= number_of(following) < LEAF_NUMBER:
                 ahead.append(following)
@@ -57,21 +60,21 @@ def _crossings(graph: Graph, ends: list[_End], inputs: dict[Any, list[int]], ent
     return found
 
 
-def _told_apart(crossings: list[_Crossing]) -> list[_Crossing]:
-    """Where as many edges lead to an input as it has places, each edge is one place's, in their order."""
+def separate_arguments(crossings: list[Crossing]) -> list[Crossing]:
+    """Give each argument its own edge where as many edges lead to a tensor as it was given times, in their order."""
     edges: dict[int, list[int]] = {}
-    for at, (_, _, places, _) in enumerate(crossings):
-        edges.setdefault(id(places), []).append(at)
+    for at, (_, _, indices, _) in enumerate(crossings):
+        edges.setdefault(id(indices), []).append(at)
     for found in edges.values():
-        places = crossings[found[0]][2]
-        if 1 < len(places) == len(found):
-            for place, at in zip(places, found):
+        indices = crossings[found[0]][2]
+        if 1 < len(indices) == len(found):
+            for index, at in zip(indices, found):
                 node, slot, _, cut = crossings[at]
-                crossings[at] = node, slot, [place], cut
+                crossings[at] = node, slot, [index], cut
     return crossings
 
 
-def _in_several(groups: Iterable[Sequence[int]]) -> set[int]:
+def in_several(groups: Iterable[Sequence[int]]) -> set[int]:
     """What is in more than one of `groups`."""
     several: set[int] = set()
     seen: set[int] = set()
@@ -81,15 +84,15 @@ def _in_several(groups: Iterable[Sequence[int]]) -> set[int]:
     return several
 
 
-def _by_node(ends: list[_End]) -> dict[Any, list[_End]]:
-    nodes: dict[Any, list[_End]] = {}
-    for index, place in ends:
-        nodes.setdefault(place[0], []).append((index, place))
+def ends_by_node(ends: list[End]) -> dict[Any, list[End]]:
+    nodes: dict[Any, list[End]] = {}
+    for index, edge in ends:
+        nodes.setdefault(edge[0], []).append((index, edge))
     return nodes
 
 
-def _crossings_by_node(crossings: list[_Crossing]) -> dict[Any, _Crossed]:
-    nodes: dict[Any, _Crossed] = {}
+def crossings_by_node(crossings: list[Crossing]) -> dict[Any, list[NodeCrossing]]:
+    nodes: dict[Any, list[NodeCrossing]] = {}
     for node, slot, indices, cut in crossings:
         nodes.setdefault(node, []).append((slot, tuple(indices), cut))
     return nodes

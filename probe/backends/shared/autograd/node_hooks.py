@@ -1,78 +1,90 @@
-"""What the backward tracker notes at nodes of the gradient graph, and the hooks that act on it."""
+"""The hooks that the backward tracker registers on nodes of the gradient graph."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Callable
 
-if TYPE_CHECKING:
-    from probe.backends.shared.autograd.backward_tracker import GradientFlow
-    from probe.backends.shared.autograd.graph import Graph
+from typing_extensions import Protocol
+
+from probe.backends.shared.autograd.graph import Graph
 
 
-class Noted(list[Any]):
-    """What was noted at a node: calls with what to do for them."""
+class HookedCalls(list[Any]):
+    """The calls that one hook serves: tuples, each with the watch of a call first and then what to do for it."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """Of the call that a failure at this node is logged with."""
+        """The name of the call that a failure in this hook is logged with."""
         return getattr(self[-1][0].call, "name", "") if self else ""
 
 
-class NodeHook(Noted):
-    """What was noted at a gradient node, as the hook that acts on it.
+class HookOwner(Protocol):
+    """What acts on the gradients that hooks are called with."""
+
+    guarded: Callable[..., Any]
+
+    def before_node(self, hook: PreHook, grad_output: Sequence[Any]) -> None:
+        """The node of `hook` is about to run on the gradients of its outputs."""
+
+    def after_node(self, hook: PostHook, grad_input: Sequence[Any]) -> None:
+        """The node of `hook` has computed the gradients of its inputs."""
+
+
+class NodeHook(HookedCalls):
+    """The calls to serve at a gradient node, and the hook that does it, in one object.
 
     The graph holds it until its backward, where Python's garbage collector looks at each object again and again: one
     here takes the place of a partial, its arguments, a method and two lists (benchmarks/RESULTS.md has the cost).
     """
 
-    __slots__ = ("flow", "number")
+    __slots__ = ("number", "owner")
     key = ""
-    """Where a node has it among its notes, which others may use too."""
-    # Of two hooks that have noted nothing yet, one is not the other.
+    """The key of the hook in the node's metadata, which others may use too."""
+    # Two hooks that serve no call yet are not the same.
     __eq__ = object.__eq__
     __hash__ = object.__hash__  # type: ignore[assignment]
 
-    def __init__(self, flow: GradientFlow, number: int) -> None:
+    def __init__(self, owner: HookOwner, number: int) -> None:
         super().__init__()
-        self.flow = flow
+        self.owner = owner
         self.number = number
-        """The node's."""
+        """The sequence number of the node."""
 
     def register(self, graph: Graph, node: Any) -> None:
-        """Have `graph` call this when `node` runs."""
+        """Have `graph` call this hook when `node` runs."""
         raise NotImplementedError
 
 
-class ArrivalHook(NodeHook):
-    """Of calls that returned an output of the node: called before it runs.
+class PreHook(NodeHook):
+    """Called before the node runs, for calls that returned an output of the node.
 
-    Of each it holds the watch, its arrivals, and what to ask whether they come here, ``None`` where they always do.
+    Of each call it holds the watch and the edges of outputs that are here.
     """
 
     __slots__ = ()
-    key = "msprobe arrivals"
+    key = "msprobe pre-hook"
 
     def register(self, graph: Graph, node: Any) -> None:
-        graph.on_arrival(node, self)
+        graph.register_prehook(node, self)
 
-    def __call__(self, gradients: Sequence[Any]) -> None:
-        self.flow.safely(self, self.flow.arrived, self, gradients)
+    def __call__(self, grad_output: Sequence[Any]) -> None:
+        self.owner.guarded(self, self.owner.before_node, self, grad_output)
 
 
-class DepartureHook(NodeHook):
-    """Of calls with an input that the node sends a gradient to: called after it has run.
+class PostHook(NodeHook):
+    """Called after the node has run, for calls with an input that the node sends a gradient to.
 
-    Of each it holds the watch and what of the input's gradient leaves here.
+    Of each call it holds the watch and the edges to inputs that begin here.
     """
 
     __slots__ = ()
-    key = "msprobe departures"
+    key = "msprobe post-hook"
 
     def register(self, graph: Graph, node: Any) -> None:
-        graph.on_departure(node, self)
+        graph.register_posthook(node, self)
 
-    def __call__(self, flowing: Sequence[Any], arrived: Sequence[Any]) -> None:
-        self.flow.safely(self, self.flow.crossed, self, flowing)
+    def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+        self.owner.guarded(self, self.owner.after_node, self, grad_input)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from typing_extensions import TypeAlias
-
+from probe.backends.shared.autograd.graph import ReturnedView
 from probe.common.interfaces import Listener
-from probe.common.view_backward import WrittenLater
 
 
 class ModuleWatch:
     """The backward of one module call, as often as it happens."""
 
     __slots__ = (
-        "backward", "call", "crossings", "crossings_left", "entered_at", "inputs", "kept", "late", "outputs",
-        "outputs_left", "outputs_seen", "received", "shared", "sums", "task", "unknown",
-        "written_later",
+        "backward", "call", "crossings", "crossings_left", "current_pass", "entered_at", "inputs", "kept", "late",
+        "outputs", "outputs_left", "outputs_seen", "received", "shared", "sums", "unknown_inputs", "unknown_outputs",
+        "views",
     )  # fmt: skip
     each_alone = False
-    """Whether a tensor given twice has the gradient of each place, where they can be told apart, and not the sum."""
+    """Whether a tensor given twice has the gradient of each argument, where they can be told apart, and not the sum."""
     ends_early = False
     """Whether the backward is complete once all that can arrive has arrived, and not when the engine has passed it."""
 
@@ -33,20 +31,22 @@ class ModuleWatch:
         self.crossings = 0
         self.late = False
         """Whether a gradient can arrive when the engine has passed the call: of an input it returned, or of a leaf."""
+        self.shared: Collection[int] = ()
+        """The inputs that more than one edge leads to, whose gradient is a sum."""
+        self.views: Sequence[ReturnedView] = ()
+        self.current_pass: Any = None
+        """The pass that the backward belongs to."""
+        self.backward: Any = None
+        """The listener's call while the backward is under way."""
         self.kept: Any = None
         """What `backward` was before it was complete, for what is late."""
-        self.shared: Collection[int] = ()
-        """Inputs that more than one edge leads to, whose gradient is a sum."""
-        self.unknown: Collection[int] = ()
-        """Inputs whose gradient is not all that arrives."""
-        self.backward: Any = None
         self.outputs_left = outputs_seen
         self.crossings_left = 0
         self.received = False
         self.sums: dict[int, Any] = {}
-        self.task = -1
-        self.written_later: dict[int, WrittenLater] = {}
-        """Of outputs that are views, what does not arrive at their own nodes and has not been reported."""
+        self.unknown_outputs: Collection[int] = ()
+        self.unknown_inputs: Collection[int] = ()
+        """The outputs and inputs with no gradient in the record, because what arrives may be a part of it."""
 
     def begin(self, listener: Listener) -> bool:
         self.backward = listener.enter_backward(self.call, self.outputs, self.inputs)
@@ -58,12 +58,25 @@ class ModuleWatch:
     def end(self, listener: Listener) -> None:
         listener.leave_backward(self.backward)
 
+    def find_written_views(self) -> None:
+        """Find out which gradients are unknown in the pass that begins: those of views written to since the call."""
+        written = [view for view in self.views if view.is_written()]
+        self.unknown_outputs = {view.output for view in written}
+        self.unknown_inputs = {index for view in written for index in view.inputs}
+
     def nothing_left(self) -> bool:
         """Whether nothing can arrive any more."""
         if self.outputs_left > 0:
             return False
         # With no inputs the record stands before those of what is inside.
         return self.inputs == 0 or (self.ends_early and self.crossings_left <= 0)
+
+    def reset(self) -> None:
+        """The backward is complete; it may happen again."""
+        self.backward = None
+        self.received = False
+        self.outputs_left = self.outputs_seen
+        self.crossings_left = self.crossings
 
 
 class CallWatch(ModuleWatch):
@@ -82,4 +95,3 @@ class CallWatch(ModuleWatch):
 
     def end(self, listener: Listener) -> None:
         listener.backward_api(self.call, self.backward["input"], self.backward["output"])
-Watch: TypeAlias = ModuleWatch

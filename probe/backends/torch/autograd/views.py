@@ -19,9 +19,10 @@ from probe.backends.torch.autograd.strides import Layout
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
 
 WRITTEN = "CopySlices"
-"""How the name ends of the node of a write through a view."""
+"""The end of the name of the node of a write through a view."""
 _next_sequence_number = torch._C._autograd._get_sequence_nr
 _set_versions = torch._C._autograd._unsafe_set_version_counter
+_is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
 
 def can_be_cut(whole: torch.Tensor) -> bool:
@@ -30,7 +31,7 @@ def can_be_cut(whole: torch.Tensor) -> bool:
         type(whole) in (torch.Tensor, torch.nn.Parameter)
         and whole.layout is torch.strided
         and not whole.is_nested
-        and not torch._C._functorch.is_functorch_wrapped_tensor(whole)
+        and not _is_functorch_wrapped(whole)
     )
 
 
@@ -43,14 +44,14 @@ def written_through(output: torch.Tensor, args: Sequence[Any], kwargs: Any) -> A
 
 
 def has_lost_its_node(view: torch.Tensor) -> bool:
-    """Whether the memory of `view` was written to since its gradient node was made, and another is still to be made.
+    """Whether the memory of `view` was written to since its gradient node was made, and torch has made no other yet.
 
     torch makes it when somebody asks, as the last one there is, and the engine goes by that order: if we were the one,
     sums of gradients could have other last bits. Nothing tells before asking. So where asking has made a node, it is
     taken back: torch is told that the node belongs to another version of the memory, and makes a new one the next time.
     """
     if view._version == 0:
-        return False  # written to never
+        return False  # never written to
     # Without autograd's kernels torch would make the new node of some views without edges, and leave it so.
     with with_autograd_kernels():
         number = _next_sequence_number()
@@ -76,26 +77,27 @@ def _empty(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return empty
 
 
-class WriteCounter:
-    """Tells whether the memory of a tensor was written to since, and holds nothing of it."""
+class WriteCheck:
+    """Tells whether the memory of a tensor was written to since this was made, and holds nothing of that memory."""
 
     __slots__ = ("_alias", "_version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        # An alias that autograd makes counts with the tensor, also after it was given other memory.
+        # An alias that autograd makes shares the version counter, also after it was given other memory.
         with with_autograd_kernels():
             self._alias = tensor.detach()
             self._alias.data = _empty(tensor.dtype, tensor.device)
         self._version = self._alias._version
 
-    def changed(self) -> bool:
+    def __call__(self) -> bool:
         return self._alias._version != self._version
 
-    def writes(self) -> int:
-        return self._alias._version - self._version
 
-    def unchanged(self) -> bool:
-        return self._alias._version == self._version
+def write_check(view: torch.Tensor) -> WriteCheck | None:
+    """A check of the memory of `view`, ``None`` where there can be none: of what has no statistics either."""
+    if view.layout is not torch.strided or view.is_nested or _is_functorch_wrapped(view):
+        return None
+    return WriteCheck(view)
 
 
 @dataclasses.dataclass(frozen=True)

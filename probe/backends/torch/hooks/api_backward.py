@@ -2,102 +2,102 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from probe.backends.torch.autograd.views import can_be_cut
-from probe.backends.torch.guards import safely, skipped
-from probe.common.containers import found_in
-from probe.common.view_backward import Parts
+from probe.backends.shared.autograd.backward_tracker import BackwardTracker
+from probe.backends.torch.autograd.graph import TorchGraph
+from probe.backends.torch.autograd.views import Part, WriteCheck, has_lost_its_node, write_check, written_through
+from probe.backends.torch.guards import guarded, skipped
+from probe.common.interfaces import ApiName, Listener
 
-if TYPE_CHECKING:
-    from probe.backends.torch.hooks.api_hooks import ApiHooks
-
-
-def _result_around(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The tensor that `view` is of, if the call itself made it, as ``linear`` can; else ``None``."""
-    whole: Any = view._base
-    # First of all what nearly all have: the argument that they make a view of.
-    if args and (whole is args[0] or (isinstance(args[0], torch.Tensor) and whole is args[0]._base)):
-        return None
-    if whole.grad_fn is None or not can_be_cut(whole):
-        return None
-    return None if _made_of(view, args, kwargs) is not None else whole
+_grad_enabled = torch.is_grad_enabled
 
 
-def _made_of(view: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The argument that `view` is a view of, or another view of the same tensor."""
-    whole = view._base
-    for value in (*args, *kwargs.values()):
-        # Few arguments are containers, and to look for what is in them takes longer than all else here.
-        tensors = (value,) if value is None or isinstance(value, torch.Tensor) else found_in(value, torch.Tensor)
-        for tensor in tensors:
-            if tensor is whole or (tensor is not None and tensor._base is whole):
-                return tensor
-    return None
+class ApiBackward:
+    """Reports the backward of API calls to a listener."""
+
+    def __init__(self, listener: Listener, tracker: BackwardTracker, graph: TorchGraph) -> None:
+        self.listener = listener
+        self._advance = tracker.advance
+        self._register_posthook = graph.register_posthook
+
+    def watch(self, call: Any, name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
+        """Call after the forward of a call whose backward is wanted."""
+        if not _grad_enabled():
+            return
+        tensor = _first_tensor(output)
+        # A dropout of probability 0 has no backward by contract.
+        if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
+            return
+        is_written = None
+        if tensor._is_view():
+            write = written_through(tensor, args, kwargs)
+            if write is not None:
+                self._watch_write(call, tensor, write)
+                return
+            if has_lost_its_node(tensor):
+                return
+            is_written = write_check(tensor)
+        node = tensor.grad_fn
+        if node is not None:
+            self._register_posthook(node, _Hook(self, call, node._sequence_nr(), is_written))
+
+    def _watch_write(self, call: Any, view: torch.Tensor, node: Any) -> None:
+        number, part = node._sequence_nr(), Part.of(view)
+
+        def backward(grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+            # The first input is the whole tensor before, the others are what was written from.
+            inputs = [part(grad_input[0]), *grad_input[1:]]
+            self.report(call, number, inputs, [part(gradient) for gradient in grad_output])
+
+        self._register_posthook(node, functools.partial(guarded, self.listener, call, backward))
+
+    def report(self, call: Any, number: int, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+        """The call's node, which has the sequence number `number`, has run."""
+        self._advance(number)
+        self.listener.backward_api(call, grad_output, grad_input)
 
 
-class _Backward:
-    """The backward of one call: a hook on its gradient node.
+class _Hook:
+    """The hook on the gradient node of one call: one object for the garbage collector, as `node_hooks.NodeHook` is."""
 
-    One object for the garbage collector, as `node_hooks.NodeHook` is; what writes to a view is rare.
-    Implements `ViewBackward` and `Later` of `probe.common.view_backward` too.
-    """
+    __slots__ = ("_backward", "_call", "_is_written", "_number")
 
-    __slots__ = ("_call", "_hooks", "_known", "_later", "_number")
-
-    def __init__(self, hooks: ApiHooks, call: Any, number: int) -> None:
-        self._hooks = hooks
+    def __init__(self, backward: ApiBackward, call: Any, number: int, is_written: WriteCheck | None) -> None:
+        self._backward = backward
         self._call = call
         self._number = number
-        self._later: tuple[Parts, int] | None = None
-        """What does not arrive here and has not been reported."""
-        self._known = True
-        """Whether what arrives here, and that, are all of it."""
+        self._is_written = is_written
+        """Tells of a returned view whether it was written to: then only a part of its gradient arrives here."""
 
     @skipped
     def __call__(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
-        hooks = self._hooks
-        if not self._known:
-            return
-        if self._later is not None and hooks.flow.runs_now(self._later[1]):
-            safely(hooks.listener, self._call, self._report_together, grad_input, grad_output)
-            return
-        # What a hook returns takes the gradient's place.
-        safely(hooks.listener, self._call, hooks.backward, self._call, self._number, grad_input, grad_output)
+        # Returns nothing: what a hook returns takes the gradient's place.
+        guarded(self._backward.listener, self._call, self._report, grad_input, grad_output)
 
-    def written(self, number: int, parts: Parts) -> None:
-        self._later = parts, self._hooks.flow.when_reached(self._call, number, self)
-
-    def unknown(self) -> None:
-        self._known = False
-
-    def report(self) -> None:
-        if self._later is not None:
-            parts, self._later = self._later[0], None
-            found = parts() if self._known else None
-            if found is not None:
-                gradient, given = found
-                self._hooks.listener.backward_api(self._call, [gradient], [given])
-
-    def drop(self) -> None:
-        self._later = None
-
-    def _report_together(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
-        assert self._later is not None
-        parts, self._later = self._later[0], None
-        found = parts()
-        if found is None:
-            return
-        gradient, given = found
-        both = [_sum(grad_input[0], given)], [_sum(grad_output[0], gradient)]
-        self._hooks.backward(self._call, self._number, *both)
+    def _report(self, grad_input: Sequence[Any], grad_output: Sequence[Any]) -> None:
+        if self._is_written is not None and self._is_written():
+            grad_input, grad_output = [None] * len(grad_input), [None] * len(grad_output)
+        self._backward.report(self._call, self._number, grad_input, grad_output)
 
 
-def _sum(one: Any, other: Any) -> Any:
-    if one is None or other is None:
-        return other if one is None else one
-    # Of a call that makes a view of a view, one is the gradient of what lies between.
-    return torch.add(one, other) if one.shape == other.shape else None
+def _drops_nothing(name: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    if "dropout" not in name.api:
+        return False
+    probability = kwargs.get("p", args[1] if len(args) > 1 else None)
+    return isinstance(probability, (int, float)) and probability == 0
+
+
+def _first_tensor(value: Any) -> torch.Tensor | None:
+    """The first tensor of an output: first element recursively, first tensor value of a dictionary."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, (list, tuple)) and value:
+        return _first_tensor(value[0])
+    if isinstance(value, Mapping):
+        return next((item for item in value.values() if isinstance(item, torch.Tensor)), None)
+    return None

@@ -1,4 +1,7 @@
-"""A torch function mode that lies below those of the user, and is taken out again without a trace."""
+"""A torch function mode that lies below those of the user, and is taken out again without a trace.
+
+It reports calls of built-in functions, also of those that were bound earlier by ``from torch import relu``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from typing import Any, Callable
 import torch
 from torch.overrides import TorchFunctionMode
 
-from probe.backends.torch.guards import compiling, safely
+from probe.backends.shared.patching import Attributes
+from probe.backends.torch.guards import compiling, guarded, passed_over
 from probe.common.interfaces import Listener
 
 _pop = torch._C._pop_torch_function_stack
@@ -21,33 +25,72 @@ _NONE: Mapping[str, Any] = {}
 _NO_MODE = object()
 
 
-class _Mode(TorchFunctionMode):
-    def __init__(self, from_mode: Callable[..., Any]) -> None:
-        super().__init__()
-        self._from_mode = from_mode
+class FunctionMode:
+    """The mode on each thread that installs it.
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # The first are the getter and the setter of an attribute, which programs use more often than functions.
-        if type(func) is MethodWrapperType or compiling():
-            return func(*args, **(kwargs or _NONE))
-        return self._from_mode(func, types, args, kwargs)
-
-
-class _Reentry:
-    """Runs functions that are not recorded themselves but call others that are.
-
-    A Python function of torch first asks whether a mode is active and hands itself over; called again it would do so
-    for ever, and called without the mode its inner calls would go unseen. So its body runs with a view of its
-    globals in which that question is answered with no.
+    Args:
+        callback: Called in place of each function that passes the mode, with the function, the types of its tensors,
+            args and kwargs; it calls the function itself. The mode is out of the way until it returns.
     """
 
-    def __init__(self, mode: TorchFunctionMode, listener: Listener) -> None:
-        self._mode = mode
+    def __init__(self, listener: Listener, callback: Callable[..., Any]) -> None:
         self._listener = listener
+        self._mode = _Mode(callback)
+        self._question = Attributes()
+        self._threads: set[threading.Thread] = set()
+        """Threads on which `install` put the mode, and no `remove` has taken it off yet."""
         self._bodies: dict[Any, Callable[..., Any]] = {}
         self._local = _Running()
 
-    def call(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    @property
+    def on_some_thread(self) -> bool:
+        """Whether the mode is still in place on some thread."""
+        return bool(self._threads)
+
+    def install(self) -> None:
+        """Put the mode in place on this thread."""
+        self.remove()
+        if not self._threads:
+            question = torch.overrides.has_torch_function
+            self._question.set(torch.overrides, "has_torch_function", _without(self._mode, question))
+        self._threads.add(threading.current_thread())
+        _insert_lowest(self._mode)
+
+    def remove(self) -> None:
+        """Take the mode off this thread; those of another one are out of reach.
+
+        Until ours is taken off there too nobody may notice it, so the question whether there are modes stays replaced.
+        """
+        _take_out(self._mode)
+        here = threading.current_thread()
+        self._threads = {thread for thread in self._threads if thread is not here and thread.is_alive()}
+        if not self._threads:
+            self._question.remove()
+
+    @passed_over
+    def call_without(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function whose inner calls are of no interest, without the mode in their way."""
+        depth = _depth()
+        if not depth:
+            return function(*args, **kwargs)
+        top = _pop()
+        if top is not self._mode:
+            # The user's mode is above ours and stays in charge; ours lets inner calls pass.
+            _push(top)
+            return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _push(top)
+
+    @passed_over
+    def call_within(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call a function that passed the mode and is not recorded itself, but may call others that are.
+
+        A Python function of torch first asks whether a mode is active and hands itself over; called again it would do
+        so for ever, and called without the mode its inner calls would go unseen. So its body runs with a view of its
+        globals in which that question is answered with no.
+        """
         if type(function) is not FunctionType or not _PLAIN.issuperset(types):
             return function(*args, **kwargs)
         running = self._local.functions
@@ -55,7 +98,7 @@ class _Reentry:
             return function(*args, **kwargs)
         body = self._bodies.get(function)
         if body is None:
-            body = safely(self._listener, function.__name__, _without_question, function) or function
+            body = guarded(self._listener, function.__name__, _without_question, function) or function
             self._bodies[function] = body
         try:
             running.add(function)
@@ -64,6 +107,19 @@ class _Reentry:
         finally:
             _take_out(self._mode)
             running.discard(function)
+
+
+class _Mode(TorchFunctionMode):
+    def __init__(self, callback: Callable[..., Any]) -> None:
+        super().__init__()
+        self._callback = callback
+
+    @passed_over
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # The first are the getter and the setter of an attribute, which programs use more often than functions.
+        if type(func) is MethodWrapperType or compiling():
+            return func(*args, **(kwargs or _NONE))
+        return self._callback(func, types, args, kwargs or _NONE)
 
 
 class _Running(threading.local):

@@ -1,4 +1,4 @@
-"""Seeing the forward of modules, and through `GradientFlow` their backward."""
+"""Hooks on modules: they report the forward, and through a `BackwardTracker` the backward."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.protocol import ModuleHandles
-from probe.backends.shared.autograd.backward_tracker import GradientFlow
-from probe.backends.shared.autograd.graph import Place
+from probe.backends.shared.autograd.backward_tracker import BackwardTracker
+from probe.backends.shared.autograd.graph import GradientEdge
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.patching import Handles, each
-from probe.backends.torch.guards import compiling, safely, skipped
+from probe.backends.torch.guards import compiling, guarded, skipped
 from probe.backends.torch.hooks.torch_compile import (
     compiled_by_wrapper,
     compiled_in_place,
@@ -25,7 +25,6 @@ from probe.backends.torch.hooks.torch_compile import (
     say_what_is_compiled,
     seen_from_outside,
 )
-from probe.backends.torch.written_views import WrittenViews
 from probe.common import log
 from probe.common.dump import naming
 from probe.common.interfaces import Handle, Listener, ModuleName
@@ -35,11 +34,12 @@ _no_function_modes = torch._C.DisableTorchFunction
 
 
 _Key = tuple[str, str, int]
-"""A module's name, its parameter's, and which one that is: module_dump can give one name to several modules."""
+"""The names of a module and its parameter, and the parameter's identity: module_dump can give several modules one name.
+"""
 
 
-class _Accumulated:
-    """A hook on one parameter: one object for the garbage collector, as `node_hooks.NodeHook` is."""
+class _ParameterHook:
+    """The hook on one parameter: one object for the garbage collector, as `node_hooks.NodeHook` is."""
 
     __slots__ = ("_hooks", "_name", "_parameter_name")
 
@@ -53,28 +53,28 @@ class _Accumulated:
         self._hooks.on_parameter(self._name, self._parameter_name, parameter)
 
 
-class _Seen(weakref.ref[torch.Tensor]):
-    """A watched parameter, which this does not keep alive."""
+class _WeakParameter(weakref.ref[torch.Tensor]):
+    """A weak reference to a parameter with a hook."""
 
     __slots__ = ("key",)
     key: _Key
 
 
-class _Gradients:
-    """Hooks on parameters, for as long as each lives."""
+class _ParameterHooks:
+    """The hooks on parameters, each once however often its module is attached, for as long as the parameter lives."""
 
     def __init__(self) -> None:
         self.watched: dict[_Key, Handle] = {}
         self._forget = self._gone
 
-    def watch(self, key: _Key, parameter: torch.Tensor, receive: _Accumulated) -> None:
-        seen = _Seen(parameter, self._forget)
-        seen.key = key
-        self.watched[key] = _attach_accumulated(parameter, seen, receive)
+    def watch(self, key: _Key, parameter: torch.Tensor, callback: _ParameterHook) -> None:
+        weak = _WeakParameter(parameter, self._forget)
+        weak.key = key
+        self.watched[key] = _attach_accumulated(parameter, weak, callback)
 
-    def _gone(self, seen: Any) -> None:
-        # The next one in its place can have the same identity.
-        self.watched.pop(seen.key, None)
+    def _gone(self, weak: Any) -> None:
+        # A later parameter can have the same identity.
+        self.watched.pop(weak.key, None)
 
     def remove(self) -> None:
         each([functools.partial(self._remove, key) for key in reversed(list(self.watched))])
@@ -87,11 +87,11 @@ class _Gradients:
 
 
 class _Open:
-    """A module's forward that has begun."""
+    """The forward of a module that has begun."""
 
     __slots__ = ("call", "edges", "entered_at", "error", "module")
 
-    def __init__(self, module: Any, call: Any, entered_at: int, edges: list[Place], error: Any) -> None:
+    def __init__(self, module: Any, call: Any, entered_at: int, edges: list[GradientEdge], error: Any) -> None:
         self.module = module
         self.call = call
         self.entered_at = entered_at
@@ -118,19 +118,19 @@ def named(models: Any) -> Iterator[tuple[ModuleName, torch.nn.Module]]:
 
 _nothing = contextlib.nullcontext()
 _no_hook = _nothing.__exit__
-"""What a hook becomes in a copy of the module, that of a moving average or of a file: whatever it is given it returns
-``None``, and it is there where this package is not."""
+"""What a hook becomes in a copy of the module, as for a moving average or a checkpoint file: a function that returns
+``None`` whatever it is given, and that can be unpickled without this package."""
 
 
 class _Hook:
-    """A hook on one module. Shallow copies of the module share it and are not the one."""
+    """A hook on one module. Shallow copies of the module share it and are not reported."""
 
     def __init__(self, report: Callable[..., None], name: ModuleName, module: Any) -> None:
         self._report = report
         self._name = name
         self._module = weakref.ref(module)
         self.number: int | None = None
-        """The one under which it was registered first."""
+        """The number under which it was registered first."""
 
     def __deepcopy__(self, memo: Any) -> Any:
         return _no_hook
@@ -143,19 +143,19 @@ class _Hook:
         return self._module() is module or getattr(module, "_is_replica", False)
 
 
-class _Before(_Hook):
+class _ForwardPreHook(_Hook):
     def __call__(self, module: Any, args: Any, kwargs: Any) -> None:
         if not compiling() and self.is_for(module):
             self._report(self._name, module, args, kwargs)
 
 
-class _After(_Hook):
+class _ForwardHook(_Hook):
     def __call__(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         if not compiling() and self.is_for(module):
             self._report(self._name, module, args, kwargs, output)
 
 
-class _Pass(_Hook):
+class _PassHook(_Hook):
     def __call__(self, module: Any, *_: Any) -> None:
         if not compiling() and self.is_for(module):
             self._report()
@@ -164,14 +164,13 @@ class _Pass(_Hook):
 class ModuleHooks:
     """Reports the calls of modules to a listener until `remove`."""
 
-    def __init__(self, listener: Listener, flow: GradientFlow, views: WrittenViews) -> None:
+    def __init__(self, listener: Listener, tracker: BackwardTracker) -> None:
         self._listener = listener
-        self._flow = flow
-        self._views = views
+        self._tracker = tracker
         self._thread = _Thread()
-        self._gradients = _Gradients()
+        self._parameters = _ParameterHooks()
         self._models: list[Any] = []
-        self._hooks: dict[tuple[str, int], tuple[_Before, _After]] = {}
+        self._hooks: dict[tuple[str, int], tuple[_ForwardPreHook, _ForwardHook]] = {}
         """The hooks of each module, by its name and identity."""
 
     def attach(self, models: Any) -> ModuleHandles:
@@ -180,7 +179,7 @@ class ModuleHooks:
         same = len(given) == len(self._models) and all(model is seen() for model, seen in zip(given, self._models))
         if not same:
             # The names belong to the models given last.
-            self._gradients.remove()
+            self._parameters.remove()
             self._hooks.clear()
             self._models = [weakref.ref(model) for model in given]
         modules = list(named(models))
@@ -193,12 +192,11 @@ class ModuleHooks:
         return self._attach([(name, module)])
 
     def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
-        forward: list[Handle] = [self._views]
-        self._views.resume()
+        forward: list[Handle] = []
         try:
             for name, module in modules:
                 self._attach_forward(name, module, forward)
-            return ModuleHandles(Handles(forward), self._gradients)
+            return ModuleHandles(Handles(forward), self._parameters)
         except BaseException:
             Handles(forward).remove()
             raise
@@ -218,7 +216,7 @@ class ModuleHooks:
         if compiled_in_place(module):
             handles.append(seen_from_outside(module, before, after))
             return
-        # Ours after the user's pre-hooks and before the user's hooks: what forward itself got and returned.
+        # Ours run after the user's pre-hooks and before the user's hooks, and see what forward itself gets and returns.
         first = registered_as(before.number, lambda: module.register_forward_pre_hook(before, with_kwargs=True))
         handles.append(first)
         last = registered_as(
@@ -228,11 +226,12 @@ class ModuleHooks:
         handles.append(last)
         before.number, after.number = first.id, last.id
 
-    def _hooks_of(self, name: ModuleName, module: Any) -> tuple[_Before, _After]:
+    def _hooks_of(self, name: ModuleName, module: Any) -> tuple[_ForwardPreHook, _ForwardHook]:
         key = (name.base, id(module))
         found = self._hooks.get(key)
         if found is None or not found[0].is_for(module):
-            found = self._hooks[key] = _Before(self.before, name, module), _After(self.after, name, module)
+            before = _ForwardPreHook(self.before, name, module)
+            found = self._hooks[key] = before, _ForwardHook(self.after, name, module)
         return found
 
     def before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> None:
@@ -243,23 +242,23 @@ class ModuleHooks:
 
     def _before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> None:
         with _no_function_modes():
-            self._flow.advance_to_current()
-            call = safely(self._listener, name, self._listener.enter_module, name, args, kwargs)
+            self._tracker.advance_to_current()
+            call = guarded(self._listener, name, self._listener.enter_module, name, args, kwargs)
             if call is None:
                 return
             # Only now: the parameters of a module that is not called, such as the output projection of torch's
             # MultiheadAttention, have gradients which are not this module's doing.
             self._watch_parameters(name, module)
-            entered_at, edges = self._flow.inputs(call, args, kwargs)
+            entered_at, edges = self._tracker.inputs(call, args, kwargs)
             self._thread.open.append(_Open(module, call, entered_at, edges, sys.exc_info()[1]))
 
     def _watch_parameters(self, name: ModuleName, module: Any) -> None:
         # At every call, for parameters can be exchanged and thawed.
-        base, watched = name.base, self._gradients.watched
+        base, watched = name.base, self._parameters.watched
         for parameter_name, parameter in module._parameters.items():
             key = base, parameter_name, id(parameter)
             if key not in watched and parameter is not None and parameter.requires_grad and parameter.is_leaf:
-                self._gradients.watch(key, parameter, _Accumulated(self, name, parameter_name))
+                self._parameters.watch(key, parameter, _ParameterHook(self, name, parameter_name))
 
     def after(self, name: ModuleName, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         try:
@@ -275,15 +274,15 @@ class ModuleHooks:
         error = sys.exc_info()[1]
         parameters = module._parameters
         if error is not None and error is not opened.error:
-            safely(listener, call, listener.fail_module, call, parameters)
+            guarded(listener, call, listener.fail_module, call, parameters)
             return
         with _no_function_modes():
-            wants_backward = safely(listener, call, listener.leave_module, call, output, parameters)
+            wants_backward = guarded(listener, call, listener.leave_module, call, output, parameters)
             if wants_backward and getattr(module, "_is_full_backward_hook", None) is not False:
-                self._flow.watch(ModuleWatch, call, opened.entered_at, opened.edges, output)
+                self._tracker.watch(ModuleWatch, call, opened.entered_at, opened.edges, output)
 
     def _close(self, module: Any) -> _Open | None:
-        """The innermost open call of `module`; what was opened inside it and not closed is forgotten."""
+        """The innermost open call of `module`; calls inside it that were not closed are forgotten."""
         opened = self._thread.open
         for index in range(len(opened) - 1, -1, -1):
             if opened[index].module is module:
@@ -293,53 +292,53 @@ class ModuleHooks:
         return None
 
     def on_parameter(self, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
-        safely(self._listener, name, self._report_gradient, name, parameter_name, parameter)
+        guarded(self._listener, name, self._report_gradient, name, parameter_name, parameter)
 
     def _report_gradient(self, name: ModuleName, parameter_name: str, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
-            owed = self._flow.in_collected_pass()
+            owed = self._tracker.in_collected_pass()
             self._listener.parameter_gradient(name, parameter_name, parameter.grad, owed)
 
 
-def attach_gradient(tensor: torch.Tensor, receive: Callable[[Any], None]) -> Handle:
-    """Call `receive` with every gradient of `tensor`, which must require one."""
-    return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", lambda: tensor.register_hook(receive))  # type: ignore[no-untyped-call]
+def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None]) -> Handle:
+    """Call `callback` with every gradient of `tensor`, which must require one."""
+    return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", lambda: tensor.register_hook(callback))  # type: ignore[no-untyped-call]
 
 
-def _attach_accumulated(parameter: torch.Tensor, seen: _Seen, receive: Callable[[Any], None]) -> Handle:
-    """Call `receive` with `parameter` whenever a gradient has been accumulated into it."""
+def _attach_accumulated(parameter: torch.Tensor, weak: _WeakParameter, callback: Callable[[Any], None]) -> Handle:
+    """Call `callback` with `parameter` whenever a gradient has been accumulated into it."""
     name = "_post_accumulate_grad_hooks"
     register = parameter.register_post_accumulate_grad_hook
-    return _TensorHandle(parameter, seen, name, lambda: register(receive))  # type: ignore[no-untyped-call]
+    return _TensorHandle(parameter, weak, name, lambda: register(callback))  # type: ignore[no-untyped-call]
 
 
 class _TensorHandle:
-    """A hook on a tensor, which it does not keep alive; `attribute` is where the tensor has its hooks of this kind."""
+    """A hook on a tensor that this does not keep alive; `attribute` is where the tensor has its hooks of this kind."""
 
     def __init__(
-        self, tensor: torch.Tensor, seen: weakref.ref[torch.Tensor], attribute: str, register: Callable[[], Any]
+        self, tensor: torch.Tensor, weak: weakref.ref[torch.Tensor], attribute: str, register: Callable[[], Any]
     ) -> None:
-        self._seen = seen
+        self._weak = weak
         self._attribute = attribute
         self._had_hooks = getattr(tensor, attribute) is not None
         self._handle = register()
 
     def remove(self) -> None:
-        # The gradient graph can have it yet where the tensor is gone.
+        # The gradient graph can still have the hook where the tensor is gone.
         self._handle.remove()
-        tensor = self._seen()
+        tensor = self._weak()
         # torch leaves an empty dictionary behind, and a tensor with one is pickled differently.
         if tensor is not None and not self._had_hooks and not getattr(tensor, self._attribute):
             setattr(tensor, self._attribute, None)
 
 
 def attach_passes(model: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
-    """Call `begin` and `end` around every forward of `model` (the first one of several)."""
+    """Call `begin` and `end` around every forward of `model` (of the first one if there are several)."""
     module = model[0] if isinstance(model, (list, tuple)) else model
     name = ModuleName("the model")
     return Handles(
         [
-            module.register_forward_pre_hook(_Pass(lambda *_: begin(), name, module), prepend=True),
-            module.register_forward_hook(_Pass(lambda *_: end(), name, module), always_call=True),
+            module.register_forward_pre_hook(_PassHook(lambda *_: begin(), name, module), prepend=True),
+            module.register_forward_hook(_PassHook(lambda *_: end(), name, module), always_call=True),
         ]
     )

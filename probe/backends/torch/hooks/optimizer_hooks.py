@@ -1,4 +1,4 @@
-"""Code outside modules that has a place of its own in the module tree: gradient clipping and the optimizer."""
+"""Hooks on gradient clipping and the optimizer's step, which are nodes of the module tree outside all modules."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from probe.backends.shared.patching import CodeSwap, each, remove_all
-from probe.backends.torch.guards import safely
+from probe.backends.torch.guards import guarded
 from probe.common.interfaces import Handle, Listener
 
 CLIP_GRAD = "clip_grad"
 OPTIMIZER = "optimizer"
 
 
-class RegionHooks:
-    """Reports both regions to a listener between `install` and `remove`.
+class OptimizerHooks:
+    """Reports both to a listener between `install` and `remove`.
 
     Made once for a listener: what a `CodeSwap` puts into a code object is out of reach of the garbage collector.
     """
@@ -33,11 +33,11 @@ class RegionHooks:
         listener = self._listener
 
         def clip(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            safely(listener, CLIP_GRAD, listener.enter_region, CLIP_GRAD)
+            guarded(listener, CLIP_GRAD, listener.enter_optimizer, CLIP_GRAD)
             try:
                 return swap.body(*args, **kwargs)
             finally:
-                safely(listener, CLIP_GRAD, listener.leave_region, CLIP_GRAD)
+                guarded(listener, CLIP_GRAD, listener.leave_optimizer, CLIP_GRAD)
 
         swap = CodeSwap(function, clip)
         return swap
@@ -54,10 +54,10 @@ class RegionHooks:
             swap.install()
         listener = self._listener
         for register, report in (
-            (register_optimizer_step_pre_hook, listener.enter_region),
-            (register_optimizer_step_post_hook, listener.leave_region),
+            (register_optimizer_step_pre_hook, listener.enter_optimizer),
+            (register_optimizer_step_post_hook, listener.leave_optimizer),
         ):
-            self._handles.append(register(lambda *_, report=report: safely(listener, OPTIMIZER, report, OPTIMIZER)))
+            self._handles.append(register(lambda *_, report=report: guarded(listener, OPTIMIZER, report, OPTIMIZER)))
 
     def remove(self) -> None:
         each([functools.partial(remove_all, self._handles), *(swap.restore for swap in self._swaps)])

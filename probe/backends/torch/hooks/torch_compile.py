@@ -82,6 +82,17 @@ def seen_from_outside(module: torch.nn.Module, before: Callable[..., None], afte
     return attributes
 
 
+def forget_signature(function: Any) -> None:
+    """Have torch's compiler look anew at what arguments `function` takes, since it gets other code.
+
+    The compiler remembers them by the function, not by its code.
+    """
+    functions = sys.modules.get("torch._dynamo.variables.functions")
+    remembered = getattr(functions, "_spec_cache", None)
+    if remembered is not None:
+        remembered.pop(function, None)
+
+
 def registered_as(number: int | None, register: Callable[[], RemovableHandle]) -> RemovableHandle:
     """Register a hook under the number it had before, where it had one."""
     following = RemovableHandle.next_id

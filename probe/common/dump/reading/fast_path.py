@@ -1,7 +1,7 @@
-"""The items of a record of the usual form: lists of tensors and plain values, decoded without dictionaries.
+"""The fast path to the items of a record: lists of tensors and plain values, decoded without dictionaries.
 
-Nearly all records are of this form, and this takes half the time of `flattening`, which knows every form and whose
-items these are.
+Nearly all records have this form, and it takes half the time of `flattening`, which knows every form and gives the
+same items.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ class _Leaf(msgspec.Struct, gc=False):
     format: Any = None
 
 
-_Entry = Union[_Leaf, list[Any], None]
+_Value = Union[_Leaf, list[Any], None]
 
 
-class _Call(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+class _CallFields(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """A call; the order is that of its items."""
 
-    input_args: list[_Entry] = []
-    input: list[_Entry] = []
-    input_kwargs: dict[str, _Entry] = {}
-    parameters: dict[str, _Entry] = {}
-    output: list[_Entry] = []
+    input_args: list[_Value] = []
+    input: list[_Value] = []
+    input_kwargs: dict[str, _Value] = {}
+    parameters: dict[str, _Value] = {}
+    output: list[_Value] = []
 
 
-class _Unusual(Exception):
-    """The record is of another form."""
+class _OtherForm(Exception):
+    """The record is not of the form that the fast path knows."""
 
 
-_call = msgspec.json.Decoder(_Call).decode
-_gradients = msgspec.json.Decoder(dict[str, list[_Entry]]).decode
+_call = msgspec.json.Decoder(_CallFields).decode
+_gradients = msgspec.json.Decoder(dict[str, list[_Value]]).decode
 
 
 def items(name: str, raw: msgspec.Raw) -> list[Item] | None:
-    """What `flattening.flatten` gives for the fields in `raw`, or ``None`` when the record is not of the usual form."""
+    """What `flattening.flatten` gives for the fields in `raw`, or ``None`` when the record is of another form."""
     found: list[Item] = []
     try:
         if naming.is_gradients(name):
@@ -83,19 +83,19 @@ def items(name: str, raw: msgspec.Raw) -> list[Item] | None:
             _add(found, f"{name}.parameters.", PARAMETERS, call.parameters.items(), 1)
         if call.output:
             _add(found, f"{name}.output.", OUTPUT, enumerate(call.output), 1)
-    except (*_NOT_JSON_ERRORS, _Unusual):
+    except (*_NOT_JSON_ERRORS, _OtherForm):
         return None
     return found
 
 
-def _add(found: list[Item], above: str, state: str, entries: Iterable[tuple[Any, _Entry]], depth: int) -> None:
+def _add(found: list[Item], above: str, state: str, entries: Iterable[tuple[Any, _Value]], depth: int) -> None:
     for key, entry in entries:
         name = f"{above}{key}"
         if type(entry) is not _Leaf:
             flattening.add(found, name, state, entry, depth)
         elif entry.dtype is None:
             if entry.type in _SPECIAL:
-                raise _Unusual
+                raise _OtherForm
             value = entry.format if entry.value is msgspec.UNSET else entry.value
             found.append(flattening.plain(name, state, entry.type, value))
         else:
@@ -113,5 +113,5 @@ def _add(found: list[Item], above: str, state: str, entries: Iterable[tuple[Any,
 def _shape(raw: bytes) -> str:
     shape = msgspec.json.decode(raw)
     if type(shape) is not list:
-        raise _Unusual
+        raise _OtherForm
     return str(shape)

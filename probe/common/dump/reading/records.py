@@ -63,7 +63,7 @@ class Record:
             DumpFormatError: the record is damaged; the message names it and the place in it.
         """
         if isinstance(self._content, msgspec.Raw):
-            usual = fast_path.items(self.name, self._content)
-            if usual is not None:
-                return usual
+            found = fast_path.items(self.name, self._content)
+            if found is not None:
+                return found
         return flattening.flatten(self.name, self.fields)

@@ -8,11 +8,12 @@ from typing import Any, Optional, Protocol
 
 import msgspec
 
+from probe.common.callstack import Frame
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from probe.common.dump.reading import json_decode
 from probe.common.dump.reading.records import Record
-from probe.common.dump.stack_text import Frame, frame_text
+from probe.common.dump.stack_text import frame_text
 from probe.common.errors import DumpFormatError
 
 Tree = dict[str, Optional[str]]

@@ -65,7 +65,7 @@ class Network:
     """The layers of one side."""
 
     layers: dict[Path, Layer] = field(default_factory=dict)
-    """In the order in which they first ran."""
+    """The layers in the order in which they first ran."""
     leaves: list[Path] = field(default_factory=list)
 
     def above(self, path: Path) -> Iterable[Path]:

@@ -15,8 +15,8 @@ _BLOCKS = "layers"
 
 Path = tuple[str, ...]
 Scope = tuple[Path, str, bool]
-"""Of a module its own path, of an API that of the module it ran inside and its name; direction; whether it is a
-module."""
+"""A path, a direction, and whether it is a module. The path of an API is that of the module it ran inside, and its
+name."""
 
 
 @dataclass
@@ -25,9 +25,9 @@ class Side:
 
     framework: str
     calls: dict[str, Call] = field(default_factory=dict)
-    """By the name of the record, in order; what stands in no tree is left out."""
+    """The calls by the names of their records, in order; what is in no tree is left out."""
     scopes: dict[str, Scope] = field(default_factory=dict)
-    """The same names."""
+    """The scope of each of these records."""
     classes: dict[Path, str] = field(default_factory=dict)
     """Layers that ran, by their path."""
 

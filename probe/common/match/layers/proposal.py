@@ -10,7 +10,7 @@ from probe.common.match.layers.alignment import Network, Partners, align, compat
 from probe.common.match.layers.module_paths import Path, Side
 from probe.common.match.layers.rules import TOP, UNMATCHED, Rules, translate
 from probe.common.match.mapping_files import scalar
-from probe.common.terminal_text import one_line
+from probe.common.terminal_text import printable
 
 _NOWHERE = (UNMATCHED,)
 # load_rules reads a class of this name as the top.
@@ -25,7 +25,7 @@ class Proposal:
     layers: int
     """Layers of the target that have a counterpart."""
     renamed: int
-    """Those of them whose paths differ."""
+    """How many of these layers have another path on the golden side."""
     target_only: list[str]
     """Paths and classes."""
     golden_only: list[str]
@@ -131,8 +131,8 @@ def write(path: str, proposal: Proposal, target: str, golden: str) -> None:
     """Write the proposal in the form that ``-lm`` reads, to be edited."""
     lines = [
         "# What layers are called on the two sides, as proposed; edit it and give it with -lm.",
-        f"# target: {one_line(target)}",
-        f"# golden: {one_line(golden)}",
+        f"# target: {printable(target)}",
+        f"# golden: {printable(golden)}",
         "# The class of a layer, and below it: path in the target: path on the golden side. '' is a level that the",
         f"# golden side does not have, {UNMATCHED} a layer without counterpart.",
     ]
@@ -140,6 +140,6 @@ def write(path: str, proposal: Proposal, target: str, golden: str) -> None:
         lines.append(f"{scalar(name)}:")
         lines += [f"  {scalar('.'.join(mine))}: {scalar('.'.join(theirs))}" for mine, theirs in names.items()]
     for side, labels in (("in the target", proposal.target_only), ("on the golden side", proposal.golden_only)):
-        lines += [f"# Only {side}:", *(f"#   {one_line(label)}" for label in labels)] if labels else []
+        lines += [f"# Only {side}:", *(f"#   {printable(label)}" for label in labels)] if labels else []
     with files.replacing(path) as stream:
         stream.write("".join(f"{line}\n" for line in lines).encode())

@@ -21,7 +21,7 @@ TOP = "TopLayer"
 UNMATCHED = "N/A"
 
 Rules = dict[str, dict[Path, Path]]
-"""By the class of a layer: paths below it and what they are called on the golden side."""
+"""Paths below a layer and their names on the golden side, by the class of the layer."""
 
 
 def load_rules(path: str) -> Rules:

@@ -106,6 +106,9 @@ def test_each_call_has_its_backward_and_the_program_its_bits(runs: Any, level: s
         name.rsplit(".backward", 1)[0] if name.startswith("Module") else name.replace(".backward", "")
         for name in dump.backward
     }
+    if program is on_a_view_and_its_whole:
+        # Nothing arrives at the node of a view that was written to after the call.
+        called.discard("Tensor.transpose.0")
     assert called == backward and called
     assert [name for name in dump.backward if None in dump.data[name]["input"]] == []
 

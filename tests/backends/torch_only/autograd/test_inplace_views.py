@@ -151,6 +151,7 @@ def selected() -> Iterator[Any]:
                         yield level, view, name, uses
 
 
+@pytest.mark.sampled(least=40)
 @pytest.mark.parametrize(("level", "view", "writer", "uses"), list(selected()))
 def test_the_record_has_the_gradients_of_a_program_that_writes_nothing(
     runs: Any, level: str, view: str, writer: str, uses: str

@@ -7,10 +7,9 @@ that has little of it: there a tenth of the nodes, that would end a process on i
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import pytest
 
 GRAPHS = [
@@ -118,12 +117,12 @@ thread.join()
 """
 
 
+@pytest.mark.sampled()
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 @pytest.mark.parametrize("when", ["at once", "at the end"])
 def test_it_is_freed(tmp_path: Path, level: str, when: str) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"task": "statistics", "level": level, "dump_path": str(tmp_path / "dump")}))
-    command = [sys.executable, "-c", PROGRAM, str(config), when, *GRAPHS]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = forks.run_python("torch", tmp_path / "program.py", str(config), when, *GRAPHS, code=PROGRAM, tear_down=True)
     freed = [line for line in run.stdout.splitlines() if line in GRAPHS]
     assert (run.returncode, run.stderr, freed) == (0, "", GRAPHS)

@@ -58,19 +58,19 @@ def aligned(target: Layers, golden: Layers) -> dict[str, str]:
     return found
 
 
-def test_layers_meet_by_class_and_order() -> None:
+def test_layers_match_by_class_and_order() -> None:
     target = plain("Cell.emb.Embedding", "Cell.dense1.Dense", "Cell.bn.BatchNorm2d", "Cell.dense2.Dense")
     golden = plain("Module.e.Embedding", "Module.fc1.Linear", "Module.norm.BatchNorm2d", "Module.fc2.Linear")
     assert aligned(target, golden) == {"emb": "e", "dense1": "fc1", "bn": "norm", "dense2": "fc2"}
 
 
-def test_equal_paths_meet_whatever_their_place_and_shapes() -> None:
+def test_equal_paths_match_whatever_their_place_and_shapes() -> None:
     target = [layer("Module.a.Linear"), layer("Module.b.Linear", 3), layer("Module.c.Linear", 5)]
     golden = [layer("Module.b.Linear", 7), layer("Module.a.Linear"), layer("Module.d.Linear", 5)]
     assert aligned(target, golden) == {"a": "a", "b": "b", "c": "d"}
 
 
-def test_equal_paths_of_other_classes_do_not_meet() -> None:
+def test_equal_paths_of_other_classes_do_not_match() -> None:
     target = plain("Cell.seq.0.Conv2d", "Cell.seq.1.BatchNorm2d", "Cell.seq.2.ReLU")
     golden = plain("Module.seq.0.Conv2d", "Module.seq.1.ReLU", "Module.seq.2.Dropout")
     assert aligned(target, golden) == {"seq.0": "seq.0", "seq.2": "seq.1"}
@@ -88,7 +88,7 @@ def test_what_is_uncertain_stays_alone() -> None:
     assert aligned(plain("Module.a.Linear"), plain("Module.b.LayerNorm")) == {}
 
 
-def test_classes_of_the_user_meet_by_their_shapes() -> None:
+def test_classes_of_the_user_match_by_their_shapes() -> None:
     target = [layer("Module.a.MyNorm", 2), layer("Module.b.Rotary", 0, [8])]
     golden = [layer("Module.c.RMSNormalisation", 2), layer("Module.d.RotaryEmbedding", 0, [8])]
     assert aligned(target, golden) == {"a": "c", "b": "d"}
@@ -216,7 +216,7 @@ def compared(target: Path, golden: Path, **options: Any) -> ComparisonResult:
     return compare_dumps(read(target), read(golden), Options(**options))
 
 
-def test_two_runs_of_one_framework_are_aligned_if_nearly_nothing_meets_by_name(tmp_path: Path) -> None:
+def test_two_runs_of_one_framework_are_aligned_if_nearly_nothing_matches_by_name(tmp_path: Path) -> None:
     names = [f"layers.{n}.fc.Linear" for n in range(11)]
     alone = dump(tmp_path / "alone", plain(*(f"Module.{name}" for name in names)))
     wrapped = dump(tmp_path / "wrapped", plain(*(f"Module.module.{name}" for name in names)))
@@ -230,7 +230,7 @@ def test_two_runs_of_one_framework_are_aligned_if_nearly_nothing_meets_by_name(t
     assert result.proposal is None and sum(row.golden is None for row in result.rows) == 9 * 3
 
 
-def test_functions_meet_in_the_innermost_layer_that_has_a_counterpart(tmp_path: Path) -> None:
+def test_functions_match_in_the_innermost_layer_that_has_a_counterpart(tmp_path: Path) -> None:
     call = layer("x", 0)[1]
     target = {"Functional.relu.0.forward": "Cell.net.fc.Block.forward.0", "Cell.net.fc.Block.forward.0": None}
     golden = {

@@ -63,7 +63,7 @@ def test_rules_are_read_in_their_old_form_too(tmp_path: Path) -> None:
             load_rules(str(path))
 
 
-def test_calls_meet_by_their_place_and_not_by_their_number(tmp_path: Path) -> None:  # D9
+def test_calls_match_by_their_place_and_not_by_their_number(tmp_path: Path) -> None:  # D9
     first, second = "Module.a.Linear.forward.0", "Module.b.Linear.forward.0"
     target = {"Torch.sin.0.forward": first, first: None, "Torch.sin.1.forward": second, second: None}
     golden = {"Torch.sin.0.forward": second, second: None, "Torch.sin.1.forward": first, first: None}

@@ -31,12 +31,12 @@ from mindspore.common.api import _pynative_executor
 
 from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE, tensors_in
 from probe.backends.mindspore.autograd.interface import Arguments, PrimitiveWatch
-from probe.backends.mindspore.guards import safely
-from probe.backends.shared.autograd.node_hooks import Noted
+from probe.backends.mindspore.guards import guarded
+from probe.backends.shared.autograd.node_hooks import HookedCalls
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.common.interfaces import Listener
 
-_NOTES = "_msprobe_outputs"
+_HOOKED = "_msprobe_outputs"
 """Attribute of an output tensor: the calls that returned it."""
 _alias: Callable[[Tensor], Tensor] = ops.stop_gradient
 """As it is when nothing is being collected yet."""
@@ -45,10 +45,10 @@ _register_hook: Callable[[Tensor, Callable[[Any], None]], int] = TensorPy.regist
 _remove_hook: Callable[[int], None] = TensorPy.remove_hook
 
 
-def _hook(tensor: Tensor, receive: Callable[[Any], None]) -> int | None:
+def _hook(tensor: Tensor, callback: Callable[[Any], None]) -> int | None:
     """The number of a hook on a tensor; ``None`` where it takes no gradient, which only trying shows."""
     try:
-        return _register_hook(tensor, receive)
+        return _register_hook(tensor, callback)
     except RuntimeError:
         return None
 
@@ -65,11 +65,11 @@ def _in_backward() -> bool:
 
 
 class _Identity(ms._Function):  # type: ignore[misc]
-    """Returns its inputs as new tensors over the same memory, and tells `receive` of their gradients."""
+    """Returns its inputs as new tensors over the same memory, and calls `callback` with their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, receive: Callable[[Any], None], *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.receive = receive
+    def forward(ctx: Any, callback: Callable[[Any], None], *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.callback = callback
         # An unused one has None.
         ctx.set_materialize_grads(False)
         # Not the inputs themselves: MindSpore would make views of them, and what a kernel writes to a view is lost.
@@ -77,12 +77,12 @@ class _Identity(ms._Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        ctx.receive(gradients)
+        ctx.callback(gradients)
         return (None, *gradients)
 
 
-def _pass_through(receive: Callable[[Any], None], tensors: list[Tensor]) -> tuple[Tensor, ...]:
-    passed: Any = _Identity.apply(receive, *tensors)
+def _pass_through(callback: Callable[[Any], None], tensors: list[Tensor]) -> tuple[Tensor, ...]:
+    passed: Any = _Identity.apply(callback, *tensors)
     if not isinstance(passed, tuple):
         passed = (passed,)
     for before, after in zip(tensors, passed):
@@ -116,12 +116,12 @@ class _Entered:
 
     @property
     def name(self) -> str:
-        """Of the call that a failure in its backward is logged with."""
+        """The name of the call that a failure in its backward is logged with."""
         return getattr(self.watch.call, "name", "") if self.watch is not None else ""
 
 
-class IdentityFlow:
-    """Implements `probe.backends.mindspore.autograd.flow.Flow` with identity operations."""
+class IdentityTracker:
+    """Implements `probe.backends.mindspore.autograd.interface.Tracker` with identity operations."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -144,22 +144,22 @@ class IdentityFlow:
         values = list(args) + list(kwargs.values())
         tensors = [at for at, value in enumerate(values) if isinstance(value, Tensor)]
         entered.inputs = len(tensors)
-        places = [(place, at) for place, at in enumerate(tensors) if values[at].dtype in DIFFERENTIABLE]
+        inputs = [(index, at) for index, at in enumerate(tensors) if values[at].dtype in DIFFERENTIABLE]
         # A primitive's gradients are reported one by one, in the order in which they are computed.
-        for group in [[one] for one in places] if kind is PrimitiveWatch else [places]:
+        for group in [[one] for one in inputs] if kind is PrimitiveWatch else [inputs]:
             # A module may ask whether two of its inputs are one object, and attention of its query, key and value.
             # In any other function each has a gradient of its own.
             times = Counter(id(values[at]) for _, at in group)
             same: dict[int, list[tuple[int, int]]] = {}
-            for place, at in group:
+            for index, at in group:
                 alone = kind.each_alone and times[id(values[at])] < 3
-                same.setdefault(place if alone else id(values[at]), []).append((place, at))
+                same.setdefault(index if alone else id(values[at]), []).append((index, at))
             if not same:
                 continue
             entered.passed += 1
-            shared = [[place for place, _ in each] for each in same.values()]
-            receive = functools.partial(safely, self._listener, entered, self._passed, entered, shared)
-            passed = _pass_through(receive, [values[each[0][1]] for each in same.values()])
+            shared = [[index for index, _ in each] for each in same.values()]
+            callback = functools.partial(guarded, self._listener, entered, self._input_gradients, entered, shared)
+            passed = _pass_through(callback, [values[each[0][1]] for each in same.values()])
             for each, tensor in zip(same.values(), passed):
                 for _, at in each:
                     values[at] = tensor
@@ -169,26 +169,26 @@ class IdentityFlow:
         if entered is None or not _recording():
             return
         outputs = list(tensors_in(output))
-        noted = [(index, self._notes(entered.entered_at, tensor)) for index, tensor in enumerate(outputs)]
-        watched = [(index, notes) for index, notes in noted if notes is not None]
+        hooked = [(index, self._hooked(entered.entered_at, tensor)) for index, tensor in enumerate(outputs)]
+        watched = [(index, calls) for index, calls in hooked if calls is not None]
         if not watched:
             return
         watch = entered.watch = entered.kind(call, entered.entered_at, len(outputs), len(watched), entered.inputs)
         watch.crossings = watch.crossings_left = entered.passed
-        for index, notes in watched:
-            notes.append((watch, index))
+        for index, calls in watched:
+            calls.append((watch, index))
 
-    def _notes(self, entered_at: int, tensor: Tensor) -> list[tuple[ModuleWatch, int]] | None:
-        """The calls that returned `tensor`, which are told of its gradient; ``None`` where it takes none."""
-        noted: list[tuple[ModuleWatch, int]] | None = getattr(tensor, _NOTES, None)
-        if noted is None and tensor.dtype in DIFFERENTIABLE:
-            notes = Noted()
-            number = _hook(tensor, functools.partial(safely, self._listener, notes, self._arrived, notes))
+    def _hooked(self, entered_at: int, tensor: Tensor) -> list[tuple[ModuleWatch, int]] | None:
+        """The calls that returned `tensor`, which its hook serves; ``None`` where it takes no gradient."""
+        hooked: list[tuple[ModuleWatch, int]] | None = getattr(tensor, _HOOKED, None)
+        if hooked is None and tensor.dtype in DIFFERENTIABLE:
+            calls = HookedCalls()
+            number = _hook(tensor, functools.partial(guarded, self._listener, calls, self._output_gradient, calls))
             if number is not None:
-                setattr(tensor, _NOTES, notes)
+                setattr(tensor, _HOOKED, calls)
                 self._hooks.append((entered_at, weakref.ref(tensor), number))
-                noted = notes
-        return noted
+                hooked = calls
+        return hooked
 
     # --- backward
 
@@ -206,9 +206,9 @@ class IdentityFlow:
         for report in deferred:
             report()
 
-    def _arrived(self, noted: list[tuple[ModuleWatch, int]], gradient: Any) -> None:
-        # Several calls can return the same tensor; the outermost was noted last and is entered first.
-        for watch, index in reversed(noted):
+    def _output_gradient(self, hooked: list[tuple[ModuleWatch, int]], gradient: Any) -> None:
+        # Several calls can return the same tensor; the outermost was added last and is entered first.
+        for watch, index in reversed(hooked):
             self._end_loose(watch)
             if watch.backward is None:
                 if not watch.begin(self._listener):
@@ -220,16 +220,16 @@ class IdentityFlow:
             watch.gradient(self._listener, "input", index, gradient)
             self._end_early(watch)
 
-    def _passed(self, entered: _Entered, places: list[list[int]], gradients: Any) -> None:
+    def _input_gradients(self, entered: _Entered, inputs: list[list[int]], gradients: Any) -> None:
         watch = entered.watch
         if watch is None or watch.backward is None:
             return
         self._end_loose(watch)
-        for shared, gradient in zip(places, gradients):
+        for shared, gradient in zip(inputs, gradients):
             if gradient is not None:
                 watch.received = True
-                for place in shared:
-                    watch.gradient(self._listener, "output", place, gradient)
+                for index in shared:
+                    watch.gradient(self._listener, "output", index, gradient)
         watch.crossings_left -= 1
         if watch.crossings_left <= 0:
             self._complete(watch)
@@ -248,17 +248,14 @@ class IdentityFlow:
         if self._deferred and not watch.ends_early:
             self._report_deferred()
         watch.end(self._listener)
-        watch.backward = None
-        watch.received = False
-        watch.outputs_left = watch.outputs_seen
-        watch.crossings_left = watch.crossings
+        watch.reset()
 
     def finish(self) -> None:
         """Report what is open: calls none of whose inputs took a gradient, outermost first."""
         early = [watch for watch in self._open if watch.ends_early]
         late = [watch for watch in self._open if not watch.ends_early]
         for watch in early + sorted(late, key=lambda watch: watch.entered_at):
-            safely(self._listener, watch.call, self._complete, watch)
+            guarded(self._listener, watch.call, self._complete, watch)
         self._open.clear()
         self._report_deferred()
         if self._lowest is not None:
@@ -274,6 +271,6 @@ class IdentityFlow:
         for _, tensor, number in [hook for hook in self._hooks if hook[0] >= lowest]:
             _remove_hook(number)
             held = tensor()
-            if held is not None and hasattr(held, _NOTES):
-                delattr(held, _NOTES)
+            if held is not None and hasattr(held, _HOOKED):
+                delattr(held, _HOOKED)
         self._hooks = [hook for hook in self._hooks if hook[0] < lowest]

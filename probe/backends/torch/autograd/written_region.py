@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from probe.backends.torch.autograd.strides import Layout
-from probe.backends.torch.guards import quietly, skipped, with_dispatch_modes
+from probe.backends.torch.guards import skipped, unobserved, with_dispatch_modes
 
 
 class _CutOut(Exception):
@@ -35,7 +35,7 @@ class _UntilCutOut(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.clone.default:
             raise _CutOut(args[0])
-        return quietly(functools.partial(func, **(kwargs or {})), *args)
+        return unobserved(functools.partial(func, **(kwargs or {})), *args)
 
 
 def written_region(write: Any, whole: Layout) -> Layout | None:
