@@ -188,9 +188,15 @@ class Tensors(Protocol):
         """The rank of the initialised default process group, else ``None``."""
 
 
+def _never() -> bool:
+    return False
+
+
 class RandomCall(NamedTuple):
     """A function that draws random numbers: attribute `name` of `owner`, counted under `library`."""
 
     library: str
     owner: Any
     name: str
+    compiling: Callable[[], bool] = _never
+    """Whether a compiler of the framework reads the caller, which shall see the function alone."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import os
+import subprocess
+import sys
 from pathlib import Path
 
-import forks
 import mindspore as ms
 import mindspore_cluster
 
@@ -28,7 +29,7 @@ from probe.backends.mindspore.randomness import random_calls
 def run(tmp_path: Path, code: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(PRELUDE + code, encoding="utf-8")
-    done = forks.run_python("mindspore", script, environment=ENVIRONMENT)
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

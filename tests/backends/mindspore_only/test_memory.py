@@ -38,8 +38,8 @@ def test_memory_does_not_grow_with_the_number_of_steps(runs: Any, level: str) ->
 
     steps(5)
     before = objects()
-    steps(200)
-    assert objects() - before < 200
+    steps(100)
+    assert objects() - before < 100
 
 
 @LEVELS
@@ -50,8 +50,8 @@ def test_memory_does_not_grow_with_the_number_of_passes_in_a_step(runs: Any, lev
     for _ in range(5):
         train()
     before = objects()
-    for _ in range(200):
+    for _ in range(100):
         train()
     grown = objects() - before
     debugger.stop()
-    assert grown < 200
+    assert grown < 100

@@ -177,13 +177,13 @@ def _save_grad(save_dir: Any, name: Any, data: Any) -> Any:
         return data  # no gradient will come, and a hook on a parameter would stay there
     hook: list[int] = []
 
-    def receive(gradient: Any) -> None:
+    def write_gradient(gradient: Any) -> None:
         # A parameter calls it in all later steps too, in which save_grad is called again.
         if hook:
             _Progress.used_hooks.append(hook.pop())
             guards.unobserved(_write, save_dir, f"{name}_grad", gradient)
 
-    hook.append(TensorPy.register_hook(data, receive))
+    hook.append(TensorPy.register_hook(data, write_gradient))
     return data
 
 

@@ -37,9 +37,12 @@ _PYTHON_STATE = {"seed", "getstate", "setstate"}
 _NUMPY_STATE = {"seed", "get_state", "set_state", "default_rng"}
 
 
-def existing_calls(library: str, owner: Any, names: Iterable[str]) -> list[RandomCall]:
-    """Those of `names` that `owner` has."""
-    return [RandomCall(library, owner, name) for name in names if hasattr(owner, name)]
+def existing_calls(
+    library: str, owner: Any, names: Iterable[str], compiling: Callable[[], bool] | None = None
+) -> list[RandomCall]:
+    """Those of `names` that `owner` has; `compiling` is that of `RandomCall`."""
+    found = [RandomCall(library, owner, name) for name in names if hasattr(owner, name)]
+    return found if compiling is None else [call._replace(compiling=compiling) for call in found]
 
 
 def python_calls() -> list[RandomCall]:
@@ -99,7 +102,7 @@ class RandomRecorder:
         """Replace each of `calls` by a function that records and then does the same."""
         for call in calls:
             original = getattr(call.owner, call.name)
-            wrapper = _recording(original, self.record, f"{call.library}.{call.name}")
+            wrapper = _recording(original, self.record, f"{call.library}.{call.name}", call.compiling)
             replace_call(self._attributes, call, wrapper)
 
     def close(self) -> None:
@@ -122,7 +125,7 @@ class RandomRecorder:
                     self._take_rank()
                 number = self._counts.get(api, 0)
                 self._counts[api] = number + 1
-                self._write(f'{api}.{number},"{self._stack(sys._getframe(2))}"\r\n')
+                self._write(f'{api}.{number},"{self._stack(sys._getframe(3))}"\r\n')
         except Exception as problem:
             # The numbers the training draws matter more than the list of them.
             self._descriptor = None
@@ -200,9 +203,16 @@ class RandomRecorder:
             rest = rest[os.write(descriptor, rest) :]
 
 
-def _recording(original: Callable[..., Any], record: Callable[[str], None], api: str) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
+def _recording(
+    original: Callable[..., Any], record: Callable[[str], None], api: str, compiling: Callable[[], bool]
+) -> Callable[..., Any]:
+    # A compiler can read a function that refers to nothing but functions and text.
+    def note() -> None:
         record(api)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not compiling():
+            note()
         return original(*args, **kwargs)
 
     return call

@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 
 from probe.backends.shared.randomness.recorder import existing_calls
+from probe.backends.torch.guards import compiling
 from probe.backends.torch.randomness.random_names import FUNCTIONS, TENSOR_METHODS
 from probe.common.interfaces import RandomCall
 
@@ -16,8 +17,8 @@ def random_calls() -> list[RandomCall]:
     # that to be after the replacement, it would not recognise the originals we call.
     with torch.device("meta"):
         torch.empty(0)
-    functions = existing_calls("torch_random", torch, FUNCTIONS)
-    return functions + existing_calls("tensor_random", torch.Tensor, TENSOR_METHODS)
+    functions = existing_calls("torch_random", torch, FUNCTIONS, compiling)
+    return functions + existing_calls("tensor_random", torch.Tensor, TENSOR_METHODS, compiling)
 
 
 def rank() -> int | None:
