@@ -22,6 +22,7 @@ from probe.common.metrics.checksums import checksum
 from probe.common.metrics.dtypes import may_match
 from probe.common.metrics.missing import UNSUPPORTED
 from probe.common.progress import watched
+from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees, aligned_calls
 from probe.compare.divergence.overlap import overlap
 from probe.compare.divergence.precision import TypePair
@@ -283,6 +284,10 @@ def add_divergence(comparison: Comparison, both: Calls, same_names: bool, result
     order = [call.record.name for call in both[1]]
     shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
     aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, same_names)
+    of_golden = (row for row in shared.rows if row.golden is not None)
+    golden = dict.fromkeys(row.golden_record or row.record for row in of_golden)
+    pairs = [(call.record, call.golden_record) for call in aligned]
+    result.coverage = coverage(pairs, golden, shared.trees, count_parameters(shared.rows))
     set_divergence(result, aligned, shared.level, shared.trees, same_names, before=comparison.before)
 
 

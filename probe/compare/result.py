@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from probe.common.dump.levels import Levels
 from probe.common.dump.reading.sources import Stacks
 from probe.common.match.row import ERROR, PASS, WARNING, Row
+from probe.compare.coverage import Coverage
 
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
@@ -126,6 +127,8 @@ class ComparisonResult:
     """``step0`` where there are several."""
     without_effect: list[Difference] = field(default_factory=list)
     """What differs and changes no value."""
+    coverage: Coverage = field(default_factory=Coverage)
+    """How much was compared; of saved values nothing is said."""
     divergence: Divergence | None = None
     """The first call that its inputs do not explain."""
     levels: Levels = (None, None)

@@ -382,8 +382,8 @@ class _Search:
 
     def _made_on_one_side(self, call: AlignedCall, suspect: Unexplained) -> Unexplained:
         side = "target" if call.record else "golden run"
-        reason = f"only the {side} makes this call; in {suspect.record}, {suspect.reason}"
-        return Unexplained(call.record or "", call.golden_record or "", self._module(call), reason)
+        cause, effect = f"only the {side} makes this call", f"in {suspect.record}, {suspect.reason}"
+        return Unexplained(call.record or "", call.golden_record or "", self._module(call), effect, cause)
 
     def _difference(self, call: AlignedCall, row: Row, reason: str) -> Difference:
         return Difference(call.record or "", call.golden_record or "", differences.item_name(row), reason)
