@@ -157,6 +157,8 @@ class _Search:
         self._parameters = Parameters(calls)
         self._before = before
         self.without_effect: list[Difference] = []
+        self._gradient_noted = False
+        """Whether a tensor was seen that takes a gradient on one side only, as many after it then do."""
         self._missing: AlignedCall | None = None
         """A call that one side did not make, right before this one."""
 
@@ -178,7 +180,8 @@ class _Search:
         suspect = None
         summary = call.digest or digest(call.rows, self._mode)
         self._error.add_types(summary)
-        if summary.differs and not self._is_below_any_bound(call, summary):
+        one_sided = summary.gradient_on_one_side and self._same_names and not self._gradient_noted
+        if one_sided or (summary.differs and not self._is_below_any_bound(call, summary)):
             suspect = self._conclude(call, self._judge_items(call))
         self._missing = None
         return suspect
@@ -256,8 +259,11 @@ class _Search:
         target, golden = row.target, row.golden
         reason = self._differences.in_kind(row)
         if not reason:
-            if of_gradient := self._differences.in_gradient(row):
-                judged.differences.append(self._difference(call, row, of_gradient))
+            of_gradient = "" if self._gradient_noted else self._differences.in_gradient(row)
+            if of_gradient:
+                self._gradient_noted = True
+                # It changes no value of this call, so that it is not its cause.
+                self.without_effect.append(self._difference(call, row, of_gradient))
             return False
         judged.differences.append(self._difference(call, row, reason))
         if target is None or golden is None or target.shape != golden.shape:

@@ -32,8 +32,7 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         small = next((summary for summary in summaries if summary.is_too_little_in_common), None)
         if small is not None:
             where = f"{_rank_and_step(small)}: " if len(summaries) > 1 else ""
-            found = small.coverage
-            number = f"{found.compared_records} of {found.records} records have a counterpart"
+            number = f"{small.coverage.compared_records} of {small.coverage.records} records have a counterpart"
             return [(f"not enough in common to judge: {where}{number}", WARNING)]
         unjudged = sum(summary.unjudged.items for summary in summaries)
         if unjudged:
