@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from test_search import W, X, Run, call, chain, tensor, write
+from test_search import Run, W, X, call, chain, tensor, write
 
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps

@@ -29,7 +29,8 @@ def chain(in_bfloat16: range = range(0), fault_at: int = -1) -> Run:
         dtype, kept = (BFLOAT16, rounded) if short else ("torch.float32", np.asarray)
         given, weight = kept(x), kept(W)
         y = kept(given @ weight * np.float32(1.2 if number == fault_at else 1.0))
-        data[f"Functional.linear.{number}.forward"] = call([tensor(given, dtype), tensor(weight, dtype)], tensor(y, dtype))
+        inputs = [tensor(given, dtype), tensor(weight, dtype)]
+        data[f"Functional.linear.{number}.forward"] = call(inputs, tensor(y, dtype))
         x = kept(np.tanh(y))
         data[f"Torch.tanh.{number}.forward"] = call([tensor(y, dtype)], tensor(x, dtype))
     return data
