@@ -22,9 +22,10 @@ from probe.common.metrics.checksums import checksum
 from probe.common.metrics.dtypes import may_match
 from probe.common.metrics.missing import UNSUPPORTED
 from probe.common.progress import watched
+from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees, aligned_calls
-from probe.compare.divergence.differences import TypePair
 from probe.compare.divergence.overlap import overlap
+from probe.compare.divergence.precision import TypePair
 from probe.compare.divergence.search import unexplained
 from probe.compare.divergence.truncation import truncations
 from probe.compare.options import Options
@@ -59,6 +60,8 @@ class Comparison:
     target: Dump
     golden: Dump
     options: Options
+    before: tuple[str, str] | None = None
+    """The paths of the dumps of the step before."""
 
     def __post_init__(self) -> None:
         _check_frameworks(self.target, self.golden, self.options.compat)
@@ -100,6 +103,7 @@ def compare_dumps(
     values: bool = True,
     release: bool = False,
     watch: Watch | None = None,
+    before: tuple[str, str] | None = None,
 ) -> ComparisonResult:
     """Compare two dumps with each other.
 
@@ -110,11 +114,12 @@ def compare_dumps(
         release: free the memory of the dumps' records as soon as their items are made. Nobody can look at the records
             of these dumps afterwards.
         watch: a callback for how far the measuring is.
+        before: the paths of the dumps of the step before, which tell of the optimizer's step between.
 
     Raises:
         MsprobeException: these two cannot be compared, and why.
     """
-    comparison = Comparison(target, golden, options or Options())
+    comparison = Comparison(target, golden, options or Options(), before)
     both = flattened(comparison)
     for dump in (target, golden) if release else ():
         dump.release()
@@ -279,25 +284,35 @@ def add_divergence(comparison: Comparison, both: Calls, same_names: bool, result
     order = [call.record.name for call in both[1]]
     shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
     aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, same_names)
-    result.divergence = divergence(aligned, shared.level, shared.trees, same_names, result)
+    of_golden = (row for row in shared.rows if row.golden is not None)
+    golden_records = dict.fromkeys(row.golden_record or row.record for row in of_golden)
+    pairs = [(call.record, call.golden_record) for call in aligned]
+    result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows))
+    set_divergence(result, aligned, shared.level, shared.trees, same_names, before=comparison.before)
 
 
-def divergence(
+def set_divergence(
+    result: ComparisonResult,
     aligned: list[AlignedCall],
     level: str,
     trees: Trees,
     same_names: bool,
-    result: ComparisonResult,
     types: Counter[TypePair] | None = None,
-) -> Divergence | None:
-    """Where the runs diverge, given the calls that both sides can have made; `types` are those of their items."""
-    found = unexplained(aligned, result.mode, level, trees, same_names, types)
-    if not found:
-        return None
-    first = found[0]
-    stack = (result.stacks or {}).get(first.record, [])
-    golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])
-    return Divergence(first, stack, golden_stack, found[1:])
+    before: tuple[str, str] | None = None,
+) -> None:
+    """Say in `result` where the runs diverge, given the calls that both sides can have made.
+
+    Args:
+        result: has the mode and the stacks.
+        aligned, level, trees, same_names, types, before: those of `unexplained`.
+    """
+    found = unexplained(aligned, result.mode, level, trees, same_names, types, before)
+    result.without_effect = found.without_effect
+    if found.diverged:
+        first, *suspects = found.diverged
+        stack = (result.stacks or {}).get(first.record, [])
+        golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])
+        result.divergence = Divergence(first, stack, golden_stack, suspects)
 
 
 def _check_frameworks(target: Dump, golden: Dump, compat: bool) -> None:

@@ -49,8 +49,9 @@ class PairTask:
     def absolute(self) -> PairTask:
         """The same task for a process that runs in another folder."""
         target, golden = map(os.path.abspath, (self.pair.target, self.pair.golden))
+        before = self.pair.before and (os.path.abspath(self.pair.before[0]), os.path.abspath(self.pair.before[1]))
         output = None if self.output is None else os.path.abspath(self.output)
-        pair = replace(self.pair, target=target, golden=golden)
+        pair = replace(self.pair, target=target, golden=golden, before=before)
         return replace(self, pair=pair, options=self.options.absolute(), output=output)
 
 
@@ -67,7 +68,7 @@ def summarise_large_pair(task: PairTask, watch: Watch | None = None) -> Summary:
     assert task.folder is not None
     # A bar on the terminal would be a thread, beside which nothing is forked.
     target, golden = _load(task)
-    comparison = Comparison(target, golden, task.options)
+    comparison = Comparison(target, golden, task.options, task.pair.before)
     if two_processes.can_be_compared(comparison):
         files.make_folder(task.folder)
         path = os.path.join(task.folder, f"{_stem(task, False)}.csv")
@@ -92,7 +93,10 @@ def compare_statistics(task: PairTask, watch: Watch | None = None) -> Comparison
     if watch is not None:
         watch("reading", 0, None)
     target, golden = _load(task)
-    result = compare_dumps(target, golden, task.options, values=False, release=True, watch=watch)
+    before = task.pair.before
+    result = compare_dumps(
+        target, golden, task.options, values=False, release=True, watch=watch, before=before
+    )
     result.label, result.step = task.pair.label, task.pair.step
     return result
 
@@ -102,7 +106,8 @@ def _load(task: PairTask) -> tuple[Dump, Dump]:
 
 
 def _compare_and_write(task: PairTask, target: Dump, golden: Dump, watch: Watch | None) -> ComparisonResult:
-    result = compare_dumps(target, golden, task.options, release=True, watch=watch)
+    before = task.pair.before
+    result = compare_dumps(target, golden, task.options, release=True, watch=watch, before=before)
     result.label, result.step = task.pair.label, task.pair.step
     _write(task, result, watch)
     return result

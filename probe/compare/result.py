@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from probe.common.dump.levels import Levels
 from probe.common.dump.reading.sources import Stacks
 from probe.common.match.row import ERROR, PASS, WARNING, Row
+from probe.compare.coverage import Coverage
 
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
@@ -36,7 +37,9 @@ class Unexplained:
     module: str
     """The record of the innermost module around the call, or of the call if it is one; empty without a call tree."""
     reason: str
-    """What differs, in words."""
+    """How far values diverge, in words; of a call that one side alone made, that."""
+    cause: str = ""
+    """The difference that made them diverge, where one was found: an argument, a type, the optimizer's step."""
     place: int = 0
     """How many calls were made before it."""
     communicates: bool = False
@@ -47,6 +50,17 @@ class Unexplained:
     """The relative difference; ``None`` where it is no matter of numbers."""
     allowed: Optional[float] = None  # noqa: UP045
     """The relative difference that is explained."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs in a call and changes no value that was recorded behind it."""
+
+    record: str
+    golden_record: str
+    item: str
+    reason: str
+    """What differs, in words."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +125,10 @@ class ComparisonResult:
     """``rank0`` or ``proc123`` where there is more than one pair."""
     step: str = ""
     """``step0`` where there are several."""
+    without_effect: list[Difference] = field(default_factory=list)
+    """What differs and changes no value."""
+    coverage: Coverage = field(default_factory=Coverage)
+    """How much was compared; of saved values nothing is said."""
     divergence: Divergence | None = None
     """The first call that its inputs do not explain."""
     levels: Levels = (None, None)

@@ -31,10 +31,11 @@ from probe.common.parallel.fork import CannotFork, Fork, Numbers, can_fork, fork
 from probe.common.progress import Watch
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
-from probe.compare.comparison import Comparison, add_divergence, divergence, has_checksum, judge, measure_row
+from probe.compare.comparison import Comparison, add_divergence, has_checksum, judge, measure_row, set_divergence
+from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, digest
-from probe.compare.divergence.differences import TypePair, pairs_of_types
+from probe.compare.divergence.precision import TypePair, pairs_of_types
 from probe.compare.output import tables
 from probe.compare.output.summary import Tally, tally
 from probe.compare.output.table_files import CSV_ROWS
@@ -112,6 +113,8 @@ class _Block(msgspec.Struct):
     """The calls of which the golden side has an item alone."""
     types: list[tuple[TypePair, int]]
     """The pairs of types of its items, and how many have each."""
+    parameters: tuple[int, int]
+    """What `count_parameters` says of its items."""
     size: int = 0
     """The bytes of its text."""
 
@@ -148,7 +151,12 @@ class _TwoProcesses:
             trees = self._target.tree, self._golden.tree
             types = sum((Counter(dict(block.types)) for block in done), Counter[TypePair]())
             calls = self._aligned_calls(done, golden_only)
-            result.divergence = divergence(calls, self._target.level or "", trees, _SAME_NAMES, result, types)
+            compared, parameters = (sum(counts) for counts in zip(*(block.parameters for block in done)))
+            pairs = [(call.record, call.golden_record) for call in calls]
+            golden = [name for _, name in pairs if name]
+            result.coverage = coverage(pairs, golden, trees, (compared, parameters))
+            level, before = self._target.level or "", self._comparison.before
+            set_divergence(result, calls, level, trees, _SAME_NAMES, types, before)
         return result, total
 
     def _write_table(
@@ -205,6 +213,7 @@ class _TwoProcesses:
             [index for index, of_call in enumerate(calls) if not of_call],
             [index for index, pair in enumerate(pairs) if pair.golden.name in alone],
             list(pairs_of_types(rows).items()),
+            count_parameters(rows + golden_only),
             len(text),
         )
 

@@ -130,8 +130,8 @@ def test_values_are_compared_and_a_missing_file_is_an_error_in_its_row(tmp_path:
         ("a", "b/dump.json", "not one of each"),
         ("a/other.json", "b/dump.json", "a file to compare is called dump.json or debug.json"),
         ("a/debug.json", "b/dump.json", "debug.json is compared with debug.json only"),
-        ("empty", "empty", "0 proc folders and no rank folder"),
-        ("two", "empty", "has 2 rank folders and"),
+        ("empty", "empty", "empty holds neither rank folders nor the folder of a process"),
+        ("two", "empty", "empty holds neither rank folders nor the folder of a process"),
         ("torn", "b/dump.json", "cut off at byte"),
     ],
 )

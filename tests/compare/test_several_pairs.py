@@ -237,13 +237,48 @@ def test_a_step_that_only_one_run_has_is_reported(tmp_path: Path, capsys: pytest
     assert f"[WARNING] step2: in {golden} only, and not compared.\n" in capsys.readouterr().out
 
 
-def test_ranks_with_other_numbers_are_paired_and_that_is_reported(
+def test_a_rank_that_one_side_lacks_is_reported_and_the_rest_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1", "step0/rank2"])
+    (target / "step0" / "rank1").rename(target / "step0" / "rank5")
+    assert compare(target, golden, tmp_path / "out") == 0
+    said = capsys.readouterr().out
+    assert f"[WARNING] rank5: in {target / 'step0'} only, and not compared.\n" in said
+    assert f"[WARNING] rank1: in {golden / 'step0'} only, and not compared.\n" in said
+    names = sorted(path.name.split("_")[2] for path in (tmp_path / "out" / "step0").iterdir())
+    assert names == ["rank0", "rank2"]
+
+
+def test_ranks_without_a_number_in_common_are_refused_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1"])
-    (target / "step0" / "rank1").rename(target / "step0" / "rank5")
+    for number in (0, 1):
+        (target / "step0" / f"rank{number}").rename(target / "step0" / f"rank{number + 4}")
+    assert compare(target, golden, tmp_path / "out") == cli.FAILED
+    error = capsys.readouterr().err
+    assert "holds rank4, rank5 and" in error and "To compare two ranks with each other, give their folders." in error
+
+
+def test_one_process_is_compared_with_each_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1"])
+    shutil.rmtree(golden / "step0" / "rank1")
+    (golden / "step0" / "rank0").rename(golden / "step0" / "proc7")
     assert compare(target, golden, tmp_path / "out") == 0
-    assert "which are paired in order: rank0 with rank0, rank5 with rank1." in capsys.readouterr().out
+    assert f"{golden / 'step0'} holds one process; each rank of" in capsys.readouterr().out
+    names = sorted(path.name.split("_")[2] for path in (tmp_path / "out" / "step0").iterdir())
+    assert names == ["rank0", "rank1"]
+
+
+def test_of_several_processes_the_one_that_wrote_last_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, golden = two_runs(tmp_path, ["step0/proc7"])
+    shutil.copytree(golden / "step0" / "proc7", golden / "step0" / "proc9")
+    os.utime(golden / "step0" / "proc9" / "dump.json", (1, 1))
+    assert compare(target, golden, tmp_path / "out") == 0
+    assert "holds 2 proc folders; proc7, which was written last, is compared." in capsys.readouterr().out
 
 
 def test_one_process_against_a_step_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,8 @@ its own.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Optional
 
 from probe.common import log
 from probe.common.dump.layout import (
@@ -33,6 +34,8 @@ class DumpPair:
     """``rank0`` or ``proc123``; empty for two files."""
     step: str = ""
     """``step0``, or ``graph/step0``; empty when the paths are those of one step."""
+    before: Optional[tuple[str, str]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The paths of the same processes at the step before, which tell of the optimizer's step between."""
 
     def __str__(self) -> str:
         return f"{self.step} {self.label}".strip() or f"{self.target} and {self.golden}"
@@ -55,7 +58,9 @@ def locate(target: str, golden: str) -> list[DumpPair]:
         return [DumpPair(target, golden)]
     steps = _steps_of_kinds(target, golden) or _steps(target, golden)
     if steps:
-        return [pair for step in steps for pair in _ranks(f"{target}/{step}", f"{golden}/{step}", step)]
+        return _with_steps_before(
+            [pair for step in steps for pair in _ranks(f"{target}/{step}", f"{golden}/{step}", step)]
+        )
     return _ranks(target, golden, "")
 
 
@@ -110,22 +115,74 @@ def _ranks(target: str, golden: str, step: str) -> list[DumpPair]:
         raise FileCheckException(
             f"{whole} is the folder of one process and {other} holds folders of processes; give both in the same form."
         )
-    if len(of_target) != len(of_golden):
-        raise FileCheckException(
-            f"{target} has {len(of_target)} rank folders and {golden} has {len(of_golden)}; they are paired in order."
-        )
-    if not of_target:
-        of_target, of_golden = processes_in(target), processes_in(golden)
-        for folder, found in ((target, of_target), (golden, of_golden)):
-            if len(found) != 1:
-                raise FileCheckException(
-                    f"{folder} holds {len(found)} proc folders and no rank folder; "
-                    "give a step folder with ranks or with exactly one process."
-                )
-    elif of_target != of_golden:
-        pairs = ", ".join(f"{mine} with {theirs}" for mine, theirs in zip(of_target, of_golden))
-        log.warning(f"{target} and {golden} hold different ranks, which are paired in order: {pairs}.")
+    pairs = _pairs_of_processes(target, golden, of_target, of_golden)
     return [
-        DumpPair(os.path.join(target, mine), os.path.join(golden, theirs), mine if mine != "rank" else "rank0", step)
-        for mine, theirs in zip(of_target, of_golden)
+        DumpPair(os.path.join(target, name), os.path.join(golden, other), label if label != "rank" else "rank0", step)
+        for name, other, label in pairs
     ]
+
+
+def _pairs_of_processes(
+    target: str, golden: str, of_target: list[str], of_golden: list[str]
+) -> list[tuple[str, str, str]]:
+    """The folders that belong together, each pair with its label.
+
+    Ranks are paired by number. Where one side is a single process, each rank of the other is compared with it.
+    """
+    if len(of_target) > 1 and len(of_golden) > 1:
+        return _pairs_of_ranks(target, golden, of_target, of_golden)
+    single_target = of_target[0] if of_target else _newest_process(target)
+    single_golden = of_golden[0] if of_golden else _newest_process(golden)
+    if len(of_target) > 1:
+        log.info(f"{golden} holds one process; each rank of {target} is compared with it.")
+        return [(name, single_golden, name) for name in of_target]
+    if len(of_golden) > 1:
+        log.info(f"{target} holds one process; it is compared with each rank of {golden}.")
+        return [(single_target, name, name) for name in of_golden]
+    return [(single_target, single_golden, single_target)]
+
+
+def _pairs_of_ranks(
+    target: str, golden: str, of_target: list[str], of_golden: list[str]
+) -> list[tuple[str, str, str]]:
+    common = [name for name in of_target if name in of_golden]
+    if not common:
+        raise FileCheckException(
+            f"{target} holds {', '.join(of_target)} and {golden} holds {', '.join(of_golden)}: they have no rank in "
+            "common. To compare two ranks with each other, give their folders."
+        )
+    for folder, found in ((target, of_target), (golden, of_golden)):
+        alone = [name for name in found if name not in common]
+        if alone:
+            log.warning(f"{', '.join(alone)}: in {folder} only, and not compared.")
+    return [(name, name, name) for name in common]
+
+
+def _newest_process(folder: str) -> str:
+    """The folder of the process that wrote last; others are those of earlier runs."""
+    found = processes_in(folder)
+    if not found:
+        raise FileCheckException(
+            f"{folder} holds neither rank folders nor the folder of a process; give the folder of a dumped step."
+        )
+    if len(found) == 1:
+        return found[0]
+    newest = max(found, key=lambda name: _last_write(os.path.join(folder, name)))
+    log.warning(f"{folder} holds {len(found)} proc folders; {newest}, which was written last, is compared.")
+    return newest
+
+
+def _last_write(folder: str) -> float:
+    return max((entry.stat().st_mtime for entry in os.scandir(folder)), default=0.0)
+
+
+def _with_steps_before(pairs: list[DumpPair]) -> list[DumpPair]:
+    """The pairs, each with the one of the step before if that is there: a step apart, of the same ranks."""
+    by_step = {(pair.step, pair.label): pair for pair in pairs}
+    found = []
+    for pair in pairs:
+        kind, _, step = pair.step.rpartition("step")
+        # A single process has another number in every run, and the same label in all steps of one.
+        earlier = by_step.get((f"{kind}step{int(step) - 1}", pair.label)) if step.isdigit() else None
+        found.append(replace(pair, before=(earlier.target, earlier.golden)) if earlier is not None else pair)
+    return found

@@ -3,66 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import cached_property
-from itertools import chain
 
 from probe.common.dump.reading.records import Item
 from probe.common.match.row import Row
 from probe.common.metrics.dtypes import is_device, plain_name
-from probe.common.metrics.error_bounds import ALTOGETHER, relative_difference, unit_roundoff
-from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.common.metrics.error_bounds import ALTOGETHER, relative_difference
 from probe.compare.divergence.call_digest import gradient_on_one_side
+from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
-
-TypePair = tuple[str, str]
-"""The types of an item of the target and of its match, without what frameworks put before them."""
-
-
-def pairs_of_types(rows: Iterable[Row]) -> Counter[TypePair]:
-    """How many of the rows have which types."""
-    found: Counter[TypePair] = Counter()
-    both = ((row.target, row.golden) for row in rows)
-    as_written = Counter(
-        (target.dtype or "", golden.dtype or "") for target, golden in both if target is not None and golden is not None
-    )
-    for (target_type, golden_type), number in as_written.items():
-        found[plain_name(target_type), plain_name(golden_type)] += number
-    return found
 
 
 class Differences:
     """Says what differs in an item.
 
     Args:
-        calls: all calls of both runs.
         same_names: whether both sides use the same names for the same things.
-        types: what `pairs_of_types` gives for all rows, where that is known.
+        precision: which types differ by design.
         error: how far the runs differed so far.
     """
 
-    def __init__(
-        self,
-        calls: Sequence[AlignedCall],
-        same_names: bool,
-        types: Counter[TypePair] | None,
-        error: PropagatedError,
-    ) -> None:
-        self._calls = calls
+    def __init__(self, same_names: bool, precision: Precision, error: PropagatedError) -> None:
         self._same_names = same_names
-        self._types = types
+        self._precision = precision
         self._error = error
-
-    @cached_property
-    def _most_common_types(self) -> TypePair:
-        """The types of most tensors: a run in half precision differs from one in full by intention, from the start."""
-        types = self._types
-        if types is None:
-            types = pairs_of_types(chain.from_iterable(call.rows for call in self._calls))
-        # The same one whoever counted: in another order equal counts would be in another one too.
-        ordered = sorted(types.items(), key=lambda item: (-item[1], item[0]))
-        return next((pair for pair, _ in ordered if all(map(unit_roundoff, pair))), ("", ""))
 
     def in_kind(self, row: Row) -> str:
         """A difference that is no matter of numbers: a missing item, a plain value, a type, a shape."""
@@ -82,7 +45,7 @@ class Differences:
         if target.value is not None or golden.value is not None:
             return self._of_plain_values(row, target, golden)
         types = plain_name(target.dtype), plain_name(golden.dtype)
-        if types[0] != types[1] and types != self._most_common_types and not self._are_integers_of_frameworks(types):
+        if types[0] != types[1] and types not in self._precision.design and not self._are_integers_of_frameworks(types):
             return f"{short_name(row)} is {types[0]} and in the golden run {types[1]}"
         if target.shape != golden.shape and self._same_names and not self._error.reshaped:
             return f"{short_name(row)} has shape {target.shape} and in the golden run {golden.shape}"
@@ -126,6 +89,14 @@ def of_input(row: Row, difference: float, allowed: float, called: str | None) ->
     """An input that differs by more than is explained, of the record `called` where that is not the one to blame."""
     where = f" where it calls {called}" if called else ""
     return f"{of_parameter(row, difference)}{where}; what was recorded before explains {_size(allowed)}"
+
+
+def of_batch(target: Item, golden: Item) -> str:
+    """An input that is a part of the golden batch, as each rank of several has it."""
+    shapes = [(item.shape or "").strip("[]").split(",") for item in (target, golden)]
+    if len(shapes[0]) != len(shapes[1]) or shapes[0][1:] != shapes[1][1:] or shapes[0] == shapes[1]:
+        return ""
+    return f"the target has a batch of {shapes[0][0]}, and the golden run one of {shapes[1][0]}"
 
 
 def item_name(row: Row) -> str:

@@ -14,6 +14,7 @@ from probe.common.match.row import Row
 from probe.common.metrics.error_bounds import ALTOGETHER, SAFETY, extent, is_finite, rounding, unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, balance, fingerprint, is_input, row_difference
+from probe.compare.divergence.precision import Precision
 from probe.compare.result import Mode
 
 
@@ -23,10 +24,12 @@ class PropagatedError:
     Args:
         mode: what the runs were compared by.
         tree: the call tree of the target.
+        precision: which types differ by design.
     """
 
-    def __init__(self, mode: Mode, tree: Tree) -> None:
+    def __init__(self, mode: Mode, tree: Tree, precision: Precision) -> None:
         self._mode = mode
+        self._precision = precision
         self._tree = tree
         self.largest = 0.0
         """The largest relative difference of an output so far, with what its call made of it taken out."""
@@ -80,6 +83,10 @@ class PropagatedError:
             self._outputs.add(fingerprint(target, golden))
             self._by_shape.setdefault(golden.shape, []).append((balance(golden), call))
 
+    def add_without_effect(self, target: Item, golden: Item) -> None:
+        """Remember an output that differs without effect, so that it is no surprise as an input."""
+        self._outputs.add(fingerprint(target, golden))
+
     def _add_inside(self, call: AlignedCall, difference: float) -> None:
         parent = self._tree.get(call.record or "")
         if difference > self._inside.get(parent, 0.0):
@@ -104,7 +111,12 @@ class PropagatedError:
     def roundoff(self, target: Item, golden: Item) -> float:
         """The unit roundoff that an item may have been rounded with."""
         known = self._mode is Mode.TENSOR and not self.largest
-        return max(unit_roundoff(target.dtype), unit_roundoff(golden.dtype), 0.0 if known else self._coarsest)
+        own = unit_roundoff(target.dtype), unit_roundoff(golden.dtype)
+        if target.dtype != golden.dtype and self._precision.is_loss(target.dtype, golden.dtype):
+            return max(min(own), 0.0 if known else self._coarsest)
+        if target.dtype != golden.dtype:
+            self._coarsest = max(self._coarsest, self._precision.coarsest)
+        return max(*own, 0.0 if known else self._coarsest)
 
     def allowed_of_unrecorded(self, target: Item, golden: Item) -> float:
         """The relative difference that is explained of an input that no recorded call returned.

@@ -1,4 +1,7 @@
-"""Which call is the first whose outputs differ by more than its inputs and its type explain.
+"""Which call is the first whose values diverge, that is, differ by more than its inputs and its type explain.
+
+Anything else that differs, an argument, a type, a shape, a call on one side only, is a difference. It is the cause of a
+divergence where values diverge behind it, and is counted as a difference without effect where they do not.
 
 The calls are walked in the order in which they ended. `probe.common.metrics.error_bounds` has the rule for one call,
 `PropagatedError` how far the runs differed so far, so that an input which carries that is not held against the call
@@ -10,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 
@@ -24,7 +27,7 @@ from probe.common.dump.naming import (
     parse,
     record_name,
 )
-from probe.common.dump.reading.records import INPUT, PARAMETERS
+from probe.common.dump.reading.records import INPUT, Item
 from probe.common.match.collectives import is_communication
 from probe.common.match.row import Row
 from probe.common.metrics.error_bounds import (
@@ -38,10 +41,14 @@ from probe.common.metrics.error_bounds import (
 )
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
+from probe.compare.divergence.between_steps import BetweenSteps
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
-from probe.compare.divergence.differences import Differences, TypePair
+from probe.compare.divergence.differences import Differences
+from probe.compare.divergence.effects import Effects
+from probe.compare.divergence.parameters import Parameter, Parameters
+from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
-from probe.compare.result import Mode, Unexplained
+from probe.compare.result import Difference, Mode, Unexplained
 
 SUSPECTS = 5
 """How many calls after the first are named."""
@@ -56,6 +63,27 @@ _NOT_COMPUTED = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What a search found."""
+
+    diverged: list[Unexplained]
+    """The first calls that nothing explains, in order of execution; the first and at most `SUSPECTS` more."""
+    without_effect: list[Difference]
+
+
+@dataclass
+class _Judgement:
+    """What was seen of one call."""
+
+    suspect: Unexplained | None = None
+    certain: bool = True
+    """Whether the two calls do the same with the same, so that an output that differs is a divergence."""
+    differences: list[Difference] = field(default_factory=list)
+    outputs: list[tuple[Item, Item, float, float]] = field(default_factory=list)
+    """Of both sides, with their relative difference and the factor that the call may have increased it by."""
+
+
 def unexplained(
     calls: Sequence[AlignedCall],
     mode: Mode,
@@ -63,8 +91,9 @@ def unexplained(
     trees: Trees,
     same_names: bool,
     types: Counter[TypePair] | None = None,
-) -> list[Unexplained]:
-    """The first calls of two runs that nothing explains, in order of execution; the first and at most `SUSPECTS` more.
+    before: tuple[str, str] | None = None,
+) -> Findings:
+    """The first calls of two runs that nothing explains, and what differs up to there without effect.
 
     Args:
         calls: those of both runs, as `aligned_calls` gives them.
@@ -73,8 +102,9 @@ def unexplained(
         trees: the call trees of target and golden side.
         same_names: whether both sides use the same names for the same things.
         types: what `pairs_of_types` gives for all rows, where that is known.
+        before: the paths of the dumps of the step before, where there is one.
     """
-    search = _Search(calls, mode, level, trees, same_names, types)
+    search = _Search(calls, mode, level, trees, same_names, types, before)
     found: dict[tuple[str, str], Unexplained] = {}
     for place, call in _causes_first(calls):
         suspect = search.judge(call)
@@ -82,7 +112,7 @@ def unexplained(
             found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=place))
             if len(found) > SUSPECTS:
                 break
-    return list(found.values())
+    return Findings(list(found.values()), search.without_effect)
 
 
 def _causes_first(calls: Sequence[AlignedCall]) -> list[tuple[int, AlignedCall]]:
@@ -113,18 +143,28 @@ class _Search:
         trees: Trees,
         same_names: bool,
         types: Counter[TypePair] | None,
+        before: tuple[str, str] | None,
     ) -> None:
         self._calls = calls
         self._mode = mode
         self._modules_only = level == "L0"
         self._trees = trees[0] or {}, trees[1] or {}
         self._same_names = same_names
-        self._error = PropagatedError(mode, self._trees[0])
-        self._differences = Differences(calls, same_names, types, self._error)
-        self._gradient_reported = False
-        """Whether a tensor was reported that takes a gradient on one side only, as many after it then do."""
+        self._precision = Precision(calls, types)
+        self._error = PropagatedError(mode, self._trees[0], self._precision)
+        self._differences = Differences(same_names, self._precision, self._error)
+        self._effects = Effects(calls, self._trees[0], self._error)
+        self._parameters = Parameters(calls)
+        self._before = before
+        self.without_effect: list[Difference] = []
+        self._gradient_noted = False
+        """Whether a tensor was seen that takes a gradient on one side only, as many after it then do."""
         self._missing: AlignedCall | None = None
         """A call that one side did not make, right before this one."""
+
+    @cached_property
+    def _between_steps(self) -> BetweenSteps | None:
+        return None if self._before is None else BetweenSteps(self._before, self._parameters.all)
 
     @cached_property
     def _by_record(self) -> dict[str | None, AlignedCall]:
@@ -140,13 +180,45 @@ class _Search:
         suspect = None
         summary = call.digest or digest(call.rows, self._mode)
         self._error.add_types(summary)
-        one_sided = summary.gradient_on_one_side and self._same_names and not self._gradient_reported
+        one_sided = summary.gradient_on_one_side and self._same_names and not self._gradient_noted
         if one_sided or (summary.differs and not self._is_below_any_bound(call, summary)):
-            suspect = self._judge_items(call)
-            if suspect is not None and self._missing is not None and self._is_due_to(self._missing, call, suspect):
-                suspect = self._made_on_one_side(self._missing)
+            suspect = self._conclude(call, self._judge_items(call))
         self._missing = None
         return suspect
+
+    def _conclude(self, call: AlignedCall, judged: _Judgement) -> Unexplained | None:
+        """What a judgement means, given what is computed from the call."""
+        suspect = judged.suspect
+        has_effect = suspect is not None and (judged.certain or self._effects.reach_values(call, suspect.item))
+        if suspect is not None and not has_effect:
+            for target, golden, _, _ in judged.outputs:
+                self._error.add_without_effect(target, golden)
+            difference = Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason)
+            self.without_effect += [*judged.differences, difference]
+            return None
+        for target, golden, difference_of_output, factor in judged.outputs:
+            self._error.add_output(call, target, golden, difference_of_output, factor)
+        if suspect is None:
+            self.without_effect += judged.differences
+            return None
+        return self._with_cause(call, suspect, judged.differences)
+
+    def _with_cause(self, call: AlignedCall, suspect: Unexplained, differences: list[Difference]) -> Unexplained:
+        if suspect.cause:
+            return suspect
+        if differences:
+            return replace(suspect, cause=differences[0].reason)
+        if self._were_gradients_kept(call):
+            text = "gradients hold those of the step before as well: they were accumulated, or not zeroed (zero_grad)"
+            return replace(suspect, cause=text)
+        if self._missing is not None and self._is_due_to(self._missing, call, suspect):
+            return self._made_on_one_side(self._missing, suspect)
+        return suspect
+
+    def _were_gradients_kept(self, call: AlignedCall) -> bool:
+        if self._between_steps is None or PARAMETERS_GRAD not in (call.record or ""):
+            return False
+        return self._between_steps.gradients_were_kept(self._calls)
 
     def _is_below_any_bound(self, call: AlignedCall, summary: CallDigest) -> bool:
         """Whether no row differs by more than a call before, which every bound allows whatever the call is."""
@@ -155,59 +227,100 @@ class _Search:
         self._error.add_outputs(call, summary)
         return True
 
-    def _judge_items(self, call: AlignedCall) -> Unexplained | None:
-        terms = Terms()
-        suspect: Unexplained | None = None
+    def _judge_items(self, call: AlignedCall) -> _Judgement:
+        terms, judged = Terms(), _Judgement()
         for row in call.rows:
             if is_input(row):
-                found = self._judge_input(call, row, terms)
-                suspect = suspect or found
+                self._judge_input(call, row, terms, judged)
         api = self._add_forward_inputs(call, terms)
         if api in _NOT_COMPUTED or self._is_gradient_of_a_part(call):
-            return suspect
+            return judged
         for row in call.rows:
             if not is_input(row):
-                found = self._judge_output(call, row, api, terms)
-                suspect = suspect or found
-        return suspect
+                self._judge_output(call, row, api, terms, judged)
+        return judged
 
-    def _judge_input(self, call: AlignedCall, row: Row, terms: Terms) -> Unexplained | None:
+    def _judge_input(self, call: AlignedCall, row: Row, terms: Terms, judged: _Judgement) -> None:
+        target, golden = row.target, row.golden
+        is_other_kind = self._note_difference(call, row, judged)
+        difference = 0.0 if is_other_kind else self._error.difference(row)
+        if golden is not None:
+            # Where precision was lost in this place, what was expected is what the finer type holds.
+            item = min((target or golden, golden), key=lambda item: unit_roundoff(item.dtype) or 1.0)
+            is_loss = target is not None and self._precision.is_loss(target.dtype, golden.dtype)
+            add = terms.add if golden.state == INPUT else terms.add_operand
+            add(item if is_loss else golden, 0.0 if is_loss else difference)
+        found = None if is_other_kind else self._unrecorded_origin(call, row, difference, judged)
+        if found is not None and not _overwrites(call, row):
+            judged.suspect = judged.suspect or found
+
+    def _note_difference(self, call: AlignedCall, row: Row, judged: _Judgement) -> bool:
+        """Keep what differs in an item beyond its numbers; whether these cannot be compared."""
+        target, golden = row.target, row.golden
         reason = self._differences.in_kind(row)
-        difference = math.inf if reason else self._error.difference(row)
-        if row.golden is not None:
-            (terms.add if row.golden.state == INPUT else terms.add_operand)(row.golden, difference)
-        if reason:
-            return self._suspect(call, row, reason)
-        found = self._unrecorded_origin(call, row, difference)
-        if found is not None and _overwrites(call, row):
-            return None
-        return found or self._gradient_on_one_side(call, row)
+        if not reason:
+            of_gradient = "" if self._gradient_noted else self._differences.in_gradient(row)
+            if of_gradient:
+                self._gradient_noted = True
+                # It changes no value of this call, so that it is not its cause.
+                self.without_effect.append(self._difference(call, row, of_gradient))
+            return False
+        judged.differences.append(self._difference(call, row, reason))
+        if target is None or golden is None or target.shape != golden.shape:
+            judged.certain = False
+            return True
+        if self._precision.is_loss(target.dtype, golden.dtype):
+            return False
+        judged.certain = False
+        return True
 
-    def _unrecorded_origin(self, call: AlignedCall, row: Row, difference: float) -> Unexplained | None:
+    def _unrecorded_origin(
+        self, call: AlignedCall, row: Row, difference: float, judged: _Judgement
+    ) -> Unexplained | None:
         """The finding on an input that differs by more than any recorded call gave it."""
         target, golden = row.target, row.golden
         if target is None or golden is None or not difference:
             return None
-        allowed = self._error.allowed_of_unrecorded(target, golden)
+        parameter = self._parameters.of(call, row)
+        if parameter is not None:
+            roundoff = self._error.roundoff(target, golden) or unit_roundoff("float32")
+            allowed = rounding(1.0, roundoff)
+        else:
+            allowed = self._error.allowed_of_unrecorded(target, golden)
         if difference <= allowed or (self._error.broken and difference >= ALTOGETHER):
             return None
         if self._error.was_output(target, golden) or self._error.is_multiple_of_output(target, golden):
             return None
-        if golden.state == PARAMETERS:
-            return self._suspect(call, row, differences.of_parameter(row, difference), difference, allowed)
+        if parameter is not None:
+            return self._parameter_diverged(call, row, parameter, difference, allowed)
+        judged.certain = judged.certain and self._precision.is_loss(target.dtype, golden.dtype)
         around = self._around(call)
         reason = differences.of_input(row, difference, allowed, call.record if around is not call else None)
-        return self._suspect(around, row, reason, difference, allowed)
+        cause = differences.of_batch(target, golden) if target.shape != golden.shape else ""
+        return self._suspect(around, row, reason, difference, allowed, cause)
 
-    def _judge_output(self, call: AlignedCall, row: Row, api: str, terms: Terms) -> Unexplained | None:
+    def _parameter_diverged(
+        self, call: AlignedCall, row: Row, parameter: Parameter, difference: float, allowed: float
+    ) -> Unexplained | None:
+        """The finding on a parameter, which only the optimizer, or whoever set it, can have changed."""
+        cause, between = "", self._between_steps
+        if between is not None:
+            if between.optimizer:
+                cause = f"the optimizer step before this step diverges: {between.optimizer}"
+            elif side := between.side_without_update(parameter):
+                cause = f"the optimizer step before this step leaves {parameter.name} as it was in the {side}"
+            elif between.explains(parameter):
+                return None
+        return self._suspect(call, row, differences.of_parameter(row, difference), difference, allowed, cause)
+
+    def _judge_output(self, call: AlignedCall, row: Row, api: str, terms: Terms, judged: _Judgement) -> None:
         target, golden, error = row.target, row.golden, self._error
         # Any difference can turn one whole number into another, and a turned one may have the same statistics.
         turned = bool(terms.error or error.largest or error.broken) and not _rounds(row)
         if turned and target is not None and golden is not None and target.shape != golden.shape:
             error.reshaped = True
-        reason = self._differences.in_kind(row)
-        if reason or target is None or golden is None:
-            return self._suspect(call, row, reason) if reason else None
+        if self._note_difference(call, row, judged) or target is None or golden is None:
+            return
         difference = error.difference(row)
         factor = condition(api, terms, target, golden)
         of_inputs = max(terms.error, error.inside(call))
@@ -219,18 +332,10 @@ class _Search:
         else:
             added = rounding(terms.summed(golden), max(terms.roundoff, error.roundoff(target, golden)))
             allowed = explained(max(of_inputs, error.largest), factor, added)
-        error.add_output(call, target, golden, difference, factor)
-        if difference <= allowed:
-            return self._gradient_on_one_side(call, row)
-        reason = differences.of_output(row, difference, terms.error, allowed)
-        return self._suspect(call, row, reason, difference, allowed)
-
-    def _gradient_on_one_side(self, call: AlignedCall, row: Row) -> Unexplained | None:
-        reason = "" if self._gradient_reported else self._differences.in_gradient(row)
-        if not reason:
-            return None
-        self._gradient_reported = True
-        return self._suspect(call, row, reason)
+        judged.outputs.append((target, golden, difference, factor))
+        if difference > allowed and judged.suspect is None:
+            reason = differences.of_output(row, difference, terms.error, allowed)
+            judged.suspect = self._suspect(call, row, reason, difference, allowed)
 
     def _is_gradient_of_a_part(self, call: AlignedCall) -> bool:
         """Whether one framework gives the gradient of the whole and the other that of its second operation."""
@@ -281,20 +386,24 @@ class _Search:
         on_input = any(is_input(row) and suspect.item == differences.item_name(row) for row in call.rows)
         return on_input or tree.get(record or "") == around
 
-    def _made_on_one_side(self, call: AlignedCall) -> Unexplained:
+    def _made_on_one_side(self, call: AlignedCall, suspect: Unexplained) -> Unexplained:
         side = "target" if call.record else "golden run"
-        reason = f"only the {side} makes this call"
-        return Unexplained(call.record or "", call.golden_record or "", self._module(call), reason)
+        cause, effect = f"only the {side} makes this call", f"in {suspect.record}, {suspect.reason}"
+        return Unexplained(call.record or "", call.golden_record or "", self._module(call), effect, cause)
+
+    def _difference(self, call: AlignedCall, row: Row, reason: str) -> Difference:
+        return Difference(call.record or "", call.golden_record or "", differences.item_name(row), reason)
 
     def _suspect(
-        self, call: AlignedCall, row: Row, reason: str, difference: float | None = None, allowed: float | None = None
+        self, call: AlignedCall, row: Row, reason: str, difference: float, allowed: float, cause: str = ""
     ) -> Unexplained:
-        measured = difference is not None and difference < ALTOGETHER
+        measured = difference < ALTOGETHER
         return Unexplained(
             call.record or "",
             call.golden_record or "",
             self._module(call),
             reason,
+            cause,
             communicates=is_communication(call.record or ""),
             item=differences.item_name(row),
             found=difference if measured else None,

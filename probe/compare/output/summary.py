@@ -11,7 +11,8 @@ from typing import Any, Optional
 from probe.common.dump.levels import Levels
 from probe.common.match.row import ERROR, PASS, WARNING, Row
 from probe.common.metrics.error_bounds import is_same
-from probe.compare.result import ComparisonResult, Divergence, Mode, Truncation
+from probe.compare.coverage import Coverage
+from probe.compare.result import ComparisonResult, Difference, Divergence, Mode, Truncation
 
 SUSPECTS = 5
 """How many records with a finding a summary lists."""
@@ -98,11 +99,20 @@ class Summary:
     """What was to be compared by its values and could not be."""
     saved_values: bool = False
     """Whether these are saved values (debug.json), of which nobody knows which comes from which."""
+    coverage: Coverage = field(default_factory=Coverage)
+    """How much was compared."""
+    without_effect: list[Difference] = field(default_factory=list)
+    """What differs and changes no value."""
 
     @property
     def has_matches(self) -> bool:
         """Whether anything of one side was matched with anything of the other."""
         return self.rows > self.target_only + self.golden_only
+
+    @property
+    def is_too_little_in_common(self) -> bool:
+        """Whether nothing diverges because too little was compared."""
+        return self.divergence is None and self.has_matches and not self.coverage.is_enough
 
     @property
     def worst(self) -> str:
@@ -221,6 +231,8 @@ def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> S
         result.truncations,
         Unjudged(len(found.unjudged), found.unjudged[:EXAMPLES]),
         result.debug,
+        result.coverage,
+        result.without_effect,
     )
 
 
@@ -274,5 +286,8 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
 
 
 def is_unjudged(summaries: Iterable[Summary]) -> bool:
-    """Whether the runs may differ in values that could not be held against each other, or that nothing explains."""
-    return any(summary.unjudged.items or (summary.saved_values and summary.differs) for summary in summaries)
+    """Whether the runs may differ in what was not compared, or could not be, or in what nothing explains."""
+    return any(
+        summary.unjudged.items or (summary.saved_values and summary.differs) or summary.is_too_little_in_common
+        for summary in summaries
+    )

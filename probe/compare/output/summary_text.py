@@ -29,21 +29,27 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         if unmatched:
             where = f"{_rank_and_step(unmatched[0])}: " if len(summaries) > 1 else ""
             return [(f"no divergence to be found: {where}nothing of the two dumps has a match", ERROR)]
+        small = next((summary for summary in summaries if summary.is_too_little_in_common), None)
+        if small is not None:
+            where = f"{_rank_and_step(small)}: " if len(summaries) > 1 else ""
+            number = f"{small.coverage.compared_records} of {small.coverage.records} records have a counterpart"
+            return [(f"not enough in common to judge: {where}{number}", WARNING)]
         unjudged = sum(summary.unjudged.items for summary in summaries)
         if unjudged:
             text = f"no divergence in what could be judged; the values of {_tensors(unjudged)} could not be"
             return [(text, WARNING)]
         if any(levels.differ(summary.levels) or any(end.more for end in summary.truncations) for summary in summaries):
-            return [("no divergence in what both runs have", PASS)]
+            return [(f"no divergence in what both runs have{_remarks(summaries)}", PASS)]
         differs = any(summary.differs for summary in summaries)
         if differs and any(summary.saved_values for summary in summaries):
             return [("saved values differ, and which of them comes from which is not known: see the table", WARNING)]
         what = "what differs is explained by inputs and rounding" if differs else "nothing differs"
-        return [(f"no divergence: {what}", PASS)]
+        return [(f"no divergence: {what}{_remarks(summaries)}", PASS)]
     divergence, call = first.divergence, first.divergence.first
     where = f"{_rank_and_step(first)}: " if len(summaries) > 1 else ""
     names = _record_names(call.record, call.golden_record)
-    found = [(f"first divergence: {where}{names}", ERROR), (f"  {call.reason}", "")]
+    found = [(f"first divergence: {where}{names}", ERROR)]
+    found += [(f"  {text}", "") for text in (call.cause, call.reason) if text]
     if call.module and call.module != call.record:
         found.append((f"  in {call.module}", ""))
     for side, stack in (("target", divergence.stack), ("golden", divergence.golden_stack)):
@@ -53,6 +59,17 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         names = ", ".join(suspect.record or suspect.golden_record for suspect in divergence.suspects)
         found.append((f"  next: {names}", ""))
     return found
+
+
+def _remarks(summaries: Sequence[Summary]) -> str:
+    """What is to be known of a comparison without a divergence: differences without effect, and what was left out."""
+    text = ""
+    if without_effect := sum(len(summary.without_effect) for summary in summaries):
+        text += f"; {without_effect} difference{'' if without_effect == 1 else 's'} without effect"
+    if not all(summary.coverage.is_whole for summary in summaries):
+        compared = sum(summary.coverage.compared_records for summary in summaries)
+        text += f"; {compared} of {sum(summary.coverage.records for summary in summaries)} records compared"
+    return text
 
 
 def users_line(stack: Sequence[str]) -> str:

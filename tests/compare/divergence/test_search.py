@@ -14,7 +14,7 @@ from probe.common.metrics.error_bounds import CONFIDENCE
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text
 from probe.compare.output.summary import fails, first_of, summarise
-from probe.compare.result import Divergence
+from probe.compare.result import ComparisonResult, Divergence
 
 RNG = np.random.default_rng(20)
 X = RNG.normal(size=(16, 64)).astype(np.float32)
@@ -63,10 +63,20 @@ def write(folder: Path, data: Run, tree: dict[str, str | None] | None = None, le
 
 
 def compared(folder: Path, target: Run, golden: Run, *trees: dict[str, str | None], **head: str) -> Divergence | None:
+    return result_of(folder, target, golden, *trees, **head).divergence
+
+
+def result_of(folder: Path, target: Run, golden: Run, *trees: dict[str, str | None], **head: str) -> ComparisonResult:
     of_target, of_golden = trees if len(trees) == 2 else (trees * 2 or ({}, {}))
     write(folder / "target", target, of_target, **head)
     write(folder / "golden", golden, of_golden, **head)
-    return compare_dumps(read(folder / "target"), read(folder / "golden")).divergence
+    return compare_dumps(read(folder / "target"), read(folder / "golden"))
+
+
+def without_effect(result: ComparisonResult) -> list[tuple[str, str]]:
+    """The records and reasons of differences that changed no value; nothing diverged."""
+    assert result.divergence is None
+    return [(difference.record, difference.reason) for difference in result.without_effect]
 
 
 def named(divergence: Divergence | None) -> str:
@@ -289,13 +299,16 @@ def test_a_whole_number_that_differs_for_the_same_input_is_named(tmp_path: Path)
     assert named(compared(tmp_path, *runs)) == "Torch.argmax.0.forward"
 
 
-def test_one_call_in_another_type_is_named(tmp_path: Path) -> None:
-    faulty = chain()
-    faulty["Torch.tanh.2.forward"]["output"][0]["dtype"] = "torch.bfloat16"
-    divergence = compared(tmp_path, faulty, chain())
-    assert named(divergence) == "Torch.tanh.2.forward"
-    assert divergence is not None
-    assert divergence.first.reason == "output.0 is bfloat16 and in the golden run float32"
+def test_one_call_in_another_type_is_the_cause_where_values_diverge_and_else_a_difference(tmp_path: Path) -> None:
+    call_in_bfloat16, reason = "Torch.tanh.2.forward", "output.0 is bfloat16 and in the golden run float32"
+    same = chain()
+    same[call_in_bfloat16]["output"][0]["dtype"] = "torch.bfloat16"
+    assert without_effect(result_of(tmp_path / "same", same, chain())) == [(call_in_bfloat16, reason)]
+    rounded = chain(constant=1.004, at=3)
+    rounded[call_in_bfloat16]["output"] = [tensor(np.tanh(X * 0.004), "torch.bfloat16")]
+    divergence = compared(tmp_path / "rounded", rounded, chain())
+    assert named(divergence) == call_in_bfloat16
+    assert divergence is not None and divergence.first.cause == reason
 
 
 def test_between_frameworks_labels_and_the_gradient_of_half_a_loss_are_no_divergence(tmp_path: Path) -> None:
@@ -315,18 +328,51 @@ def test_between_frameworks_labels_and_the_gradient_of_half_a_loss_are_no_diverg
         assert (None if divergence is None else divergence.record) == expected
 
 
-def test_labels_of_another_width_are_named_within_one_framework(tmp_path: Path) -> None:
+def test_labels_of_another_width_are_a_difference_within_one_framework(tmp_path: Path) -> None:
     runs = [
         {"Functional.embedding.0.forward": call([tensor(np.arange(4), dtype)], tensor(X))}
         for dtype in ("torch.int32", "torch.int64")
     ]
-    assert named(compared(tmp_path, *runs)) == "Functional.embedding.0.forward"
+    reason = "input.0 is int32 and in the golden run int64"
+    assert without_effect(result_of(tmp_path, *runs)) == [("Functional.embedding.0.forward", reason)]
 
 
-def test_another_argument_is_named(tmp_path: Path) -> None:
-    runs = [{"Functional.softmax.0.forward": call([tensor(X), plain(dim)], tensor(X))} for dim in (0, 1)]
-    divergence = compared(tmp_path, *runs)
-    assert divergence is not None and divergence.first.reason == "input.1 is 0 and in the golden run 1"
+def test_another_argument_is_the_cause_where_values_diverge_and_else_a_difference(tmp_path: Path) -> None:
+    name, reason = "Functional.softmax.0.forward", "input.1 is 0 and in the golden run 1"
+    runs = [{name: call([tensor(X), plain(dim)], tensor(X))} for dim in (0, 1)]
+    assert without_effect(result_of(tmp_path / "same", *runs)) == [(name, reason)]
+    runs[0][name]["output"] = [tensor(X * 1.5)]
+    divergence = compared(tmp_path / "other", *runs)
+    assert divergence is not None and divergence.first.cause == reason
+    assert divergence.first.reason.startswith("output.0 differs by 3.3e-01 of its size")
+
+
+def mask_of_another_type(after: np.ndarray) -> Run:
+    """A mask of whole numbers that one call takes, and the product behind it."""
+    mask = np.tril(np.ones((16, 64)))
+    return {
+        "Torch.tril.0.forward": call([tensor(X)], tensor(mask, "torch.int64")),
+        "Tensor.masked_fill.0.forward": call([tensor(X), tensor(mask, "torch.int64")], tensor(X * mask)),
+        "Functional.linear.0.forward": call([tensor(X * mask), tensor(W)], tensor(after)),
+    }
+
+
+def test_a_mask_of_another_type_that_changes_nothing_is_no_divergence(tmp_path: Path) -> None:
+    golden, target = (mask_of_another_type(X @ W) for _ in range(2))
+    target["Torch.tril.0.forward"]["output"][0]["dtype"] = "torch.bool"
+    target["Tensor.masked_fill.0.forward"]["input_args"][1]["dtype"] = "torch.bool"
+    found = without_effect(result_of(tmp_path, target, golden))
+    assert ("Torch.tril.0.forward", "output.0 is bool and in the golden run int64") in found
+    assert {record for record, _ in found} == {"Torch.tril.0.forward", "Tensor.masked_fill.0.forward"}
+
+
+def test_behind_differences_without_effect_a_value_that_diverges_is_named(tmp_path: Path) -> None:
+    golden, target = mask_of_another_type(X @ W), mask_of_another_type(X @ W * 1.01)
+    target["Torch.tril.0.forward"]["output"][0]["dtype"] = "torch.bool"
+    target["Tensor.masked_fill.0.forward"]["input_args"][1]["dtype"] = "torch.bool"
+    result = result_of(tmp_path, target, golden)
+    assert named(result.divergence) == "Functional.linear.0.forward"
+    assert len(result.without_effect) == 2
 
 
 def test_a_module_called_backward_is_not_taken_for_the_one_called_forward(tmp_path: Path) -> None:
@@ -341,8 +387,7 @@ def test_a_module_called_backward_is_not_taken_for_the_one_called_forward(tmp_pa
         for size in (1.5, 1)
     ]
     divergence = compared(tmp_path, *runs)
-    assert divergence is not None
-    assert [suspect.record for suspect in divergence.suspects] == [f"{names['backward']}.backward.0"]
+    assert named(divergence) == f"{names['backward']}.backward.0"
 
 
 def test_whole_numbers_in_another_order_are_named_where_values_were_compared(tmp_path: Path) -> None:
@@ -369,11 +414,12 @@ def test_the_device_is_no_difference(tmp_path: Path) -> None:
     assert compared(tmp_path, *runs) is None
 
 
-def test_an_argument_that_only_one_side_gives_is_named(tmp_path: Path) -> None:
+def test_an_argument_that_only_one_side_gives_is_the_cause(tmp_path: Path) -> None:
     runs = [{"Functional.scaled_dot_product_attention.0.forward": call([tensor(X), mask], tensor(X * size))}
             for mask, size in ((None, 2), (tensor(X), 1))]  # fmt: skip
     divergence = compared(tmp_path, *runs)
-    assert divergence is not None and divergence.first.reason == "input.1 is there in the golden run only"
+    assert divergence is not None and divergence.first.cause == "input.1 is there in the golden run only"
+    assert divergence.first.reason.startswith("output.0 differs by 5.0e-01 of its size")
 
 
 def test_a_parameter_that_differs_is_named_at_its_module(tmp_path: Path) -> None:
@@ -405,7 +451,8 @@ def test_a_dropped_call_is_named_although_numbers_shift(tmp_path: Path) -> None:
     divergence = compared(tmp_path / "1", run(1), run(None))
     assert named(divergence) == "Tensor.masked_fill.1.forward"
     assert divergence is not None and divergence.first.record == ""
-    assert divergence.first.reason == "only the golden run makes this call"
+    assert divergence.first.cause == "only the golden run makes this call"
+    assert divergence.first.reason.startswith("in Functional.softmax.1.forward, input.0 differs by 6.4e-01 of its size")
     assert divergence.golden_stack and not divergence.stack
     back = compared(tmp_path / "2", run(None), run(1))
     assert back is not None and (back.first.record, back.first.golden_record) == ("Tensor.masked_fill.1.forward", "")
@@ -462,7 +509,7 @@ def test_a_wrong_gradient_between_modules_is_not_explained_by_what_is_computed_f
     assert divergence is not None and "Module.block.first.Linear.backward.0" in divergence.first.reason
 
 
-def test_a_gradient_that_is_cut_off_is_named_where_it_is_and_not_what_follows(tmp_path: Path) -> None:
+def test_a_gradient_that_is_cut_off_is_a_difference_as_long_as_no_value_shows_it(tmp_path: Path) -> None:
     def run(*takes: bool) -> Run:
         first, second, third = (tensor(X) | {"requires_grad": take} for take in takes)
         return {
@@ -471,10 +518,8 @@ def test_a_gradient_that_is_cut_off_is_named_where_it_is_and_not_what_follows(tm
             "Functional.relu.2.forward": call([third], third),
         }
 
-    divergence = compared(tmp_path, run(True, False, False), run(True, True, True))
-    assert named(divergence) == "Functional.relu.0.forward"
-    assert divergence is not None and divergence.first.reason == "output.0 takes a gradient in the golden run only"
-    assert divergence.suspects == []
+    found = without_effect(result_of(tmp_path, run(True, False, False), run(True, True, True)))
+    assert found == [("Functional.relu.0.forward", "output.0 takes a gradient in the golden run only")]
 
 
 def test_without_statistics_a_checksum_that_changes_inside_a_call_is_named(tmp_path: Path) -> None:

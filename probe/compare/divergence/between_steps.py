@@ -1,0 +1,249 @@
+"""What happened to parameters between two steps: whether the optimizer did the same on both sides.
+
+A dump holds no call of the optimizer unless it ran while collecting, so this is judged by what it left: how far Max,
+Min and Mean of each parameter moved from the step before to this one. The movement of Mean is the mean of the update,
+that of Max and Min the update of one element. Equal updates move them equally, up to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+from typing import Optional
+
+from probe.common.dump.naming import PARAMETERS_GRAD, module_name, parse
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.records import Item
+from probe.common.errors import MsprobeException
+from probe.common.metrics.error_bounds import extent, relative_difference, unit_roundoff
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.parameters import Parameter
+
+_MOST = 0.7
+"""The share of parameters that speaks for all of them."""
+_FEWEST = 0.2
+"""The share of parameters that has to be clear, so that these can."""
+_CLEAR = 30.0
+"""How many times its rounding a statistic has to have moved, to be evidence."""
+_SAME_GRADIENT = 1e-3
+"""The relative difference of gradients up to which equal optimizers make nearly equal updates."""
+_SAME_UPDATE = 0.02
+"""By how much two such updates may differ."""
+
+
+@dataclass(frozen=True)
+class _Movement:
+    """How far one statistic of a parameter moved on each side."""
+
+    target: float
+    golden: float
+    before: float
+    """What it was in the golden run."""
+    resolution: float
+    """By how much rounding alone can have moved it."""
+    of_element: bool
+    """Whether it is the update of an element, and not the mean of all."""
+
+
+@dataclass(frozen=True)
+class _Update:
+    """What the optimizer did to one parameter on both sides."""
+
+    parameter: Parameter
+    movements: list[_Movement]
+    """Of the statistics that moved clearly, on one side at least."""
+    gradient_difference: Optional[float]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """Relative difference of the gradients; ``None`` where neither side recorded one."""
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether equal optimizers would have made equal updates, and large enough ones to be seen."""
+        gradients = self.gradient_difference
+        return bool(self.movements) and gradients is not None and gradients <= _SAME_GRADIENT
+
+    def is_scaled_by(self, factor: float) -> bool:
+        """Whether all that moved on the golden side moved `factor` times as far on the target's."""
+        same = min(_SAME_UPDATE, 1e-3 + 30.0 * (self.gradient_difference or 0.0))
+        return all(
+            abs(each.target - factor * each.golden)
+            <= each.resolution + same * max(abs(each.target), abs(factor * each.golden))
+            for each in self.movements
+        )
+
+
+class BetweenSteps:
+    """Judges what differs at the beginning of a step by the dumps of the step before.
+
+    Args:
+        before: the paths of these dumps, of target and golden side.
+        parameters: the parameters of this step.
+    """
+
+    def __init__(self, before: tuple[str, str], parameters: Sequence[Parameter]) -> None:
+        self._paths = before
+        self._parameters = parameters
+
+    @cached_property
+    def _dumps(self) -> tuple[Dump, Dump] | None:
+        try:
+            return read(self._paths[0]), read(self._paths[1])
+        except MsprobeException:
+            return None  # The step before is compared too, and reported there.
+
+    @cached_property
+    def _updates(self) -> dict[tuple[str, str], _Update]:
+        if self._dumps is None:
+            return {}
+        found = {}
+        for parameter in self._parameters:
+            update = _update(parameter, *self._dumps)
+            if update is not None:
+                found[parameter.record, parameter.name] = update
+        return found
+
+    @cached_property
+    def optimizer(self) -> str:
+        """What the optimizer did in another way on one side, in words; empty where it did the same, or nobody knows."""
+        clear = [update for update in self._updates.values() if update.is_clear]
+        same = sum(update.is_scaled_by(1.0) for update in clear)
+        if len(clear) < max(2.0, _FEWEST * len(self._updates)) or same >= _MOST * len(clear):
+            return ""
+        factor = median(
+            each.target / each.golden if each.golden else math.inf for update in clear for each in update.movements
+        )
+        scaled = sum(update.is_scaled_by(factor) for update in clear) if math.isfinite(factor) else 0
+        if factor and scaled >= _MOST * len(clear):
+            return (
+                f"updates are {factor:.3g} times those of the golden run in {scaled} of {len(clear)} parameters: "
+                "another learning rate, or gradients that were scaled (clipping, loss scale)"
+            )
+        share = _share_of_parameter(clear)
+        if share is not None:
+            more = "less" if share > 0 else "more"
+            return f"updates take {abs(share):.3g} of each parameter {more} away: another weight decay"
+        return f"updates differ in {len(clear) - same} of {len(clear)} parameters"
+
+    def explains(self, parameter: Parameter) -> bool:
+        """Whether a parameter may differ though optimizers did the same, because its gradient was rounded otherwise.
+
+        An update that is normalised, as Adam's, turns rounding of a gradient near zero into a whole update.
+        """
+        update = self._updates.get((parameter.record, parameter.name))
+        if update is None or not update.gradient_difference:
+            return False
+        if update.gradient_difference > _SAME_GRADIENT:
+            return True
+        target, golden = parameter.target, parameter.golden
+        return all(abs(getattr(target, name) - getattr(golden, name)) <= 2.0 * self._update_size for name in _ELEMENTS)
+
+    def side_without_update(self, parameter: Parameter) -> str:
+        """The side, in words, on which a parameter stayed as it was though it moved on the other."""
+        update = self._updates.get((parameter.record, parameter.name))
+        movements = update.movements if update is not None else []
+        if movements and not any(each.target for each in movements):
+            return "target"
+        return "golden run" if movements and not any(each.golden for each in movements) else ""
+
+    def gradients_were_kept(self, calls: Iterable[AlignedCall]) -> bool:
+        """Whether the gradients of the target are the golden ones and those of the step before as well."""
+        if self._dumps is None:
+            return False
+        before, found = self._dumps[0], []
+        for call in calls:
+            if call.record is None or PARAMETERS_GRAD not in call.record or call.record not in before:
+                continue
+            earlier = {item.name: item for item in before.items(before[call.record])}
+            for row in call.rows:
+                if row.target is not None and row.golden is not None and row.target.name in earlier:
+                    found += _is_sum(row.target, row.golden, earlier[row.target.name])
+        return bool(found) and sum(found) >= _MOST * len(found)
+
+    @cached_property
+    def _update_size(self) -> float:
+        """How far one element moves at most, as the largest and smallest ones of parameters show it."""
+        movements = (each for update in self._updates.values() for each in update.movements)
+        return max((abs(each.golden) for each in movements if each.of_element), default=0.0)
+
+
+_ELEMENTS = ("max", "min")
+
+
+def _update(parameter: Parameter, target: Dump, golden: Dump) -> _Update | None:
+    """The update of a parameter that was equal on both sides before."""
+    before = tuple(
+        _item(dump, record, f"{record}.parameters.{parameter.name}")
+        for dump, record in ((target, parameter.record), (golden, parameter.golden_record))
+    )
+    if before[0] is None or before[1] is None:
+        return None
+    if relative_difference(before[0], before[1]) > 4.0 * unit_roundoff(before[1].dtype):
+        return None
+    gradients = _gradient(target, parameter.record, parameter.name), _gradient(
+        golden, parameter.golden_record, parameter.name
+    )
+    difference: float | None = None
+    if gradients[0] is not None and gradients[1] is not None:
+        difference = relative_difference(gradients[0], gradients[1])
+    elif gradients[0] is not gradients[1]:
+        difference = 0.0  # A gradient on one side only is no matter of rounding.
+    return _Update(parameter, list(_movements(parameter, before[0], before[1])), difference)
+
+
+def _gradient(dump: Dump, record: str, name: str) -> Item | None:
+    parsed = parse(record)
+    if parsed is None:
+        return None
+    gradients = module_name(parsed.base, 0, PARAMETERS_GRAD)
+    return _item(dump, gradients, f"{gradients}.{name}")
+
+
+def _item(dump: Dump, record: str, name: str) -> Item | None:
+    if record not in dump:
+        return None
+    return next((item for item in dump.items(dump[record]) if item.name == name), None)
+
+
+def _movements(parameter: Parameter, target: Item, golden: Item) -> Iterator[_Movement]:
+    for name in (*_ELEMENTS, "mean"):
+        now, before, golden_now, golden_before = (
+            getattr(item, name) for item in (parameter.target, target, parameter.golden, golden)
+        )
+        if not all(type(value) is float and math.isfinite(value) for value in (now, before, golden_now, golden_before)):
+            continue
+        resolution = _resolution(golden, golden_before)
+        of_target, of_golden = now - before, golden_now - golden_before
+        if max(abs(of_target), abs(of_golden)) > _CLEAR * resolution:
+            yield _Movement(of_target, of_golden, golden_before, 4.0 * resolution, name in _ELEMENTS)
+
+
+def _resolution(item: Item, value: float) -> float:
+    """By how much rounding alone moves a statistic that is `value`."""
+    elements = extent(item.shape).elements or 1
+    rms = abs(item.norm) / math.sqrt(elements) if type(item.norm) is float else 0.0
+    return max(unit_roundoff(item.dtype), 2.0**-24) * (abs(value) + rms)
+
+
+def _share_of_parameter(updates: Sequence[_Update]) -> float | None:
+    """The share of a parameter by which updates differ, where it is the same for most."""
+    shares = [
+        (each.target - each.golden) / each.before
+        for update in updates
+        for each in update.movements
+        if abs(each.before) > 1e-3 and abs(each.target - each.golden) > each.resolution
+    ]
+    share = median(shares) if len(shares) > 2 else 0.0
+    alike = sum(abs(each - share) <= 0.1 * abs(share) for each in shares)
+    return share if share and alike >= _MOST * len(shares) else None
+
+
+def _is_sum(target: Item, golden: Item, before: Item) -> list[bool]:
+    """Whether Mean, which is linear, is the sum of the other two; nothing where it would not show."""
+    if not all(type(item.mean) is float and math.isfinite(item.mean) for item in (target, golden, before)):
+        return []
+    size = abs(golden.mean) + abs(before.mean)
+    if size <= _CLEAR * _resolution(golden, golden.mean) or abs(before.mean) <= 0.05 * size:
+        return []
+    return [bool(abs(target.mean - golden.mean - before.mean) <= _SAME_UPDATE * size)]

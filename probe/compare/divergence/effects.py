@@ -1,0 +1,116 @@
+"""Whether a difference reaches any value that counts: what is computed from it is looked up by its statistics.
+
+Two programs that are not the same program differ in many places that change nothing: a mask of another type, a range
+that begins elsewhere, calls inside a module that computes the same in another way. Such a place is no divergence where
+the module around it returns the same, or where the first call that takes its result returns the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from probe.common.dump.reading.records import Item
+from probe.common.dump.reading.sources import Tree
+from probe.common.metrics.error_bounds import explained, extent, rounding, unit_roundoff
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.call_digest import is_input
+from probe.compare.divergence.propagated_error import PropagatedError
+
+_Key = tuple[Any, ...]
+
+
+class Effects:
+    """Follows what calls return to the calls that take it, on the side of the target.
+
+    Args:
+        calls: all calls of both runs, in order.
+        tree: the call tree of the target.
+        error: how far the runs differed so far.
+    """
+
+    def __init__(self, calls: Sequence[AlignedCall], tree: Tree, error: PropagatedError) -> None:
+        self._calls = calls
+        self._tree = tree
+        self._error = error
+
+    @cached_property
+    def _place_of(self) -> Mapping[int, int]:
+        return {id(call): place for place, call in enumerate(self._calls)}
+
+    @cached_property
+    def _by_record(self) -> Mapping[str | None, AlignedCall]:
+        return {call.record: call for call in self._calls}
+
+    @cached_property
+    def _takers(self) -> Mapping[_Key, list[int]]:
+        """The places of the calls that take a tensor, by its statistics: views and permutations have the same."""
+        found: dict[_Key, list[int]] = {}
+        for place, call in enumerate(self._calls):
+            for row in call.rows:
+                if row.target is not None and row.target.is_tensor and is_input(row):
+                    found.setdefault(_key(row.target), []).append(place)
+        return found
+
+    def reach_values(self, call: AlignedCall, item: str) -> bool:
+        """Whether what differs in `call` makes a difference to anything that is computed from it.
+
+        Args:
+            call: the call.
+            item: the name of the item that differs, for a call that returns no tensor.
+        """
+        around = self._tree.get(call.record or "")
+        module = self._by_record.get(around) if around else None
+        if module is not None and self._agrees(module):
+            return False
+        tensors = [(row.target, is_input(row)) for row in call.rows if row.target is not None and row.target.is_tensor]
+        returned = [each for each, is_given in tensors if not is_given]
+        items = returned or [each for each, _ in tensors if each.name == item]
+        found = self._first_taker_agrees(items, self._place_of.get(id(call), 0))
+        if found is not None:
+            return not found
+        # Nothing recorded takes it. Numbers are values; of whole numbers and flags nobody knows what they decide,
+        # except where no module is around that could have taken them.
+        return (bool(self._tree) and not around) or any(unit_roundoff(each.dtype) for each in items)
+
+    def _first_taker_agrees(self, items: list[Item], place: int) -> bool | None:
+        """Whether the first judgeable call that takes one of `items`, or what is made of them, returns the same."""
+        ahead = list(items)
+        seen: set[_Key] = set()
+        while ahead:
+            item = ahead.pop(0)
+            key = _key(item)
+            # A constant is no evidence of where it came from.
+            if key in seen or item.max == item.min:
+                continue
+            seen.add(key)
+            for taker in self._takers.get(key, ()):
+                if taker <= place:
+                    continue
+                call = self._calls[taker]
+                agrees = self._agrees(call)
+                if agrees is not None:
+                    return agrees
+                ahead += [row.target for row in call.rows if row.target and row.target.is_tensor and not is_input(row)]
+        return None
+
+    def _agrees(self, call: AlignedCall) -> bool | None:
+        """Whether the floating-point outputs of a call agree; ``None`` where none can be compared."""
+        found = None
+        for row in call.rows if call.record and call.golden_record else ():
+            target, golden = row.target, row.golden
+            if is_input(row) or target is None or golden is None or not target.is_tensor:
+                continue
+            if not unit_roundoff(target.dtype) or target.shape != golden.shape:
+                continue
+            roundoff = max(self._error.roundoff(target, golden), unit_roundoff("float32"))
+            allowed = explained(self._error.largest, 1.0, rounding(extent(golden.shape).longest, roundoff))
+            if self._error.difference(row) > allowed:
+                return False
+            found = True
+        return found
+
+
+def _key(item: Item) -> _Key:
+    return item.max, item.min, item.norm, item.md5, extent(item.shape).elements

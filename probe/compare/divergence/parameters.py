@@ -1,0 +1,71 @@
+"""The parameters of two runs, as the forward records of modules list them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from probe.common.dump.naming import FORWARD, parse
+from probe.common.dump.reading.records import PARAMETERS, Item
+from probe.common.match.row import Row
+from probe.compare.divergence.aligned_calls import AlignedCall
+
+
+class Parameter(NamedTuple):
+    """A parameter at the beginning of a step, on both sides."""
+
+    record: str
+    """The target's forward record of its module."""
+    golden_record: str
+    name: str
+    target: Item
+    golden: Item
+
+
+class Parameters:
+    """Finds the parameter that an item is.
+
+    Args:
+        calls: all calls of both runs.
+    """
+
+    def __init__(self, calls: Sequence[AlignedCall]) -> None:
+        self._calls = calls
+
+    @cached_property
+    def all(self) -> list[Parameter]:
+        """Those that both sides have, once each."""
+        return [
+            Parameter(call.record, call.golden_record, _own_name(row.target), row.target, row.golden)
+            for call in self._calls
+            if call.record and call.golden_record and _is_first_forward(call.record)
+            for row in call.rows
+            if row.target is not None and row.golden is not None and row.target.state == PARAMETERS
+        ]
+
+    def of(self, call: AlignedCall, row: Row) -> Parameter | None:
+        """The parameter that a row holds: a module's own, or one that a function was given, known by its statistics."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None:
+            return None
+        if target.state == PARAMETERS:
+            return Parameter(call.record or "", call.golden_record or "", _own_name(target), target, golden)
+        return self._by_statistics.get((_statistics(target), _statistics(golden)))
+
+    @cached_property
+    def _by_statistics(self) -> Mapping[tuple[Any, Any], Parameter]:
+        return {(_statistics(each.target), _statistics(each.golden)): each for each in self.all}
+
+
+def _own_name(item: Item) -> str:
+    return item.name.partition(f".{PARAMETERS}.")[2]
+
+
+def _is_first_forward(record: str) -> bool:
+    parsed = parse(record)
+    return parsed is not None and parsed.is_module and parsed.direction == FORWARD and parsed.number == 0
+
+
+def _statistics(item: Item) -> tuple[Any, ...]:
+    return item.max, item.min, item.mean, item.norm, item.md5

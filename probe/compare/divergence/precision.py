@@ -1,0 +1,74 @@
+"""Types that differ by design: a whole run, or much of it, in another precision than the other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain
+
+from probe.common.match.row import Row
+from probe.common.metrics.dtypes import plain_name
+from probe.common.metrics.error_bounds import unit_roundoff
+from probe.compare.divergence.aligned_calls import AlignedCall
+
+TypePair = tuple[str, str]
+"""The types of an item of the target and of its match, without what frameworks put before them."""
+
+_SHARE = 0.1
+"""The share of floating-point tensors that makes a pair of types a design, as autocast does,"""
+_FEWEST = 16
+"""and how many these are at least. The pair of most tensors is one in any case."""
+
+
+def pairs_of_types(rows: Iterable[Row]) -> Counter[TypePair]:
+    """How many of the rows have which types."""
+    found: Counter[TypePair] = Counter()
+    both = ((row.target, row.golden) for row in rows)
+    as_written = Counter(
+        (target.dtype or "", golden.dtype or "") for target, golden in both if target is not None and golden is not None
+    )
+    for (target_type, golden_type), number in as_written.items():
+        found[plain_name(target_type), plain_name(golden_type)] += number
+    return found
+
+
+class Precision:
+    """Tells types that differ by design from those that differ in one place.
+
+    Args:
+        calls: all calls of both runs.
+        types: what `pairs_of_types` gives for all rows, where that is known.
+    """
+
+    def __init__(self, calls: Sequence[AlignedCall], types: Counter[TypePair] | None = None) -> None:
+        self._calls = calls
+        self._types = types
+
+    @cached_property
+    def design(self) -> frozenset[TypePair]:
+        """The pairs of two floating-point types that differ by design."""
+        types = self._types
+        if types is None:
+            types = pairs_of_types(chain.from_iterable(call.rows for call in self._calls))
+        floating = {pair: number for pair, number in types.items() if all(map(unit_roundoff, pair))}
+        # The same one whoever counted: in another order equal counts would be in another one too.
+        ordered = sorted(floating, key=lambda pair: (-floating[pair], pair))
+        many = max(_FEWEST, _SHARE * sum(floating.values()))
+        found = {*ordered[:1], *(pair for pair in ordered if floating[pair] >= many)}
+        return frozenset(pair for pair in found if pair[0] != pair[1])
+
+    @cached_property
+    def coarsest(self) -> float:
+        """The unit roundoff of the coarsest type of the design; 0 without one."""
+        return max(map(unit_roundoff, chain.from_iterable(self.design)), default=0.0)
+
+    def is_by_design(self, target: str | None, golden: str | None) -> bool:
+        """Whether these two types differ by design."""
+        return (plain_name(target or ""), plain_name(golden or "")) in self.design
+
+    def is_loss(self, target: str | None, golden: str | None) -> bool:
+        """Whether these are two floating-point types that differ in this place: values of the finer are expected."""
+        if target == golden or not (unit_roundoff(target) and unit_roundoff(golden)):
+            return False
+        return unit_roundoff(target) != unit_roundoff(golden) and not self.is_by_design(target, golden)

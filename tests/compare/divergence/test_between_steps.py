@@ -1,0 +1,131 @@
+"""What an optimizer did otherwise between two steps, told by the parameters before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_search import X, call, tensor, write
+
+from probe.common.dump.reading.dump import read
+from probe.compare.comparison import compare_dumps
+from probe.compare.result import ComparisonResult, Unexplained
+
+Array = NDArray[np.float32]
+LAYERS = 6
+RATE = 1e-4
+RNG = np.random.default_rng(7)
+WEIGHTS = [(RNG.normal(0.2, 1, size=(16, 64)) / 8).astype(np.float32) for _ in range(LAYERS)]
+GRADIENTS = [RNG.normal(0.5, 1, size=(16, 64)).astype(np.float32) for _ in range(LAYERS)]
+Update = Callable[[Array, Array, int], Array]
+
+
+def sgd(weight: Array, gradient: Array, _layer: int = 0) -> Array:
+    return weight - np.float32(RATE) * gradient
+
+
+def twice_the_rate(weight: Array, gradient: Array, _layer: int) -> Array:
+    return weight - np.float32(2 * RATE) * gradient
+
+
+def with_weight_decay(weight: Array, gradient: Array, _layer: int) -> Array:
+    return weight - np.float32(RATE) * (gradient + np.float32(0.1) * weight)
+
+
+def third_layer_frozen(weight: Array, gradient: Array, layer: int) -> Array:
+    return weight if layer == 2 else sgd(weight, gradient)
+
+
+def adam(weight: Array, gradient: Array, _layer: int) -> Array:
+    return weight - np.float32(RATE) * np.sign(gradient)
+
+
+def name(layer: int) -> str:
+    return f"Module.layers.{layer}.Linear"
+
+
+def step(folder: Path, weights: list[Array], gradients: list[Array]) -> Path:
+    """One step: the layers with their weights, and the gradients of these."""
+    data = {
+        f"{name(layer)}.forward.0": call([tensor(X)], tensor(X), weight=tensor(weight))
+        for layer, weight in enumerate(weights)
+    }
+    for layer, gradient in enumerate(gradients):
+        data[f"{name(layer)}.parameters_grad.0"] = {"weight": [tensor(gradient)]}
+    return write(folder, data, level="L0")
+
+
+def second_step(
+    root: Path, target: Update, golden: Update = sgd, gradients: list[Array] | None = None
+) -> ComparisonResult:
+    """The second step of two runs that began alike; `gradients` are those of the target in the first one."""
+    paths = []
+    for side, update, used in (("target", target, gradients or GRADIENTS), ("golden", golden, GRADIENTS)):
+        before = step(root / side / "step0", WEIGHTS, used)
+        weights = [update(weight, used[layer], layer) for layer, weight in enumerate(WEIGHTS)]
+        paths.append((before, step(root / side / "step1", weights, GRADIENTS)))
+    (target_before, target_path), (golden_before, golden_path) = paths
+    before_paths = str(target_before), str(golden_before)
+    return compare_dumps(read(target_path), read(golden_path), before=before_paths)
+
+
+def first(result: ComparisonResult) -> Unexplained:
+    assert result.divergence is not None
+    return result.divergence.first
+
+
+def test_the_same_optimizer_is_silent(tmp_path: Path) -> None:
+    assert second_step(tmp_path, sgd).divergence is None
+
+
+def test_another_learning_rate_is_told_with_its_ratio(tmp_path: Path) -> None:
+    cause = first(second_step(tmp_path, twice_the_rate)).cause
+    assert cause.startswith("the optimizer step before this step diverges: updates are 2 times those of the golden run")
+    assert "another learning rate" in cause
+
+
+def test_another_weight_decay_is_told_with_its_share(tmp_path: Path) -> None:
+    cause = first(second_step(tmp_path, with_weight_decay)).cause
+    assert cause.startswith("the optimizer step before this step diverges: updates take ")
+    share = float(cause.partition("updates take ")[2].split()[0])
+    assert share == pytest.approx(0.1 * RATE, rel=0.01) and cause.endswith("more away: another weight decay")
+
+
+@pytest.mark.parametrize("side", ["target", "golden run"])
+def test_a_frozen_parameter_is_named_with_the_side_that_left_it(tmp_path: Path, side: str) -> None:
+    updates = (third_layer_frozen, sgd) if side == "target" else (sgd, third_layer_frozen)
+    found = first(second_step(tmp_path, *updates))
+    assert found.record == f"{name(2)}.forward.0"
+    assert found.cause == f"the optimizer step before this step leaves weight as it was in the {side}"
+
+
+def test_gradients_that_were_not_zeroed_are_told(tmp_path: Path) -> None:
+    others = [gradient[::-1] * np.float32(1.5) for gradient in GRADIENTS]
+    paths = []
+    for side, kept in (("target", 1), ("golden", 0)):
+        before = step(tmp_path / side / "step0", WEIGHTS, GRADIENTS)
+        sums = [other + np.float32(kept) * gradient for other, gradient in zip(others, GRADIENTS)]
+        paths.append((str(before), read(step(tmp_path / side / "step1", WEIGHTS, sums))))
+    (target_before, target), (golden_before, golden) = paths
+    found = first(compare_dumps(target, golden, before=(target_before, golden_before)))
+    assert found.record.endswith("parameters_grad.0")
+    assert found.cause.endswith("they were accumulated, or not zeroed (zero_grad)")
+
+
+def test_a_gradient_that_is_nothing_but_rounding_may_move_its_parameter_by_a_whole_update(tmp_path: Path) -> None:
+    """Adam makes an update of one size of every gradient, however small."""
+    noise = [GRADIENTS[0] * np.float32(1e-9), *GRADIENTS[1:]]
+    golden = [noise[0][::-1] * np.float32(-1.0), *GRADIENTS[1:]]
+    paths = []
+    for side, used in (("target", noise), ("golden", golden)):
+        before = step(tmp_path / side / "step0", WEIGHTS, used)
+        weights = [adam(weight, gradient, 0) for weight, gradient in zip(WEIGHTS, used)]
+        paths.append((str(before), read(step(tmp_path / side / "step1", weights, GRADIENTS))))
+    (target_before, target), (golden_before, golden_dump) = paths
+    result = compare_dumps(target, golden_dump, before=(target_before, golden_before))
+    assert result.divergence is None
+    alone = compare_dumps(target, golden_dump).divergence
+    assert alone is not None and alone.record == f"{name(0)}.forward.0"

@@ -1,0 +1,91 @@
+"""How much was compared stands in the first line, so that silence about little is not taken for agreement."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from test_search import Run, W, X, call, chain, tensor, write
+
+from probe.common.dump.reading.dump import read
+from probe.compare.comparison import compare_dumps
+from probe.compare.coverage import Coverage
+from probe.compare.output import summary_text
+from probe.compare.output.summary import Summary, fails, is_unjudged, summarise
+
+Tree = dict[str, "str | None"]
+
+
+def summary(folder: Path, target: Run, golden: Run, trees: tuple[Tree, Tree] = ({}, {})) -> Summary:
+    paths = write(folder / "target", target, trees[0]), write(folder / "golden", golden, trees[1])
+    return summarise(compare_dumps(read(paths[0]), read(paths[1])))
+
+
+def first_line(found: Summary) -> str:
+    return summary_text.headline([found])[0][0]
+
+
+def named_otherwise(run: Run, calls: int) -> Run:
+    """The run, with other names for its last calls."""
+    names = list(run)
+    return {name.replace("Torch", "Other").replace("Functional", "Other") if name in names[-calls:] else name: record
+            for name, record in run.items()}  # fmt: skip
+
+
+def test_where_everything_has_a_counterpart_nothing_is_said_of_it(tmp_path: Path) -> None:
+    found = summary(tmp_path, chain(), chain())
+    assert found.coverage == Coverage(24, 24, 0, 0)
+    assert first_line(found) == "no divergence: nothing differs"
+
+
+def test_the_share_stands_in_the_first_line_where_it_is_not_everything(tmp_path: Path) -> None:
+    found = summary(tmp_path, named_otherwise(chain(), 1), chain())
+    text = "no divergence: what differs is explained by inputs and rounding; 22 of 24 records compared"
+    assert first_line(found) == text and not is_unjudged([found])
+
+
+def test_of_too_little_in_common_nothing_is_concluded(tmp_path: Path) -> None:
+    found = summary(tmp_path, named_otherwise(chain(), 6), chain())
+    assert first_line(found) == "not enough in common to judge: 12 of 24 records have a counterpart"
+    assert is_unjudged([found]) and not fails([found], "divergence")
+
+
+def test_a_divergence_is_told_however_little_is_in_common(tmp_path: Path) -> None:
+    found = summary(tmp_path, named_otherwise(chain(constant=2, at=1), 6), chain())
+    assert first_line(found) == "first divergence: Functional.linear.1.forward" and not is_unjudged([found])
+
+
+def test_functions_inside_a_module_with_a_counterpart_are_judged_at_its_border(tmp_path: Path) -> None:
+    """One side computes in three calls what the other does in one."""
+    block, weight = "Module.block.Block.forward.0", tensor(W)
+    runs: list[Run] = []
+    trees: list[Tree] = []
+    for names in (["Torch.mul", "Torch.sum", "Torch.div"], ["Torch.baddbmm"]):
+        calls = {f"{name}.0.forward": call([tensor(X)], tensor(X * 2)) for name in names}
+        runs.append({**calls, block: call([tensor(X)], tensor(X @ W), weight=weight)})
+        trees.append({**dict.fromkeys(calls, block), block: None})
+    found = summary(tmp_path, runs[0], runs[1], (trees[0], trees[1]))
+    assert found.coverage == Coverage(6, 6, 2, 2)
+    assert first_line(found) == "no divergence: what differs is explained by inputs and rounding"
+
+
+def test_parameters_of_modules_without_a_counterpart_are_counted(tmp_path: Path) -> None:
+    def run(path: str) -> Run:
+        names = [f"Module.{name}.Linear.forward.0" for name in ("first", path)]
+        return {name: call([tensor(X)], tensor(X), weight=tensor(W), bias=tensor(W[0])) for name in names}
+
+    found = summary(tmp_path, {**run("left"), **chain()}, {**run("right"), **chain()})
+    assert found.coverage == Coverage(26, 28, 4, 8)
+
+
+def test_json_has_the_coverage_and_every_difference_without_effect(tmp_path: Path) -> None:
+    target = chain()
+    for record in target.values():
+        record["input_kwargs"] = {"out": {"type": "int", "value": 1}}
+    found = summary(tmp_path, target, chain())
+    text = "no divergence: what differs is explained by inputs and rounding; 12 differences without effect"
+    assert first_line(found) == text
+    said = json.loads(json.dumps(found.as_json()))
+    assert said["coverage"]["compared_records"] == said["coverage"]["records"] == 24
+    assert len(said["without_effect"]) == 12
+    assert said["without_effect"][0]["reason"] == "input.out is 1 in the target only"
