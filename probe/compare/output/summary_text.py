@@ -16,8 +16,8 @@ from probe.compare.output.summary import Summary, first_of
 from probe.compare.output.tables import VALUES
 from probe.compare.result import ComparisonResult, Mode
 
-# Files of the frameworks themselves.
-_FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\]")
+# Files of the frameworks themselves; an environment may lie in a folder of that name.
+_FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\](?!.*[/\\\\](site|dist)-packages[/\\\\])")
 _COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red"}
 
 

@@ -565,6 +565,9 @@ def test_the_users_line_is_shown_and_not_the_frameworks(tmp_path: Path) -> None:
     stack = ["File /x/site-packages/torch/nn/modules/linear.py, line 1, in forward", "File /x/model.py, line 7, in g"]
     assert summary_text.users_line(stack) == stack[1]
     assert summary_text.users_line(stack[:1]) == stack[0]
+    # A model library beside the framework, in an environment that is called like it.
+    library = ["File /envs/torch/lib/python3.11/site-packages/transformers/models/llama.py, line 65, in forward, x"]
+    assert summary_text.users_line([*stack[:1], *library, *stack[1:]]) == library[0]
 
 
 def test_of_several_ranks_the_one_that_did_not_get_it_from_another_is_named(tmp_path: Path) -> None:
