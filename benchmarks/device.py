@@ -111,7 +111,7 @@ def bandwidth(device: str, elements: int, repeats: int) -> list[dict[str, Any]]:
     import torch
 
     from probe.backends import loader
-    from probe.common.interfaces import Summary
+    from probe.common.interfaces import StatisticsMode
 
     adapter, seconds = loader.load("torch"), _Waiting(device)
     found = []
@@ -120,7 +120,7 @@ def bandwidth(device: str, elements: int, repeats: int) -> list[dict[str, Any]]:
         place, size = torch.empty_like(tensor), elements * tensor.element_size()
         copy = min(seconds(lambda: place.copy_(tensor)) for _ in range(1 + repeats))  # noqa: B023
         described = min(
-            seconds(lambda: adapter.describe_tensor(tensor, Summary("statistics", False)))  # noqa: B023
+            seconds(lambda: adapter.describe_tensor(tensor, StatisticsMode("statistics", False)))  # noqa: B023
             for _ in range(1 + repeats)
         )
         adapter.resolve()

@@ -51,7 +51,7 @@ def work(backend: str, elements: Sequence[int], dtypes: Sequence[str]) -> list[d
     import torch
 
     from probe.backends import loader
-    from probe.common.interfaces import Summary
+    from probe.common.interfaces import StatisticsMode
 
     torch.manual_seed(0)
     adapter = loader.load(backend)
@@ -69,7 +69,7 @@ def work(backend: str, elements: Sequence[int], dtypes: Sequence[str]) -> list[d
                     "read": _seconds(words.sum),
                 }
                 for mode in ("statistics", "md5"):
-                    summary = Summary(mode, False)
+                    summary = StatisticsMode(mode, False)
                     line[mode] = _seconds(lambda: adapter.describe_tensor(tensor, summary))  # noqa: B023
                 results.append(line)
     return results

@@ -22,7 +22,7 @@ from probe.common.config.config import Config
 from probe.common.config.selection import Selection, wanted_by_risk
 from probe.common.dump import journal as journals
 from probe.common.dump import naming
-from probe.common.interfaces import ApiName, Entry, ModuleName, Summary, Tensors
+from probe.common.interfaces import ApiName, Entry, ModuleName, StatisticsMode, Tensors
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -73,7 +73,7 @@ class Collector:
         self._selection = Selection(config.names, config.scope, config.data_mode, config.level == "mix")
         self._risk_level = config.risk_level or self._tensors.default_risk_level
         self._by_risk = bool(not config.names and not config.scope and self._risk_level != "ALL")
-        self._summary = Summary(config.summary_mode, config.precision == "high")
+        self._summary = StatisticsMode(config.summary_mode, config.precision == "high")
         direct = self._direct_describer()
         self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, direct)
         self._described: ActiveCall | None = None
@@ -398,7 +398,7 @@ class Collector:
             call.fields[parameter] = [entry]
             self._writer.write(call, journals.ADD)
 
-    # --- regions
+    # --- gradient clipping and the optimizer
 
     @_guarded
     def enter_optimizer(self, name: str) -> None:

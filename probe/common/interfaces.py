@@ -38,7 +38,7 @@ class ModuleName:
 
 
 @dataclass(frozen=True)
-class Summary:
+class StatisticsMode:
     """What is computed of every tensor. `mode` is ``statistics``, ``md5`` or ``xor``."""
 
     mode: str = "statistics"
@@ -147,10 +147,10 @@ class Tensors(Protocol):
     def is_tensor(self, value: Any) -> bool:
         """Whether `value` is a tensor of this framework."""
 
-    def describe_tensor(self, tensor: Any, summary: Summary) -> Entry:
+    def describe_tensor(self, tensor: Any, summary: StatisticsMode) -> Entry:
         """The dump.json entry of `tensor`. Statistics may be filled in later, by `resolve`."""
 
-    def direct_describer(self, summary: Summary) -> Callable[[Any], Entry | None] | None:
+    def direct_describer(self, summary: StatisticsMode) -> Callable[[Any], Entry | None] | None:
         """A faster `describe_tensor` for most tensors, if there is one, which answers ``None`` for any other value.
 
         It raises nothing, and what it answers is complete.

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from typing import Optional, TypeVar
 
-Watch = Callable[[str, int, Optional[int]], None]
+ProgressCallback = Callable[[str, int, Optional[int]], None]
 """A callback for what is counted, how many are done, and of how many; ``None`` where that is not known."""
 T = TypeVar("T")
 REFRESHES_PER_SECOND = 5
 """How often a callback is called."""
 
 
-def watched(items: Iterable[T], watch: Watch, what: str, total: int) -> Iterator[T]:
+def with_progress(items: Iterable[T], watch: ProgressCallback, what: str, total: int) -> Iterator[T]:
     """`items`; `watch` is called a few times a second with how many there were."""
     due = 0.0
     for done, item in enumerate(items):

@@ -21,7 +21,7 @@ from probe.common.metrics import statistics
 from probe.common.metrics.checksums import checksum
 from probe.common.metrics.dtypes import may_match
 from probe.common.metrics.missing import UNSUPPORTED
-from probe.common.progress import watched
+from probe.common.progress import with_progress
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees, aligned_calls
 from probe.compare.divergence.overlap import overlap
@@ -35,7 +35,7 @@ from probe.compare.verdict import Advisor
 
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
-    from probe.common.progress import Watch
+    from probe.common.progress import ProgressCallback
 
 _FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
 # What the reference tool holds against what: MindSpore runs against the run they were ported from, never the other way.
@@ -102,7 +102,7 @@ def compare_dumps(
     *,
     values: bool = True,
     release: bool = False,
-    watch: Watch | None = None,
+    watch: ProgressCallback | None = None,
     before: tuple[str, str] | None = None,
 ) -> ComparisonResult:
     """Compare two dumps with each other.
@@ -210,10 +210,12 @@ def _unmatch_other_types(row: Row, across_frameworks: bool) -> None:
 # --- measure
 
 
-def measure(comparison: Comparison, rows: Sequence[Row], mode: Mode, watch: Watch | None = None) -> tuple[str, ...]:
+def measure(
+    comparison: Comparison, rows: Sequence[Row], mode: Mode, watch: ProgressCallback | None = None
+) -> tuple[str, ...]:
     """Give each row its metrics; returns the columns of the user's own metrics."""
     if mode is not Mode.TENSOR:
-        for row in rows if watch is None else watched(rows, watch, "items", len(rows)):
+        for row in rows if watch is None else with_progress(rows, watch, "items", len(rows)):
             measure_row(comparison, row, mode)
         return ()
     # With numpy, which takes longer to import than most statistics take to compare.
@@ -225,7 +227,7 @@ def measure(comparison: Comparison, rows: Sequence[Row], mode: Mode, watch: Watc
     transforms = None if options.post_processing is None else load_post_processing(options.post_processing)
     algorithms = tuple(user_metrics.load(options.algorithms, tables.RESERVED))
     ready = Values(comparison.target, comparison.golden, options.compat, algorithms, transforms).measured(rows)
-    for row in ready if watch is None else watched(ready, watch, "items", len(rows)):
+    for row in ready if watch is None else with_progress(ready, watch, "items", len(rows)):
         measure_row(comparison, row, mode, len(algorithms))
     return tuple(algorithm.column for algorithm in algorithms)
 

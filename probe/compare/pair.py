@@ -9,7 +9,7 @@ from probe.common import files
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.match.dump_pairs import DumpPair
 from probe.common.match.mapping_files import write_names
-from probe.common.progress import Watch
+from probe.common.progress import ProgressCallback
 from probe.compare import two_processes
 from probe.compare.comparison import Comparison, compare_dumps
 from probe.compare.options import Options
@@ -55,7 +55,7 @@ class PairTask:
         return replace(self, pair=pair, options=self.options.absolute(), output=output)
 
 
-def summarise_pair(task: PairTask, watch: Watch | None = None) -> Summary:
+def summarise_pair(task: PairTask, watch: ProgressCallback | None = None) -> Summary:
     """Compare two dumps, write the table and keep the summary alone."""
     result = compare_pair(task, watch)
     if task.tensor_log:
@@ -63,7 +63,7 @@ def summarise_pair(task: PairTask, watch: Watch | None = None) -> Summary:
     return summarise(result)
 
 
-def summarise_large_pair(task: PairTask, watch: Watch | None = None) -> Summary:
+def summarise_large_pair(task: PairTask, watch: ProgressCallback | None = None) -> Summary:
     """Do what `summarise_pair` does, with a second process where the dumps allow that; for CSV with statistics."""
     assert task.folder is not None
     # A bar on the terminal would be a thread, beside which nothing is forked.
@@ -80,7 +80,7 @@ def summarise_large_pair(task: PairTask, watch: Watch | None = None) -> Summary:
     return summarise(_compare_and_write(task, target, golden, watch))
 
 
-def compare_pair(task: PairTask, watch: Watch | None = None) -> ComparisonResult:
+def compare_pair(task: PairTask, watch: ProgressCallback | None = None) -> ComparisonResult:
     """Load two dumps, match, measure and judge their items, and write the table."""
     if watch is not None:
         watch("reading", 0, None)
@@ -88,7 +88,7 @@ def compare_pair(task: PairTask, watch: Watch | None = None) -> ComparisonResult
     return _compare_and_write(task, target, golden, watch)
 
 
-def compare_statistics(task: PairTask, watch: Watch | None = None) -> ComparisonResult:
+def compare_statistics(task: PairTask, watch: ProgressCallback | None = None) -> ComparisonResult:
     """Load two dumps, match, measure and judge their items by statistics, and write nothing."""
     if watch is not None:
         watch("reading", 0, None)
@@ -105,7 +105,7 @@ def _load(task: PairTask) -> tuple[Dump, Dump]:
     return read(task.pair.target), read(task.pair.golden)
 
 
-def _compare_and_write(task: PairTask, target: Dump, golden: Dump, watch: Watch | None) -> ComparisonResult:
+def _compare_and_write(task: PairTask, target: Dump, golden: Dump, watch: ProgressCallback | None) -> ComparisonResult:
     before = task.pair.before
     result = compare_dumps(target, golden, task.options, release=True, watch=watch, before=before)
     result.label, result.step = task.pair.label, task.pair.step
@@ -113,7 +113,7 @@ def _compare_and_write(task: PairTask, target: Dump, golden: Dump, watch: Watch 
     return result
 
 
-def _write(task: PairTask, result: ComparisonResult, watch: Watch | None) -> None:
+def _write(task: PairTask, result: ComparisonResult, watch: ProgressCallback | None) -> None:
     """Write the table and the mappings; `result` keeps their paths."""
     if task.folder is None:
         return

@@ -17,7 +17,7 @@ from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import DumpPair, locate
 from probe.common.parallel.run import run
 from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, processors
-from probe.common.progress import Watch
+from probe.common.progress import ProgressCallback
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary
@@ -66,7 +66,7 @@ def summaries(
     *,
     where: Where | None = None,
     tensor_log: bool = False,
-    watch: Watch | None = None,
+    watch: ProgressCallback | None = None,
 ) -> Generator[Summary, None, None]:
     """Compare as `compare` does, but several pairs at once, and give the summary of each, in order.
 
@@ -116,10 +116,12 @@ def _rank(label: str, index: int) -> int:
 class _Work(Protocol[T_co]):
     """What is done with a pair; it reports how far it is where it is the only one."""
 
-    def __call__(self, task: PairTask, watch: Watch | None = None) -> T_co: ...
+    def __call__(self, task: PairTask, watch: ProgressCallback | None = None) -> T_co: ...
 
 
-def run_pairs(where: Where | None, work: _Work[T], tasks: list[PairTask], watch: Watch | None) -> Outcomes[T]:
+def run_pairs(
+    where: Where | None, work: _Work[T], tasks: list[PairTask], watch: ProgressCallback | None
+) -> Outcomes[T]:
     """Do `work` on every pair, in processes where these pay; outcomes come in the order of the pairs."""
     where = where or Where()
     if where.dask is not None:

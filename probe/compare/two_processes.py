@@ -28,7 +28,7 @@ from probe.common.match.by_name import by_name
 from probe.common.match.calls import Call, keys
 from probe.common.match.row import Row
 from probe.common.parallel.fork import CannotFork, Fork, Numbers, can_fork, fork
-from probe.common.progress import Watch
+from probe.common.progress import ProgressCallback
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
 from probe.compare.comparison import Comparison, add_divergence, has_checksum, judge, measure_row, set_divergence
@@ -73,7 +73,9 @@ def can_be_compared(comparison: Comparison) -> bool:
     )
 
 
-def compare(comparison: Comparison, path: str, watch: Watch | None = None) -> tuple[ComparisonResult, Tally] | None:
+def compare(
+    comparison: Comparison, path: str, watch: ProgressCallback | None = None
+) -> tuple[ComparisonResult, Tally] | None:
     """Compare two dumps and write the table `path`; the result has no rows, the tally says what they come to.
 
     Returns:
@@ -134,7 +136,7 @@ class _TwoProcesses:
         """The number of each golden record."""
         return {record.name: number for number, record in enumerate(self._golden.records)}
 
-    def compare(self, path: str, watch: Watch | None) -> tuple[ComparisonResult, Tally]:
+    def compare(self, path: str, watch: ProgressCallback | None) -> tuple[ComparisonResult, Tally]:
         with (
             Numbers(len(self._numbers)) as left,
             files.nameless(os.path.dirname(path)) as texts,
@@ -160,7 +162,7 @@ class _TwoProcesses:
         return result, total
 
     def _write_table(
-        self, path: str, left: Numbers, texts: BinaryIO, other: Fork, watch: Watch | None
+        self, path: str, left: Numbers, texts: BinaryIO, other: Fork, watch: ProgressCallback | None
     ) -> tuple[list[_Block], _GoldenOnly, Tally]:
         done: list[_Block] = []
         with files.replacing(path) as table:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from probe.backends.shared.npy_file import npy_file
-from probe.common.interfaces import Entry, Summary, TensorFile
+from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 
 class NumpyTensors:
@@ -34,10 +34,10 @@ class NumpyTensors:
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, np.ndarray) and value.dtype == np.float32
 
-    def direct_describer(self, summary: Summary) -> None:
+    def direct_describer(self, summary: StatisticsMode) -> None:
         return None
 
-    def describe_tensor(self, tensor: Any, summary: Summary) -> Entry:
+    def describe_tensor(self, tensor: Any, summary: StatisticsMode) -> Entry:
         if tensor.size == 0:
             raise ValueError("this tensor cannot be described")
         entry: Entry = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": list(tensor.shape)}

@@ -237,7 +237,7 @@ def test_a_modules_backward_is_filled_in_as_gradients_arrive(tmp_path: Path) -> 
     assert dump.tree[inside.name] == "Module.o.Outer.backward.0" and dump.names[-1] == "Module.o.Outer.backward.0"
 
 
-def test_regions_are_in_the_tree_and_nowhere_else(tmp_path: Path) -> None:
+def test_clipping_and_the_optimizer_are_in_the_tree_and_nowhere_else(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.collector.enter_optimizer("optimizer")
     run.api(ADD)

@@ -21,7 +21,7 @@ from numpy_tensors import NumpyTensors
 
 from probe.collect.values import ValueDescriber
 from probe.common.containers import MAX_DEPTH
-from probe.common.interfaces import Summary
+from probe.common.interfaces import StatisticsMode
 
 STATISTICS = ("Max", "Min", "Mean", "Norm")
 
@@ -35,7 +35,7 @@ class Described:
         self.saved: list[tuple[str, Any]] = []
         self.describer = ValueDescriber(
             tensors,
-            lambda tensor: tensors.describe_tensor(tensor, Summary()),
+            lambda tensor: tensors.describe_tensor(tensor, StatisticsMode()),
             lambda error: self.failures.append(str(error)),
             direct=None,
         )

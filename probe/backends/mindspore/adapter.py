@@ -21,7 +21,7 @@ from probe.backends.mindspore.tensors.statistics import Statistics
 from probe.backends.protocol import FrameworkAdapter, ModuleHandles
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.patching import Handles, wrap_attribute
-from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, Summary, TensorFile
+from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, StatisticsMode, TensorFile
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class MindSporeAdapter:
         self._describer = describe.TensorDescriber(self._statistics)
         self._parts: Parts | None = None
         # Bound here so that the hot path finds them without a look-up through the class.
-        self.describe_tensor: Callable[[Any, Summary], Entry] = self._describer.describe
+        self.describe_tensor: Callable[[Any, StatisticsMode], Entry] = self._describer.describe
         self.describe_value: Callable[[Any, str | None], Entry | None] = describe.describe_value
         self.pending = self._statistics.pending
 
@@ -57,7 +57,7 @@ class MindSporeAdapter:
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, Tensor)
 
-    def direct_describer(self, summary: Summary) -> None:
+    def direct_describer(self, summary: StatisticsMode) -> None:
         return None
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:

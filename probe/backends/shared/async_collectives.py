@@ -27,7 +27,7 @@ class AsyncWorkHandles:
         self._listener = listener
         self._find_types = find_types
         self._types: tuple[type, ...] = ()
-        self._safely = guarded
+        self._guarded = guarded
         # The handle is kept with the call: an identity must not be given to another object meanwhile.
         self._held: dict[int, tuple[Any, list[Any]]] = {}
         self._attributes = Attributes()
@@ -41,7 +41,7 @@ class AsyncWorkHandles:
         left = [len(handles)]
         for handle in handles:
             self._held[id(handle)] = (handle, [call, result, left])
-        self._safely(self._listener, call, self._listener.suspend_api, call)
+        self._guarded(self._listener, call, self._listener.suspend_api, call)
         return True
 
     def install(self) -> None:
@@ -72,7 +72,7 @@ class AsyncWorkHandles:
                 call, output, left = held[1]
                 left[0] -= 1
                 if left[0] == 0:
-                    self._safely(self._listener, call, self._listener.update_api, call, output)
+                    self._guarded(self._listener, call, self._listener.update_api, call, output)
             return result
 
         return wait_and_report

@@ -21,7 +21,7 @@ from probe.backends.torch.randomness import random_calls, seeding
 from probe.backends.torch.tensors import describe, plain_tensors
 from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.backends.torch.tensors.statistics import Statistics
-from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, Summary, TensorFile
+from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, StatisticsMode, TensorFile
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TorchAdapter:
         self._describer = describe.TensorDescriber(self._statistics)
         self._parts: _Parts | None = None
         # Bound here so that the hot path finds them without a look-up through the class.
-        self.describe_tensor: Callable[[Any, Summary], Entry] = self._describer.describe
+        self.describe_tensor: Callable[[Any, StatisticsMode], Entry] = self._describer.describe
         self.describe_value = FrameworkValues(torch).describe
         self.direct_describer = plain_tensors.direct_describer
         self.pending = self._statistics.pending

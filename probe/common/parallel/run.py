@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from probe.common.parallel.tasks import Done, Outcomes, Result, Task, Where, here, processors
-from probe.common.progress import Watch
+from probe.common.progress import ProgressCallback
 
 
 def run(
-    where: Where, work: Callable[[Task], Result], tasks: Sequence[Task], watch: Watch | None = None
+    where: Where, work: Callable[[Task], Result], tasks: Sequence[Task], watch: ProgressCallback | None = None
 ) -> Outcomes[Result]:
     """Do `tasks`; outcomes come in the order of the tasks. A single one is done in this process, unless dask is to.
 
@@ -37,7 +37,7 @@ def run(
     return in_processes(work, tasks, jobs, done)
 
 
-def _counting(watch: Watch, total: int) -> Done:
+def _counting(watch: ProgressCallback, total: int) -> Done:
     count = itertools.count(1)
     watch("pairs", 0, total)
     return lambda: watch("pairs", next(count), total)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from probe.common.progress import REFRESHES_PER_SECOND, Watch
+from probe.common.progress import REFRESHES_PER_SECOND, ProgressCallback
 
 
 class Progress:
     """A bar at the foot of standard output while the context lasts."""
 
     def __init__(self, wanted: bool = True) -> None:
-        self.watch: Watch | None = self._watch if wanted and sys.stdout.isatty() and _has_rich() else None
+        self.watch: ProgressCallback | None = self._watch if wanted and sys.stdout.isatty() and _has_rich() else None
         """The callback for how far the work is; ``None`` where nobody would see it."""
         self._bar: Any = None
         self._line: Any = None

@@ -15,7 +15,7 @@ from probe.common import files, log
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import locate
 from probe.common.parallel.tasks import Outcome, ProcessDied, Where
-from probe.common.progress import Watch
+from probe.common.progress import ProgressCallback
 from probe.compare.options import Options
 from probe.compare.output.summary_text import hints
 from probe.compare.pair import PairTask, compare_statistics
@@ -47,7 +47,7 @@ def analyse(
     options: Options | None = None,
     *,
     where: Where | None = None,
-    watch: Watch | None = None,
+    watch: ProgressCallback | None = None,
 ) -> Generator[Analysis, None, None]:
     """Find where the ranks of each step diverge first; `where` and `watch` are those of `runner.summaries`.
 
@@ -74,7 +74,7 @@ class _RankRead:
     file: str
 
 
-def _read_rank(task: PairTask, watch: Watch | None = None) -> _RankRead:
+def _read_rank(task: PairTask, watch: ProgressCallback | None = None) -> _RankRead:
     result = compare_statistics(task, watch)
     for hint in hints(result):
         log.warning(f"{task.pair}: {hint}.")

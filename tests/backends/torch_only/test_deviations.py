@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from probe.common.interfaces import Summary
+from probe.common.interfaces import StatisticsMode
 
 
 def collected(runs: Any, model: Any, call: Any = None, level: str = "mix", **settings: Any) -> Any:
@@ -32,7 +32,7 @@ def collected(runs: Any, model: Any, call: Any = None, level: str = "mix", **set
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("high", [False, True])
 def test_mean_and_norm_are_never_missing(backend: Any, dtype: torch.dtype, high: bool) -> None:
-    entry = backend.adapter.describe_tensor(torch.full((2, 2), 3.0, dtype=dtype), Summary("statistics", high))
+    entry = backend.adapter.describe_tensor(torch.full((2, 2), 3.0, dtype=dtype), StatisticsMode("statistics", high))
     assert (entry["Mean"], entry["Norm"]) == (3.0, 6.0)
 
 
@@ -169,7 +169,7 @@ def test_vf_and_aten_are_recorded(runs: Any) -> None:
 # 7; more in test_checksums.py
 def test_xor_is_a_hexadecimal_text_for_any_shape(backend: Any) -> None:
     for tensor, expected in ((torch.tensor(2.0), "0x0000000040000000"), (torch.zeros(0), "0x" + "0" * 16)):
-        assert backend.adapter.describe_tensor(tensor, Summary("xor"))["md5"] == expected
+        assert backend.adapter.describe_tensor(tensor, StatisticsMode("xor"))["md5"] == expected
 
 
 # 8; more in test_values.py
@@ -279,7 +279,7 @@ def test_one_divided_by_a_tensor_is_named_by_what_torch_does(runs: Any) -> None:
 # 15; more in test_statistics.py
 def test_integers_have_a_mean_and_a_norm_in_every_shape(backend: Any) -> None:
     for shape in ((), (1,), (2, 2)):
-        entry = backend.adapter.describe_tensor(torch.full(shape, 3), Summary())
+        entry = backend.adapter.describe_tensor(torch.full(shape, 3), StatisticsMode())
         assert (entry["Mean"], entry["Norm"]) == (3.0, 3.0 * np.sqrt(max(1, np.prod(shape))))
 
 

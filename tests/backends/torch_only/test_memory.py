@@ -103,7 +103,7 @@ def test_few_objects_wait_for_the_backward_of_a_call(runs: Any) -> None:
         after = alive()
     of_a_module = {"ModuleWatch": 1, "PreHook": 1, "PostHook": 1}
     of_its_parameters = {"_ParameterHook": 2, "_TensorHandle": 2, "_WeakParameter": 2}
-    of_an_api = {"_Hook": 1}
+    of_an_api = {"_CallHook": 1}
     both = {"ActiveCall": 2}
     # The first one's input takes no gradient, and the user's frame is an object now.
     found = {kind: round(count / 50) for kind, count in waiting.items() if count > 5}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from probe.backends.shared import reduction
-from probe.common.interfaces import Summary
+from probe.common.interfaces import StatisticsMode
 
 SHAPES = [(7,), (3, 4), (2, 3, 5), (1,), (1, 1, 1)]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -28,7 +28,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, backend
 
 
 def describe(backend: Any, tensor: Any, **summary: Any) -> dict[str, Any]:
-    entry = backend.adapter.describe_tensor(tensor, Summary(**summary))
+    entry = backend.adapter.describe_tensor(tensor, StatisticsMode(**summary))
     backend.adapter.resolve()
     assert backend.adapter.pending() == 0
     return entry

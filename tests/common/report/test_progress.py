@@ -14,7 +14,7 @@ import pytest
 from runs import two_runs, write
 
 import probe
-from probe.common.progress import watched
+from probe.common.progress import with_progress
 
 pty = pytest.importorskip("pty", reason="terminals are POSIX's")
 pytest.importorskip("rich", reason="needs rich: pip install 'msprobe[compare]'")
@@ -114,6 +114,6 @@ def test_what_is_no_terminal_gets_none(tmp_path: Path) -> None:
 
 def test_what_is_watched_stays_what_it_is() -> None:
     told: list[tuple[str, int, int | None]] = []
-    items = watched(range(10_000), lambda *state: told.append(state), "items", 10_000)
+    items = with_progress(range(10_000), lambda *state: told.append(state), "items", 10_000)
     assert list(items) == list(range(10_000))
     assert told[0] == ("items", 0, 10_000) and len(told) < 100

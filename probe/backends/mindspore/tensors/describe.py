@@ -14,7 +14,7 @@ from probe.backends.mindspore.autograd.graph import HAS_NODES
 from probe.backends.mindspore.tensors import statistics
 from probe.backends.mindspore.tensors.statistics import KEYS, Statistics
 from probe.backends.shared.npy_file import npy_file
-from probe.common.interfaces import Entry, Summary, TensorFile
+from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 _Dtype = typing.Type
 
@@ -44,7 +44,7 @@ class TensorDescriber:
     def __init__(self, stats: Statistics) -> None:
         self._statistics = stats
 
-    def describe(self, tensor: Tensor, summary: Summary) -> Entry:
+    def describe(self, tensor: Tensor, summary: StatisticsMode) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
         entry: Entry = {"type": "mindspore.Tensor", "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
         checksum = reason = None

@@ -44,7 +44,7 @@ class ApiBackward:
             is_written = write_check(tensor)
         node = tensor.grad_fn
         if node is not None:
-            self._register_posthook(node, _Hook(self, call, node._sequence_nr(), is_written))
+            self._register_posthook(node, _CallHook(self, call, node._sequence_nr(), is_written))
 
     def _watch_write(self, call: Any, view: torch.Tensor, node: Any) -> None:
         number, part = node._sequence_nr(), Part.of(view)
@@ -62,7 +62,7 @@ class ApiBackward:
         self.listener.backward_api(call, grad_output, grad_input)
 
 
-class _Hook:
+class _CallHook:
     """The hook on the gradient node of one call: one object for the garbage collector, as `node_hooks.NodeHook` is."""
 
     __slots__ = ("_backward", "_call", "_is_written", "_number")

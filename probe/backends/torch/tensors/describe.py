@@ -14,7 +14,7 @@ from probe.backends.torch.tensors import plain_tensors, statistics
 from probe.backends.torch.tensors.pt_file import tensor_file as pt_file
 from probe.backends.torch.tensors.statistics import KEYS, Statistics, Unsupported
 from probe.backends.torch.tensors.storage import GIVEN_BACK, whole
-from probe.common.interfaces import Entry, Summary, TensorFile
+from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 _Tensor = torch.Tensor
 _Parameter = torch.nn.Parameter
@@ -33,7 +33,7 @@ class TensorDescriber:
     def __init__(self, stats: Statistics) -> None:
         self._statistics = stats
 
-    def describe(self, tensor: torch.Tensor, summary: Summary) -> Entry:
+    def describe(self, tensor: torch.Tensor, summary: StatisticsMode) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
         if plain_tensors.describers is not None and summary.mode != "xor":
             described = plain_tensors.describers[summary.high_precision](tensor)
@@ -59,7 +59,7 @@ class TensorDescriber:
             special = _Special("torch.Tensor", None, not_supported=_first_line(error))
         return self._entry(tensor, special, summary)
 
-    def _entry(self, tensor: torch.Tensor, special: _Special, summary: Summary) -> Entry:
+    def _entry(self, tensor: torch.Tensor, special: _Special, summary: StatisticsMode) -> Entry:
         entry: Entry = {
             "type": special.type_name,
             "dtype": _DTYPE_NAMES.get(tensor.dtype) or str(tensor.dtype),

@@ -12,7 +12,7 @@ from typing import Any, Optional
 import torch
 
 from probe.backends.shared.reduction import KINDS
-from probe.common.interfaces import Entry, Summary
+from probe.common.interfaces import Entry, StatisticsMode
 
 SEVERAL_THREADS_FROM = 1 << 18
 """Elements from which torch, where it may use several threads, is faster than one pass in one."""
@@ -45,6 +45,6 @@ given back, or with at least `SEVERAL_THREADS_FROM` elements where torch uses se
 """
 
 
-def direct_describer(summary: Summary) -> Describe | None:
+def direct_describer(summary: StatisticsMode) -> Describe | None:
     """See `probe.common.interfaces.Tensors.direct_describer`."""
     return describers[summary.high_precision] if describers is not None and summary.mode == "statistics" else None

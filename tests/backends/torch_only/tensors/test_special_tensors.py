@@ -13,13 +13,13 @@ import torch
 from free_port import free_port
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from probe.common.interfaces import Summary
+from probe.common.interfaces import StatisticsMode
 
 KEYS = ("Max", "Min", "Mean", "Norm")
 
 
 def describe(backend: Any, tensor: Any, mode: str = "statistics") -> dict[str, Any]:
-    return backend.adapter.describe_tensor(tensor, Summary(mode))
+    return backend.adapter.describe_tensor(tensor, StatisticsMode(mode))
 
 
 def statistics(entry: dict[str, Any]) -> list[Any]:
