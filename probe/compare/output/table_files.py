@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Any
 
 from probe.common import files
 from probe.common.report import xlsx
@@ -43,12 +42,13 @@ def write_xlsx(result: ComparisonResult, stem: str) -> list[str]:
     return [path]
 
 
-def _sheets(result: ComparisonResult) -> Iterator[tuple[str, Iterable[Sequence[Any]]]]:
-    """The title and the rows of each sheet; a table without rows has one sheet too."""
+def _sheets(result: ComparisonResult) -> Iterator[xlsx.Sheet]:
+    """A table without rows has one sheet too."""
     rows = tables.rows(result)
     for part in range(max(1, -(-len(result.rows) // SHEET_ROWS))):
         title = f"part_{part}" if len(result.rows) > SHEET_ROWS else "Sheet1"
-        yield title, chain([tables.columns(result)], islice(rows, SHEET_ROWS))
+        of_part = chain([tables.columns(result)], islice(rows, SHEET_ROWS))
+        yield xlsx.Sheet(title, of_part, tables.RESULT, (tables.STACK,))
 
 
 def write(result: ComparisonResult, stem: str, as_xlsx: bool) -> list[str]:

@@ -34,7 +34,8 @@ VALUES = (
     "Cosine", "EucDist", "MaxAbsErr", "MaxRelativeErr", "One Thousandth Err Ratio", "Five Thousandths Err Ratio",
 )  # fmt: skip
 CHECKSUMS = ("NPU MD5", "BENCH MD5")
-TAIL = ("Requires_grad Consistent", "Result", "Err_message")
+RESULT = "Result"
+TAIL = ("Requires_grad Consistent", RESULT, "Err_message")
 STACK = "NPU_Stack_Info"
 FILES = "Data_name"
 RESERVED = frozenset((*HEAD, *DIFFERENCES, *STATISTICS, *VALUES, *CHECKSUMS, *TAIL, STACK, FILES))

@@ -16,7 +16,7 @@ from typing import Any
 
 from probe.common import files, log
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.common.report.xlsx import load_openpyxl, write_xlsx
+from probe.common.report.xlsx import Sheet, load_openpyxl, write_xlsx
 from probe.common.show import show
 from probe.common.yaml_file import load_yaml
 from probe.compare.output import tables
@@ -189,7 +189,7 @@ def _write(path: str, metrics: tuple[str, ...], cells: dict[int, dict[str, dict[
     write_xlsx(
         path,
         (
-            (
+            Sheet(
                 _NOT_IN_SHEET_NAMES.sub("_", metric)[:_LONGEST_SHEET_NAME],
                 [head, *([name, *(_cell(rows.get(name), metric) for rows in cells.values())] for name in names)],
             )
