@@ -79,3 +79,19 @@ def test_large_files_are_mapped_and_small_ones_read(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, array)
         # What is mapped cannot be written to.
         assert found.flags.writeable != (mapped and name == "large")
+
+
+def test_tensors_without_elements_have_no_file_and_nothing_to_say(tmp_path: Path) -> None:
+    def dump(folder: Path, shape: list[int]) -> Dump:
+        made = written(folder, [np.ones(3, np.float32)])
+        content = json.loads(Path(made.path).read_text())
+        entry = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": shape}
+        content["data"] = {"Torch.cat.0.forward": {"output": [entry]}}
+        Path(made.path).write_text(json.dumps(content))
+        return probe.read(made.path)
+
+    for shape, notes in (([0], 0), ([4, 0, 2], 0), ([2], 2)):
+        name = "x".join(map(str, shape))
+        values = Values(dump(tmp_path / f"a{name}", shape), dump(tmp_path / f"b{name}", shape))
+        (row,) = values.measured(rows_of(values.target, values.golden))
+        assert len(row.notes) == notes and row.judged
