@@ -20,7 +20,8 @@ _EVERYWHERE: Borders = {
 
 _TORCH: Borders = {
     **_EVERYWHERE,
-    "backends/torch/hooks/api_hooks.py": {"_from_mode", "handle", "record"},
+    "backends/torch/hooks/api_hooks.py": {"_from_mode", "record"},
+    "backends/torch/hooks/torch_compile.py": {"handle"},
     "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record"},
     "backends/torch/hooks/api_backward.py": {"__call__"},
     "backends/torch/hooks/function_mode.py": {
