@@ -21,8 +21,8 @@ from probe.common.match.options import BUILT_IN, MatchOptions
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
 
-# Below this share of modules that are matched by name, layers are aligned by structure.
-_FEW = 0.1
+# Below this share of modules that are matched by name, layers are aligned by values and structure.
+_ENOUGH = 0.8
 
 Dumps = tuple[Dump, Dump]
 """Target and golden side."""
@@ -121,9 +121,9 @@ def _scopes(dumps: Dumps, calls: Calls) -> tuple[Side, Side]:
 
 
 def few_modules_match(target: Iterable[str], golden: Iterable[str]) -> bool:
-    """Whether both sides' keys have modules, and hardly any of one has the name and class of one of the other."""
+    """Whether both sides' keys have modules, and too few of one have the name and class of one of the other."""
     mine, theirs = (set(filter(is_module, keys)) for keys in (target, golden))
-    return bool(mine and theirs) and len(mine & theirs) < _FEW * min(len(mine), len(theirs))
+    return bool(mine and theirs) and len(mine & theirs) < _ENOUGH * min(len(mine), len(theirs))
 
 
 def _bases(side: Iterable[Call]) -> set[str]:

@@ -4,7 +4,9 @@ Layers without layers inside, and those that a framework brings, are taken in th
 these correspond, in this order,
 
 1. those whose path ends alike as no other path does, if class and shapes do not contradict,
-2. those of the same class, shape of weight and shape of output, then of the same shapes, then of the same class, as
+2. those with the same values in parameters and result, in parameters alone, or in result alone (`same_values`), as long
+   as class and name of the others would fit as well,
+3. those of the same class, shape of weight and shape of output, then of the same shapes, then of the same class, as
    `patience_diff.align` finds them: what occurs more often on one side than on the other stays alone.
 
 A layer with others inside corresponds to the one that holds most of the counterparts of its own. Levels that only one
@@ -19,15 +21,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Optional
 
 from probe.common.dump.naming import FORWARD
-from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS
+from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS, Item
 from probe.common.match import patience_diff
 from probe.common.match.calls import Call
 from probe.common.match.layers.module_paths import Path, Side
+from probe.common.match.layers.same_values import Label, SameValues
 from probe.common.match.name_mapping import PARAMETER_NAMES
 from probe.common.match.operations import is_container, layer_kind
 
@@ -51,8 +54,9 @@ class Layer:
     inputs: Optional[str] = None  # noqa: UP045
     """Shape of the first."""
     output: Optional[str] = None  # noqa: UP045
-    values: tuple[Hashable, ...] = ()
-    """Norms of the parameters, by which equal weights are known."""
+    parameters: tuple[Item, ...] = ()
+    result: Optional[Item] = None  # noqa: UP045
+    """The first tensor that it returned."""
 
     @property
     def name(self) -> str:
@@ -93,20 +97,20 @@ def network(side: Side) -> Network:
 
 def _layer(path: Path, class_name: str, call: Call) -> Layer:
     shapes: dict[str, str | None] = {}
-    parameters: dict[str, tuple[str | None, Hashable]] = {}
+    weight = None
+    parameters: list[Item] = []
     for item in call.items:
         if item.state == PARAMETERS:
             name = item.name.rpartition(".")[2]
-            norm = item.norm if item.md5 is None else item.md5
-            # Six digits of float32 survive on the way from one framework to the other.
-            value = float(f"{norm:.5g}") if isinstance(norm, float) else norm
-            parameters[PARAMETER_NAMES.get(name, name)] = _squeezed(item.shape), value
+            parameters.append(item)
+            if PARAMETER_NAMES.get(name, name) == _WEIGHT:
+                weight = _squeezed(item.shape)
         else:
             shapes.setdefault(item.state, _squeezed(item.shape))
-    weight = parameters.get(_WEIGHT, (None, None))[0]
-    values = tuple(parameters[name][1] for name in sorted(parameters) if not name.startswith("running_"))
     kind = layer_kind(class_name)
-    return Layer(path, class_name, kind, weight, shapes.get(INPUT), shapes.get(OUTPUT), values)
+    result = next((item for item in call.items if item.state == OUTPUT and item.is_tensor), None)
+    given, returned = shapes.get(INPUT), shapes.get(OUTPUT)
+    return Layer(path, class_name, kind, weight, given, returned, tuple(parameters), result)
 
 
 def _squeezed(shape: str | None) -> str | None:
@@ -121,17 +125,72 @@ def compatible(mine: Layer, theirs: Layer) -> bool:
     return mine.kind == theirs.kind
 
 
-def align(target: Network, golden: Network) -> Partners:
+def align(target: Network, golden: Network, same: LayerValues) -> Partners:
     """The layers that correspond."""
-    leaves = _leaves(target, golden)
-    partners = _containers(leaves, target, golden)
+    leaves = _leaves(target, golden, same)
+    partners = _containers(leaves, target, golden, same)
     partners.update(_agreeing(leaves, partners, target, golden))
-    _complete(partners, target, golden)
-    _settle(partners, target, golden)
+    _complete(partners, target, golden, same)
+    _settle(partners, target, golden, same)
     return partners
 
 
-def _leaves(target: Network, golden: Network) -> Partners:
+class LayerValues:
+    """Which layers of two networks hold the same values."""
+
+    def __init__(self, target: Network, golden: Network) -> None:
+        self._values = SameValues(*map(_tensors, (target, golden)))
+        self._contradicted: set[Hashable] = set()
+
+    def result(self, layer: Layer) -> Label | None:
+        """What it returned."""
+        return self._values.label(layer.result)
+
+    def weights(self, layer: Layer) -> tuple[Label | None, ...] | None:
+        """What its parameters hold; ``None`` where the other network has nothing like them."""
+        labels = tuple(map(self._values.label, layer.parameters))
+        return labels if any(label is not None for label in labels) else None
+
+    def weights_and_result(self, layer: Layer) -> Hashable:
+        """Both, as far as there are both."""
+        both = self.weights(layer), self.result(layer)
+        return None if None in both else both
+
+    def result_of_kind(self, layer: Layer) -> Hashable:
+        """What a layer of this kind returned."""
+        result = self.result(layer)
+        return None if result is None else (layer.kind or layer.class_name, result)
+
+    def result_alone(self, layer: Layer) -> Hashable:
+        """What a layer without parameters returned, which may be of another class on the other side."""
+        return None if layer.parameters else self.result(layer)
+
+    def contradict(self, mine: Layer, theirs: Layer) -> bool:
+        """Whether what both hold is somewhere in the other network, but not in the other of these two.
+
+        Layers of the same classes and names contradict as well from then on: what does not correspond where the runs
+        agree does not correspond where they have parted.
+        """
+        for each in (self.weights, self.result):
+            one, other = each(mine), each(theirs)
+            if one is not None and other is not None and one != other:
+                self._contradicted.add(_relation(mine, theirs))
+                return True
+        return _relation(mine, theirs) in self._contradicted
+
+
+def _relation(mine: Layer, theirs: Layer) -> Hashable:
+    return mine.class_name, mine.name, theirs.class_name, theirs.name
+
+
+def _tensors(network: Network) -> Iterator[Item]:
+    for layer in network.layers.values():
+        yield from layer.parameters
+        if layer.result is not None:
+            yield layer.result
+
+
+def _leaves(target: Network, golden: Network, same: LayerValues) -> Partners:
     mine = [target.layers[path] for path in target.leaves]
     theirs = [golden.layers[path] for path in golden.leaves]
     ends, other_ends = _ends(target.leaves), _ends(golden.leaves)
@@ -145,9 +204,15 @@ def _leaves(target: Network, golden: Network) -> Partners:
         for layer, end in zip(mine, keys[0])
     ]
     pairs = patience_diff.align(named, keys[1])
-    for key in (_exact, _shaped, _kind):
+    certain = set(pairs)
+    by_value = (same.weights_and_result, same.weights, same.result_of_kind, same.result_alone)
+    for key in (*by_value, _exact, _shaped, _kind):
         pairs = patience_diff.refine(pairs, [key(layer) for layer in mine], [key(layer) for layer in theirs])
-    return {mine[i].path: theirs[j].path for i, j in pairs if compatible(mine[i], theirs[j])}
+    return {
+        mine[i].path: theirs[j].path
+        for i, j in pairs
+        if (i, j) in certain or (compatible(mine[i], theirs[j]) and not same.contradict(mine[i], theirs[j]))
+    }
 
 
 def _ends(paths: list[Path]) -> dict[Path, int | None]:
@@ -181,7 +246,7 @@ def _kind(layer: Layer) -> Hashable:
     return layer.kind or layer.class_name
 
 
-def _containers(leaves: Partners, target: Network, golden: Network) -> Partners:
+def _containers(leaves: Partners, target: Network, golden: Network, same: LayerValues) -> Partners:
     """Layers around others that hold most of each other's counterparts."""
     votes: Counter[tuple[Path, Path]] = Counter()
     held, other_held = Counter[Path](), Counter[Path]()
@@ -191,6 +256,9 @@ def _containers(leaves: Partners, target: Network, golden: Network) -> Partners:
         other_held.update(other_around)
         votes.update((one, other) for one in around for other in other_around)
     ranked = []
+    for mine, theirs in votes:
+        # All of them first, because one that contradicts speaks for others.
+        same.contradict(target.layers[mine], golden.layers[theirs])
     for (mine, theirs), number in votes.items():
         if 2 * number > held[mine] and 2 * number > other_held[theirs]:
             share = 2 * number / (held[mine] + other_held[theirs])
@@ -198,7 +266,9 @@ def _containers(leaves: Partners, target: Network, golden: Network) -> Partners:
     found: Partners = {}
     taken: set[Path] = set()
     for _, _, mine, theirs in sorted(ranked):
-        if mine not in found and theirs not in taken and _compatible_containers(target, golden, mine, theirs):
+        if mine in found or theirs in taken or same.contradict(target.layers[mine], golden.layers[theirs]):
+            continue
+        if _compatible_containers(target, golden, mine, theirs):
             found[mine] = theirs
             taken.add(theirs)
     return _agreeing(found, found, target, golden)
@@ -231,7 +301,7 @@ def _agreeing(pairs: Partners, partners: Partners, target: Network, golden: Netw
     return found
 
 
-def _complete(partners: Partners, target: Network, golden: Network) -> None:
+def _complete(partners: Partners, target: Network, golden: Network, same: LayerValues) -> None:
     """Pair what is left inside of two layers that correspond, in any order."""
     back = {theirs: mine for mine, theirs in partners.items()}
     rest = _by_parent((path for path in target.leaves if path not in partners), target, partners)
@@ -239,12 +309,16 @@ def _complete(partners: Partners, target: Network, golden: Network) -> None:
     for parent, paths in rest.items():
         mine = [target.layers[path] for path in paths]
         theirs = [golden.layers[path] for path in other_rest.get(partners.get(parent, ()), ())]
-        for key in (_named, _exact, _shaped, _kind):
+        for key in (_named, same.weights_and_result, same.weights, same.result_of_kind, _exact, _shaped, _kind):
             pairs = patience_diff.equally_many(
                 ((place, key(layer)) for place, layer in enumerate(mine)),
                 ((place, key(layer)) for place, layer in enumerate(theirs)),
             )
-            pairs = [(i, j) for i, j in pairs if compatible(mine[i], theirs[j])]
+            pairs = [
+                (i, j)
+                for i, j in pairs
+                if compatible(mine[i], theirs[j]) and (key is _named or not same.contradict(mine[i], theirs[j]))
+            ]
             partners.update({mine[i].path: theirs[j].path for i, j in pairs})
             used, taken = {i for i, _ in pairs}, {j for _, j in pairs}
             mine = [layer for place, layer in enumerate(mine) if place not in used]
@@ -262,7 +336,7 @@ def _by_parent(paths: Iterable[Path], side: Network, known: Partners) -> dict[Pa
     return found
 
 
-def _settle(partners: Partners, target: Network, golden: Network) -> None:
+def _settle(partners: Partners, target: Network, golden: Network, same: LayerValues) -> None:
     """Exchange partners among layers that are alike, where their names or weights say more than their order."""
     groups: dict[tuple[Path, Hashable], list[Path]] = {}
     for mine in target.leaves:
@@ -273,14 +347,13 @@ def _settle(partners: Partners, target: Network, golden: Network) -> None:
     for paths in groups.values():
         theirs = sorted((partners[path] for path in paths), key=order.__getitem__)
         if len(paths) > 1 and len({_exact(golden.layers[path]) for path in theirs}) == 1:
-            partners.update(
-                _exchanged([target.layers[path] for path in paths], [golden.layers[path] for path in theirs])
-            )
+            alike = [target.layers[path] for path in paths], [golden.layers[path] for path in theirs]
+            partners.update(_exchanged(*alike, same))
 
 
-def _exchanged(mine: list[Layer], theirs: list[Layer]) -> Partners:
+def _exchanged(mine: list[Layer], theirs: list[Layer], same: LayerValues) -> Partners:
     found: Partners = {}
-    for key in (_named, _values):
+    for key in (_named, same.weights_and_result, same.weights):
         keys = [Counter(map(key, layers)) for layers in (mine, theirs)]
         places = {key(layer): layer.path for layer in theirs}
         for layer in mine:
@@ -293,6 +366,3 @@ def _exchanged(mine: list[Layer], theirs: list[Layer]) -> Partners:
     found.update(zip((layer.path for layer in mine), (layer.path for layer in theirs)))
     return found
 
-
-def _values(layer: Layer) -> Hashable:
-    return layer.values or None

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from probe.common import files
-from probe.common.match.layers.alignment import Network, Partners, align, compatible, network
+from probe.common.match.layers.alignment import LayerValues, Network, Partners, align, compatible, network
 from probe.common.match.layers.module_paths import Path, Side
 from probe.common.match.layers.rules import TOP, UNMATCHED, Rules, translate
 from probe.common.match.mapping_files import scalar
@@ -44,9 +44,10 @@ class Proposal:
 def propose(target: Side, golden: Side) -> Proposal:
     """Align two networks."""
     mine, theirs = network(target), network(golden)
-    partners = align(mine, theirs)
+    same = LayerValues(mine, theirs)
+    partners = align(mine, theirs, same)
     rules = _rules(partners, target, mine)
-    _by_path(partners, rules, target, mine, theirs)
+    _by_path(partners, rules, target, (mine, theirs), same)
     back = set(partners.values())
     return Proposal(
         {name: dict(sorted(names.items())) for name, names in rules.items() if names},
@@ -111,15 +112,19 @@ def _put_right(partners: Partners, rules: Rules, side: Side) -> None:
             rules[TOP][mine] = partners[mine]
 
 
-def _by_path(partners: Partners, rules: Rules, side: Side, mine: Network, theirs: Network) -> None:
+def _by_path(
+    partners: Partners, rules: Rules, side: Side, networks: tuple[Network, Network], same: LayerValues
+) -> None:
     """Match layers whose translated paths are the same; leave those unmatched that contradict each other."""
+    mine, theirs = networks
     back = set(partners.values())
     for path in sorted(mine.layers, key=len):
         if path not in partners:
             other = translate(path, side.classes, rules)
             if other not in theirs.layers:
                 continue
-            if other not in back and compatible(mine.layers[path], theirs.layers[other]):
+            layers = mine.layers[path], theirs.layers[other]
+            if other not in back and compatible(*layers) and not same.contradict(*layers):
                 partners[path] = other
                 back.add(other)
             else:

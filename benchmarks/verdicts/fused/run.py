@@ -1,0 +1,156 @@
+"""Training style against inference style: transformers' Llama and Qwen2 and the same networks with fused projections.
+
+    run.py OUT      makes the dumps in OUT, compares them and prints one line for each pair
+
+Forward only, float32, statistics. A right port has to be silent, a wrong one named at the module where it is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from itertools import product
+
+import torch
+import transformers
+from networks import Engine, Shape, load
+
+from msprobe.pytorch import PrecisionDebugger
+from probe.compare.runner import compare
+
+NETWORKS = ("llama", "qwen2")
+LEVELS = ("mix", "L0")
+_ATTENTION = r"layers\.1\.self_attn|blocks\.1\.attn"
+
+
+def _swap_keys_and_values(engine: Engine) -> None:
+    shape, weight = engine.blocks[1].attn.shape, engine.blocks[1].attn.qkv_proj.weight.data
+    start, size = shape.heads * shape.head, shape.key_heads * shape.head
+    weight[start:] = torch.cat([weight[start + size :], weight[start : start + size]])
+
+
+def _swap_gate_and_up(engine: Engine) -> None:
+    weight = engine.blocks[1].ffn.gate_up_proj.weight.data
+    weight.copy_(torch.cat(weight.chunk(2)[::-1]))
+
+
+def _rotary_base(engine: Engine) -> None:
+    for block in engine.blocks:
+        block.attn.rotary_base = 500.0
+
+
+def _epsilon(engine: Engine) -> None:
+    engine.blocks[1].norm_2.epsilon = 1e-3
+
+
+def _head_order(engine: Engine) -> None:
+    engine.blocks[1].attn.reorder_heads = True
+
+
+def _scale(engine: Engine) -> None:
+    engine.blocks[1].attn.scale *= 1.1
+
+
+def _residual(engine: Engine) -> None:
+    engine.blocks[1].drops_residual = True
+
+
+FAULTS: dict[str, tuple[str | None, Callable[[Engine], None]]] = {
+    "right": (None, lambda engine: None),
+    "keys and values swapped": (_ATTENTION, _swap_keys_and_values),
+    "gate and up swapped": (r"layers\.1\.mlp|blocks\.1\.ffn", _swap_gate_and_up),
+    "rotary base": (r"layers\.0\.self_attn|blocks\.0\.attn|rotary", _rotary_base),
+    "epsilon": (r"layers\.1\.post_attention_layernorm|blocks\.1\.norm_2", _epsilon),
+    "head order": (_ATTENTION, _head_order),
+    "scale": (_ATTENTION, _scale),
+    "missing residual": (r"layers\.1\.(post_attention_layernorm)|layers\.1\.\w+\.forward|blocks\.1\.(norm_2|\w+\.forward)", _residual),
+}
+
+
+def _golden(name: str) -> torch.nn.Module:
+    kind = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config}[name]
+    config = kind(
+        vocab_size=97, hidden_size=64, intermediate_size=96, num_attention_heads=4, num_key_value_heads=2,
+        num_hidden_layers=3, max_position_embeddings=64, use_cache=False, tie_word_embeddings=False,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    model = {"llama": transformers.LlamaForCausalLM, "qwen2": transformers.Qwen2ForCausalLM}[name](config)
+    for key, value in model.state_dict().items():
+        if "norm" in key:
+            value.copy_(1 + 0.2 * torch.randn_like(value))
+        elif value.dim() == 1:
+            value.copy_(0.2 * torch.randn_like(value))
+        else:
+            value.copy_(torch.randn_like(value) / value.shape[-1] ** 0.5)
+    return model.eval()
+
+
+def _dump(model: torch.nn.Module, level: str, path: str, ids: torch.Tensor) -> torch.Tensor:
+    PrecisionDebugger._instance = None
+    debugger = PrecisionDebugger(task="statistics", level=level, dump_path=path, step=[0])
+    debugger.start(model)
+    with torch.no_grad():
+        result = model(ids)
+    debugger.stop()
+    debugger.step()
+    return result
+
+
+def make(out: str) -> None:
+    """Write the dumps: golden runs and, of each network, the port with each fault."""
+    ids = torch.randint(0, 97, (3, 12), generator=torch.Generator().manual_seed(5))
+    for name in NETWORKS:
+        golden = _golden(name)
+        for level in LEVELS:
+            expected = _dump(golden, level, f"{out}/{name}/{level}/golden", ids).logits
+            for fault, (_, plant) in FAULTS.items():
+                engine = _engine(golden).eval()
+                plant(engine)
+                found = _dump(engine, level, f"{out}/{name}/{level}/{fault.replace(' ', '_')}", ids)
+                if fault == "right":
+                    torch.testing.assert_close(found.view_as(expected), expected)
+
+
+def judge(out: str) -> Iterator[tuple[str, str, str, bool]]:
+    """What `compare` says of each pair: its name, the truth, what was said, whether that is right."""
+    for name, level, fault in product(NETWORKS, LEVELS, FAULTS):
+        truth = FAULTS[fault][0]
+        paths = (f"{out}/{name}/{level}/{side}" for side in (fault.replace(" ", "_"), "golden"))
+        (result,) = compare(*paths)
+        if result.divergence is not None:
+            first = result.divergence.first
+            said = " | ".join(filter(None, (first.record, first.golden_record, first.module, first.reason, first.cause)))
+        else:
+            said = "silent" if result.coverage.is_enough else f"not enough in common: {result.coverage}"
+        right = said == "silent" if truth is None else bool(re.search(truth, said))
+        yield f"{name} {level} {fault}", truth or "silent", said, right
+
+
+def _engine(golden: torch.nn.Module) -> Engine:
+    config = golden.config
+    weights = golden.state_dict()
+    shape = Shape(
+        config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.intermediate_size,
+        config.num_hidden_layers, config.vocab_size, config.rms_norm_eps,
+        config.rope_parameters["rope_theta"], "model.layers.0.self_attn.q_proj.bias" in weights,
+    )  # fmt: skip
+    engine = Engine(shape)
+    load(engine, weights)
+    return engine
+
+
+def main() -> None:
+    """Make the dumps, unless they are there, and print one line for each pair."""
+    out = sys.argv[1]
+    if not os.path.exists(out):
+        make(out)
+    rows = list(judge(out))
+    for name, _, said, right in rows:
+        print("right" if right else "WRONG", name, "::", said)
+    print(f"{sum(right for *_, right in rows)} of {len(rows)} right")
+
+
+if __name__ == "__main__":
+    main()
