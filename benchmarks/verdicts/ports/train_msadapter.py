@@ -15,9 +15,21 @@ initialize_torch_proxy()  # From here on "import torch" means mindtorch.
 setup_metadata_patch()
 
 import torch  # noqa: E402
+from mindtorch._apis import cpu  # noqa: E402
 from networks_torch import NetWithLoss  # noqa: E402
 
 from msprobe.mindspore import PrecisionDebugger  # noqa: E402
+
+
+_batch_norm = cpu.batch_norm
+
+
+def batch_norm(x: Any, mean: Any, variance: Any, weight: Any, bias: Any, *settings: Any) -> Any:
+    """Put right what mindtorch 0.5.1 does on the CPU: it takes weight and bias for mean and variance."""
+    return _batch_norm(x, weight, bias, mean, variance, *settings)
+
+
+cpu.batch_norm = batch_norm
 
 
 def new_debugger(path: str) -> PrecisionDebugger:

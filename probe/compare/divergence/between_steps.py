@@ -16,9 +16,9 @@ from typing import Optional
 
 from probe.common.dump.naming import PARAMETERS_GRAD, module_name, parse
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.records import Item
+from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
-from probe.common.metrics.error_bounds import extent, relative_difference, unit_roundoff
+from probe.common.metrics.error_bounds import extent, relative_difference, rms, unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.parameters import Parameter
 
@@ -30,6 +30,8 @@ _CLEAR = 30.0
 """How many times its rounding a statistic has to have moved, to be evidence."""
 _SAME_GRADIENT = 1e-3
 """The relative difference of gradients up to which equal optimizers make nearly equal updates."""
+_FEWEST_TO_RANK = 6
+"""How many parameters it takes to say what their updates depend on."""
 _SAME_UPDATE = 0.02
 """By how much two such updates may differ."""
 
@@ -57,19 +59,33 @@ class _Update:
     """Of the statistics that moved clearly, on one side at least."""
     gradient_difference: Optional[float]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """Relative difference of the gradients; ``None`` where neither side recorded one."""
+    was_equal: bool = True
+    """Whether the parameter was the same on both sides before."""
+    before: tuple[float, ...] = ()
+    """By how much its largest and smallest elements differed before."""
+    elements: int = 1
+    gradient: float = 0.0
+    """The rms of the golden gradient."""
 
     @property
     def is_clear(self) -> bool:
         """Whether equal optimizers would have made equal updates, and large enough ones to be seen."""
         gradients = self.gradient_difference
-        return bool(self.movements) and gradients is not None and gradients <= _SAME_GRADIENT
+        return bool(self.movements) and self.was_equal and gradients is not None and gradients <= _SAME_GRADIENT
 
     def is_scaled_by(self, factor: float) -> bool:
         """Whether all that moved on the golden side moved `factor` times as far on the target's."""
-        same = min(_SAME_UPDATE, 1e-3 + 30.0 * (self.gradient_difference or 0.0))
+        gradients = self.gradient_difference or 0.0
+        same = min(_SAME_UPDATE, 1e-3 + 30.0 * gradients)
+        # An update that is normalised, as Adam's, turns rounding of a few gradients near zero into whole updates. The
+        # mean of many updates that cancel shows these.
+        largest = max((abs(factor * each.golden) for each in self.movements if each.of_element), default=0.0)
+        turned = 2.0 * largest * max(1.0 / self.elements, 30.0 * gradients) if gradients else 0.0
         return all(
             abs(each.target - factor * each.golden)
-            <= each.resolution + same * max(abs(each.target), abs(factor * each.golden))
+            <= each.resolution
+            + same * max(abs(each.target), abs(factor * each.golden))
+            + (0.0 if each.of_element else turned)
             for each in self.movements
         )
 
@@ -80,9 +96,12 @@ class BetweenSteps:
     Args:
         before: the paths of these dumps, of target and golden side.
         parameters: the parameters of this step.
+        same_names: whether both sides use the same names for the same things. Two frameworks round gradients otherwise
+            where their statistics are the same, too.
     """
 
-    def __init__(self, before: tuple[str, str], parameters: Sequence[Parameter]) -> None:
+    def __init__(self, before: tuple[str, str], parameters: Sequence[Parameter], same_names: bool = True) -> None:
+        self._same_names = same_names
         self._paths = before
         self._parameters = parameters
 
@@ -99,7 +118,7 @@ class BetweenSteps:
             return {}
         found = {}
         for parameter in self._parameters:
-            update = _update(parameter, *self._dumps)
+            update = _update(parameter, self._dumps, 0.0 if self._same_names else unit_roundoff("float32"))
             if update is not None:
                 found[parameter.record, parameter.name] = update
         return found
@@ -120,6 +139,11 @@ class BetweenSteps:
                 f"updates are {factor:.3g} times those of the golden run in {scaled} of {len(clear)} parameters: "
                 "another learning rate, or gradients that were scaled (clipping, loss scale)"
             )
+        if _depends_on_gradient(clear):
+            return (
+                f"updates differ in {len(clear) - same} of {len(clear)} parameters, the more the smaller the gradient: "
+                "another epsilon of an optimizer that normalises them"
+            )
         share = _share_of_parameter(clear)
         if share is not None:
             more = "less" if share > 0 else "more"
@@ -136,8 +160,9 @@ class BetweenSteps:
             return False
         if update.gradient_difference > _SAME_GRADIENT:
             return True
-        target, golden = parameter.target, parameter.golden
-        return all(abs(getattr(target, name) - getattr(golden, name)) <= 2.0 * self._update_size for name in _ELEMENTS)
+        differences = _differences(parameter.target, parameter.golden)
+        before = update.before or (0.0,) * len(differences)
+        return all(abs(now - then) <= 2.0 * self._update_size for now, then in zip(differences, before))
 
     def side_without_update(self, parameter: Parameter) -> str:
         """The side, in words, on which a parameter stayed as it was though it moved on the other."""
@@ -171,33 +196,53 @@ class BetweenSteps:
 _ELEMENTS = ("max", "min")
 
 
-def _update(parameter: Parameter, target: Dump, golden: Dump) -> _Update | None:
-    """The update of a parameter that was equal on both sides before."""
-    before = tuple(
-        _item(dump, record, f"{record}.parameters.{parameter.name}")
-        for dump, record in ((target, parameter.record), (golden, parameter.golden_record))
-    )
+def _update(parameter: Parameter, dumps: tuple[Dump, Dump], rounded: float) -> _Update | None:
+    """The update of a parameter; `rounded` is what two gradients with the same statistics may differ by."""
+    sides = list(zip(dumps, (parameter.record, parameter.golden_record)))
+    before = [
+        _item(dump, record, _named_alike(parameter, record, f"{record}.parameters.")) for dump, record in sides
+    ]
     if before[0] is None or before[1] is None:
         return None
-    if relative_difference(before[0], before[1]) > 4.0 * unit_roundoff(before[1].dtype):
-        return None
-    gradients = _gradient(target, parameter.record, parameter.name), _gradient(
-        golden, parameter.golden_record, parameter.name
-    )
+    was_equal = relative_difference(before[0], before[1]) <= 4.0 * unit_roundoff(before[1].dtype)
+    if not was_equal and not rounded:
+        return None  # The step before has said so.
+    gradients = [_gradient(dump, record, parameter) for dump, record in sides]
     difference: float | None = None
     if gradients[0] is not None and gradients[1] is not None:
-        difference = relative_difference(gradients[0], gradients[1])
+        difference = max(relative_difference(gradients[0], gradients[1]), rounded)
     elif gradients[0] is not gradients[1]:
         difference = 0.0  # A gradient on one side only is no matter of rounding.
-    return _Update(parameter, list(_movements(parameter, before[0], before[1])), difference)
+    return _Update(
+        parameter,
+        list(_movements(parameter, before[0], before[1])),
+        difference,
+        was_equal,
+        _differences(before[0], before[1]),
+        extent(parameter.golden.shape).elements or 1,
+        0.0 if gradients[1] is None else rms(gradients[1]),
+    )
 
 
-def _gradient(dump: Dump, record: str, name: str) -> Item | None:
+def _differences(target: Item, golden: Item) -> tuple[float, ...]:
+    """By how much the largest and smallest elements differ."""
+    pairs = [(getattr(target, name), getattr(golden, name)) for name in _ELEMENTS]
+    return tuple(one - other if type(one) is type(other) is float else 0.0 for one, other in pairs)
+
+
+def _named_alike(parameter: Parameter, record: str, start: str) -> str:
+    """The name of the item that begins with `start`, by what the side calls the parameter."""
+    of_target = record == parameter.record
+    item = parameter.target if of_target else parameter.golden
+    return start + (item.name.partition(f".{PARAMETERS}.")[2] or parameter.name)
+
+
+def _gradient(dump: Dump, record: str, parameter: Parameter) -> Item | None:
     parsed = parse(record)
     if parsed is None:
         return None
     gradients = module_name(parsed.base, 0, PARAMETERS_GRAD)
-    return _item(dump, gradients, f"{gradients}.{name}")
+    return _item(dump, gradients, _named_alike(parameter, record, f"{gradients}."))
 
 
 def _item(dump: Dump, record: str, name: str) -> Item | None:
@@ -224,6 +269,24 @@ def _resolution(item: Item, value: float) -> float:
     elements = extent(item.shape).elements or 1
     rms = abs(item.norm) / math.sqrt(elements) if type(item.norm) is float else 0.0
     return max(unit_roundoff(item.dtype), 2.0**-24) * (abs(value) + rms)
+
+
+def _depends_on_gradient(updates: Sequence[_Update]) -> bool:
+    """Whether one side's updates are smaller throughout, and the more so the smaller the gradient is."""
+    found = []
+    for update in updates:
+        ratios = [abs(each.target / each.golden) for each in update.movements if each.of_element and each.golden]
+        if ratios and update.gradient:
+            found.append((update.gradient, median(ratios)))
+    if len(found) < _FEWEST_TO_RANK:
+        return False
+    shrunken = sum(ratio < 1.0 for _, ratio in found)
+    if max(shrunken, len(found) - shrunken) < 0.9 * len(found):
+        return False
+    by_gradient = [ratio for _, ratio in sorted(found)]
+    third = len(found) // 3
+    low, high = (abs(math.log(max(median(part), 1e-30))) for part in (by_gradient[:third], by_gradient[-third:]))
+    return low > 1.5 * high
 
 
 def _share_of_parameter(updates: Sequence[_Update]) -> float | None:

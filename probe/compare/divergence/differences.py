@@ -74,6 +74,12 @@ class Differences:
         return f"{short_name(row)} takes a gradient in the {side} only"
 
 
+def is_absent_on_one_side(row: Row) -> bool:
+    """Whether one side has no value here: a gradient that was not asked for, a bias that is ``None``."""
+    target, golden = row.target, row.golden
+    return target is not None and golden is not None and (target.dtype is None) != (golden.dtype is None)
+
+
 def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> str:
     """An output that differs by more than is explained; the numbers are relative differences."""
     explanation = f"its inputs, which differ by {_size(of_inputs)}, and rounding explain {_size(allowed)}"

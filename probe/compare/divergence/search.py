@@ -151,7 +151,7 @@ class _Search:
         self._trees = trees[0] or {}, trees[1] or {}
         self._same_names = same_names
         self._precision = Precision(calls, types)
-        self._error = PropagatedError(mode, self._trees[0], self._precision)
+        self._error = PropagatedError(mode, self._trees[0], self._precision, same_names)
         self._differences = Differences(same_names, self._precision, self._error)
         self._effects = Effects(calls, self._trees[0], self._error)
         self._parameters = Parameters(calls)
@@ -164,7 +164,7 @@ class _Search:
 
     @cached_property
     def _between_steps(self) -> BetweenSteps | None:
-        return None if self._before is None else BetweenSteps(self._before, self._parameters.all)
+        return None if self._before is None else BetweenSteps(self._before, self._parameters.all, self._same_names)
 
     @cached_property
     def _by_record(self) -> dict[str | None, AlignedCall]:
@@ -258,6 +258,8 @@ class _Search:
         """Keep what differs in an item beyond its numbers; whether these cannot be compared."""
         target, golden = row.target, row.golden
         reason = self._differences.in_kind(row)
+        if not reason and differences.is_absent_on_one_side(row):
+            return True
         if not reason:
             of_gradient = "" if self._gradient_noted else self._differences.in_gradient(row)
             if of_gradient:
