@@ -40,6 +40,6 @@ FAULTS = (
     Fault("causal mask", "llama", "adam", r"\.0\.(self_attn|attention)\b", r"only|mask|add"),
     Fault("attention scale", "bert", "adam", r"\.0\.attention\b", r"mul|scale|input\.1|"),
     Fault("head order", "llama", "adam", r"\.0\.(self_attn|attention)\b", r"repeat|tile|"),
-    Fault("label shift", "gpt2", "adam", r"loss|cross_entropy|NetWithLoss", r"label|target|input\.1"),
+    Fault("label shift", "gpt2", "adam", r"loss|cross_entropy|reshape|__getitem__|(ln_f|layernorm)\.LayerNorm\.backward", r"all of its size|gradient"),
     Fault("adam epsilon", "t5", "adam", r"", r"optimizer"),
 )

@@ -133,7 +133,7 @@ def _faulty(out: Path, port: str, level: str, fault: Fault) -> Row:
         if record or words:
             said = f"step {step}: {record} {words}".strip()
             cause = fault.tells(words)
-            right = bool(record) and fault.names(record) and (cause or fault.where != "")
+            right = bool(record) and fault.names(f"{record} {words}") and (cause or fault.where != "")
             return Row(name, fault.name, said, right, right and cause)
     return Row(name, fault.name, "silent", False)
 

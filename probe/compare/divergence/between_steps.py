@@ -14,7 +14,7 @@ from functools import cached_property
 from statistics import median
 from typing import Optional
 
-from probe.common.dump.naming import PARAMETERS_GRAD, module_name, parse
+from probe.common.dump.naming import PARAMETERS_GRAD, module_name, parse, record_name
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
@@ -30,6 +30,8 @@ _CLEAR = 30.0
 """How many times its rounding a statistic has to have moved, to be evidence."""
 _SAME_GRADIENT = 1e-3
 """The relative difference of gradients up to which equal optimizers make nearly equal updates."""
+_NEAR_ZERO = 30.0
+"""How many relative differences of a gradient wide the range of its elements is that rounding makes uncertain."""
 _FEWEST_TO_RANK = 6
 """How many parameters it takes to say what their updates depend on."""
 _SAME_UPDATE = 0.02
@@ -66,6 +68,8 @@ class _Update:
     elements: int = 1
     gradient: float = 0.0
     """The rms of the golden gradient."""
+    mean_gradient: float = 0.0
+    """The mean of the golden gradient; 0 where rounding may have made it."""
 
     @property
     def is_clear(self) -> bool:
@@ -76,11 +80,11 @@ class _Update:
     def is_scaled_by(self, factor: float) -> bool:
         """Whether all that moved on the golden side moved `factor` times as far on the target's."""
         gradients = self.gradient_difference or 0.0
-        same = min(_SAME_UPDATE, 1e-3 + 30.0 * gradients)
+        same = min(_SAME_UPDATE, 1e-3 + _NEAR_ZERO * gradients)
         # An update that is normalised, as Adam's, turns rounding of a few gradients near zero into whole updates. The
         # mean of many updates that cancel shows these.
         largest = max((abs(factor * each.golden) for each in self.movements if each.of_element), default=0.0)
-        turned = 2.0 * largest * max(1.0 / self.elements, 30.0 * gradients) if gradients else 0.0
+        turned = 2.0 * largest * max(1.0 / self.elements, _NEAR_ZERO * gradients) if gradients else 0.0
         return all(
             abs(each.target - factor * each.golden)
             <= each.resolution
@@ -123,6 +127,12 @@ class BetweenSteps:
                 found[parameter.record, parameter.name] = update
         return found
 
+    def _update_of(self, parameter: Parameter) -> _Update | None:
+        parsed = parse(parameter.record)
+        # A layer that is called several times has its parameters in each record.
+        first = parameter.record if parsed is None else record_name(parsed._replace(number=0))
+        return self._updates.get((first, parameter.name))
+
     @cached_property
     def optimizer(self) -> str:
         """What the optimizer did in another way on one side, in words; empty where it did the same, or nobody knows."""
@@ -155,7 +165,7 @@ class BetweenSteps:
 
         An update that is normalised, as Adam's, turns rounding of a gradient near zero into a whole update.
         """
-        update = self._updates.get((parameter.record, parameter.name))
+        update = self._update_of(parameter)
         if update is None or not update.gradient_difference:
             return False
         if update.gradient_difference > _SAME_GRADIENT:
@@ -164,9 +174,39 @@ class BetweenSteps:
         before = update.before or (0.0,) * len(differences)
         return all(abs(now - then) <= 2.0 * self._update_size for now, then in zip(differences, before))
 
+    def hidden(self, parameter: Parameter) -> float:
+        """The relative difference of a parameter that its statistics need not show.
+
+        Where an optimizer normalises gradients, those near zero have whole updates, with a sign that is rounding.
+        """
+        update = self._update_of(parameter)
+        norm = parameter.golden.norm
+        if update is None or not update.gradient_difference or self._is_linear or type(norm) is not float or not norm:
+            return 0.0
+        turned = min(1.0, _NEAR_ZERO * update.gradient_difference) * update.elements
+        # Steps before the last have left as much.
+        return (1.0 if update.was_equal else 2.0) * 2.0 * self._update_size * math.sqrt(turned) / norm
+
+    @cached_property
+    def usually_hidden(self) -> float:
+        """What half of the parameters may differ by, which values then differ by before any call shows it."""
+        return 0.0 if self._same_names else median([self.hidden(each) for each in self._parameters] or [0.0])
+
+    @cached_property
+    def _is_linear(self) -> bool:
+        """Whether updates are gradients times one number, as those of SGD are."""
+        rates = [
+            each.golden / update.mean_gradient
+            for update in self._updates.values()
+            for each in update.movements
+            if not each.of_element and update.mean_gradient
+        ]
+        rate = median(rates) if len(rates) > 1 else 0.0
+        return bool(rate) and sum(abs(each - rate) <= 0.05 * abs(rate) for each in rates) >= _MOST * len(rates)
+
     def side_without_update(self, parameter: Parameter) -> str:
         """The side, in words, on which a parameter stayed as it was though it moved on the other."""
-        update = self._updates.get((parameter.record, parameter.name))
+        update = self._update_of(parameter)
         movements = update.movements if update is not None else []
         if movements and not any(each.target for each in movements):
             return "target"
@@ -221,7 +261,13 @@ def _update(parameter: Parameter, dumps: tuple[Dump, Dump], rounded: float) -> _
         _differences(before[0], before[1]),
         extent(parameter.golden.shape).elements or 1,
         0.0 if gradients[1] is None else rms(gradients[1]),
+        _clear_mean(gradients[1]),
     )
+
+
+def _clear_mean(gradient: Item | None) -> float:
+    mean = 0.0 if gradient is None or type(gradient.mean) is not float else gradient.mean
+    return mean if gradient is not None and abs(mean) > _CLEAR * _resolution(gradient, mean) else 0.0
 
 
 def _differences(target: Item, golden: Item) -> tuple[float, ...]:

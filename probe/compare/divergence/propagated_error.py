@@ -25,9 +25,6 @@ from probe.compare.divergence.call_digest import CallDigest, balance, fingerprin
 from probe.compare.divergence.precision import Precision
 from probe.compare.result import Mode
 
-_OF_FILL_VALUES = 1e-4
-"""Two numbers that fill masks differ by more than this."""
-
 
 class PropagatedError:
     """What is known after the calls so far.
@@ -121,7 +118,7 @@ class PropagatedError:
         if target is None or golden is None or target.value is not None or golden.value is not None:
             return 0.0
         difference = row_difference(row, self._mode)
-        if self._same_names or difference < _OF_FILL_VALUES:
+        if self._same_names or not difference:
             return difference
         beside = beside_fill_values(target, golden)
         return difference if beside is None else beside

@@ -57,6 +57,8 @@ SUSPECTS = 5
 _OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
 # PyTorch makes these of two operations and records the gradient of the second.
 _TWO_OPERATIONS = frozenset(("cross_entropy",))
+# Running statistics carry what rounding did in all steps before.
+_OF_KEPT_STATE = 1e-3
 # What these return is not computed from what goes in.
 _NOT_COMPUTED = frozenset(
     ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format")
@@ -79,6 +81,8 @@ class _Judgement:
     suspect: Unexplained | None = None
     certain: bool = True
     """Whether the two calls do the same with the same, so that an output that differs is a divergence."""
+    of_kept_state: bool = False
+    """Whether it is a running statistic that differs, which changes values when the network is evaluated."""
     differences: list[Difference] = field(default_factory=list)
     outputs: list[tuple[Item, Item, float, float]] = field(default_factory=list)
     """Of both sides, with their relative difference and the factor that the call may have increased it by."""
@@ -177,6 +181,8 @@ class _Search:
             if self._same_names:
                 self._missing = self._missing or call
             return None
+        if not self._same_names and self._between_steps is not None:
+            self._error.largest = max(self._error.largest, self._between_steps.usually_hidden)
         suspect = None
         summary = call.digest or digest(call.rows, self._mode)
         self._error.add_types(summary)
@@ -189,7 +195,9 @@ class _Search:
     def _conclude(self, call: AlignedCall, judged: _Judgement) -> Unexplained | None:
         """What a judgement means, given what is computed from the call."""
         suspect = judged.suspect
-        has_effect = suspect is not None and (judged.certain or self._effects.reach_values(call, suspect.item))
+        has_effect = suspect is not None and (
+            judged.certain or judged.of_kept_state or self._effects.reach_values(call, suspect.item)
+        )
         if suspect is not None and not has_effect:
             for target, golden, _, _ in judged.outputs:
                 self._error.add_without_effect(target, golden)
@@ -249,10 +257,19 @@ class _Search:
             item = min((target or golden, golden), key=lambda item: unit_roundoff(item.dtype) or 1.0)
             is_loss = target is not None and self._precision.is_loss(target.dtype, golden.dtype)
             add = terms.add if golden.state == INPUT else terms.add_operand
-            add(item if is_loss else golden, 0.0 if is_loss else difference)
+            add(item if is_loss else golden, 0.0 if is_loss else max(difference, self._hidden(call, row)))
         found = None if is_other_kind else self._unrecorded_origin(call, row, difference, judged)
         if found is not None and not _overwrites(call, row):
+            kept = difference > _OF_KEPT_STATE and differences.is_running_statistic(row)
+            judged.of_kept_state = judged.of_kept_state or kept
             judged.suspect = judged.suspect or found
+
+    def _hidden(self, call: AlignedCall, row: Row) -> float:
+        """What a parameter may differ by though its statistics do not show it: single elements, updated otherwise."""
+        if self._same_names or self._between_steps is None:
+            return 0.0
+        parameter = self._parameters.of(call, row)
+        return 0.0 if parameter is None else self._between_steps.hidden(parameter)
 
     def _note_difference(self, call: AlignedCall, row: Row, judged: _Judgement) -> bool:
         """Keep what differs in an item beyond its numbers; whether these cannot be compared."""
