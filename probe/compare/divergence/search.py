@@ -171,6 +171,12 @@ class _Search:
         return None if self._before is None else BetweenSteps(self._before, self._parameters.all, self._same_names)
 
     @cached_property
+    def _hidden_usually(self) -> float:
+        """What parameters of two frameworks may differ by at the beginning of this step without showing it."""
+        between = None if self._same_names else self._between_steps
+        return 0.0 if between is None else between.usually_hidden
+
+    @cached_property
     def _by_record(self) -> dict[str | None, AlignedCall]:
         return {call.record: call for call in self._calls}
 
@@ -181,8 +187,7 @@ class _Search:
             if self._same_names:
                 self._missing = self._missing or call
             return None
-        if not self._same_names and self._between_steps is not None:
-            self._error.largest = max(self._error.largest, self._between_steps.usually_hidden)
+        self._error.largest = max(self._error.largest, self._hidden_usually)
         suspect = None
         summary = call.digest or digest(call.rows, self._mode)
         self._error.add_types(summary)
@@ -343,6 +348,10 @@ class _Search:
         difference = error.difference(row)
         factor = condition(api, terms, target, golden)
         of_inputs = max(terms.error, error.inside(call))
+        if api == GRADIENT and self._hidden_usually:
+            # What values differ by turns that share of the elements of a relu on or off, and the gradient through each
+            # with it: its norm differs by the root of that.
+            of_inputs = max(of_inputs, math.sqrt(self._hidden_usually))
         if math.isinf(difference):
             # Only NaN and infinities give NaN.
             allowed = math.inf if math.isinf(of_inputs) else 0.0
