@@ -143,7 +143,7 @@ def table(rows: Iterable[Row]) -> str:
     lines = ["| pair | truth | what was said | right |", "|---|---|---|---|"]
     for row in rows:
         right = ("yes, with its cause" if row.cause else "yes") if row.right else "no"
-        lines.append(f"| {row.name} | {row.truth} | {row.said.replace('|', '–')} | {right} |")
+        lines.append(f"| {row.name} | {row.truth} | {row.said.replace('|', ';')} | {right} |")
     return "\n".join(lines)
 
 

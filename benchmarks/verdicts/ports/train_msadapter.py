@@ -1,4 +1,7 @@
-"""Train the networks of networks_torch.py in mindtorch and dump each step: ``python train_msadapter.py JOBS.json WEIGHTS``."""
+"""Train the networks of networks_torch.py in mindtorch and dump each step.
+
+    python train_msadapter.py JOBS.json WEIGHTS
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,6 @@ from mindtorch._apis import cpu  # noqa: E402
 from networks_torch import NetWithLoss  # noqa: E402
 
 from msprobe.mindspore import PrecisionDebugger  # noqa: E402
-
 
 _batch_norm = cpu.batch_norm
 

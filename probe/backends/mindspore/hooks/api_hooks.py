@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -44,6 +45,8 @@ class ApiHooks:
         self._async_handles = AsyncWorkHandles(listener, _async_work_types, guarded)
         self._primitives: list[tuple[Any, str]] = []
         self._classes: dict[tuple[str, type], type] = {}
+        self._names: dict[int, ApiName] = {}
+        """The names of watched primitives with their attributes, by the identity of the primitive."""
         self._changed: list[tuple[Any, type]] = []
         self._attached = False
 
@@ -67,6 +70,7 @@ class ApiHooks:
         self._attached = False
         each((functools.partial(self._compilation.discard, self), self.suspend, self._async_handles.remove))
         self._primitives = []
+        self._names.clear()
 
     def end_step(self) -> None:
         self._async_handles.forget()
@@ -90,6 +94,9 @@ class ApiHooks:
             self._attributes.set(watched.owner, watched.attribute, held[1])
         for primitive, attribute in self._primitives:
             before = type(primitive)
+            if id(primitive) not in self._names:
+                own = ApiName(_base(attribute, before), attribute, attributes=_attributes(primitive))
+                self._names[id(primitive)] = own
             primitive.__class__ = self._watching(attribute, before)
             self._changed.append((primitive, before))
 
@@ -152,11 +159,12 @@ class ApiHooks:
         """A class for primitives of class `kind` that are held as `attribute`."""
         watching = self._classes.get((attribute, kind))
         if watching is None:
-            name = ApiName(f"Primitive.{attribute}.{kind.__name__}", attribute)
-            observe, call = self.observe, kind.__call__
+            name = ApiName(_base(attribute, kind), attribute)
+            observe, call, names = self.observe, kind.__call__, self._names
 
             def call_watched(primitive: Any, *args: Any, **kwargs: Any) -> Any:
-                return observe(PrimitiveWatch, name, functools.partial(call, primitive), args, kwargs)
+                own = names.get(id(primitive), name)
+                return observe(PrimitiveWatch, own, functools.partial(call, primitive), args, kwargs)
 
             def copy_unwatched(primitive: Any, memo: Any) -> Any:
                 primitive.__class__ = kind
@@ -174,6 +182,25 @@ def _async_work_types() -> list[type]:
     # It moved in 2.9, and both places are in use since.
     modules = (sys.modules.get(f"mindspore.{name}") for name in ("communication.comm_func", "ops.function.comm_func"))
     return [module.CommHandle for module in modules if module is not None and hasattr(module, "CommHandle")]
+
+
+def _base(attribute: str, kind: type) -> str:
+    return f"Primitive.{attribute}.{kind.__name__}"
+
+
+# They stand for no setting: of a dropout they are drawn anew in each run.
+_SEEDS = frozenset(("Seed0", "Seed1", "seed", "seed2"))
+
+
+def _attributes(primitive: Any) -> dict[str, Any]:
+    """What a primitive was made with, as far as it is plain."""
+    found = {}
+    for name, value in getattr(primitive, "init_attrs", {}).items():
+        values = value if isinstance(value, (list, tuple)) else [value]
+        plain = all(type(each) in (bool, int, str) or (type(each) is float and math.isfinite(each)) for each in values)
+        if plain and name not in _SEEDS:
+            found[name] = list(value) if isinstance(value, tuple) else value
+    return found
 
 
 def _drops_nothing(name: ApiName, args: Sequence[Any], output: Any) -> bool:
