@@ -65,6 +65,7 @@ class Arguments(NamedTuple):
     places: dict[int, str]
     """The names of positional arguments."""
     defaults: dict[str, Any]
+    defaults_of_primitive: dict[str, Any]
     renamed: dict[str, str]
     """Names of one framework and of PyTorch."""
     numbers: bool
@@ -78,7 +79,8 @@ def arguments_of(name: str, framework: str) -> Arguments:
     places = words["arguments"].get(name, {})
     if framework == MINDSPORE:
         places = words["arguments_of_mindspore"].get(name, places)
-    return Arguments(places, words["defaults"].get(name, {}), words["settings"], name in words["numbers"])
+    defaults, of_primitive = (words[key].get(name, {}) for key in ("defaults", "defaults_of_primitives"))
+    return Arguments(places, defaults, of_primitive, words["settings"], name in words["numbers"])
 
 
 @cache

@@ -326,12 +326,13 @@ def _depends_on_gradient(updates: Sequence[_Update]) -> bool:
             found.append((update.gradient, median(ratios)))
     if len(found) < _FEWEST_TO_RANK:
         return False
-    shrunken = sum(ratio < 1.0 for _, ratio in found)
-    if max(shrunken, len(found) - shrunken) < 0.9 * len(found):
+    sizes = [math.log(max(ratio, 1e-30)) for _, ratio in sorted(found)]
+    clear = [size for size in sizes if abs(size) > _SAME_GRADIENT]
+    shrunken = sum(size < 0 for size in clear)
+    if len(clear) < _FEWEST_TO_RANK or max(shrunken, len(clear) - shrunken) < 0.9 * len(clear):
         return False
-    by_gradient = [ratio for _, ratio in sorted(found)]
-    third = len(found) // 3
-    low, high = (abs(math.log(max(median(part), 1e-30))) for part in (by_gradient[:third], by_gradient[-third:]))
+    third = len(sizes) // 3
+    low, high = (abs(median(part)) for part in (sizes[:third], sizes[-third:]))
     return low > 1.5 * high
 
 

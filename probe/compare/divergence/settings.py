@@ -141,7 +141,10 @@ def _settings(name: str, side: Dump) -> Optional[tuple[Operation, Settings]]:  #
     if not isinstance(fields, dict):
         return None
     known = arguments_of(meaning.name, side.framework)
-    found: Settings = {} if meaning.primitive else dict(known.defaults)
+    if meaning.primitive:
+        found = dict(known.defaults_of_primitive) if _says_attributes(side) else {}
+    else:
+        found = dict(known.defaults)
     given = fields.get("input_args")
     for place, entry in enumerate(given if isinstance(given, list) else []):
         own = known.places.get(place) or (f"input.{place}" if known.numbers else "")
@@ -152,6 +155,14 @@ def _settings(name: str, side: Dump) -> Optional[tuple[Operation, Settings]]:  #
             _add(found, own, entry if part == "attributes" else _plain(entry), known)
     _neutral(found)
     return meaning, found
+
+
+def _says_attributes(side: Dump) -> bool:
+    """Whether attributes of primitives are in the dump, so that a primitive without has those it has by default."""
+    return any(
+        record.name.startswith("Primitive.") and isinstance(record.fields, dict) and "attributes" in record.fields
+        for record in side
+    )
 
 
 def _add(found: Settings, name: str, value: Any, known: Arguments) -> None:

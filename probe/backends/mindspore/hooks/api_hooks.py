@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -188,19 +189,42 @@ def _base(attribute: str, kind: type) -> str:
     return f"Primitive.{attribute}.{kind.__name__}"
 
 
-# They stand for no setting: of a dropout they are drawn anew in each run.
-_SEEDS = frozenset(("Seed0", "Seed1", "seed", "seed2"))
+# What decides the values that a primitive gives, where neither its inputs nor its outputs show it.
+_SETTINGS = frozenset(
+    (
+        "alpha", "approximate", "ceil_mode", "count_include_pad", "dilation", "eps", "epsilon", "group", "is_training",
+        "keep_prob", "momentum", "negative_slope", "pad", "pad_mode", "stride", "strides",
+    )
+)  # fmt: skip
 
 
 def _attributes(primitive: Any) -> dict[str, Any]:
-    """What a primitive was made with, as far as it is plain."""
+    """What a primitive was made with, where that is not what it has by default."""
+    made_with = getattr(primitive, "init_attrs", {})
+    names = _SETTINGS.intersection(made_with)
+    defaults = _defaults(type(primitive)) if names else {}
     found = {}
-    for name, value in getattr(primitive, "init_attrs", {}).items():
-        values = value if isinstance(value, (list, tuple)) else [value]
-        plain = all(type(each) in (bool, int, str) or (type(each) is float and math.isfinite(each)) for each in values)
-        if plain and name not in _SEEDS:
-            found[name] = list(value) if isinstance(value, tuple) else value
+    for name in sorted(names):
+        value = made_with[name]
+        if isinstance(value, (list, tuple)):
+            value = list(value)
+        plain = all(_is_plain(each) for each in (value if isinstance(value, list) else [value]))
+        if plain and value != defaults.get(name):
+            found[name] = value
     return found
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
+
+
+@functools.cache
+def _defaults(kind: type) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(kind.__init__).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {name: parameter.default for name, parameter in parameters.items()}
 
 
 def _drops_nothing(name: ApiName, args: Sequence[Any], output: Any) -> bool:
