@@ -172,7 +172,12 @@ class BetweenSteps:
             return True
         differences = _differences(parameter.target, parameter.golden)
         before = update.before or (0.0,) * len(differences)
-        return all(abs(now - then) <= 2.0 * self._update_size for now, then in zip(differences, before))
+        allowed = 2.0 * self._update_size
+        if not self._same_names and self._is_linear:
+            largest = max(abs(value) for value in _elements(parameter.golden))
+            near = min(2.0, 4.0 * _NEAR_ZERO * update.gradient_difference)
+            allowed = near * self._update_size + 8.0 * _resolution(parameter.golden, largest)
+        return all(abs(now - then) <= allowed for now, then in zip(differences, before))
 
     def hidden(self, parameter: Parameter) -> float:
         """The relative difference of a parameter that its statistics need not show.
@@ -272,8 +277,12 @@ def _clear_mean(gradient: Item | None) -> float:
 
 def _differences(target: Item, golden: Item) -> tuple[float, ...]:
     """By how much the largest and smallest elements differ."""
-    pairs = [(getattr(target, name), getattr(golden, name)) for name in _ELEMENTS]
-    return tuple(one - other if type(one) is type(other) is float else 0.0 for one, other in pairs)
+    return tuple(one - other for one, other in zip(_elements(target), _elements(golden)))
+
+
+def _elements(item: Item) -> list[float]:
+    values = [getattr(item, name) for name in _ELEMENTS]
+    return [value if type(value) is float and math.isfinite(value) else 0.0 for value in values]
 
 
 def _named_alike(parameter: Parameter, record: str, start: str) -> str:
