@@ -25,10 +25,9 @@ def ported(array: Any, **more: Any) -> Record:
     return {**tensor(array, "Float32", **more), "type": "mindspore.Tensor"}
 
 
-def compared(folder: Path, target: Run, golden: Run, framework: str = "mindspore", tree: Any = None) -> ComparisonResult:
-    trees = tree or (None, None)
-    write(folder / "target", target, trees[0], framework=framework)
-    write(folder / "golden", golden, trees[1])
+def compared(folder: Path, target: Run, golden: Run, framework: str = "mindspore") -> ComparisonResult:
+    write(folder / "target", target, framework=framework)
+    write(folder / "golden", golden)
     return compare_dumps(read(folder / "target"), read(folder / "golden"))
 
 
@@ -182,7 +181,8 @@ def test_running_statistics_that_part_are_named_with_the_momentum(tmp_path: Path
     target = call([ported(each) for each in (X, *weight, mean * 9, variance)], ported(X))
     settings = [plain(True), plain(0.1), plain(1e-5)]
     golden = call([*(tensor(each) for each in (X, mean, variance, *weight)), *settings], tensor(X))
-    divergence = compared(tmp_path, *layer(with_attributes(target, momentum=0.9, is_training=True), golden, names)).divergence
+    target = with_attributes(target, momentum=0.9, is_training=True)
+    divergence = compared(tmp_path, *layer(target, golden, names)).divergence
     assert divergence is not None
     assert divergence.first.cause == "momentum is 0.9 and in the golden run 0.1"
 
