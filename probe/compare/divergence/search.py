@@ -34,6 +34,7 @@ from probe.common.metrics.error_bounds import (
     ALTOGETHER,
     GRADIENT,
     Terms,
+    approximation,
     condition,
     explained,
     rounding,
@@ -359,6 +360,8 @@ class _Search:
             allowed = math.inf
         else:
             added = rounding(terms.summed(golden), max(terms.roundoff, error.roundoff(target, golden)))
+            if not self._same_names:
+                added = max(added, approximation(_last_word(call.golden_record or "")))
             allowed = explained(max(of_inputs, error.largest), factor, added)
         judged.outputs.append((target, golden, difference, factor))
         if difference > allowed and judged.suspect is None:
@@ -446,6 +449,12 @@ class _Search:
 def _in_direction(parsed: ParsedName, direction: str) -> str:
     """The record of the same call in another direction."""
     return record_name(ParsedName(parsed.base, parsed.number, direction, parsed.is_module))
+
+
+def _last_word(record: str) -> str:
+    """The name of a function, or the class of a module."""
+    parsed = parse(record)
+    return "" if parsed is None else parsed.base.rpartition(".")[2]
 
 
 def _rounds(row: Row) -> bool:
