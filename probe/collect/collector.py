@@ -472,6 +472,8 @@ class Collector:
         fields = call.fields
         fields["input_args"] = self._values.sequence(args, save and f"{call.name}.input", save)
         fields["input_kwargs"] = self._values.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
+        if call.api is not None and call.api.attributes:
+            fields["attributes"] = call.api.attributes
 
     def _take_stack(self, call: ActiveCall) -> None:
         if not self._with_stacks:

@@ -8,8 +8,8 @@ Names, selection, order and files belong to the shared code. The whole of a back
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Callable, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Callable, NamedTuple, Optional
 
 from typing_extensions import Protocol, TypeAlias
 
@@ -28,6 +28,8 @@ class ApiName:
     """Positions and keywords of arguments that only the call fills; they are ``null`` among its inputs."""
     returns_arguments: bool = False
     """The output of the record is the arguments after the call (collective communication)."""
+    attributes: Optional[Entry] = field(default=None, compare=False)  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """What the function was made with rather than is called with, such as the epsilon of a primitive of MindSpore."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall, Trees, aligned_c
 from probe.compare.divergence.overlap import overlap
 from probe.compare.divergence.precision import TypePair
 from probe.compare.divergence.search import unexplained
+from probe.compare.divergence.settings import with_settings
 from probe.compare.divergence.truncation import truncations
 from probe.compare.options import Options
 from probe.compare.output import tables
@@ -311,7 +312,8 @@ def set_divergence(
     found = unexplained(aligned, result.mode, level, trees, same_names, types, before)
     result.without_effect = found.without_effect
     if found.diverged:
-        first, *suspects = found.diverged
+        diverged = found.diverged if same_names else with_settings(found.diverged, result.target, result.golden)
+        first, *suspects = diverged
         stack = (result.stacks or {}).get(first.record, [])
         golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])
         result.divergence = Divergence(first, stack, golden_stack, suspects)

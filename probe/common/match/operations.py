@@ -59,6 +59,30 @@ def _named(words: Any, name: str, primitive: bool) -> Operation:
     return Operation(name, words["akin"].get(plain, plain), primitive)
 
 
+class Arguments(NamedTuple):
+    """How the settings of an operation are called."""
+
+    places: dict[int, str]
+    """The names of positional arguments."""
+    defaults: dict[str, Any]
+    defaults_of_primitive: dict[str, Any]
+    renamed: dict[str, str]
+    """Names of one framework and of PyTorch."""
+    numbers: bool
+    """Whether a plain number in any place means the same in both frameworks."""
+
+
+@cache
+def arguments_of(name: str, framework: str) -> Arguments:
+    """How the settings are called of the operation that `operation` calls `name`."""
+    words = _words("operations.yaml")
+    places = words["arguments"].get(name, {})
+    if framework == MINDSPORE:
+        places = words["arguments_of_mindspore"].get(name, places)
+    defaults, of_primitive = (words[key].get(name, {}) for key in ("defaults", "defaults_of_primitives"))
+    return Arguments(places, defaults, of_primitive, words["settings"], name in words["numbers"])
+
+
 @cache
 def layer_kind(class_name: str) -> str | None:
     """A word for a layer's class that is the same in both frameworks; ``None`` of a class that neither brings."""

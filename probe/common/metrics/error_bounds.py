@@ -43,6 +43,8 @@ _UNIT_ROUNDOFF = {
 }
 # Numbers beyond this are not the model's: masks are made of large negative ones.
 _MASK = 1e4
+# A fill value of 1e4, with what it was added to.
+_FILL = 0.9 * _MASK
 
 # The relative error of the result is that of the arguments, however small the result is.
 _RELATIVE = frozenset(
@@ -202,6 +204,37 @@ def _by_some_statistics(statistics: Sequence[tuple[Any, Any]]) -> float:
     return float(max(between_norms, max(differences, default=0.0) / size if size else 0.0))
 
 
+def beside_fill_values(target: Item, golden: Item) -> float | None:
+    """The relative difference of two masked tensors without the numbers that fill their masks.
+
+    A mask is filled with -1e4, -1e9, the lowest number of the type or minus infinity, which are all the same to a
+    softmax.
+
+    Returns:
+        ``None`` where one of them has no mask, and where the masks cover another share of the elements.
+    """
+    for side, other in (("min", "max"), ("max", "min")):
+        fills = [getattr(item, side) for item in (target, golden)]
+        if not all(_is_number(fill) and abs(fill) >= _FILL for fill in fills) or (fills[0] < 0) != (fills[1] < 0):
+            continue
+        rest = [getattr(item, other) for item in (target, golden)]
+        filled = [_is_number(value) and abs(value) >= _FILL for value in rest]
+        if all(filled):
+            return 0.0
+        if any(filled) or not all(map(_is_finite, rest)):
+            return None
+        shares = [
+            item.mean / fill
+            for item, fill in zip((target, golden), fills)
+            if _is_finite(item.mean) and _is_finite(fill)
+        ]
+        blurred = 1e-3 + 2.0 * max(map(abs, rest)) / min(map(abs, fills))
+        if len(shares) == 2 and abs(shares[0] - shares[1]) > blurred:
+            return None
+        return _relative(*rest)
+    return None
+
+
 def _relative(x: float, y: float) -> float:
     if _agree(x, y) or not (_is_finite(x) and _is_finite(y)):
         return 0.0
@@ -307,6 +340,16 @@ def rounding(terms: float, roundoff: float) -> float:
         roundoff: the unit roundoff of the coarsest type that takes part.
     """
     return CONFIDENCE * (roundoff + math.sqrt(terms) * min(roundoff, _FLOAT32))
+
+
+# What a kernel may differ by from the function: MindSpore on the CPU computes tanh by a quotient of polynomials, to 1e-4
+# near 5, and the exponential by another, to 5e-6.
+_APPROXIMATED = {"tanh": 2e-4, "exp": 2e-5, "sigmoid": 2e-5, "silu": 2e-5, "softmax": 2e-5, "softplus": 2e-4}
+
+
+def approximation(name: str) -> float:
+    """What kernels of two frameworks add to the relative error of a function, by the name of it or of its layer."""
+    return _APPROXIMATED.get(name.lower(), 0.0)
 
 
 def explained(error: float, factor: float, added: float) -> float:

@@ -14,11 +14,11 @@ from functools import cached_property
 from statistics import median
 from typing import Optional
 
-from probe.common.dump.naming import PARAMETERS_GRAD, module_name, parse
+from probe.common.dump.naming import PARAMETERS_GRAD, module_name, parse, record_name
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.records import Item
+from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
-from probe.common.metrics.error_bounds import extent, relative_difference, unit_roundoff
+from probe.common.metrics.error_bounds import extent, relative_difference, rms, unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.parameters import Parameter
 
@@ -30,6 +30,10 @@ _CLEAR = 30.0
 """How many times its rounding a statistic has to have moved, to be evidence."""
 _SAME_GRADIENT = 1e-3
 """The relative difference of gradients up to which equal optimizers make nearly equal updates."""
+_NEAR_ZERO = 30.0
+"""How many relative differences of a gradient wide the range of its elements is that rounding makes uncertain."""
+_FEWEST_TO_RANK = 6
+"""How many parameters it takes to say what their updates depend on."""
 _SAME_UPDATE = 0.02
 """By how much two such updates may differ."""
 
@@ -57,19 +61,35 @@ class _Update:
     """Of the statistics that moved clearly, on one side at least."""
     gradient_difference: Optional[float]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """Relative difference of the gradients; ``None`` where neither side recorded one."""
+    was_equal: bool = True
+    """Whether the parameter was the same on both sides before."""
+    before: tuple[float, ...] = ()
+    """By how much its largest and smallest elements differed before."""
+    elements: int = 1
+    gradient: float = 0.0
+    """The rms of the golden gradient."""
+    mean_gradient: float = 0.0
+    """The mean of the golden gradient; 0 where rounding may have made it."""
 
     @property
     def is_clear(self) -> bool:
         """Whether equal optimizers would have made equal updates, and large enough ones to be seen."""
         gradients = self.gradient_difference
-        return bool(self.movements) and gradients is not None and gradients <= _SAME_GRADIENT
+        return bool(self.movements) and self.was_equal and gradients is not None and gradients <= _SAME_GRADIENT
 
     def is_scaled_by(self, factor: float) -> bool:
         """Whether all that moved on the golden side moved `factor` times as far on the target's."""
-        same = min(_SAME_UPDATE, 1e-3 + 30.0 * (self.gradient_difference or 0.0))
+        gradients = self.gradient_difference or 0.0
+        same = min(_SAME_UPDATE, 1e-3 + _NEAR_ZERO * gradients)
+        # An update that is normalised, as Adam's, turns rounding of a few gradients near zero into whole updates. The
+        # mean of many updates that cancel shows these.
+        largest = max((abs(factor * each.golden) for each in self.movements if each.of_element), default=0.0)
+        turned = 2.0 * largest * max(1.0 / self.elements, _NEAR_ZERO * gradients) if gradients else 0.0
         return all(
             abs(each.target - factor * each.golden)
-            <= each.resolution + same * max(abs(each.target), abs(factor * each.golden))
+            <= each.resolution
+            + same * max(abs(each.target), abs(factor * each.golden))
+            + (0.0 if each.of_element else turned)
             for each in self.movements
         )
 
@@ -80,9 +100,12 @@ class BetweenSteps:
     Args:
         before: the paths of these dumps, of target and golden side.
         parameters: the parameters of this step.
+        same_names: whether both sides use the same names for the same things. Two frameworks round gradients otherwise
+            where their statistics are the same, too.
     """
 
-    def __init__(self, before: tuple[str, str], parameters: Sequence[Parameter]) -> None:
+    def __init__(self, before: tuple[str, str], parameters: Sequence[Parameter], same_names: bool = True) -> None:
+        self._same_names = same_names
         self._paths = before
         self._parameters = parameters
 
@@ -99,10 +122,16 @@ class BetweenSteps:
             return {}
         found = {}
         for parameter in self._parameters:
-            update = _update(parameter, *self._dumps)
+            update = _update(parameter, self._dumps, 0.0 if self._same_names else unit_roundoff("float32"))
             if update is not None:
                 found[parameter.record, parameter.name] = update
         return found
+
+    def _update_of(self, parameter: Parameter) -> _Update | None:
+        parsed = parse(parameter.record)
+        # A layer that is called several times has its parameters in each record.
+        first = parameter.record if parsed is None else record_name(parsed._replace(number=0))
+        return self._updates.get((first, parameter.name))
 
     @cached_property
     def optimizer(self) -> str:
@@ -120,6 +149,11 @@ class BetweenSteps:
                 f"updates are {factor:.3g} times those of the golden run in {scaled} of {len(clear)} parameters: "
                 "another learning rate, or gradients that were scaled (clipping, loss scale)"
             )
+        if _depends_on_gradient(clear):
+            return (
+                f"updates differ in {len(clear) - same} of {len(clear)} parameters, the more the smaller the gradient: "
+                "another epsilon of an optimizer that normalises them"
+            )
         share = _share_of_parameter(clear)
         if share is not None:
             more = "less" if share > 0 else "more"
@@ -131,17 +165,53 @@ class BetweenSteps:
 
         An update that is normalised, as Adam's, turns rounding of a gradient near zero into a whole update.
         """
-        update = self._updates.get((parameter.record, parameter.name))
+        update = self._update_of(parameter)
         if update is None or not update.gradient_difference:
             return False
         if update.gradient_difference > _SAME_GRADIENT:
             return True
-        target, golden = parameter.target, parameter.golden
-        return all(abs(getattr(target, name) - getattr(golden, name)) <= 2.0 * self._update_size for name in _ELEMENTS)
+        differences = _differences(parameter.target, parameter.golden)
+        before = update.before or (0.0,) * len(differences)
+        allowed = 2.0 * self._update_size
+        if not self._same_names and self._is_linear:
+            largest = max(abs(value) for value in _elements(parameter.golden))
+            near = min(2.0, 4.0 * _NEAR_ZERO * update.gradient_difference)
+            allowed = near * self._update_size + 8.0 * _resolution(parameter.golden, largest)
+        return all(abs(now - then) <= allowed for now, then in zip(differences, before))
+
+    def hidden(self, parameter: Parameter) -> float:
+        """The relative difference of a parameter that its statistics need not show.
+
+        Where an optimizer normalises gradients, those near zero have whole updates, with a sign that is rounding.
+        """
+        update = self._update_of(parameter)
+        norm = parameter.golden.norm
+        if update is None or not update.gradient_difference or self._is_linear or type(norm) is not float or not norm:
+            return 0.0
+        turned = min(1.0, _NEAR_ZERO * update.gradient_difference) * update.elements
+        # Steps before the last have left as much.
+        return (1.0 if update.was_equal else 2.0) * 2.0 * self._update_size * math.sqrt(turned) / norm
+
+    @cached_property
+    def usually_hidden(self) -> float:
+        """What half of the parameters may differ by, which values then differ by before any call shows it."""
+        return 0.0 if self._same_names else median([self.hidden(each) for each in self._parameters] or [0.0])
+
+    @cached_property
+    def _is_linear(self) -> bool:
+        """Whether updates are gradients times one number, as those of SGD are."""
+        rates = [
+            each.golden / update.mean_gradient
+            for update in self._updates.values()
+            for each in update.movements
+            if not each.of_element and update.mean_gradient
+        ]
+        rate = median(rates) if len(rates) > 1 else 0.0
+        return bool(rate) and sum(abs(each - rate) <= 0.05 * abs(rate) for each in rates) >= _MOST * len(rates)
 
     def side_without_update(self, parameter: Parameter) -> str:
         """The side, in words, on which a parameter stayed as it was though it moved on the other."""
-        update = self._updates.get((parameter.record, parameter.name))
+        update = self._update_of(parameter)
         movements = update.movements if update is not None else []
         if movements and not any(each.target for each in movements):
             return "target"
@@ -171,33 +241,63 @@ class BetweenSteps:
 _ELEMENTS = ("max", "min")
 
 
-def _update(parameter: Parameter, target: Dump, golden: Dump) -> _Update | None:
-    """The update of a parameter that was equal on both sides before."""
-    before = tuple(
-        _item(dump, record, f"{record}.parameters.{parameter.name}")
-        for dump, record in ((target, parameter.record), (golden, parameter.golden_record))
-    )
+def _update(parameter: Parameter, dumps: tuple[Dump, Dump], rounded: float) -> _Update | None:
+    """The update of a parameter; `rounded` is what two gradients with the same statistics may differ by."""
+    sides = list(zip(dumps, (parameter.record, parameter.golden_record)))
+    before = [
+        _item(dump, record, _named_alike(parameter, record, f"{record}.parameters.")) for dump, record in sides
+    ]
     if before[0] is None or before[1] is None:
         return None
-    if relative_difference(before[0], before[1]) > 4.0 * unit_roundoff(before[1].dtype):
-        return None
-    gradients = _gradient(target, parameter.record, parameter.name), _gradient(
-        golden, parameter.golden_record, parameter.name
-    )
+    was_equal = relative_difference(before[0], before[1]) <= 4.0 * unit_roundoff(before[1].dtype)
+    if not was_equal and not rounded:
+        return None  # The step before has said so.
+    gradients = [_gradient(dump, record, parameter) for dump, record in sides]
     difference: float | None = None
     if gradients[0] is not None and gradients[1] is not None:
-        difference = relative_difference(gradients[0], gradients[1])
+        difference = max(relative_difference(gradients[0], gradients[1]), rounded)
     elif gradients[0] is not gradients[1]:
         difference = 0.0  # A gradient on one side only is no matter of rounding.
-    return _Update(parameter, list(_movements(parameter, before[0], before[1])), difference)
+    return _Update(
+        parameter,
+        list(_movements(parameter, before[0], before[1])),
+        difference,
+        was_equal,
+        _differences(before[0], before[1]),
+        extent(parameter.golden.shape).elements or 1,
+        0.0 if gradients[1] is None else rms(gradients[1]),
+        _clear_mean(gradients[1]),
+    )
 
 
-def _gradient(dump: Dump, record: str, name: str) -> Item | None:
+def _clear_mean(gradient: Item | None) -> float:
+    mean = 0.0 if gradient is None or type(gradient.mean) is not float else gradient.mean
+    return mean if gradient is not None and abs(mean) > _CLEAR * _resolution(gradient, mean) else 0.0
+
+
+def _differences(target: Item, golden: Item) -> tuple[float, ...]:
+    """By how much the largest and smallest elements differ."""
+    return tuple(one - other for one, other in zip(_elements(target), _elements(golden)))
+
+
+def _elements(item: Item) -> list[float]:
+    values = [getattr(item, name) for name in _ELEMENTS]
+    return [value if type(value) is float and math.isfinite(value) else 0.0 for value in values]
+
+
+def _named_alike(parameter: Parameter, record: str, start: str) -> str:
+    """The name of the item that begins with `start`, by what the side calls the parameter."""
+    of_target = record == parameter.record
+    item = parameter.target if of_target else parameter.golden
+    return start + (item.name.partition(f".{PARAMETERS}.")[2] or parameter.name)
+
+
+def _gradient(dump: Dump, record: str, parameter: Parameter) -> Item | None:
     parsed = parse(record)
     if parsed is None:
         return None
     gradients = module_name(parsed.base, 0, PARAMETERS_GRAD)
-    return _item(dump, gradients, f"{gradients}.{name}")
+    return _item(dump, gradients, _named_alike(parameter, record, f"{gradients}."))
 
 
 def _item(dump: Dump, record: str, name: str) -> Item | None:
@@ -224,6 +324,25 @@ def _resolution(item: Item, value: float) -> float:
     elements = extent(item.shape).elements or 1
     rms = abs(item.norm) / math.sqrt(elements) if type(item.norm) is float else 0.0
     return max(unit_roundoff(item.dtype), 2.0**-24) * (abs(value) + rms)
+
+
+def _depends_on_gradient(updates: Sequence[_Update]) -> bool:
+    """Whether one side's updates are smaller throughout, and the more so the smaller the gradient is."""
+    found = []
+    for update in updates:
+        ratios = [abs(each.target / each.golden) for each in update.movements if each.of_element and each.golden]
+        if ratios and update.gradient:
+            found.append((update.gradient, median(ratios)))
+    if len(found) < _FEWEST_TO_RANK:
+        return False
+    sizes = [math.log(max(ratio, 1e-30)) for _, ratio in sorted(found)]
+    clear = [size for size in sizes if abs(size) > _SAME_GRADIENT]
+    shrunken = sum(size < 0 for size in clear)
+    if len(clear) < _FEWEST_TO_RANK or max(shrunken, len(clear) - shrunken) < 0.9 * len(clear):
+        return False
+    third = len(sizes) // 3
+    low, high = (abs(median(part)) for part in (sizes[:third], sizes[-third:]))
+    return low > 1.5 * high
 
 
 def _share_of_parameter(updates: Sequence[_Update]) -> float | None:

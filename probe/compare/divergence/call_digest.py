@@ -10,7 +10,7 @@ import msgspec
 
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.match.row import Row
-from probe.common.metrics.error_bounds import by_differences, is_same, relative_difference, unit_roundoff
+from probe.common.metrics.error_bounds import by_differences, extent, is_same, relative_difference, unit_roundoff
 from probe.compare.result import Mode
 
 
@@ -112,10 +112,12 @@ def balance(item: Item) -> float:
 def fingerprint(target: Item, golden: Item) -> int:
     """A number for what the dumps say of an output, by which it is recognised as the input of a later call.
 
-    It has 61 bits, so that no two of a million outputs share one by chance.
+    It has 61 bits, so that no two of a million outputs share one by chance. What was padded on one side only has the
+    same extremes and norm.
     """
+    same_size = target.shape == golden.shape or extent(target.shape).elements == extent(golden.shape).elements
     return hash(
-        (target.max, target.min, target.norm, target.md5, golden.max, golden.min, golden.norm, golden.md5)
+        (target.max, target.min, target.norm, target.md5, golden.max, golden.min, golden.norm, golden.md5, same_size)
     )  # fmt: skip
 
 

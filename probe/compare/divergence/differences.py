@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import Item
 from probe.common.match.row import Row
 from probe.common.metrics.dtypes import is_device, plain_name
@@ -72,6 +73,31 @@ class Differences:
             return ""
         side = "target" if target.requires_grad else "golden run"
         return f"{short_name(row)} takes a gradient in the {side} only"
+
+
+def is_absent_on_one_side(row: Row) -> bool:
+    """Whether one side has no value here: a gradient that was not asked for, a bias that is ``None``."""
+    target, golden = row.target, row.golden
+    return target is not None and golden is not None and (target.dtype is None) != (golden.dtype is None)
+
+
+# Where functions take the statistics that they keep from call to call.
+_RUNNING_STATISTICS = {
+    "batch_norm": ("input.1", "input.2", "input.running_mean", "input.running_var"),
+    "instance_norm": ("input.1", "input.2", "input.running_mean", "input.running_var"),
+    "BatchNorm": ("input.3", "input.4"),
+}
+
+
+def is_running_statistic(row: Row) -> bool:
+    """Whether the item is a running mean or variance, which this call updates for later ones."""
+    sides = ((row.golden_record, row.golden), (row.record, row.target))
+    return any(
+        record is not None
+        and item is not None
+        and item.name[len(record) + 1 :] in _RUNNING_STATISTICS.get(function_name(record), ())
+        for record, item in sides
+    )
 
 
 def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> str:

@@ -11,7 +11,15 @@ from itertools import chain
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.row import Row
-from probe.common.metrics.error_bounds import ALTOGETHER, SAFETY, extent, is_finite, rounding, unit_roundoff
+from probe.common.metrics.error_bounds import (
+    ALTOGETHER,
+    SAFETY,
+    beside_fill_values,
+    extent,
+    is_finite,
+    rounding,
+    unit_roundoff,
+)
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, balance, fingerprint, is_input, row_difference
 from probe.compare.divergence.precision import Precision
@@ -25,9 +33,12 @@ class PropagatedError:
         mode: what the runs were compared by.
         tree: the call tree of the target.
         precision: which types differ by design.
+        same_names: whether both sides use the same names for the same things; programs of two frameworks fill masks
+            with other numbers.
     """
 
-    def __init__(self, mode: Mode, tree: Tree, precision: Precision) -> None:
+    def __init__(self, mode: Mode, tree: Tree, precision: Precision, same_names: bool = True) -> None:
+        self._same_names = same_names
         self._mode = mode
         self._precision = precision
         self._tree = tree
@@ -106,7 +117,11 @@ class PropagatedError:
         # Plain values are the same or are not; see `Differences.in_kind`.
         if target is None or golden is None or target.value is not None or golden.value is not None:
             return 0.0
-        return row_difference(row, self._mode)
+        difference = row_difference(row, self._mode)
+        if self._same_names or not difference:
+            return difference
+        beside = beside_fill_values(target, golden)
+        return difference if beside is None else beside
 
     def roundoff(self, target: Item, golden: Item) -> float:
         """The unit roundoff that an item may have been rounded with."""

@@ -34,6 +34,7 @@ from probe.common.metrics.error_bounds import (
     ALTOGETHER,
     GRADIENT,
     Terms,
+    approximation,
     condition,
     explained,
     rounding,
@@ -57,6 +58,8 @@ SUSPECTS = 5
 _OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
 # PyTorch makes these of two operations and records the gradient of the second.
 _TWO_OPERATIONS = frozenset(("cross_entropy",))
+# Running statistics carry what rounding did in all steps before.
+_OF_KEPT_STATE = 1e-3
 # What these return is not computed from what goes in.
 _NOT_COMPUTED = frozenset(
     ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format")
@@ -79,6 +82,8 @@ class _Judgement:
     suspect: Unexplained | None = None
     certain: bool = True
     """Whether the two calls do the same with the same, so that an output that differs is a divergence."""
+    of_kept_state: bool = False
+    """Whether it is a running statistic that differs, which changes values when the network is evaluated."""
     differences: list[Difference] = field(default_factory=list)
     outputs: list[tuple[Item, Item, float, float]] = field(default_factory=list)
     """Of both sides, with their relative difference and the factor that the call may have increased it by."""
@@ -151,7 +156,7 @@ class _Search:
         self._trees = trees[0] or {}, trees[1] or {}
         self._same_names = same_names
         self._precision = Precision(calls, types)
-        self._error = PropagatedError(mode, self._trees[0], self._precision)
+        self._error = PropagatedError(mode, self._trees[0], self._precision, same_names)
         self._differences = Differences(same_names, self._precision, self._error)
         self._effects = Effects(calls, self._trees[0], self._error)
         self._parameters = Parameters(calls)
@@ -164,7 +169,13 @@ class _Search:
 
     @cached_property
     def _between_steps(self) -> BetweenSteps | None:
-        return None if self._before is None else BetweenSteps(self._before, self._parameters.all)
+        return None if self._before is None else BetweenSteps(self._before, self._parameters.all, self._same_names)
+
+    @cached_property
+    def _hidden_usually(self) -> float:
+        """What parameters of two frameworks may differ by at the beginning of this step without showing it."""
+        between = None if self._same_names else self._between_steps
+        return 0.0 if between is None else between.usually_hidden
 
     @cached_property
     def _by_record(self) -> dict[str | None, AlignedCall]:
@@ -177,6 +188,7 @@ class _Search:
             if self._same_names:
                 self._missing = self._missing or call
             return None
+        self._error.largest = max(self._error.largest, self._hidden_usually)
         suspect = None
         summary = call.digest or digest(call.rows, self._mode)
         self._error.add_types(summary)
@@ -189,7 +201,9 @@ class _Search:
     def _conclude(self, call: AlignedCall, judged: _Judgement) -> Unexplained | None:
         """What a judgement means, given what is computed from the call."""
         suspect = judged.suspect
-        has_effect = suspect is not None and (judged.certain or self._effects.reach_values(call, suspect.item))
+        has_effect = suspect is not None and (
+            judged.certain or judged.of_kept_state or self._effects.reach_values(call, suspect.item)
+        )
         if suspect is not None and not has_effect:
             for target, golden, _, _ in judged.outputs:
                 self._error.add_without_effect(target, golden)
@@ -249,15 +263,26 @@ class _Search:
             item = min((target or golden, golden), key=lambda item: unit_roundoff(item.dtype) or 1.0)
             is_loss = target is not None and self._precision.is_loss(target.dtype, golden.dtype)
             add = terms.add if golden.state == INPUT else terms.add_operand
-            add(item if is_loss else golden, 0.0 if is_loss else difference)
+            add(item if is_loss else golden, 0.0 if is_loss else max(difference, self._hidden(call, row)))
         found = None if is_other_kind else self._unrecorded_origin(call, row, difference, judged)
         if found is not None and not _overwrites(call, row):
+            kept = difference > _OF_KEPT_STATE and differences.is_running_statistic(row)
+            judged.of_kept_state = judged.of_kept_state or kept
             judged.suspect = judged.suspect or found
+
+    def _hidden(self, call: AlignedCall, row: Row) -> float:
+        """What a parameter may differ by though its statistics do not show it: single elements, updated otherwise."""
+        if self._same_names or self._between_steps is None:
+            return 0.0
+        parameter = self._parameters.of(call, row)
+        return 0.0 if parameter is None else self._between_steps.hidden(parameter)
 
     def _note_difference(self, call: AlignedCall, row: Row, judged: _Judgement) -> bool:
         """Keep what differs in an item beyond its numbers; whether these cannot be compared."""
         target, golden = row.target, row.golden
         reason = self._differences.in_kind(row)
+        if not reason and differences.is_absent_on_one_side(row):
+            return True
         if not reason:
             of_gradient = "" if self._gradient_noted else self._differences.in_gradient(row)
             if of_gradient:
@@ -324,6 +349,10 @@ class _Search:
         difference = error.difference(row)
         factor = condition(api, terms, target, golden)
         of_inputs = max(terms.error, error.inside(call))
+        if api == GRADIENT and self._hidden_usually:
+            # What values differ by turns that share of the elements of a relu on or off, and the gradient through each
+            # with it: its norm differs by the root of that.
+            of_inputs = max(of_inputs, math.sqrt(self._hidden_usually))
         if math.isinf(difference):
             # Only NaN and infinities give NaN.
             allowed = math.inf if math.isinf(of_inputs) else 0.0
@@ -331,6 +360,8 @@ class _Search:
             allowed = math.inf
         else:
             added = rounding(terms.summed(golden), max(terms.roundoff, error.roundoff(target, golden)))
+            if not self._same_names:
+                added = max(added, approximation(_last_word(call.golden_record or "")))
             allowed = explained(max(of_inputs, error.largest), factor, added)
         judged.outputs.append((target, golden, difference, factor))
         if difference > allowed and judged.suspect is None:
@@ -418,6 +449,12 @@ class _Search:
 def _in_direction(parsed: ParsedName, direction: str) -> str:
     """The record of the same call in another direction."""
     return record_name(ParsedName(parsed.base, parsed.number, direction, parsed.is_module))
+
+
+def _last_word(record: str) -> str:
+    """The name of a function, or the class of a module."""
+    parsed = parse(record)
+    return "" if parsed is None else parsed.base.rpartition(".")[2]
 
 
 def _rounds(row: Row) -> bool:

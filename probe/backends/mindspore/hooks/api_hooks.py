@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -44,6 +46,8 @@ class ApiHooks:
         self._async_handles = AsyncWorkHandles(listener, _async_work_types, guarded)
         self._primitives: list[tuple[Any, str]] = []
         self._classes: dict[tuple[str, type], type] = {}
+        self._names: dict[int, ApiName] = {}
+        """The names of watched primitives with their attributes, by the identity of the primitive."""
         self._changed: list[tuple[Any, type]] = []
         self._attached = False
 
@@ -67,6 +71,7 @@ class ApiHooks:
         self._attached = False
         each((functools.partial(self._compilation.discard, self), self.suspend, self._async_handles.remove))
         self._primitives = []
+        self._names.clear()
 
     def end_step(self) -> None:
         self._async_handles.forget()
@@ -90,6 +95,9 @@ class ApiHooks:
             self._attributes.set(watched.owner, watched.attribute, held[1])
         for primitive, attribute in self._primitives:
             before = type(primitive)
+            if id(primitive) not in self._names:
+                own = ApiName(_base(attribute, before), attribute, attributes=_attributes(primitive))
+                self._names[id(primitive)] = own
             primitive.__class__ = self._watching(attribute, before)
             self._changed.append((primitive, before))
 
@@ -152,11 +160,12 @@ class ApiHooks:
         """A class for primitives of class `kind` that are held as `attribute`."""
         watching = self._classes.get((attribute, kind))
         if watching is None:
-            name = ApiName(f"Primitive.{attribute}.{kind.__name__}", attribute)
-            observe, call = self.observe, kind.__call__
+            name = ApiName(_base(attribute, kind), attribute)
+            observe, call, names = self.observe, kind.__call__, self._names
 
             def call_watched(primitive: Any, *args: Any, **kwargs: Any) -> Any:
-                return observe(PrimitiveWatch, name, functools.partial(call, primitive), args, kwargs)
+                own = names.get(id(primitive), name)
+                return observe(PrimitiveWatch, own, functools.partial(call, primitive), args, kwargs)
 
             def copy_unwatched(primitive: Any, memo: Any) -> Any:
                 primitive.__class__ = kind
@@ -174,6 +183,48 @@ def _async_work_types() -> list[type]:
     # It moved in 2.9, and both places are in use since.
     modules = (sys.modules.get(f"mindspore.{name}") for name in ("communication.comm_func", "ops.function.comm_func"))
     return [module.CommHandle for module in modules if module is not None and hasattr(module, "CommHandle")]
+
+
+def _base(attribute: str, kind: type) -> str:
+    return f"Primitive.{attribute}.{kind.__name__}"
+
+
+# What decides the values that a primitive gives, where neither its inputs nor its outputs show it.
+_SETTINGS = frozenset(
+    (
+        "alpha", "approximate", "ceil_mode", "count_include_pad", "dilation", "eps", "epsilon", "group", "is_training",
+        "keep_prob", "momentum", "negative_slope", "pad", "pad_mode", "stride", "strides",
+    )
+)  # fmt: skip
+
+
+def _attributes(primitive: Any) -> dict[str, Any]:
+    """What a primitive was made with, where that is not what it has by default."""
+    made_with = getattr(primitive, "init_attrs", {})
+    names = _SETTINGS.intersection(made_with)
+    defaults = _defaults(type(primitive)) if names else {}
+    found = {}
+    for name in sorted(names):
+        value = made_with[name]
+        if isinstance(value, (list, tuple)):
+            value = list(value)
+        plain = all(_is_plain(each) for each in (value if isinstance(value, list) else [value]))
+        if plain and value != defaults.get(name):
+            found[name] = value
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
+
+
+@functools.cache
+def _defaults(kind: type) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(kind.__init__).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {name: parameter.default for name, parameter in parameters.items()}
 
 
 def _drops_nothing(name: ApiName, args: Sequence[Any], output: Any) -> bool:

@@ -44,13 +44,14 @@ _Value = Union[_Leaf, list[Any], None]
 
 
 class _CallFields(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A call; the order is that of its items."""
+    """A call; the order is that of its items. Attributes are none."""
 
     input_args: list[_Value] = []
     input: list[_Value] = []
     input_kwargs: dict[str, _Value] = {}
     parameters: dict[str, _Value] = {}
     output: list[_Value] = []
+    attributes: Any = None
 
 
 class _OtherForm(Exception):

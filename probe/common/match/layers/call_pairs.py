@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from probe.common.dump.naming import BACKWARD, FORWARD, api_name, parse
+from probe.common.dump.naming import BACKWARD, FORWARD, api_name, parse, record_name
 from probe.common.dump.reading.records import INPUT, OUTPUT
 from probe.common.match import patience_diff
 from probe.common.match.calls import Call
@@ -28,7 +28,9 @@ def by_place(target: Side, golden: Side, translate: Translate) -> RecordPairs:
 
 def by_meaning(target: Side, golden: Side, translate: Translate) -> RecordPairs:
     """Modules by their place, and inside each of them calls that compute the same, in the order in which they ran."""
-    found = by_place(_modules(target), _modules(golden), translate)
+    modules = _modules(target), _modules(golden)
+    found = by_place(*modules, translate)
+    found.update(_by_number(found, *modules))
     mine, theirs = _calls_by_module(target, golden, translate)
     frameworks = target.framework, golden.framework
     for direction in (FORWARD, BACKWARD):
@@ -41,6 +43,32 @@ def by_meaning(target: Side, golden: Side, translate: Translate) -> RecordPairs:
         if direction == FORWARD:
             found.update(_of_the_same_call(found, target, golden))
     return found
+
+
+def _by_number(found: RecordPairs, target: Side, golden: Side) -> RecordPairs:
+    """The backward calls of matched modules by the forward calls that they belong to.
+
+    Of a module that was called several times, frameworks run the backward calls in orders of their own.
+    """
+    by_order: dict[str, RecordPairs] = {}
+    by_forward: dict[str, RecordPairs] = {}
+    for mine, theirs in found.items():
+        parsed, other = parse(mine), parse(theirs)
+        if parsed is None or other is None:
+            continue
+        if parsed.direction == BACKWARD:
+            by_order.setdefault(parsed.base, {})[mine] = theirs
+        elif parsed.direction == FORWARD:
+            names = [record_name(each._replace(direction=BACKWARD)) for each in (parsed, other)]
+            if names[0] in target.calls and names[1] in golden.calls:
+                by_forward.setdefault(parsed.base, {})[names[0]] = names[1]
+    more: RecordPairs = {}
+    for base, pairs in by_order.items():
+        others = by_forward.get(base, {})
+        # Where recomputation makes forward calls again, numbers of backward calls say nothing.
+        if pairs.keys() == others.keys() and set(pairs.values()) == set(others.values()):
+            more.update(others)
+    return more
 
 
 def _modules(side: Side) -> Side:

@@ -14,7 +14,7 @@ from probe.common.match.calls import Call
 from probe.common.match.layers import call_pairs, item_pairs
 from probe.common.match.layers.module_paths import Path, Side
 from probe.common.match.mapping_files import load_mapping
-from probe.common.match.operations import Operation, operation
+from probe.common.match.operations import Operation, is_container, layer_kind, operation
 from probe.common.show import show
 
 TOP = "TopLayer"
@@ -79,13 +79,37 @@ def map_items(
     counterpart.update({call.record.name: call.record.name for call in target if call.record.name not in mine.calls})
     by_name = {call.record.name: call for call in golden}
     by_suffix = compat or mine.framework == theirs.framework
+    around = _around(mine), _around(theirs)
     found: dict[str, str] = {}
     for call in target:
         other = by_name.get(counterpart.get(call.record.name, UNMATCHED))
         found.update(dict.fromkeys((item.name for item in call.items), UNMATCHED))
         if other is not None:
-            found.update(_same_suffix(call, other) if by_suffix else _matched_items(call, other, mine, theirs))
+            pairs = _same_suffix(call, other) if by_suffix else _matched_items(call, other, mine, theirs)
+            if not by_suffix and _returns_more(call, mine, around[0]) != _returns_more(other, theirs, around[1]):
+                pairs = {one: another for one, another in pairs.items() if not _is_of_result(one)}
+            found.update(pairs)
     return found
+
+
+def _around(side: Side) -> set[Path]:
+    """The paths of layers with others inside."""
+    return {path[:length] for path in side.classes for length in range(1, len(path))}
+
+
+def _returns_more(call: Call, side: Side, around: set[Path]) -> bool:
+    """Whether a layer of the framework holds another one, which computes on what it alone would return.
+
+    ``nn.Dense`` takes its activation along.
+    """
+    path, _, module = side.scopes.get(call.record.name, ((), "", False))
+    name = side.classes.get(path, "")
+    return module and path in around and layer_kind(name) is not None and not is_container(name)
+
+
+def _is_of_result(item: str) -> bool:
+    """Whether an item is what a layer returns, or the gradient of that."""
+    return ".output." in item if ".forward." in item else ".backward." in item and ".input." in item
 
 
 def _same_suffix(call: Call, other: Call) -> dict[str, str]:

@@ -1,0 +1,51 @@
+"""The faults that are planted into ports, and what names each of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that a port gets wrong."""
+
+    name: str
+    network: str
+    optimizer: str
+    where: str
+    """A pattern that the record or module fits which is named first."""
+    cause: str
+    """A pattern that the words of the verdict fit where the cause is named."""
+    levels: tuple[str, ...] = ("mix", "L0")
+    """The levels at which anything shows."""
+
+    def names(self, record: str) -> bool:
+        """Whether a record is the place of the fault."""
+        return re.search(self.where, record) is not None
+
+    def tells(self, words: str) -> bool:
+        """Whether words name the cause."""
+        return re.search(self.cause, words) is not None
+
+
+FAULTS = (
+    Fault("layernorm epsilon", "bert", "sgd", r"network\.(layer)?norm\b", r"eps"),
+    Fault("gelu kind", "gpt2", "sgd", r"\.0\.act(ivation)?\b", r"approximate|gelu"),
+    Fault("missing bias", "bert", "sgd", r"\.0\.(attention_)?output\b", r"bias"),
+    Fault("transposed weight", "gpt2", "sgd", r"\.0\.(c_proj|projection)\b", r"transpose|\.t\b|swapaxes"),
+    Fault("conv padding", "cnn", "sgd", r"\.conv2\b", r"pad"),
+    Fault("momentum convention", "cnn", "sgd", r"\.bn1\b", r"momentum|running|moving", ("mix",)),
+    Fault("keep_prob", "bert", "sgd", r"network\.dropout\b", r"keep_prob|\bp\b"),
+    Fault("causal mask", "llama", "adam", r"\.0\.(self_attn|attention)\b", r"only|mask"),
+    Fault("attention scale", "bert", "adam", r"\.0\.attention\b", r"input\.1 is"),
+    Fault("head order", "llama", "adam", r"\.0\.(self_attn|attention)\b", r"repeat|tile"),
+    Fault(
+        "label shift",
+        "gpt2",
+        "adam",
+        r"loss|cross_entropy|reshape|__getitem__|(ln_f|layernorm)\.LayerNorm\.backward",
+        r"all of its size",
+    ),
+    Fault("adam epsilon", "t5", "adam", r"", r"optimizer"),
+)
