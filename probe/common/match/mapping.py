@@ -50,7 +50,7 @@ def correspondence(dumps: Dumps, calls: Calls, options: MatchOptions) -> Corresp
 
         sides = _scopes(dumps, calls)
         proposal = propose(*sides)
-        aligned = NameMapping(items=map_items(*calls, sides, proposal.rules))
+        aligned = NameMapping(items=map_items(*calls, sides, proposal.rules, values_decide=True))
         return Correspondence(aligned, proposal=proposal if proposal.rules else None)
     target, golden = dumps
     apis: dict[str, str] | None = None
@@ -99,7 +99,7 @@ def _derived_items(dumps: Dumps, calls: Calls, options: MatchOptions) -> dict[st
         raise MsprobeException("a layer mapping (-lm) needs construct.json beside both dumps; one of them has none.")
     sides = _scopes(dumps, calls)
     mapping_checks.warn_of_layers(options.layer_mapping, rules, sides[0])
-    return map_items(*calls, sides, rules, options.compat)
+    return map_items(*calls, sides, rules, compat=options.compat)
 
 
 def _aligns_layers(dumps: Dumps, calls: Calls, options: MatchOptions) -> bool:

@@ -84,6 +84,8 @@ class _Judgement:
     """Whether the two calls do the same with the same, so that an output that differs is a divergence."""
     of_kept_state: bool = False
     """Whether it is a running statistic that differs, which changes values when the network is evaluated."""
+    of_parameter: bool = False
+    """Whether it is a parameter that differs."""
     differences: list[Difference] = field(default_factory=list)
     outputs: list[tuple[Item, Item, float, float]] = field(default_factory=list)
     """Of both sides, with their relative difference and the factor that the call may have increased it by."""
@@ -201,9 +203,9 @@ class _Search:
     def _conclude(self, call: AlignedCall, judged: _Judgement) -> Unexplained | None:
         """What a judgement means, given what is computed from the call."""
         suspect = judged.suspect
-        has_effect = suspect is not None and (
-            judged.certain or judged.of_kept_state or self._effects.reach_values(call, suspect.item)
-        )
+        # A counterpart of another name may be none: what follows tells.
+        certain = judged.of_kept_state or (judged.certain and (self._same_names or judged.of_parameter))
+        has_effect = suspect is not None and (certain or self._effects.reach_values(call, suspect.item))
         if suspect is not None and not has_effect:
             for target, golden, _, _ in judged.outputs:
                 self._error.add_without_effect(target, golden)
@@ -268,6 +270,7 @@ class _Search:
         if found is not None and not _overwrites(call, row):
             kept = difference > _OF_KEPT_STATE and differences.is_running_statistic(row)
             judged.of_kept_state = judged.of_kept_state or kept
+            judged.of_parameter = judged.of_parameter or self._parameters.of(call, row) is not None
             judged.suspect = judged.suspect or found
 
     def _hidden(self, call: AlignedCall, row: Row) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from probe.common.errors import MsprobeException
 from probe.common.match.calls import Call
-from probe.common.match.layers import call_pairs, item_pairs
+from probe.common.match.layers import by_value, call_pairs, item_pairs
 from probe.common.match.layers.module_paths import Path, Side
 from probe.common.match.mapping_files import load_mapping
 from probe.common.match.operations import Operation, is_container, layer_kind, operation
@@ -62,8 +62,9 @@ def translate(path: Path, classes: dict[Path, str], rules: Rules) -> Path:
 
 
 def map_items(
-    target: list[Call], golden: list[Call], sides: tuple[Side, Side], rules: Rules, compat: bool = False
-) -> dict[str, str]:
+    target: list[Call], golden: list[Call], sides: tuple[Side, Side], rules: Rules, *, compat: bool = False,
+    values_decide: bool = False,
+) -> dict[str, str]:  # fmt: skip
     """Every item of the target and its counterpart's name, or ``N/A``.
 
     Args:
@@ -71,10 +72,13 @@ def map_items(
         sides: where they stand.
         rules: what is called differently.
         compat: match as the reference tool does: APIs by their names in order of appearance, items by their suffix.
+        values_decide: match by values where they say otherwise than the place, as `by_value` does.
     """
     mine, theirs = sides
     pair = call_pairs.by_place if compat else call_pairs.by_meaning
     counterpart = pair(mine, theirs, lambda path: translate(path, mine.classes, rules))
+    if values_decide:
+        counterpart = by_value.corrected(counterpart, mine, theirs)
     # What was saved stands in no tree.
     counterpart.update({call.record.name: call.record.name for call in target if call.record.name not in mine.calls})
     by_name = {call.record.name: call for call in golden}
