@@ -290,7 +290,7 @@ def add_divergence(comparison: Comparison, both: Calls, same_names: bool, result
     of_golden = (row for row in shared.rows if row.golden is not None)
     golden_records = dict.fromkeys(row.golden_record or row.record for row in of_golden)
     pairs = [(call.record, call.golden_record) for call in aligned]
-    result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows))
+    result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows), both)
     set_divergence(result, aligned, shared.level, shared.trees, same_names, before=comparison.before)
 
 

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from probe.common.dump.naming import is_module
-from probe.common.dump.reading.records import PARAMETERS
+from probe.common.dump.naming import FORWARD, is_module
+from probe.common.dump.reading.records import OUTPUT, PARAMETERS
 from probe.common.dump.reading.sources import Tree
+from probe.common.match.calls import Call
 from probe.common.match.row import Row
 
 ENOUGH = 0.8
@@ -24,7 +27,8 @@ class Coverage:
     """Records and parameters of both sides."""
 
     compared_records: int = 0
-    """Those with a counterpart. A function inside a module with a counterpart is judged at the module's border."""
+    """Those with a counterpart, those that only compute again what such a record has, and those inside of a module with
+    a counterpart, which are judged at its border."""
     records: int = 0
     compared_parameters: int = 0
     parameters: int = 0
@@ -45,6 +49,7 @@ def coverage(
     golden_records: Iterable[str],
     trees: tuple[Tree | None, Tree | None],
     parameters: tuple[int, int],
+    calls: tuple[Iterable[Call], Iterable[Call]] = ((), ()),
 ) -> Coverage:
     """What was compared of two runs.
 
@@ -53,24 +58,67 @@ def coverage(
         golden_records: all records of the golden side that hold anything.
         trees: the call trees of target and golden side.
         parameters: what `count_parameters` says of all rows.
+        calls: the calls of both sides, in which those are looked for that were made once more (`recomputed`).
     """
     pairs = list(pairs)
     matched_target = {record for record, golden in pairs if golden}
-    matched_golden = {golden for record, golden in pairs if record}
+    matched_golden = {golden for record, golden in pairs if golden and record}
     target_records = [record for record, _ in pairs if record]
-    sides = (target_records, matched_target, trees[0]), (golden_records, matched_golden, trees[1])
+    sides = (target_records, matched_target, trees[0], calls[0]), (golden_records, matched_golden, trees[1], calls[1])
     compared = total = 0
-    for records, matched, tree in sides:
-        for record in records:
-            total += 1
-            compared += record in matched or _is_inside(record, tree or {}, matched)
+    for records, matched, tree, of_side in sides:
+        names = list(records)
+        total += len(names)
+        compared += len(names)
+        if any(record not in matched for record in names):
+            compared -= _without_counterpart(names, matched | recomputed(of_side, matched), tree or {})
     return Coverage(compared, total, *parameters)
 
 
-def _is_inside(record: str, tree: Tree, matched: set[str | None]) -> bool:
-    """Whether a function's call is part of a module that has a counterpart."""
-    around = None if is_module(record) else tree.get(record)
-    return around is not None and around in matched
+def _without_counterpart(records: Sequence[str], matched: set[str], tree: Tree) -> int:
+    """How many records have no counterpart, and no module around them whose border is judged in their place.
+
+    That is the innermost module with a counterpart, if it is right around the call of a function, or holds no more than
+    half of the run: the border of a whole program says too little of what is in it.
+    """
+    around = {record: _innermost(record, matched, tree) for record in records if record not in matched}
+    held = Counter(filter(None, around.values()))
+    number = 0
+    for record, module in around.items():
+        is_function_of = module is not None and not is_module(record) and tree.get(record) == module
+        number += not (is_function_of or (module is not None and 2 * held[module] <= len(records)))
+    return number
+
+
+def _innermost(record: str, matched: set[str], tree: Tree) -> str | None:
+    module = tree.get(record)
+    while module is not None and module not in matched:
+        module = tree.get(module)
+    return module
+
+
+def recomputed(calls: Iterable[Call], matched: Container[str]) -> set[str]:
+    """The forward records that say of their results what an earlier record of the same function or module said.
+
+    Checkpointing makes them: a forward is run once more for its backward.
+
+    Args:
+        calls: the calls of one side.
+        matched: the records of that side with a counterpart.
+    """
+    earlier: set[tuple[Any, ...]] = set()
+    found = set()
+    for call in calls:
+        parsed = call.record.parsed
+        if parsed is None or parsed.direction != FORWARD:
+            continue
+        results = (item for item in call.items if item.state == OUTPUT and item.is_tensor)
+        key = (parsed.base, *((item.max, item.min, item.norm, item.md5, item.shape) for item in results))
+        if call.record.name in matched:
+            earlier.add(key)
+        elif key in earlier:
+            found.add(call.record.name)
+    return found
 
 
 def count_parameters(rows: Iterable[Row]) -> tuple[int, int]:

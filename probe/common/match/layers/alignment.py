@@ -268,15 +268,17 @@ def _containers(leaves: Partners, target: Network, golden: Network, same: LayerV
     for _, _, mine, theirs in sorted(ranked):
         if mine in found or theirs in taken or same.contradict(target.layers[mine], golden.layers[theirs]):
             continue
-        if _compatible_containers(target, golden, mine, theirs):
+        if _compatible_containers(target.layers[mine], golden.layers[theirs], same):
             found[mine] = theirs
             taken.add(theirs)
     return _agreeing(found, found, target, golden)
 
 
-def _compatible_containers(target: Network, golden: Network, mine: Path, theirs: Path) -> bool:
-    one, other = target.layers[mine], golden.layers[theirs]
+def _compatible_containers(one: Layer, other: Layer, same: LayerValues) -> bool:
     differ = one.output is not None and other.output is not None and one.output != other.output
+    if differ and same.result(one) is not None:
+        # Tokens in one dimension and in two are the same tokens.
+        differ = same.result(one) != same.result(other)
     return compatible(one, other) and not (differ and _likeness(one, other) < 1)
 
 
