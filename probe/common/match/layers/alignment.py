@@ -23,6 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Optional
 
 from probe.common.dump.naming import FORWARD
@@ -101,8 +102,8 @@ def _layer(path: Path, class_name: str, call: Call) -> Layer:
     parameters: list[Item] = []
     for item in call.items:
         if item.state == PARAMETERS:
-            name = item.name.rpartition(".")[2]
             parameters.append(item)
+            name = item.name.rpartition(".")[2]
             if PARAMETER_NAMES.get(name, name) == _WEIGHT:
                 weight = _squeezed(item.shape)
         else:
@@ -113,6 +114,7 @@ def _layer(path: Path, class_name: str, call: Call) -> Layer:
     return Layer(path, class_name, kind, weight, given, returned, tuple(parameters), result)
 
 
+@cache
 def _squeezed(shape: str | None) -> str | None:
     # A convolution in one dimension may be one in two.
     return None if shape is None else str([int(size) for size in re.findall("[0-9]+", shape) if size != "1"])
@@ -139,17 +141,20 @@ class LayerValues:
     """Which layers of two networks hold the same values."""
 
     def __init__(self, target: Network, golden: Network) -> None:
-        self._values = SameValues(*map(_tensors, (target, golden)))
+        values = SameValues(*map(_tensors, (target, golden)))
         self._contradicted: set[Hashable] = set()
+        layers = [*target.layers.values(), *golden.layers.values()]
+        self._results = {id(layer): values.label(layer.result) for layer in layers}
+        self._weights = {id(layer): tuple(map(values.label, layer.parameters)) for layer in layers}
 
     def result(self, layer: Layer) -> Label | None:
         """What it returned."""
-        return self._values.label(layer.result)
+        return self._results[id(layer)]
 
     def weights(self, layer: Layer) -> tuple[Label | None, ...] | None:
         """What its parameters hold; ``None`` where the other network has nothing like them."""
-        labels = tuple(map(self._values.label, layer.parameters))
-        return labels if any(label is not None for label in labels) else None
+        labels = self._weights[id(layer)]
+        return None if labels.count(None) == len(labels) else labels
 
     def weights_and_result(self, layer: Layer) -> Hashable:
         """Both, as far as there are both."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from itertools import chain
 
 from probe.common.dump.naming import is_module
@@ -47,30 +47,34 @@ class _Keys:
     """What tells a call by what it does and by the values that it took and returned."""
 
     def __init__(self, target: Side, golden: Side) -> None:
-        self._same = SameValues(*(_tensors(side.calls.values()) for side in (target, golden)))
+        self._tensors = {id(call): _given_and_result(call) for side in (target, golden) for call in side.calls.values()}
+        sides = ([self._tensors[id(call)] for call in side.calls.values()] for side in (target, golden))
+        self._same = SameValues(*(filter(None, chain.from_iterable(side)) for side in sides))
 
     def of(self, call: Call, side: Side) -> Hashable | None:
         """The key of a call; ``None`` where the other run has nothing like its result."""
-        parsed = call.record.parsed
-        result = self._same.label(_first(call, OUTPUT))
-        if parsed is None or result is None:
+        given, result = map(self._same.label, self._tensors[id(call)])
+        parsed = None if result is None else call.record.parsed
+        if parsed is None:
             return None
         if parsed.is_module:
             class_name = parsed.base.rpartition(".")[2]
             meaning: Hashable = layer_kind(class_name) or class_name
         else:
             meaning = operation(parsed.base, side.framework).name
-        given = self._same.label(_first(call, INPUT))
         return parsed.is_module, meaning, parsed.direction, given, result
 
 
-def _tensors(calls: Iterable[Call]) -> Iterable[Item]:
-    both = chain.from_iterable((_first(call, INPUT), _first(call, OUTPUT)) for call in calls)
-    return (item for item in both if item is not None)
-
-
-def _first(call: Call, state: str) -> Item | None:
-    return next((item for item in call.items if item.state == state and item.is_tensor), None)
+def _given_and_result(call: Call) -> tuple[Item | None, Item | None]:
+    """The first tensor that a call took, and the first that it returned."""
+    given = None
+    for item in call.items:
+        if item.is_tensor:
+            if item.state == OUTPUT:
+                return given, item
+            if given is None and item.state == INPUT:
+                given = item
+    return given, None
 
 
 def _has_parameters(call: Call) -> bool:

@@ -42,19 +42,19 @@ class SameValues:
     """
 
     def __init__(self, target: Iterable[Item], golden: Iterable[Item]) -> None:
-        mine, theirs = list(target), list(golden)
-        roundoff = coarsest([*mine, *theirs])
-        self._allowed = max(_LEAST, _UNITS * roundoff)
-        sides = [dict.fromkeys(filter(None, map(_values, items))) for items in (mine, theirs)]
-        self._labels = {values: label for label, values in enumerate(sides[0]) if values in sides[1]}
-        rest = [[each for each in side if each not in self._labels and isinstance(each, _Values)] for side in sides]
+        # By identity: the same statistics are looked at once.
+        sides = [{id(item): (item, values) for item in items if (values := _values(item))} for items in (target, golden)]
+        self._allowed = max(_LEAST, _UNITS * coarsest(item for side in sides for item, _ in side.values()))
+        mine, theirs = ({values for _, values in side.values()} for side in sides)
+        labels = {values: label for label, values in enumerate(mine & theirs)}
+        rest = [[each for each in side if each not in labels and isinstance(each, _Values)] for side in (mine, theirs)]
         for one, other in self._nearest_pairs(*rest):
-            self._labels[one] = self._labels[other] = len(sides[0]) + len(self._labels)
+            labels[one] = labels[other] = len(mine) + len(labels)
+        self._labels = {key: labels[values] for side in sides for key, (_, values) in side.items() if values in labels}
 
     def label(self, item: Item | None) -> Label | None:
-        """The label of a tensor; ``None`` where the other run has nothing like it."""
-        values = None if item is None else _values(item)
-        return None if values is None else self._labels.get(values)
+        """The label of one of the tensors; ``None`` where the other run has nothing like it."""
+        return None if item is None else self._labels.get(id(item))
 
     def _nearest_pairs(self, target: list[_Values], golden: list[_Values]) -> list[tuple[_Values, _Values]]:
         """Pairs of which each is the nearest to the other."""
@@ -73,14 +73,15 @@ class SameValues:
 
 def _values(item: Item) -> _Values | str | None:
     """What tells a tensor from others; ``None`` of constants, of whole numbers, and of what is not finite."""
-    if item.norm is None:
+    norm, largest, smallest, mean = item.norm, item.max, item.min, item.mean
+    if norm is None:
         return item.md5
-    numbers = item.norm, item.max, item.min, item.mean
-    if not unit_roundoff(item.dtype) or not all(type(number) is float and math.isfinite(number) for number in numbers):
+    if not (type(norm) is type(largest) is type(smallest) is type(mean) is float and unit_roundoff(item.dtype)):
         return None
-    if item.max == item.min or not item.norm:
+    total = norm + largest + smallest + mean
+    if total - total or largest == smallest or not norm:
         return None
-    return _Values(extent(item.shape).elements, *numbers)
+    return _Values(extent(item.shape).elements, norm, largest, smallest, mean)
 
 
 def _distance(one: _Values, other: _Values) -> float:
