@@ -34,6 +34,7 @@ from probe.common.match.layers.module_paths import Path, Side
 from probe.common.match.layers.same_values import Label, SameValues
 from probe.common.match.name_mapping import PARAMETER_NAMES
 from probe.common.match.operations import is_container, layer_kind
+from probe.common.metrics.error_bounds import extent
 
 Partners = dict[Path, Path]
 """Layers of the target and of the golden side."""
@@ -170,18 +171,32 @@ class LayerValues:
         """What a layer without parameters returned, which may be of another class on the other side."""
         return None if layer.parameters else self.result(layer)
 
+    def fit(self, mine: Layer, theirs: Layer) -> bool:
+        """Whether nothing speaks against two layers: what they are, how large they are, what they hold."""
+        if self.contradict(mine, theirs):
+            return False
+        weights = self.weights(mine)
+        return (weights is not None and weights == self.weights(theirs)) or compatible(mine, theirs)
+
     def contradict(self, mine: Layer, theirs: Layer) -> bool:
         """Whether what both hold is somewhere in the other network, but not in the other of these two.
 
         Layers of the same classes and names contradict as well from then on: what does not correspond where the runs
         agree does not correspond where they have parted.
         """
+        if mine.parameters and theirs.parameters and _size(mine) != _size(theirs):
+            # Of a fused layer, say.
+            return True
         for each in (self.weights, self.result):
             one, other = each(mine), each(theirs)
             if one is not None and other is not None and one != other:
                 self._contradicted.add(_relation(mine, theirs))
                 return True
         return _relation(mine, theirs) in self._contradicted
+
+
+def _size(layer: Layer) -> int:
+    return max(extent(item.shape).elements for item in layer.parameters)
 
 
 def _relation(mine: Layer, theirs: Layer) -> Hashable:
@@ -216,7 +231,7 @@ def _leaves(target: Network, golden: Network, same: LayerValues) -> Partners:
     return {
         mine[i].path: theirs[j].path
         for i, j in pairs
-        if (i, j) in certain or (compatible(mine[i], theirs[j]) and not same.contradict(mine[i], theirs[j]))
+        if (i, j) in certain or same.fit(mine[i], theirs[j])
     }
 
 
@@ -324,7 +339,7 @@ def _complete(partners: Partners, target: Network, golden: Network, same: LayerV
             pairs = [
                 (i, j)
                 for i, j in pairs
-                if compatible(mine[i], theirs[j]) and (key is _named or not same.contradict(mine[i], theirs[j]))
+                if same.fit(mine[i], theirs[j]) or (key is _named and compatible(mine[i], theirs[j]))
             ]
             partners.update({mine[i].path: theirs[j].path for i, j in pairs})
             used, taken = {i for i, _ in pairs}, {j for _, j in pairs}

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from probe.common import files
-from probe.common.match.layers.alignment import LayerValues, Network, Partners, align, compatible, network
+from probe.common.match.layers.alignment import LayerValues, Network, Partners, align, network
 from probe.common.match.layers.module_paths import Path, Side
 from probe.common.match.layers.rules import TOP, UNMATCHED, Rules, translate
 from probe.common.match.mapping_files import scalar
@@ -124,7 +124,7 @@ def _by_path(
             if other not in theirs.layers:
                 continue
             layers = mine.layers[path], theirs.layers[other]
-            if other not in back and compatible(*layers) and not same.contradict(*layers):
+            if other not in back and same.fit(*layers):
                 partners[path] = other
                 back.add(other)
             else:
