@@ -140,7 +140,9 @@ def _forked(works: Sequence[Any], log: Path) -> bool:
                 sys.stderr.flush()
                 os._exit(status)
         processes.append(process)
-    return not any([os.waitpid(process, 0)[1] for process in processes])
+    # All of them are waited for, whatever the first comes to.
+    ends = [os.waitpid(process, 0)[1] for process in processes]
+    return not any(ends)
 
 
 if __name__ == "__main__":

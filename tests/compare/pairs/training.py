@@ -32,8 +32,6 @@ def _batch(model: str, run: Run, step: int) -> dict[str, Any]:
         given = {"input_features": features, "labels": labels}
     else:
         given = _tokens(model, run, generator)
-    if run.data == "reversed":
-        given = {name: value.flip(0).contiguous() for name, value in given.items()}
     return given
 
 
