@@ -45,8 +45,8 @@ _GOLDEN_OF = {
     "mindtorch": ("mindspore", "pytorch"),
 }
 
-NO_MATCH = "warning: No bench data matched."
-NO_TARGET = "warning: No NPU data matched."
+NO_MATCH = "warning: No golden data matched."
+NO_TARGET = "warning: No target data matched."
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def test_frameworks_may_name_the_same_type_differently(tmp_path: Path) -> None: 
     (found,) = compared(tmp_path, target, golden, heads=heads).rows
     assert (found.verdict, found.requires_grad_consistent) == ("pass", True)
     (found,) = compared(tmp_path, target, golden, compat=True, heads=heads).rows
-    assert found.messages == (verdict.REQUIRES_GRAD, verdict.DTYPE)
+    assert found.messages == (verdict.RECORDED[verdict.REQUIRES_GRAD], verdict.RECORDED[verdict.DTYPE])
     (found,) = compared(tmp_path, target, {LINEAR: call([tensor(dtype="torch.float16")], [])}, heads=heads).rows
     assert found.messages == (verdict.DTYPE,)
 
@@ -124,7 +124,7 @@ def test_nan_against_inf_is_an_error(tmp_path: Path) -> None:  # D17
 def test_devices_are_never_a_finding(tmp_path: Path) -> None:  # D18
     target, golden = {LINEAR: call([scalar("npu:0")], [])}, {LINEAR: call([scalar("cuda:0")], [])}
     assert compared(tmp_path, target, golden).rows[0].messages == ()
-    assert compared(tmp_path, target, golden, compat=True).rows[0].messages == (verdict.SCALAR,)
+    assert compared(tmp_path, target, golden, compat=True).rows[0].messages == (verdict.RECORDED[verdict.SCALAR],)
     assert compared(tmp_path, target, {LINEAR: call([scalar("mean")], [])}).rows[0].messages == (verdict.SCALAR,)
 
 
