@@ -31,7 +31,7 @@ from probe.compare.divergence.truncation import truncations
 from probe.compare.options import Options
 from probe.compare.output import tables
 from probe.compare.result import ComparisonResult, Divergence, Mode
-from probe.compare.verdict import Advisor
+from probe.compare.verdict import Advisor, blame
 
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
@@ -133,6 +133,8 @@ def compare_dumps(
     result = ComparisonResult(target.path, golden.path, mode, comparison.debug, matched.rows, *stacks)
     result.data_mapping, result.proposal, result.algorithms = matched.derived, matched.proposal, algorithms
     add_divergence(comparison, both, matched.same_names, result)
+    if result.divergence is not None and not comparison.options.compat:
+        blame(result.rows, result.divergence.first)
     return result
 
 
@@ -237,6 +239,8 @@ def measure_row(comparison: Comparison, row: Row, mode: Mode, further: int = 0) 
     target, golden = row.target, row.golden
     if mode is Mode.STATISTICS and target is not None and golden is not None:
         row.metrics = statistics.compare_items(target, golden)
+        if comparison.options.compat:
+            row.metrics = statistics.compare_flags(target, golden, row.metrics)
         if target.requires_grad != golden.requires_grad:
             row.requires_grad_consistent = _is_requires_grad_consistent(comparison, target, golden)
         return

@@ -14,7 +14,7 @@ from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
 from probe.common.match.row import ERROR, PASS, WARNING, Row
 from probe.common.metrics.dtypes import is_device, is_integer, plain_name
-from probe.compare.result import Mode
+from probe.compare.result import Mode, Unexplained
 
 NONFINITE = "error: There is nan/inf/-inf in the maximum or minimum value of the target."
 NONFINITE_OTHERWISE = "error: The nan/inf/-inf in the maximum or minimum value of target and golden are not the same."
@@ -28,6 +28,8 @@ TENFOLD = "warning: The norm relative error of output is 10 times that of input.
 COSINE = "warning: The input/parameters of Cosine > 0.9, and input/parameters - output > 0.1"
 CHECKSUM = "error: The CRC-32 value of the target differs from that of golden."
 CHECKSUM_MISSING = "warning: The parameter of the target does not match golden."
+
+BLAMED = "error: The first divergence is here"
 
 RECORDED = {
     NONFINITE: "error: There is nan/inf/-inf in the maximum or minimum value of NPU.",
@@ -181,6 +183,19 @@ class Advisor:
         target, golden = row.metrics
         if target != golden:
             messages.append(CHECKSUM_MISSING if "N/A" in (target, golden) else CHECKSUM)
+
+
+def blame(rows: Iterable[Row], first: Unexplained) -> bool:
+    """Say on its row where the runs diverge first, as the rules above know nothing of that; whether the row is there.
+
+    Its values may differ by too little for any rule and by more than anything explains.
+    """
+    for row in rows:
+        if any(item is not None and item.name == first.item for item in (row.target, row.golden)):
+            row.messages += (f"{BLAMED}: {first.reason}.",)
+            row.verdict = ERROR
+            return True
+    return False
 
 
 def _is_unremarkable(rows: list[Row]) -> bool:

@@ -106,13 +106,6 @@ def same(ours: Any, theirs: Any) -> bool:
         return False
 
 
-def known_otherwise(run: Run, rows: list[dict[str, str]]) -> list[dict[str, str]]:
-    """`rows` without those of APIs that only our own table of names knows."""
-    if "-am" not in run.arguments:
-        return rows
-    return [row for row in rows if not row["NPU Name"].startswith("Functional.tanh.")]
-
-
 def differences(ours: list[dict[str, str]], theirs: list[dict[str, str]]) -> list[str]:
     """Every cell that is not the same."""
     assert [row["NPU Name"] for row in ours] == [row["NPU Name"] for row in theirs]
@@ -163,6 +156,8 @@ def without(rows: list[dict[str, str]], defects: set[str], messages: dict[str, s
     drop: set[str] = set().union(*(texts for defect, texts in messages.items() if defect in defects))
     found = []
     for row in rows:
-        left = [text for text in map(in_our_words, json.loads(row["Err_message"])) if text not in drop]
+        messages = map(in_our_words, json.loads(row["Err_message"]))
+        # Where the runs diverge is what only we say.
+        left = [text for text in messages if text not in drop and not text.startswith(verdict.BLAMED)]
         found.append({**row, "Err_message": json.dumps(left), "Result": verdict.worst(left)})
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Optional
@@ -158,6 +158,15 @@ class Tally:
         self.target_alone += other.target_alone
         self.golden_alone += other.golden_alone
         self.unjudged += other.unjudged
+
+    def replace(self, before: Tally, after: Tally, order: Callable[[str], int]) -> None:
+        """Count rows of one record as `after` says, which were counted as `before` does."""
+        for verdict, records in after.suspects.items():
+            self.counts[verdict] += after.counts[verdict] - before.counts[verdict]
+            found = self.suspects[verdict]
+            found.update(records)
+            self.suspects[verdict] = {record: found[record] for record in sorted(found, key=order)}
+        self.counts[PASS] += after.counts[PASS] - before.counts[PASS]
 
 
 def tally(rows: Sequence[Row], mode: Mode) -> Tally:
