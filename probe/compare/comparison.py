@@ -30,6 +30,7 @@ from probe.compare.divergence.search import unexplained
 from probe.compare.divergence.truncation import truncations
 from probe.compare.options import Options
 from probe.compare.output import tables
+from probe.compare.pairing import pairing
 from probe.compare.result import ComparisonResult, Divergence, Mode
 from probe.compare.verdict import Advisor, blame
 
@@ -294,6 +295,7 @@ def add_divergence(comparison: Comparison, both: Calls, same_names: bool, result
     golden_records = dict.fromkeys(row.golden_record or row.record for row in of_golden)
     pairs = [(call.record, call.golden_record) for call in aligned]
     result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows))
+    result.pairing = pairing(pairs, comparison.options, result.proposal is not None)
     set_divergence(result, aligned, shared.level, shared.trees, same_names, before=comparison.before)
 
 
@@ -313,12 +315,12 @@ def set_divergence(
         aligned, level, trees, same_names, types, before: those of `unexplained`.
     """
     found = unexplained(aligned, result.mode, level, trees, same_names, types, before)
-    result.without_effect = found.without_effect
+    result.with_effect, result.without_effect = found.with_effect, found.without_effect
     if found.diverged:
         first, *suspects = found.diverged
         stack = (result.stacks or {}).get(first.record, [])
         golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])
-        result.divergence = Divergence(first, stack, golden_stack, suspects)
+        result.divergence = Divergence(first, stack, golden_stack, suspects, found.is_complete)
 
 
 def _check_frameworks(target: Dump, golden: Dump, compat: bool) -> None:

@@ -39,6 +39,7 @@ from probe.compare.divergence.precision import TypePair, pairs_of_types
 from probe.compare.output import tables
 from probe.compare.output.summary import Tally, tally
 from probe.compare.output.table_files import CSV_ROWS
+from probe.compare.pairing import pairing
 from probe.compare.result import ComparisonResult, Mode, Unexplained
 from probe.compare.verdict import blame
 
@@ -158,6 +159,7 @@ class _TwoProcesses:
             pairs = [(call.record, call.golden_record) for call in calls]
             golden = [name for _, name in pairs if name]
             result.coverage = coverage(pairs, golden, trees, (compared, parameters))
+            result.pairing = pairing(pairs, self._comparison.options)
             level, before = self._target.level or "", self._comparison.before
             set_divergence(result, calls, level, trees, _SAME_NAMES, types, before)
         if result.divergence is not None:

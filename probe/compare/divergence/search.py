@@ -50,8 +50,8 @@ from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.result import Difference, Mode, Unexplained
 
-SUSPECTS = 5
-"""How many calls after the first are named."""
+MOST = 1000
+"""How many calls are found at most: in two runs of which nothing is the same the search ends there."""
 
 # What these write over may be whatever was in memory.
 _OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
@@ -68,7 +68,10 @@ class Findings:
     """What a search found."""
 
     diverged: list[Unexplained]
-    """The first calls that nothing explains, in order of execution; the first and at most `SUSPECTS` more."""
+    """The calls that nothing explains, in order of execution, the first `MOST` of them."""
+    is_complete: bool
+    """Whether there are no more of them."""
+    with_effect: list[Difference]
     without_effect: list[Difference]
 
 
@@ -93,7 +96,7 @@ def unexplained(
     types: Counter[TypePair] | None = None,
     before: tuple[str, str] | None = None,
 ) -> Findings:
-    """The first calls of two runs that nothing explains, and what differs up to there without effect.
+    """The calls of two runs that nothing explains, and what else differs.
 
     Args:
         calls: those of both runs, as `aligned_calls` gives them.
@@ -110,9 +113,9 @@ def unexplained(
         suspect = search.judge(call)
         if suspect is not None:
             found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=place))
-            if len(found) > SUSPECTS:
+            if len(found) == MOST:
                 break
-    return Findings(list(found.values()), search.without_effect)
+    return Findings(list(found.values()), len(found) < MOST, search.with_effect, search.without_effect)
 
 
 def _causes_first(calls: Sequence[AlignedCall]) -> list[tuple[int, AlignedCall]]:
@@ -156,6 +159,7 @@ class _Search:
         self._effects = Effects(calls, self._trees[0], self._error)
         self._parameters = Parameters(calls)
         self._before = before
+        self.with_effect: list[Difference] = []
         self.without_effect: list[Difference] = []
         self._gradient_noted = False
         """Whether a tensor was seen that takes a gradient on one side only, as many after it then do."""
@@ -201,6 +205,7 @@ class _Search:
         if suspect is None:
             self.without_effect += judged.differences
             return None
+        self.with_effect += judged.differences
         return self._with_cause(call, suspect, judged.differences)
 
     def _with_cause(self, call: AlignedCall, suspect: Unexplained, differences: list[Difference]) -> Unexplained:

@@ -12,7 +12,7 @@ from pairs.dumping import folder_of, is_made
 
 from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Where
-from probe.compare.output.summary import Summary
+from probe.compare.output.summary import SUSPECTS, Summary
 from probe.compare.output.summary_text import headline
 from probe.compare.runner import summaries
 
@@ -62,7 +62,7 @@ def texts(found: Sequence[Summary]) -> list[str]:
     """All texts of the first divergence of any pair of steps and ranks, and then of the calls that come after it."""
     for summary in found:
         if summary.divergence is not None:
-            calls = (summary.divergence.first, *summary.divergence.suspects)
+            calls = (summary.divergence.first, *summary.divergence.suspects[:SUSPECTS])
             where = f"{summary.step} {summary.label} "
             return [
                 where + " | ".join(value for value in asdict(call).values() if isinstance(value, str) and value)
