@@ -40,6 +40,9 @@ EXPLANATION = """\
 hold: its step, record, module, item, reason or cause. *Not enough in common* is an answer of its own: nothing diverges
 in what was compared, and less than four fifths of the records were. It is counted as right where the truth is silent,
 in a column of its own, and as wrong anywhere else.
+
+At L1 a dump has no modules; the pattern is looked for in the modules that the named call has around it at mix, too. It
+has no parameters by name either and no gradients of them, so that what shows in these alone cannot be said there.
 """
 
 

@@ -50,7 +50,7 @@ from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.result import Difference, Mode, Unexplained
 
-MOST = 1000
+MOST = 500
 """How many calls are found at most: in two runs of which nothing is the same the search ends there."""
 
 # What these write over may be whatever was in memory.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pairs.cases import PAIRS, SILENT, Pair
 from pairs.dumping import folder_of, is_made
 
+from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Where
 from probe.compare.output.summary import SUSPECTS, Summary
@@ -17,6 +18,7 @@ from probe.compare.output.summary_text import headline
 from probe.compare.runner import summaries
 
 TOO_LITTLE = "not enough in common"
+WITH_MODULES = "mix:statistics"
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ def judge(dumps: Path, name: str, setting: str) -> Outcome:
     except MsprobeException as error:
         return Outcome(name, setting, truth_of(pair), f"refused: {error}".replace(str(dumps), "..."), False)
     first = texts(found)
+    sides = [folder_of(dumps, name, WITH_MODULES) / side for side in ("target", "golden")]
+    if setting.startswith("L1:") and all(side.is_dir() for side in sides):
+        first = _with_modules(first, sides)
     if not first:
         said = headline(found)[0][0]
         is_unjudged = said.startswith(TOO_LITTLE)
@@ -69,6 +74,20 @@ def texts(found: Sequence[Summary]) -> list[str]:
                 for call in calls
             ]
     return []
+
+
+def _with_modules(first: list[str], folders: Sequence[Path]) -> list[str]:
+    """`first` with the modules around each call, which dumps of functions alone do not have and those at mix do."""
+    trees = [read(next(folder.glob("step0/*/dump.json"))).tree or {} for folder in folders]
+    return [f"{text} | {' | '.join(_around(text, trees))}" for text in first]
+
+
+def _around(text: str, trees: Sequence[Mapping[str, str | None]]) -> Iterator[str]:
+    for tree in trees:
+        for record in text.replace("|", " ").split():
+            while around := tree.get(record):
+                yield around
+                record = around
 
 
 def truth_of(pair: Pair) -> str:
