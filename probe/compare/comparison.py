@@ -296,7 +296,8 @@ def add_divergence(comparison: Comparison, both: Calls, same_names: bool, result
     pairs = [(call.record, call.golden_record) for call in aligned]
     result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows))
     result.pairing = pairing(pairs, comparison.options, result.proposal is not None)
-    set_divergence(result, aligned, shared.level, shared.trees, same_names, before=comparison.before)
+    everything = comparison.options.all_divergences
+    set_divergence(result, aligned, shared.level, shared.trees, same_names, None, comparison.before, everything)
 
 
 def set_divergence(
@@ -307,14 +308,15 @@ def set_divergence(
     same_names: bool,
     types: Counter[TypePair] | None = None,
     before: tuple[str, str] | None = None,
+    everything: bool = False,
 ) -> None:
     """Say in `result` where the runs diverge, given the calls that both sides can have made.
 
     Args:
         result: has the mode and the stacks.
-        aligned, level, trees, same_names, types, before: those of `unexplained`.
+        aligned, level, trees, same_names, types, before, everything: those of `unexplained`.
     """
-    found = unexplained(aligned, result.mode, level, trees, same_names, types, before)
+    found = unexplained(aligned, result.mode, level, trees, same_names, types, before, everything)
     result.with_effect, result.without_effect = found.with_effect, found.without_effect
     if found.diverged:
         first, *suspects = found.diverged

@@ -75,7 +75,7 @@ class Divergence:
     suspects: list[Unexplained]
     """The next calls of which the same holds, in order of execution."""
     is_complete: bool = True
-    """Whether there are no more of them; where nothing is the same the search ends early."""
+    """Whether these are all of them. The search ends early where it is asked for the first ones only."""
 
     @property
     def record(self) -> str:

@@ -161,7 +161,8 @@ class _TwoProcesses:
             result.coverage = coverage(pairs, golden, trees, (compared, parameters))
             result.pairing = pairing(pairs, self._comparison.options)
             level, before = self._target.level or "", self._comparison.before
-            set_divergence(result, calls, level, trees, _SAME_NAMES, types, before)
+            everything = self._comparison.options.all_divergences
+            set_divergence(result, calls, level, trees, _SAME_NAMES, types, before, everything)
         if result.divergence is not None:
             self._blame(result.divergence.first, path, total)
         return result, total

@@ -50,8 +50,8 @@ from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.result import Difference, Mode, Unexplained
 
-MOST = 500
-"""How many calls are found at most: in two runs of which nothing is the same the search ends there."""
+SUSPECTS = 5
+"""How many calls after the first are looked for, where nobody asks for all: the rest of the run is not looked at."""
 
 # What these write over may be whatever was in memory.
 _OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
@@ -68,9 +68,9 @@ class Findings:
     """What a search found."""
 
     diverged: list[Unexplained]
-    """The calls that nothing explains, in order of execution, the first `MOST` of them."""
+    """The calls that nothing explains, in order of execution."""
     is_complete: bool
-    """Whether there are no more of them."""
+    """Whether all calls were looked at."""
     with_effect: list[Difference]
     without_effect: list[Difference]
 
@@ -95,6 +95,7 @@ def unexplained(
     same_names: bool,
     types: Counter[TypePair] | None = None,
     before: tuple[str, str] | None = None,
+    everything: bool = False,
 ) -> Findings:
     """The calls of two runs that nothing explains, and what else differs.
 
@@ -106,16 +107,20 @@ def unexplained(
         same_names: whether both sides use the same names for the same things.
         types: what `pairs_of_types` gives for all rows, where that is known.
         before: the paths of the dumps of the step before, where there is one.
+        everything: look for all of them, and not for the first and `SUSPECTS` more.
     """
     search = _Search(calls, mode, level, trees, same_names, types, before)
     found: dict[tuple[str, str], Unexplained] = {}
+    is_complete = False
     for place, call in _causes_first(calls):
         suspect = search.judge(call)
         if suspect is not None:
             found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=place))
-            if len(found) == MOST:
+            if len(found) > SUSPECTS and not everything:
                 break
-    return Findings(list(found.values()), len(found) < MOST, search.with_effect, search.without_effect)
+    else:
+        is_complete = True
+    return Findings(list(found.values()), is_complete, search.with_effect, search.without_effect)
 
 
 def _causes_first(calls: Sequence[AlignedCall]) -> list[tuple[int, AlignedCall]]:

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from probe.api import cli
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
-from probe.compare.divergence import search
+from probe.compare.options import Options
 from probe.compare.output import summary_text
 from probe.compare.output.summary import SUSPECTS, Summary, summarise
 
@@ -35,7 +36,7 @@ def run_of(apart: float, argument: float = 1.0, names: str = "mul") -> Data:
     return data
 
 
-def summary_of(folder: Path, target: Data, golden: Data) -> Summary:
+def summary_of(folder: Path, target: Data, golden: Data, everything: bool = True) -> Summary:
     sides = []
     for side, data in (("target", target), ("golden", golden)):
         path = folder / side / "dump.json"
@@ -43,7 +44,7 @@ def summary_of(folder: Path, target: Data, golden: Data) -> Summary:
         head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
         path.write_text(json.dumps({**head, "data": data}), encoding="utf-8")
         sides.append(read(path))
-    return summarise(compare_dumps(*sides))
+    return summarise(compare_dumps(sides[0], sides[1], Options(all_divergences=everything)))
 
 
 def test_every_call_that_diverges_is_there_and_the_text_names_some(tmp_path: Path) -> None:
@@ -56,10 +57,17 @@ def test_every_call_that_diverges_is_there_and_the_text_names_some(tmp_path: Pat
     assert line.count("Torch.mul") == SUSPECTS < CALLS
 
 
-def test_where_the_search_ends_early_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "MOST", 3)
-    found = summary_of(tmp_path, run_of(APART), run_of(0.0)).as_json()["divergence"]
-    assert (len(found["suspects"]), found["is_complete"]) == (2, False)
+def test_where_the_search_ends_early_that_is_said(tmp_path: Path) -> None:
+    found = summary_of(tmp_path, run_of(APART), run_of(0.0), everything=False).as_json()["divergence"]
+    assert (len(found["suspects"]), found["is_complete"]) == (SUSPECTS, False)
+
+
+def test_the_command_asks_for_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary_of(tmp_path, run_of(APART), run_of(0.0))
+    sides = [str(tmp_path / side / "dump.json") for side in ("target", "golden")]
+    assert cli.main(["compare", "-tp", sides[0], "-gp", sides[1], "-o", str(tmp_path / "out"), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert len(found["divergence"]["suspects"]) == CALLS - 1
 
 
 def test_differences_are_listed_with_and_without_effect(tmp_path: Path) -> None:
