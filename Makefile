@@ -9,6 +9,8 @@
 #   make test ENV=core         one of them
 #   make reliability           kills and faults in numbers: KILLS=200 SEED=1; see docs/reliability.md; and everything
 #                              that the other tests take samples of
+#   make verdicts              what a comparison says first, and whether it is right: writes benchmarks/VERDICTS.md;
+#                              ARGUMENTS="--only pairs" does a part of it
 #   make fuzz SECONDS=60       every reader fuzzed for so long
 #   make lint | benchmark | clean
 
@@ -18,6 +20,7 @@ CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 TOX_PARALLEL ?= $(if $(filter 1,$(CORES)),1,2)
 KILLS ?= 200
 SEED ?=
+ARGUMENTS ?=
 
 # torch is named first everywhere, so that pip takes this build and not whatever a plain `torch` resolves to.
 TORCH := torch==2.13.0
@@ -28,7 +31,7 @@ TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-mindspore demo-msadapter test check lint benchmark reliability fuzz clean
+.PHONY: demo demo-compare demo-mindspore demo-msadapter test check lint benchmark verdicts reliability fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -53,6 +56,11 @@ lint: .tox/bootstrap/.installed
 
 benchmark: .tox/bootstrap/.installed
 	$(TOX) run -e benchmark
+
+# The environments whose interpreters it takes; MindSpore has wheels for some Pythons only.
+verdicts: .tox/bootstrap/.installed
+	$(TOX) run -e transformers4,mindspore,msadapter --notest
+	$(TOX) run -e verdicts -- $(ARGUMENTS)
 
 reliability: .tox/bootstrap/.installed
 	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))

@@ -13,6 +13,7 @@ from planted_faults.truth import Truth, truth
 from probe import read
 from probe.common.match.row import ERROR, Row
 from probe.compare.comparison import compare_dumps
+from probe.compare.output.summary import SUSPECTS
 
 CLEAN = {
     "clean_a": "plain",
@@ -106,7 +107,7 @@ def judge(
     target, golden = dumps if side == "target" else dumps[::-1]
     result = compare_dumps(target, golden)
     divergence = result.divergence
-    found = [] if divergence is None else [divergence.first, *divergence.suspects]
+    found = [] if divergence is None else [divergence.first, *divergence.suspects[:SUSPECTS]]
     named = [(suspect.record, suspect.golden_record) for suspect in found]
     first = found[0] if found else None
     outcome = Outcome(

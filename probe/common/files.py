@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import mmap
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -119,6 +120,21 @@ def nameless(folder: str) -> BinaryIO:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_FOLLOW, FILE_MODE)
     os.unlink(path)
     return os.fdopen(descriptor, "w+b", buffering=1 << 20)
+
+
+def replace_text(path: str, old: bytes, new: bytes) -> None:
+    """Put `new` in the place of the first `old` in a file of ours.
+
+    Raises:
+        OSError: it cannot be read or written.
+    """
+    with open_for_reading(path) as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        start = text.find(old)
+        if start >= 0:
+            with memoryview(text) as whole, replacing(path) as changed:
+                changed.write(whole[:start])
+                changed.write(new)
+                changed.write(whole[start + len(old) :])
 
 
 def write_anew(path: str, parts: Sequence[Buffer]) -> bool:

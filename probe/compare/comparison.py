@@ -31,8 +31,9 @@ from probe.compare.divergence.settings import with_settings
 from probe.compare.divergence.truncation import truncations
 from probe.compare.options import Options
 from probe.compare.output import tables
+from probe.compare.pairing import pairing
 from probe.compare.result import ComparisonResult, Divergence, Mode
-from probe.compare.verdict import Advisor
+from probe.compare.verdict import Advisor, blame
 
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
@@ -46,8 +47,8 @@ _GOLDEN_OF = {
     "mindtorch": ("mindspore", "pytorch"),
 }
 
-NO_MATCH = "warning: No bench data matched."
-NO_TARGET = "warning: No NPU data matched."
+NO_MATCH = "warning: No golden data matched."
+NO_TARGET = "warning: No target data matched."
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,8 @@ def compare_dumps(
     result = ComparisonResult(target.path, golden.path, mode, comparison.debug, matched.rows, *stacks)
     result.data_mapping, result.proposal, result.algorithms = matched.derived, matched.proposal, algorithms
     add_divergence(comparison, both, matched.same_names, result)
+    if result.divergence is not None and not comparison.options.compat:
+        blame(result.rows, result.divergence.first)
     return result
 
 
@@ -238,6 +241,8 @@ def measure_row(comparison: Comparison, row: Row, mode: Mode, further: int = 0) 
     target, golden = row.target, row.golden
     if mode is Mode.STATISTICS and target is not None and golden is not None:
         row.metrics = statistics.compare_items(target, golden)
+        if comparison.options.compat:
+            row.metrics = statistics.compare_flags(target, golden, row.metrics)
         if target.requires_grad != golden.requires_grad:
             row.requires_grad_consistent = _is_requires_grad_consistent(comparison, target, golden)
         return
@@ -291,7 +296,9 @@ def add_divergence(comparison: Comparison, both: Calls, same_names: bool, result
     golden_records = dict.fromkeys(row.golden_record or row.record for row in of_golden)
     pairs = [(call.record, call.golden_record) for call in aligned]
     result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows), both)
-    set_divergence(result, aligned, shared.level, shared.trees, same_names, before=comparison.before)
+    result.pairing = pairing(pairs, comparison.options, result.proposal is not None)
+    everything = comparison.options.all_divergences
+    set_divergence(result, aligned, shared.level, shared.trees, same_names, None, comparison.before, everything)
 
 
 def set_divergence(
@@ -302,21 +309,22 @@ def set_divergence(
     same_names: bool,
     types: Counter[TypePair] | None = None,
     before: tuple[str, str] | None = None,
+    everything: bool = False,
 ) -> None:
     """Say in `result` where the runs diverge, given the calls that both sides can have made.
 
     Args:
         result: has the mode and the stacks.
-        aligned, level, trees, same_names, types, before: those of `unexplained`.
+        aligned, level, trees, same_names, types, before, everything: those of `unexplained`.
     """
-    found = unexplained(aligned, result.mode, level, trees, same_names, types, before)
-    result.without_effect = found.without_effect
+    found = unexplained(aligned, result.mode, level, trees, same_names, types, before, everything)
+    result.with_effect, result.without_effect = found.with_effect, found.without_effect
     if found.diverged:
         diverged = found.diverged if same_names else with_settings(found.diverged, result.target, result.golden)
         first, *suspects = diverged
         stack = (result.stacks or {}).get(first.record, [])
         golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])
-        result.divergence = Divergence(first, stack, golden_stack, suspects)
+        result.divergence = Divergence(first, stack, golden_stack, suspects, found.is_complete)
 
 
 def _check_frameworks(target: Dump, golden: Dump, compat: bool) -> None:

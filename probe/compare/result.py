@@ -11,6 +11,7 @@ from probe.common.dump.levels import Levels
 from probe.common.dump.reading.sources import Stacks
 from probe.common.match.row import ERROR, PASS, WARNING, Row
 from probe.compare.coverage import Coverage
+from probe.compare.pairing import Pairing
 
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
@@ -54,7 +55,7 @@ class Unexplained:
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs in a call and changes no value that was recorded behind it."""
+    """What differs in a call and is no value: an argument, a type, a shape, an item on one side only."""
 
     record: str
     golden_record: str
@@ -73,6 +74,8 @@ class Divergence:
     golden_stack: list[str]
     suspects: list[Unexplained]
     """The next calls of which the same holds, in order of execution."""
+    is_complete: bool = True
+    """Whether these are all of them. The search ends early where it is asked for the first ones only."""
 
     @property
     def record(self) -> str:
@@ -125,10 +128,14 @@ class ComparisonResult:
     """``rank0`` or ``proc123`` where there is more than one pair."""
     step: str = ""
     """``step0`` where there are several."""
+    with_effect: list[Difference] = field(default_factory=list)
+    """What differs in calls that diverge, each of which can be the cause."""
     without_effect: list[Difference] = field(default_factory=list)
     """What differs and changes no value."""
     coverage: Coverage = field(default_factory=Coverage)
     """How much was compared; of saved values nothing is said."""
+    pairing: Pairing = field(default_factory=Pairing)
+    """How the calls of both sides were paired; of saved values nothing is said."""
     divergence: Divergence | None = None
     """The first call that its inputs do not explain."""
     levels: Levels = (None, None)

@@ -61,10 +61,10 @@ class Values:
         paths = [dump.tensor_path(item) for dump, item in sides]
         if None in paths:
             row.judged = paths == [None, None] or not (row.target.is_tensor and row.golden.is_tensor)
-            for path, (_, item), who in zip(paths, sides, ("NPU", "Bench")):
+            for path, (_, item), who in zip(paths, sides, ("target", "golden")):
                 # A tensor without elements has nothing to save.
                 if path is None and item.is_tensor and (self.compat or extent(item.shape).elements):
-                    row.notes += (f"warning: {who} does not have data file.",)
+                    row.notes += (f"warning: The {who} side does not have a data file.",)
             return
         values: list[Array] = []
         types: list[str] = []
@@ -109,9 +109,9 @@ def _belied(target: Item, golden: Item, types: Sequence[str], shapes_differ: boo
     lacks are widened.
     """
     if shapes_differ and target.shape == golden.shape:
-        return f"error: the files of NPU and Bench hold tensors of two shapes, and both records say {target.shape}."
+        return f"error: the files of target and golden hold tensors of two shapes, and both records say {target.shape}."
     if types[0] != types[1] and target.dtype and golden.dtype and plain_name(target.dtype) == plain_name(golden.dtype):
-        return f"error: the files of NPU and Bench hold {' and '.join(types)}, and both records say {target.dtype}."
+        return f"error: the files of target and golden hold {' and '.join(types)}, and both records say {target.dtype}."
     return ""
 
 

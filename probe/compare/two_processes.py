@@ -39,7 +39,9 @@ from probe.compare.divergence.precision import TypePair, pairs_of_types
 from probe.compare.output import tables
 from probe.compare.output.summary import Tally, tally
 from probe.compare.output.table_files import CSV_ROWS
-from probe.compare.result import ComparisonResult, Mode
+from probe.compare.pairing import pairing
+from probe.compare.result import ComparisonResult, Mode, Unexplained
+from probe.compare.verdict import blame
 
 _CALLS = 64
 """How many calls a block has: enough that what is done once for each does not count, and so few that its text is below
@@ -157,8 +159,12 @@ class _TwoProcesses:
             pairs = [(call.record, call.golden_record) for call in calls]
             golden = [name for _, name in pairs if name]
             result.coverage = coverage(pairs, golden, trees, (compared, parameters))
+            result.pairing = pairing(pairs, self._comparison.options)
             level, before = self._target.level or "", self._comparison.before
-            set_divergence(result, calls, level, trees, _SAME_NAMES, types, before)
+            everything = self._comparison.options.all_divergences
+            set_divergence(result, calls, level, trees, _SAME_NAMES, types, before, everything)
+        if result.divergence is not None:
+            self._blame(result.divergence.first, path, total)
         return result, total
 
     def _write_table(
@@ -269,6 +275,20 @@ class _TwoProcesses:
     def _made_again(self, pair: _SameKey, golden_only: list[Row]) -> list[Row]:
         (rows,), _ = self._rows([pair])
         return rows + golden_only
+
+    def _blame(self, first: Unexplained, path: str, total: Tally) -> None:
+        """Say in the table, which is written, on which of its rows the runs diverge first."""
+        for pair in self._pairs:
+            if not first.item.startswith(f"{pair.target.name}."):
+                continue
+            (rows,), _ = self._rows([pair])
+            self._measure_and_judge([rows])
+            text, before = self._text(rows), tally(rows, Mode.STATISTICS)
+            if blame(rows, first):
+                files.replace_text(path, text, self._text(rows))
+                order = {record.name: number for number, record in enumerate(self._target.records)}
+                total.replace(before, tally(rows, Mode.STATISTICS), order.__getitem__)
+                return
 
     def _golden_only(self, done: list[_Block]) -> _GoldenOnly:
         """The rows that the target does not have, in the golden order."""

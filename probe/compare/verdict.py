@@ -13,21 +13,34 @@ from typing import Any
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
 from probe.common.match.row import ERROR, PASS, WARNING, Row
-from probe.common.metrics.dtypes import is_device, plain_name
-from probe.compare.result import Mode
+from probe.common.metrics.dtypes import is_device, is_integer, plain_name
+from probe.compare.result import Mode, Unexplained
 
-NONFINITE = "error: There is nan/inf/-inf in the maximum or minimum value of NPU."
-NONFINITE_OTHERWISE = "error: The nan/inf/-inf in the maximum or minimum value of NPU and Bench are not the same."
+NONFINITE = "error: There is nan/inf/-inf in the maximum or minimum value of the target."
+NONFINITE_OTHERWISE = "error: The nan/inf/-inf in the maximum or minimum value of target and golden are not the same."
 NORM = "error: The NormRelativeErr of output is greater than 0.5."
 THOUSANDTH = "error: The input/parameters of One Thousandth Err Ratio > 0.9 while the output < 0.6."
-REQUIRES_GRAD = "error: The Required_Grad of NPU and Bench are inconsistent"
-SCALAR = "error: The scalar parameters of NPU and Bench are inconsistent."
-DTYPE = "error: The dtype of NPU and Bench are inconsistent."
-SHAPE = "error: The shape of NPU and Bench are inconsistent."
+REQUIRES_GRAD = "error: The Required_Grad of target and golden are inconsistent"
+SCALAR = "error: The scalar parameters of target and golden are inconsistent."
+DTYPE = "error: The dtype of target and golden are inconsistent."
+SHAPE = "error: The shape of target and golden are inconsistent."
 TENFOLD = "warning: The norm relative error of output is 10 times that of input."
 COSINE = "warning: The input/parameters of Cosine > 0.9, and input/parameters - output > 0.1"
-CHECKSUM = "error: The CRC-32 value of NPU differs from that of the bench."
-CHECKSUM_MISSING = "warning: The parameter of NPU does not match the bench."
+CHECKSUM = "error: The CRC-32 value of the target differs from that of golden."
+CHECKSUM_MISSING = "warning: The parameter of the target does not match golden."
+
+BLAMED = "error: The first divergence is here"
+
+RECORDED = {
+    NONFINITE: "error: There is nan/inf/-inf in the maximum or minimum value of NPU.",
+    REQUIRES_GRAD: "error: The Required_Grad of NPU and Bench are inconsistent",
+    SCALAR: "error: The scalar parameters of NPU and Bench are inconsistent.",
+    DTYPE: "error: The dtype of NPU and Bench are inconsistent.",
+    SHAPE: "error: The shape of NPU and Bench are inconsistent.",
+    CHECKSUM: "error: The CRC-32 value of NPU differs from that of the bench.",
+    CHECKSUM_MISSING: "warning: The parameter of NPU does not match the bench.",
+}
+"""Messages that the reference tool writes in other words."""
 
 # What these return is not computed, or not yet.
 _IGNORED = frozenset(
@@ -69,7 +82,7 @@ class Advisor:
             if row.notes and not self.compat:
                 messages.extend(note for note in row.notes if note not in messages)
             if messages:
-                row.messages = tuple(messages)
+                row.messages = tuple([RECORDED.get(text, text) for text in messages] if self.compat else messages)
                 row.verdict = worst(messages)
 
     def _rules(self, rows: list[Row], found: list[list[str]], only_outputs: bool) -> None:
@@ -161,12 +174,28 @@ class Advisor:
             return False
         if self.compat or not self.across_frameworks or target.dtype is None or golden.dtype is None:
             return True
+        # Labels and indices: frameworks have their own width for whole numbers.
+        if is_integer(target.dtype) and is_integer(golden.dtype):
+            return False
         return plain_name(target.dtype) != plain_name(golden.dtype)
 
     def _checksum(self, row: Row, messages: list[str]) -> None:
         target, golden = row.metrics
         if target != golden:
             messages.append(CHECKSUM_MISSING if "N/A" in (target, golden) else CHECKSUM)
+
+
+def blame(rows: Iterable[Row], first: Unexplained) -> bool:
+    """Say on its row where the runs diverge first, as the rules above know nothing of that; whether the row is there.
+
+    Its values may differ by too little for any rule and by more than anything explains.
+    """
+    for row in rows:
+        if any(item is not None and item.name == first.item for item in (row.target, row.golden)):
+            row.messages += (f"{BLAMED}: {first.reason}.",)
+            row.verdict = ERROR
+            return True
+    return False
 
 
 def _is_unremarkable(rows: list[Row]) -> bool:

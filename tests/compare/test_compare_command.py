@@ -253,7 +253,7 @@ ONES = np.ones(2, np.float32)
         ({**WHOLE, "data_name": "0.npy"}, None, "read failed"),
         ({**WHOLE, "data_name": "0.npy"}, np.ones((5, 5), np.float32), "two shapes"),
         ({**WHOLE, "data_name": "0.npy"}, np.ones(2, np.int8), "int8 and float32"),
-        (WHOLE, None, "NPU does not have data file"),
+        (WHOLE, None, "The target side does not have a data file"),
     ],
 )
 @pytest.mark.parametrize("compat", [False, True])

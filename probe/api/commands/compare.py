@@ -101,6 +101,7 @@ class Compare:
             layer_mapping=args.layer_mapping,
             post_processing=args.config,
             algorithms=tuple(name for names in args.algorithms for name in names.split(",") if name),
+            all_divergences=args.json,
         )
         where = Where(args.jobs, args.dask)
         return self._analyse(args, options, where) if args.diff_analyze else self._compare(args, options, where)

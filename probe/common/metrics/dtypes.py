@@ -23,6 +23,12 @@ def plain_name(dtype: str) -> str:
 
 
 @cache
+def is_integer(dtype: str) -> bool:
+    """Whether a type of tensors holds whole numbers, of any width."""
+    return plain_name(dtype).lstrip("u").startswith("int")
+
+
+@cache
 def may_match(target: str | None, golden: str | None, across_frameworks: bool) -> bool:
     """Whether the reference tool compares values of these types at all."""
     if target == golden:

@@ -21,7 +21,7 @@ from probe.common.metrics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPO
 Cell = Union[float, str]
 Array = NDArray[Any]
 
-SPECIAL_VALUES_DIFFER = "error: nan or inf of NPU and Bench are not in the same places."
+SPECIAL_VALUES_DIFFER = "error: nan or inf of target and golden are not in the same places."
 BLOCK = 1 << 16
 """Elements that are measured at once."""
 _LONGEST_PRODUCT = 1 << 13

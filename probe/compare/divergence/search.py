@@ -52,7 +52,7 @@ from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.result import Difference, Mode, Unexplained
 
 SUSPECTS = 5
-"""How many calls after the first are named."""
+"""How many calls after the first are looked for, where nobody asks for all: the rest of the run is not looked at."""
 
 # What these write over may be whatever was in memory.
 _OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
@@ -71,7 +71,10 @@ class Findings:
     """What a search found."""
 
     diverged: list[Unexplained]
-    """The first calls that nothing explains, in order of execution; the first and at most `SUSPECTS` more."""
+    """The calls that nothing explains, in order of execution."""
+    is_complete: bool
+    """Whether all calls were looked at."""
+    with_effect: list[Difference]
     without_effect: list[Difference]
 
 
@@ -99,8 +102,9 @@ def unexplained(
     same_names: bool,
     types: Counter[TypePair] | None = None,
     before: tuple[str, str] | None = None,
+    everything: bool = False,
 ) -> Findings:
-    """The first calls of two runs that nothing explains, and what differs up to there without effect.
+    """The calls of two runs that nothing explains, and what else differs.
 
     Args:
         calls: those of both runs, as `aligned_calls` gives them.
@@ -110,16 +114,20 @@ def unexplained(
         same_names: whether both sides use the same names for the same things.
         types: what `pairs_of_types` gives for all rows, where that is known.
         before: the paths of the dumps of the step before, where there is one.
+        everything: look for all of them, and not for the first and `SUSPECTS` more.
     """
     search = _Search(calls, mode, level, trees, same_names, types, before)
     found: dict[tuple[str, str], Unexplained] = {}
+    is_complete = False
     for place, call in _causes_first(calls):
         suspect = search.judge(call)
         if suspect is not None:
             found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=place))
-            if len(found) > SUSPECTS:
+            if len(found) > SUSPECTS and not everything:
                 break
-    return Findings(list(found.values()), search.without_effect)
+    else:
+        is_complete = True
+    return Findings(list(found.values()), is_complete, search.with_effect, search.without_effect)
 
 
 def _causes_first(calls: Sequence[AlignedCall]) -> list[tuple[int, AlignedCall]]:
@@ -163,6 +171,7 @@ class _Search:
         self._effects = Effects(calls, self._trees[0], self._error)
         self._parameters = Parameters(calls)
         self._before = before
+        self.with_effect: list[Difference] = []
         self.without_effect: list[Difference] = []
         self._gradient_noted = False
         """Whether a tensor was seen that takes a gradient on one side only, as many after it then do."""
@@ -217,6 +226,7 @@ class _Search:
         if suspect is None:
             self.without_effect += judged.differences
             return None
+        self.with_effect += judged.differences
         return self._with_cause(call, suspect, judged.differences)
 
     def _with_cause(self, call: AlignedCall, suspect: Unexplained, differences: list[Difference]) -> Unexplained:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Optional
@@ -12,10 +12,11 @@ from probe.common.dump.levels import Levels
 from probe.common.match.row import ERROR, PASS, WARNING, Row
 from probe.common.metrics.error_bounds import is_same
 from probe.compare.coverage import Coverage
+from probe.compare.pairing import Pairing
 from probe.compare.result import ComparisonResult, Difference, Divergence, Mode, Truncation
 
 SUSPECTS = 5
-"""How many records with a finding a summary lists."""
+"""How many records with a finding a summary lists, and how many calls its text names after the first that diverges."""
 EXAMPLES = 3
 """How many records without match, and renamed layers, a summary lists."""
 
@@ -101,6 +102,10 @@ class Summary:
     """Whether these are saved values (debug.json), of which nobody knows which comes from which."""
     coverage: Coverage = field(default_factory=Coverage)
     """How much was compared."""
+    pairing: Pairing = field(default_factory=Pairing)
+    """How the calls of both sides were paired."""
+    with_effect: list[Difference] = field(default_factory=list)
+    """What differs in calls that diverge."""
     without_effect: list[Difference] = field(default_factory=list)
     """What differs and changes no value."""
 
@@ -158,6 +163,15 @@ class Tally:
         self.target_alone += other.target_alone
         self.golden_alone += other.golden_alone
         self.unjudged += other.unjudged
+
+    def replace(self, before: Tally, after: Tally, order: Callable[[str], int]) -> None:
+        """Count rows of one record as `after` says, which were counted as `before` does."""
+        for verdict, records in after.suspects.items():
+            self.counts[verdict] += after.counts[verdict] - before.counts[verdict]
+            found = self.suspects[verdict]
+            found.update(records)
+            self.suspects[verdict] = {record: found[record] for record in sorted(found, key=order)}
+        self.counts[PASS] += after.counts[PASS] - before.counts[PASS]
 
 
 def tally(rows: Sequence[Row], mode: Mode) -> Tally:
@@ -232,6 +246,8 @@ def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> S
         Unjudged(len(found.unjudged), found.unjudged[:EXAMPLES]),
         result.debug,
         result.coverage,
+        result.pairing,
+        result.with_effect,
         result.without_effect,
     )
 

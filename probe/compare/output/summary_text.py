@@ -12,7 +12,7 @@ from probe.common.dump import levels
 from probe.common.match.row import ERROR, PASS, WARNING
 from probe.common.report.console import console_of
 from probe.common.terminal_text import print_text, printable
-from probe.compare.output.summary import Summary, first_of
+from probe.compare.output.summary import SUSPECTS, Summary, first_of
 from probe.compare.output.tables import VALUES
 from probe.compare.result import ComparisonResult, Mode
 
@@ -56,7 +56,7 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         if stack:
             found.append((f"  {side}: {' '.join(users_line(stack).split())}", ""))
     if divergence.suspects:
-        names = ", ".join(suspect.record or suspect.golden_record for suspect in divergence.suspects)
+        names = ", ".join(suspect.record or suspect.golden_record for suspect in divergence.suspects[:SUSPECTS])
         found.append((f"  next: {names}", ""))
     return found
 

@@ -1,0 +1,87 @@
+"""The sections of `benchmarks/verdicts.py`, and what they have in common.
+
+``ports`` and ``fused`` are programs of their own, ``run.py`` in the folder of that name, with functions that make their
+dumps and judge them; the report says so where one is not there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TOO_LITTLE = "not enough in common"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison."""
+
+    name: str
+    truth: str
+    """What is true of the two runs: ``silent`` where nothing diverges, else a pattern that is looked for, or words."""
+    said: str
+    """What the comparison says first."""
+    right: bool
+    setting: str = ""
+    """Level and task, as ``mix:statistics``, where a section has several."""
+    kind: str = ""
+    is_unjudged: bool = False
+    """Whether it says that too little was compared, which is an answer of its own."""
+    next_right: bool = False
+    """Whether one of the next calls that it names is what is true, of a wrong one."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a section is asked for."""
+
+    dumps: Path
+    """Where its dumps are."""
+    makes: bool
+    """Whether dumps that are missing are to be made; what is there is taken as it is."""
+    pythons: Mapping[str, str]
+    """Environments of tox.ini with their interpreters, as far as there are any."""
+
+
+def plugged(name: str, work: Work) -> list[Row] | None:
+    """The rows of a section that is a program of its own; ``None`` where there is no such program."""
+    script = Path(__file__).parent / name / "run.py"
+    if not script.exists():
+        return None
+    sys.path.insert(0, str(script.parent))
+    specification = importlib.util.spec_from_file_location(f"verdicts_{name}", script)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    # Dataclasses look their module up.
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    return [_row(*row[:4]) for row in _PLUGS[name](module, script, work)]
+
+
+def _row(name: str, truth: str, said: str, right: bool) -> Row:
+    return Row(name, "silent" if truth == "right" else truth, said, right, is_unjudged=TOO_LITTLE in said)
+
+
+def _ports(module: Any, script: Path, work: Work) -> Iterable[Any]:
+    frameworks = {name: work.pythons[name] for name in ("torch", *module.PORTS) if name in work.pythons}
+    if work.makes and not work.dumps.exists():
+        found: Iterable[Any] = module.rows(frameworks, work.dumps)
+        return found
+    there: Iterable[Any] = module.judged(work.dumps, [name for name in module.PORTS if (work.dumps / name).exists()])
+    return there
+
+
+def _fused(module: Any, script: Path, work: Work) -> Iterable[Any]:
+    if work.makes and not work.dumps.exists():
+        # In a process of its own, which the debugger may change as it likes.
+        subprocess.run([work.pythons["torch"], script, work.dumps], check=True, stdout=sys.stderr)
+    found: Iterable[Any] = module.judge(str(work.dumps))
+    return found
+
+
+_PLUGS: dict[str, Callable[[Any, Path, Work], Iterable[Any]]] = {"ports": _ports, "fused": _fused}

@@ -1,0 +1,99 @@
+"""What ``msprobe compare --json`` holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probe.api import cli
+from probe.common.dump.reading.dump import read
+from probe.compare.comparison import compare_dumps
+from probe.compare.options import Options
+from probe.compare.output import summary_text
+from probe.compare.output.summary import SUSPECTS, Summary, summarise
+
+CASES = Path(__file__).parents[1] / "cases"
+CALLS = 10
+APART = 1e-14
+Data = dict[str, Any]
+
+
+def tensor(norm: float, dtype: str = "torch.float64") -> Data:
+    statistics = {"Max": norm, "Min": -norm, "Mean": 0.0, "Norm": norm}
+    return {"type": "torch.Tensor", "dtype": dtype, "shape": [4], **statistics, "requires_grad": False}
+
+
+def run_of(apart: float, argument: float = 1.0, names: str = "mul") -> Data:
+    """Calls that do not take what others return; how far off each is, no call before explains."""
+    data: Data = {}
+    for number in range(CALLS):
+        inputs = [tensor(number + 1.0), {"type": "float", "value": argument}]
+        output = [tensor((number + 1.0) * (1 + apart * 20**number))]
+        data[f"Torch.{names}.{number}.forward"] = {"input_args": inputs, "input_kwargs": {}, "output": output}
+    return data
+
+
+def summary_of(folder: Path, target: Data, golden: Data, everything: bool = True) -> Summary:
+    sides = []
+    for side, data in (("target", target), ("golden", golden)):
+        path = folder / side / "dump.json"
+        path.parent.mkdir(parents=True)
+        head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
+        path.write_text(json.dumps({**head, "data": data}), encoding="utf-8")
+        sides.append(read(path))
+    return summarise(compare_dumps(sides[0], sides[1], Options(all_divergences=everything)))
+
+
+def test_every_call_that_diverges_is_there_and_the_text_names_some(tmp_path: Path) -> None:
+    summary = summary_of(tmp_path, run_of(APART), run_of(0.0))
+    found = json.loads(json.dumps(summary.as_json()))["divergence"]
+    records = [call["record"] for call in (found["first"], *found["suspects"])]
+    assert records == [f"Torch.mul.{number}.forward" for number in range(CALLS)]
+    assert found["is_complete"]
+    (line,) = (text for text, _ in summary_text.headline([summary]) if text.startswith("  next: "))
+    assert line.count("Torch.mul") == SUSPECTS < CALLS
+
+
+def test_where_the_search_ends_early_that_is_said(tmp_path: Path) -> None:
+    found = summary_of(tmp_path, run_of(APART), run_of(0.0), everything=False).as_json()["divergence"]
+    assert (len(found["suspects"]), found["is_complete"]) == (SUSPECTS, False)
+
+
+def test_the_command_asks_for_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary_of(tmp_path, run_of(APART), run_of(0.0))
+    sides = [str(tmp_path / side / "dump.json") for side in ("target", "golden")]
+    assert cli.main(["compare", "-tp", sides[0], "-gp", sides[1], "-o", str(tmp_path / "out"), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert len(found["divergence"]["suspects"]) == CALLS - 1
+
+
+def test_differences_are_listed_with_and_without_effect(tmp_path: Path) -> None:
+    reason = "input.1 is 2.0 and in the golden run 1.0"
+    for apart, key, other in ((APART, "with_effect", "without_effect"), (0.0, "without_effect", "with_effect")):
+        found = summary_of(tmp_path / key, run_of(apart, 2.0), run_of(0.0)).as_json()
+        assert [difference["reason"] for difference in found[key]] == [reason] * CALLS
+        assert found[other] == []
+
+
+def test_how_calls_were_paired_is_told(tmp_path: Path) -> None:
+    found = summary_of(tmp_path, {**run_of(0.0, names="sin"), **run_of(0.0)}, run_of(0.0)).as_json()
+    assert found["pairing"] == {
+        "by": "names",
+        "same_name": CALLS,
+        "other_name": 0,
+        "renamed": {},
+        "target_only": [f"Torch.sin.{number}.forward" for number in range(CALLS)],
+        "golden_only": [],
+    }
+    assert (found["coverage"]["compared_records"], found["coverage"]["records"]) == (2 * CALLS, 3 * CALLS)
+
+
+def test_calls_of_other_names_are_listed() -> None:
+    folder = CASES / "cross_ms_pt"
+    found = summarise(compare_dumps(read(folder / "target"), read(folder / "golden"))).as_json()["pairing"]
+    assert found["by"] == "layers"
+    assert found["renamed"]["Functional.sin.0.forward"] == "Torch.sin.0.forward"
+    assert found["other_name"] == len(found["renamed"])
