@@ -342,8 +342,8 @@ def rounding(terms: float, roundoff: float) -> float:
     return CONFIDENCE * (roundoff + math.sqrt(terms) * min(roundoff, _FLOAT32))
 
 
-# What a kernel may differ by from the function: MindSpore on the CPU computes tanh by a quotient of polynomials, to 1e-4
-# near 5, and the exponential by another, to 5e-6.
+# What a kernel may differ by from the function: MindSpore on the CPU computes tanh by a quotient of polynomials, to
+# 1e-4 near 5, and the exponential by another, to 5e-6.
 _APPROXIMATED = {"tanh": 2e-4, "exp": 2e-5, "sigmoid": 2e-5, "silu": 2e-5, "softmax": 2e-5, "softplus": 2e-4}
 
 
