@@ -98,29 +98,36 @@ def _of_other_calls(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
     """The one kind of call that two modules do not share, if it is one on a side at most."""
     if not all(names):
         return ""
-    inside: list[dict[str, list[str]]] = []
-    for module, side in zip(names, sides):
-        kinds: dict[str, list[str]] = {}
-        for name, parent in (side.tree or {}).items():
-            meaning = _meaning(name, side) if parent == module and name.endswith(FORWARD) else None
-            if meaning is not None and meaning.akin not in _WITHOUT_MEANING:
-                kinds.setdefault(_ALIKE.get(meaning.akin, meaning.akin), []).append(name)
-        inside.append(kinds)
+    both = [_called_inside(module, side) for module, side in zip(names, sides)]
+    target, golden = both
     more = [
-        [name for kind, calls in own.items() for name in calls[len(other.get(kind, ())) :]]
-        for own, other in (inside, reversed(inside))
+        [calls[kind] for kind in calls if kind in own]
+        for own, calls in ((target[0] - golden[0], target[1]), (golden[0] - target[0], golden[1]))
     ]
-    if max(map(len, more)) != 1:
+    if sorted(map(len, more)) not in ([0, 1], [1, 1]):
         return ""
-    mine, theirs = ([_called(name) for name in side] for side in more)
-    if mine and theirs:
-        return f"the target calls {mine[0]} where the golden run calls {theirs[0]}"
-    return f"only the target calls {mine[0]}" if mine else f"only the golden run calls {theirs[0]}"
+    if all(more):
+        return f"the target calls {more[0][0]} where the golden run calls {more[1][0]}"
+    return f"only the target calls {more[0][0]}" if more[0] else f"only the golden run calls {more[1][0]}"
+
+
+def _called_inside(module: str, side: Dump) -> tuple[Counter[str], dict[str, str]]:
+    """How often a module calls which kind of function itself, and the functions by these kinds."""
+    number: Counter[str] = Counter()
+    functions: dict[str, str] = {}
+    for name, parent in (side.tree or {}).items():
+        meaning = _meaning(name, side) if parent == module and name.endswith(FORWARD) else None
+        for kind in () if meaning is None else _PARTS.get(meaning.name, (meaning.akin,)):
+            if kind not in _WITHOUT_MEANING:
+                number[_ALIKE.get(kind, kind)] += 1
+                functions.setdefault(_ALIKE.get(kind, kind), _called(name))
+    return number, functions
 
 
 # What one program does with a shape or a type and the other need not.
 _WITHOUT_MEANING = frozenset(("reshape", "to", "contiguous", "shape", "size", "dim", "clone", "detach", "__getitem__"))
 _ALIKE = {"div": "mul"}
+_PARTS = {"addmm": ("matmul", "add"), "baddbmm": ("matmul", "add")}
 
 
 def _called(name: str) -> str:
