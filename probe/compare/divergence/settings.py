@@ -99,16 +99,25 @@ def _of_other_calls(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
     if not all(names):
         return ""
     both = [_called_inside(module, side) for module, side in zip(names, sides)]
-    target, golden = both
-    more = [
-        [calls[kind] for kind in calls if kind in own]
-        for own, calls in ((target[0] - golden[0], target[1]), (golden[0] - target[0], golden[1]))
-    ]
+    own = both[0][0] - both[1][0], both[1][0] - both[0][0]
+    if max(map(len, own)) > 1:
+        # What one side never calls it may record nowhere.
+        known = _kinds_of(sides[1]), _kinds_of(sides[0])
+        own = own[0] & known[0], own[1] & known[1]
+    more = [[calls[kind] for kind in calls if kind in left] for left, (_, calls) in zip(own, both)]
     if sorted(map(len, more)) not in ([0, 1], [1, 1]):
         return ""
     if all(more):
         return f"the target calls {more[0][0]} where the golden run calls {more[1][0]}"
     return f"only the target calls {more[0][0]}" if more[0] else f"only the golden run calls {more[1][0]}"
+
+
+def _kinds_of(side: Dump) -> Counter[str]:
+    """The kinds of functions that a dump has, each often enough to be kept by an intersection."""
+    bases = {parsed.base for record in side if (parsed := record.parsed) is not None and not parsed.is_module}
+    meanings = [operation(base, side.framework) for base in bases]
+    kinds = {kind for meaning in meanings for kind in _PARTS.get(meaning.name, (meaning.akin,))}
+    return Counter({_ALIKE.get(kind, kind): len(side) for kind in kinds})
 
 
 def _called_inside(module: str, side: Dump) -> tuple[Counter[str], dict[str, str]]:
