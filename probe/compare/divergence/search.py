@@ -36,6 +36,7 @@ from probe.common.metrics.error_bounds import (
     Terms,
     approximation,
     condition,
+    condition_of_product,
     explained,
     rounding,
     unit_roundoff,
@@ -348,6 +349,9 @@ class _Search:
             return
         difference = error.difference(row)
         factor = condition(api, terms, target, golden)
+        if not self._same_names:
+            # Two frameworks sum in other orders, so that what cancels is rounded otherwise.
+            factor = max(factor, condition_of_product(api, terms, target, golden))
         of_inputs = max(terms.error, error.inside(call))
         if api == GRADIENT and self._hidden_usually:
             # What values differ by turns that share of the elements of a relu on or off, and the gradient through each
@@ -390,7 +394,7 @@ class _Search:
                     terms.add(row.golden, self._error.difference(row))
         for row in self._inputs_of(_in_direction(parsed, FORWARD)):
             if row.golden is not None:
-                terms.add_operand(row.golden, self._error.difference(row))
+                terms.add_kept(row.golden, self._error.difference(row))
         return GRADIENT
 
     def _inputs_of(self, record: str) -> list[Row]:
