@@ -350,11 +350,15 @@ def condition(api: str, terms: Terms, target: Item, golden: Item) -> float:
     return scale / size if size else math.inf
 
 
-def condition_of_product(api: str, terms: Terms, target: Item, golden: Item) -> float:
-    """The same of sums of products, whose terms may be larger than either factor is."""
+def condition_of_product(api: str, terms: Terms, target: Item, golden: Item, of_parameter: bool = False) -> float:
+    """The same of sums of products, whose terms may be larger than either factor is.
+
+    The gradient of a parameter is a sum over batch and places of what came in times what comes back.
+    """
     if api == GRADIENT:
         count = extent(golden.shape).elements or 1
-        size_of_sum = terms.scale * terms.kept * math.sqrt(max(1.0, terms.count / count))
+        number = terms.summed(golden) if of_parameter else terms.count / count
+        size_of_sum = terms.scale * terms.kept * math.sqrt(max(1.0, number))
     elif api in _PRODUCTS:
         size_of_sum = terms.factors[0] * terms.factors[1] * math.sqrt(terms.summed(golden))
     else:

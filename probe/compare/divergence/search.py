@@ -351,7 +351,8 @@ class _Search:
         factor = condition(api, terms, target, golden)
         if not self._same_names:
             # Two frameworks sum in other orders, so that what cancels is rounded otherwise.
-            factor = max(factor, condition_of_product(api, terms, target, golden))
+            of_parameter = PARAMETERS_GRAD in (call.record or "")
+            factor = max(factor, condition_of_product(api, terms, target, golden, of_parameter))
         of_inputs = max(terms.error, error.inside(call))
         if api == GRADIENT and self._hidden_usually:
             # What values differ by turns that share of the elements of a relu on or off, and the gradient through each
