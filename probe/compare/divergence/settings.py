@@ -17,7 +17,7 @@ from probe.common.dump.naming import FORWARD, is_module, parse, record_name
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.match.name_mapping import PARAMETER_NAMES
-from probe.common.match.operations import Arguments, Operation, arguments_of, operation
+from probe.common.match.operations import Arguments, Operation, arguments_of, layer_kind, operation
 from probe.compare.result import Unexplained
 
 Settings = dict[str, Any]
@@ -99,6 +99,9 @@ def _of_other_calls(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
     if not all(names):
         return ""
     both = [_called_inside(module, side) for module, side in zip(names, sides)]
+    own_layer = any(layer_kind(_called(name).rpartition(".")[2]) for name in names)
+    if own_layer and any(called.startswith("Primitive.") for _, calls in both for called in calls.values()):
+        return ""  # A layer that MindSpore brings is made of other functions than that of another framework.
     own = both[0][0] - both[1][0], both[1][0] - both[0][0]
     if max(map(len, own)) > 1:
         # What one side never calls it may record nowhere.
