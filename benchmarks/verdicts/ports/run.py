@@ -87,10 +87,10 @@ def judged(out: Path, ports: Iterable[str] = PORTS, levels: Iterable[str] = LEVE
                 for optimizer in OPTIMIZERS:
                     name = f"{port} {level} {network} {optimizer}"
                     if only in name:
-                        yield _clean(out, port, level, network, optimizer)
+                        yield verdict_of_right_port(out, port, level, network, optimizer)
             for fault in FAULTS:
                 if only in f"{port} {level} {fault.network} {fault.name}" and level in fault.levels:
-                    yield _faulty(out, port, level, fault)
+                    yield verdict_of_fault(out, port, level, fault)
 
 
 def _verdict(out: Path, port: str, level: str, network: str, optimizer: str, fault: str, step: int) -> tuple[str, str]:
@@ -117,7 +117,8 @@ def _dump(folder: Path, step: int) -> str:
     return str(next((folder / f"step{step}").glob("*/dump.json")))
 
 
-def _clean(out: Path, port: str, level: str, network: str, optimizer: str) -> Row:
+def verdict_of_right_port(out: Path, port: str, level: str, network: str, optimizer: str) -> Row:
+    """What is said of the steps of a right port."""
     said = []
     for step in range(STEPS):
         record, words = _verdict(out, port, level, network, optimizer, "", step)
@@ -126,7 +127,8 @@ def _clean(out: Path, port: str, level: str, network: str, optimizer: str) -> Ro
     return Row(f"{port} {level} {network} {optimizer}", "right", said[0] if said else "silent", not said)
 
 
-def _faulty(out: Path, port: str, level: str, fault: Fault) -> Row:
+def verdict_of_fault(out: Path, port: str, level: str, fault: Fault) -> Row:
+    """What is said of the first step in which a port with a fault differs."""
     name = f"{port} {level} {fault.network} {fault.name}"
     for step in range(STEPS_WITH_FAULT):
         record, words = _verdict(out, port, level, fault.network, fault.optimizer, fault.name, step)

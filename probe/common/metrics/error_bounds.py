@@ -56,6 +56,12 @@ _RELATIVE = frozenset(
 )  # fmt: skip
 # An absolute error of the argument is a relative one of the result.
 _EXPONENTIAL = frozenset(("softmax", "log_softmax", "exp", "softplus", "logsumexp", "cross_entropy", "nll_loss"))
+_PRODUCTS = frozenset(
+    (
+        "matmul", "__matmul__", "bmm", "mm", "linear", "dense", "addmm", "baddbmm", "einsum", "conv1d", "conv2d",
+        "conv3d", "MatMul", "BatchMatMul", "Dense", "Conv2D", "Conv3D",
+    )
+)  # fmt: skip
 GRADIENT = "backward"
 # What they return may be the sum of many terms that cancel.
 _SUMS = frozenset(("sum", "cumsum", "nansum", GRADIENT))
@@ -277,12 +283,20 @@ class Terms:
     """The longest dimension."""
     roundoff: float = 0.0
     """The unit roundoff of the coarsest type."""
+    factors: tuple[float, float] = (0.0, 0.0)
+    """The two largest rms."""
+    kept: float = 0.0
+    """The largest rms of what the forward kept."""
 
     def add(self, item: Item, difference: float) -> None:
         """Count in an input that the result is made of, given its relative difference."""
         self.add_operand(item, difference)
         if unit_roundoff(item.dtype):
-            self.scale = max(self.scale, rms(item))
+            size = rms(item)
+            self.scale = max(self.scale, size)
+            if size > self.factors[1]:
+                first = self.factors[0]
+                self.factors = (size, first) if size > first else (first, size)
             self.count = max(self.count, extent(item.shape).elements)
             for value in (item.max, item.min):
                 if _is_number(value) and self.largest < abs(value) <= _MASK:
@@ -302,6 +316,12 @@ class Terms:
             if elements > self.operands[1]:
                 first = self.operands[0]
                 self.operands = (elements, first) if elements > first else (first, elements)
+
+    def add_kept(self, item: Item, difference: float) -> None:
+        """Count in what the forward kept for a backward."""
+        self.add_operand(item, difference)
+        if unit_roundoff(item.dtype):
+            self.kept = max(self.kept, rms(item))
 
     def summed(self, output: Item) -> float:
         """About how many terms an element of `output` is the sum of.
@@ -330,6 +350,23 @@ def condition(api: str, terms: Terms, target: Item, golden: Item) -> float:
     return scale / size if size else math.inf
 
 
+def condition_of_product(api: str, terms: Terms, target: Item, golden: Item, of_parameter: bool = False) -> float:
+    """The same of sums of products, whose terms may be larger than either factor is.
+
+    The gradient of a parameter is a sum over batch and places of what came in times what comes back.
+    """
+    if api == GRADIENT:
+        count = extent(golden.shape).elements or 1
+        number = terms.summed(golden) if of_parameter else terms.count / count
+        size_of_sum = terms.scale * terms.kept * math.sqrt(max(1.0, number))
+    elif api in _PRODUCTS:
+        size_of_sum = terms.factors[0] * terms.factors[1] * math.sqrt(terms.summed(golden))
+    else:
+        return 1.0
+    size = max(rms(target), rms(golden))
+    return max(1.0, size_of_sum / size) if size else 1.0
+
+
 def rounding(terms: float, roundoff: float) -> float:
     """What rounding adds to the relative error of a call's result.
 
@@ -342,8 +379,8 @@ def rounding(terms: float, roundoff: float) -> float:
     return CONFIDENCE * (roundoff + math.sqrt(terms) * min(roundoff, _FLOAT32))
 
 
-# What a kernel may differ by from the function: MindSpore on the CPU computes tanh by a quotient of polynomials, to 1e-4
-# near 5, and the exponential by another, to 5e-6.
+# What a kernel may differ by from the function: MindSpore on the CPU computes tanh by a quotient of polynomials, to
+# 1e-4 near 5, and the exponential by another, to 5e-6.
 _APPROXIMATED = {"tanh": 2e-4, "exp": 2e-5, "sigmoid": 2e-5, "silu": 2e-5, "softmax": 2e-5, "softplus": 2e-4}
 
 

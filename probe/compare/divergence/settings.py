@@ -17,7 +17,7 @@ from probe.common.dump.naming import FORWARD, is_module, parse, record_name
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.match.name_mapping import PARAMETER_NAMES
-from probe.common.match.operations import Arguments, Operation, arguments_of, operation
+from probe.common.match.operations import Arguments, Operation, arguments_of, layer_kind, operation
 from probe.compare.result import Unexplained
 
 Settings = dict[str, Any]
@@ -98,29 +98,48 @@ def _of_other_calls(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
     """The one kind of call that two modules do not share, if it is one on a side at most."""
     if not all(names):
         return ""
-    inside: list[dict[str, list[str]]] = []
-    for module, side in zip(names, sides):
-        kinds: dict[str, list[str]] = {}
-        for name, parent in (side.tree or {}).items():
-            meaning = _meaning(name, side) if parent == module and name.endswith(FORWARD) else None
-            if meaning is not None and meaning.akin not in _WITHOUT_MEANING:
-                kinds.setdefault(_ALIKE.get(meaning.akin, meaning.akin), []).append(name)
-        inside.append(kinds)
-    more = [
-        [name for kind, calls in own.items() for name in calls[len(other.get(kind, ())) :]]
-        for own, other in (inside, reversed(inside))
-    ]
-    if max(map(len, more)) != 1:
+    both = [_called_inside(module, side) for module, side in zip(names, sides)]
+    own_layer = any(layer_kind(_called(name).rpartition(".")[2]) for name in names)
+    if own_layer and any(called.startswith("Primitive.") for _, calls in both for called in calls.values()):
+        return ""  # A layer that MindSpore brings is made of other functions than that of another framework.
+    own = both[0][0] - both[1][0], both[1][0] - both[0][0]
+    if max(map(len, own)) > 1:
+        # What one side never calls it may record nowhere.
+        known = _kinds_of(sides[1]), _kinds_of(sides[0])
+        own = own[0] & known[0], own[1] & known[1]
+    more = [[calls[kind] for kind in calls if kind in left] for left, (_, calls) in zip(own, both)]
+    if sorted(map(len, more)) not in ([0, 1], [1, 1]):
         return ""
-    mine, theirs = ([_called(name) for name in side] for side in more)
-    if mine and theirs:
-        return f"the target calls {mine[0]} where the golden run calls {theirs[0]}"
-    return f"only the target calls {mine[0]}" if mine else f"only the golden run calls {theirs[0]}"
+    if all(more):
+        return f"the target calls {more[0][0]} where the golden run calls {more[1][0]}"
+    return f"only the target calls {more[0][0]}" if more[0] else f"only the golden run calls {more[1][0]}"
+
+
+def _kinds_of(side: Dump) -> Counter[str]:
+    """The kinds of functions that a dump has, each often enough to be kept by an intersection."""
+    bases = {parsed.base for record in side if (parsed := record.parsed) is not None and not parsed.is_module}
+    meanings = [operation(base, side.framework) for base in bases]
+    kinds = {kind for meaning in meanings for kind in _PARTS.get(meaning.name, (meaning.akin,))}
+    return Counter({_ALIKE.get(kind, kind): len(side) for kind in kinds})
+
+
+def _called_inside(module: str, side: Dump) -> tuple[Counter[str], dict[str, str]]:
+    """How often a module calls which kind of function itself, and the functions by these kinds."""
+    number: Counter[str] = Counter()
+    functions: dict[str, str] = {}
+    for name, parent in (side.tree or {}).items():
+        meaning = _meaning(name, side) if parent == module and name.endswith(FORWARD) else None
+        for kind in () if meaning is None else _PARTS.get(meaning.name, (meaning.akin,)):
+            if kind not in _WITHOUT_MEANING:
+                number[_ALIKE.get(kind, kind)] += 1
+                functions.setdefault(_ALIKE.get(kind, kind), _called(name))
+    return number, functions
 
 
 # What one program does with a shape or a type and the other need not.
 _WITHOUT_MEANING = frozenset(("reshape", "to", "contiguous", "shape", "size", "dim", "clone", "detach", "__getitem__"))
 _ALIKE = {"div": "mul"}
+_PARTS = {"addmm": ("matmul", "add"), "baddbmm": ("matmul", "add")}
 
 
 def _called(name: str) -> str:

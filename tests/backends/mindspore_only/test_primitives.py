@@ -80,3 +80,25 @@ def test_primitives_of_a_copy_have_no_records(runs: Any, level: str) -> None:
     model(ones())
     debugger.stop()
     assert "Primitive.matmul.MatMul.0.forward" in runs.read(2).names
+
+
+def test_a_primitive_says_what_it_was_made_with_where_that_is_not_its_default(runs: Any) -> None:
+    class Layers(nn.Cell):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.LayerNorm((4,), epsilon=1e-3)
+            self.second = nn.LayerNorm((4,))
+            self.dropout = nn.Dropout(p=0.25)
+
+        def construct(self, x: Any) -> Any:
+            return self.dropout(self.second(self.first(x)))
+
+    model, debugger = Layers().set_train(), runs.new(level="mix")
+    debugger.start(model)
+    model(Tensor(np.ones((2, 4), np.float32)))
+    debugger.stop()
+    debugger.step()
+    data = runs.read(0).data
+    of_norms = [record for name, record in data.items() if ".LayerNorm." in name and name.startswith("Primitive.")]
+    assert [record.get("attributes") for record in of_norms] == [{"epsilon": 1e-3}, None]
+    assert data["Primitive.dropout.Dropout.0.forward"]["attributes"] == {"keep_prob": 0.75}

@@ -218,8 +218,7 @@ def _is_plain(value: Any) -> bool:
     return type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
 
 
-@functools.cache
-def _defaults(kind: type) -> dict[str, Any]:
+def _defaults(kind: Any) -> dict[str, Any]:
     try:
         parameters = inspect.signature(kind.__init__).parameters
     except (TypeError, ValueError):
