@@ -87,8 +87,8 @@ class _Judgement:
     suspect: Unexplained | None = None
     certain: bool = True
     """Whether the two calls do the same with the same, so that an output that differs is a divergence."""
-    of_kept_state: bool = False
-    """Whether it is a running statistic that differs, which changes values when the network is evaluated."""
+    of_own_values: bool = False
+    """Whether what differs is no argument that may be made otherwise: kept statistics, or the batch."""
     of_parameter: bool = False
     """Whether it is a parameter that differs."""
     differences: list[Difference] = field(default_factory=list)
@@ -217,7 +217,7 @@ class _Search:
         """What a judgement means, given what is computed from the call."""
         suspect = judged.suspect
         # A counterpart of another name may be none: what follows tells.
-        certain = judged.of_kept_state or (judged.certain and (self._same_names or judged.of_parameter))
+        certain = judged.of_own_values or (judged.certain and (self._same_names or judged.of_parameter))
         has_effect = suspect is not None and (certain or self._effects.reach_values(call, suspect.item))
         if suspect is not None and not has_effect:
             for target, golden, _, _ in judged.outputs:
@@ -259,6 +259,10 @@ class _Search:
 
     def _judge_items(self, call: AlignedCall) -> _Judgement:
         terms, judged = Terms(), _Judgement()
+        judged.suspect = self._other_batch(call)
+        if judged.suspect is not None:
+            judged.of_own_values = True
+            return judged
         for row in call.rows:
             if is_input(row):
                 self._judge_input(call, row, terms, judged)
@@ -283,9 +287,26 @@ class _Search:
         found = None if is_other_kind else self._unrecorded_origin(call, row, difference, judged)
         if found is not None and not _overwrites(call, row):
             kept = difference > _OF_KEPT_STATE and differences.is_running_statistic(row)
-            judged.of_kept_state = judged.of_kept_state or kept
+            judged.of_own_values = judged.of_own_values or kept
             judged.of_parameter = judged.of_parameter or self._parameters.of(call, row) is not None
             judged.suspect = judged.suspect or found
+
+    def _other_batch(self, call: AlignedCall) -> Unexplained | None:
+        """The finding on a call that gets and returns a part of the golden batch, before anything else differs."""
+        if self._error.largest or self._error.broken or self._error.reshaped:
+            return None
+        texts: dict[bool, list[tuple[Row, str]]] = {True: [], False: []}
+        for row in call.rows:
+            if row.target is not None and row.golden is not None and row.target.is_tensor and row.golden.is_tensor:
+                texts[is_input(row)].append((row, differences.of_batch(row.target, row.golden)))
+        given = [(row, text) for row, text in texts[True] if text and self._parameters.of(call, row) is None]
+        # Masks and positions may be made once for all rows.
+        returned = {text for row, text in texts[False] if _rounds(row)}
+        if not given or returned != {given[0][1]}:
+            return None
+        row, text = given[0]
+        reason = f"{differences.short_name(row)} and what is computed from it have another number of rows"
+        return self._suspect(call, row, reason, ALTOGETHER, 0.0, text)
 
     def _hidden(self, call: AlignedCall, row: Row) -> float:
         """What a parameter may differ by though its statistics do not show it: single elements, updated otherwise."""
