@@ -175,8 +175,7 @@ class LayerValues:
         """Whether nothing speaks against two layers: what they are, how large they are, what they hold."""
         if self.contradict(mine, theirs):
             return False
-        weights = self.weights(mine)
-        return (weights is not None and weights == self.weights(theirs)) or compatible(mine, theirs)
+        return bool(self._shared(mine, theirs)) or compatible(mine, theirs)
 
     def contradict(self, mine: Layer, theirs: Layer) -> bool:
         """Whether what both hold is somewhere in the other network, but not in the other of these two.
@@ -187,12 +186,16 @@ class LayerValues:
         if mine.parameters and theirs.parameters and _size(mine) != _size(theirs):
             # Of a fused layer, say.
             return True
-        for each in (self.weights, self.result):
-            one, other = each(mine), each(theirs)
-            if one is not None and other is not None and one != other:
-                self._contradicted.add(_relation(mine, theirs))
-                return True
+        results = self.result(mine), self.result(theirs)
+        others = None not in results and results[0] != results[1]
+        if others or (self.weights(mine) and self.weights(theirs) and not self._shared(mine, theirs)):
+            self._contradicted.add(_relation(mine, theirs))
+            return True
         return _relation(mine, theirs) in self._contradicted
+
+    def _shared(self, mine: Layer, theirs: Layer) -> set[Label | None]:
+        """What both hold in a parameter."""
+        return {*(self.weights(mine) or ())} & {*(self.weights(theirs) or ())} - {None}
 
 
 def _size(layer: Layer) -> int:
