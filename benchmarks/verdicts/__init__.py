@@ -80,7 +80,7 @@ def _fused(module: Any, script: Path, work: Work) -> Iterable[Any]:
     if work.makes and not work.dumps.exists():
         # In a process of its own, which the debugger may change as it likes.
         subprocess.run([work.pythons["torch"], script, work.dumps], check=True, stdout=sys.stderr)
-    found: Iterable[Any] = module.judge(str(work.dumps))
+    found: Iterable[Any] = module.judge(work.dumps)
     return found
 
 

@@ -91,10 +91,12 @@ def _without_counterpart(records: Sequence[str], matched: set[str], tree: Tree) 
 
 
 def _innermost(record: str, matched: set[str], tree: Tree) -> str | None:
-    module = tree.get(record)
-    while module is not None and module not in matched:
+    module, seen = tree.get(record), {record}
+    # A damaged file may say that a module is inside of itself.
+    while module is not None and module not in matched and module not in seen:
+        seen.add(module)
         module = tree.get(module)
-    return module
+    return module if module in matched else None
 
 
 def recomputed(calls: Iterable[Call], matched: Container[str]) -> set[str]:

@@ -7,11 +7,12 @@ Forward only, float32, statistics. A right port has to be silent, a wrong one na
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -57,6 +58,15 @@ def _residual(engine: Engine) -> None:
     engine.blocks[1].drops_residual = True
 
 
+class Row(NamedTuple):
+    """One pair of runs and what was said of it."""
+
+    name: str
+    truth: str
+    said: str
+    right: bool
+
+
 FAULTS: dict[str, tuple[str | None, Callable[[Engine], None]]] = {
     "right": (None, lambda engine: None),
     "keys and values swapped": (_ATTENTION, _swap_keys_and_values),
@@ -87,45 +97,55 @@ def _golden(name: str) -> torch.nn.Module:
     return model.eval()
 
 
-def _dump(model: torch.nn.Module, level: str, path: str, ids: torch.Tensor) -> torch.Tensor:
+def _dump(model: torch.nn.Module, level: str, path: Path, ids: torch.Tensor) -> Any:
+    # A process has one debugger; here each run is to have its own.
     PrecisionDebugger._instance = None
-    debugger = PrecisionDebugger(task="statistics", level=level, dump_path=path, step=[0])
+    debugger = PrecisionDebugger(task="statistics", level=level, dump_path=str(path))
     debugger.start(model)
     with torch.no_grad():
         result = model(ids)
     debugger.stop()
     debugger.step()
+    PrecisionDebugger._instance = None
     return result
 
 
-def make(out: str) -> None:
+def make(
+    out: Path, networks: Iterable[str] = NETWORKS, levels: Iterable[str] = LEVELS, faults: Iterable[str] = tuple(FAULTS)
+) -> None:
     """Write the dumps: golden runs and, of each network, the port with each fault."""
     ids = torch.randint(0, 97, (3, 12), generator=torch.Generator().manual_seed(5))
-    for name in NETWORKS:
+    for name, level in product(networks, levels):
         golden = _golden(name)
-        for level in LEVELS:
-            expected = _dump(golden, level, f"{out}/{name}/{level}/golden", ids).logits
-            for fault, (_, plant) in FAULTS.items():
-                engine = _engine(golden).eval()
-                plant(engine)
-                found = _dump(engine, level, f"{out}/{name}/{level}/{fault.replace(' ', '_')}", ids)
-                if fault == "right":
-                    torch.testing.assert_close(found.view_as(expected), expected)
+        expected = _dump(golden, level, out / name / level / "golden", ids).logits
+        for fault in faults:
+            engine = _engine(golden).eval()
+            FAULTS[fault][1](engine)
+            found = _dump(engine, level, out / name / level / _folder(fault), ids)
+            if fault == "right":
+                torch.testing.assert_close(found.view_as(expected), expected)
 
 
-def judge(out: str) -> Iterator[tuple[str, str, str, bool]]:
-    """What `compare` says of each pair: its name, the truth, what was said, whether that is right."""
-    for name, level, fault in product(NETWORKS, LEVELS, FAULTS):
+def judge(
+    out: Path, networks: Iterable[str] = NETWORKS, levels: Iterable[str] = LEVELS, faults: Iterable[str] = tuple(FAULTS)
+) -> Iterator[Row]:
+    """What `compare` says of each pair whose dumps are in `out`."""
+    for name, level, fault in product(networks, levels, faults):
         truth = FAULTS[fault][0]
-        paths = (f"{out}/{name}/{level}/{side}" for side in (fault.replace(" ", "_"), "golden"))
-        (result,) = compare(*paths)
+        folder = out / name / level
+        (result,) = compare(str(folder / _folder(fault)), str(folder / "golden"))
         if result.divergence is not None:
             first = result.divergence.first
-            said = " | ".join(filter(None, (first.record, first.golden_record, first.module, first.reason, first.cause)))
+            texts = first.record, first.golden_record, first.module, first.reason, first.cause
+            said = " | ".join(filter(None, texts))
         else:
             said = "silent" if result.coverage.is_enough else f"not enough in common: {result.coverage}"
         right = said == "silent" if truth is None else bool(re.search(truth, said))
-        yield f"{name} {level} {fault}", truth or "silent", said, right
+        yield Row(f"{name} {level} {fault}", truth or "silent", said, right)
+
+
+def _folder(fault: str) -> str:
+    return fault.replace(" ", "_")
 
 
 def _engine(golden: torch.nn.Module) -> Engine:
@@ -143,13 +163,13 @@ def _engine(golden: torch.nn.Module) -> Engine:
 
 def main() -> None:
     """Make the dumps, unless they are there, and print one line for each pair."""
-    out = sys.argv[1]
-    if not os.path.exists(out):
+    out = Path(sys.argv[1])
+    if not out.exists():
         make(out)
     rows = list(judge(out))
-    for name, _, said, right in rows:
-        print("right" if right else "WRONG", name, "::", said)
-    print(f"{sum(right for *_, right in rows)} of {len(rows)} right")
+    for row in rows:
+        print("right" if row.right else "WRONG", row.name, "::", row.said)
+    print(f"{sum(row.right for row in rows)} of {len(rows)} right")
 
 
 if __name__ == "__main__":

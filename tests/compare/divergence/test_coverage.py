@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from test_search import Run, W, X, call, chain, tensor, write
 
@@ -69,12 +70,52 @@ def test_functions_inside_a_module_with_a_counterpart_are_judged_at_its_border(t
     assert first_line(found) == "no divergence: what differs is explained by inputs and rounding"
 
 
-def test_parameters_of_modules_without_a_counterpart_are_counted(tmp_path: Path) -> None:
-    def run(path: str) -> Run:
-        names = [f"Module.{name}.Linear.forward.0" for name in ("first", path)]
-        return {name: call([tensor(X)], tensor(X), weight=tensor(W), bias=tensor(W[0])) for name in names}
+def test_layers_inside_a_layer_with_a_counterpart_are_judged_at_its_border_if_it_is_a_part_of_the_run(
+    tmp_path: Path,
+) -> None:
+    """One side projects at once what the other projects in three layers."""
+    outer = "Module.att.Attention.forward.0"
 
-    found = summary(tmp_path, {**run("left"), **chain()}, {**run("right"), **chain()})
+    def run(inner: list[str], before: int) -> tuple[Run, Tree]:
+        names = [f"Module.att.{name}.Linear.forward.0" for name in inner]
+        data = {f"Module.{n}.ReLU.forward.0": call([tensor(X)], tensor(X)) for n in range(before)}
+        data.update({name: call([tensor(X)], tensor(X)) for name in [*names, outer]})
+        return data, dict.fromkeys(names, outer)
+
+    sides = run(["qkv"], 12), run(["q", "k", "v"], 12)
+    found = summary(tmp_path / "part", sides[0][0], sides[1][0], (sides[0][1], sides[1][1]))
+    assert found.coverage.is_whole
+    sides = run(["a", "b", "c"], 0), run(["d", "e"], 0)
+    found = summary(tmp_path / "whole", sides[0][0], sides[1][0], (sides[0][1], sides[1][1]))
+    assert found.coverage.compared_records == 2
+
+
+def test_what_is_computed_again_needs_no_counterpart(tmp_path: Path) -> None:
+    """Checkpointing runs a forward once more, and another value there is another call."""
+    again = call([tensor(X)], tensor(X @ W))
+    once = {"Torch.mm.0.forward": again}
+    golden = {**once, **chain()}
+    assert summary(tmp_path / "same", {**once, "Torch.mm.1.forward": again, **chain()}, golden).coverage.is_whole
+    other = {"Torch.mm.1.forward": call([tensor(X)], tensor(X @ W * 2))}
+    assert not summary(tmp_path / "other", {**once, **other, **chain()}, golden).coverage.is_whole
+
+
+def test_a_tree_that_leads_back_to_itself_ends(tmp_path: Path) -> None:
+    run = named_otherwise(chain(), 1)
+    tree: Tree = {name: "Module.a.A.forward.0" for name in (*run, *chain(), "Module.a.A.forward.0")}
+    found = summary(tmp_path, run, chain(), (tree, tree))
+    assert found.coverage.compared_records == 22
+
+
+def test_parameters_of_modules_without_a_counterpart_are_counted(tmp_path: Path) -> None:
+    def run(path: str, weight: Any) -> Run:
+        calls = {"first": W, path: weight}
+        return {
+            f"Module.{name}.Linear.forward.0": call([tensor(X)], tensor(X @ each), weight=tensor(each), bias=tensor(W[0]))
+            for name, each in calls.items()
+        }
+
+    found = summary(tmp_path, {**run("left", W[:, :2]), **chain()}, {**run("right", W[:, :3]), **chain()})
     assert found.coverage == Coverage(26, 28, 4, 8)
 
 

@@ -1,0 +1,29 @@
+"""A small share of benchmarks/verdicts/fused: a right port is silent, and a fault is named where it is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FUSED = Path(__file__).parents[2] / "benchmarks" / "verdicts" / "fused"
+FAULTS = ("right", "keys and values swapped", "epsilon", "missing residual")
+
+
+@pytest.fixture(scope="module")
+def fused() -> ModuleType:
+    sys.path.insert(0, str(FUSED))
+    try:
+        import run
+    finally:
+        sys.path.remove(str(FUSED))
+    return run
+
+
+@pytest.mark.parametrize("level", ["mix", "L0"])
+def test_a_right_port_is_silent_and_faults_are_named(fused: ModuleType, tmp_path: Path, level: str) -> None:
+    fused.make(tmp_path, ["qwen2"], [level], FAULTS)
+    rows = list(fused.judge(tmp_path, ["qwen2"], [level], FAULTS))
+    assert len(rows) == len(FAULTS) and all(row.right for row in rows), rows
