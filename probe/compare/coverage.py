@@ -61,8 +61,8 @@ def coverage(
         calls: the calls of both sides, in which those are looked for that were made once more (`recomputed`).
     """
     pairs = list(pairs)
-    matched_target = {record for record, golden in pairs if golden}
-    matched_golden = {golden for record, golden in pairs if golden and record}
+    both = [(record, golden) for record, golden in pairs if record and golden]
+    matched_target, matched_golden = {record for record, _ in both}, {golden for _, golden in both}
     target_records = [record for record, _ in pairs if record]
     sides = (target_records, matched_target, trees[0], calls[0]), (golden_records, matched_golden, trees[1], calls[1])
     compared = total = 0

@@ -1,4 +1,4 @@
-"""Llama and Qwen2 as an inference engine writes them: fused projections, flat tokens, other names, residuals in the norm."""
+"""Llama and Qwen2 as an inference engine writes them: fused projections and residuals, flat tokens, other names."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ FAULTS: dict[str, tuple[str | None, Callable[[Engine], None]]] = {
     "epsilon": (r"layers\.1\.post_attention_layernorm|blocks\.1\.norm_2", _epsilon),
     "head order": (_ATTENTION, _head_order),
     "scale": (_ATTENTION, _scale),
-    "missing residual": (r"layers\.1\.(post_attention_layernorm)|layers\.1\.\w+\.forward|blocks\.1\.(norm_2|\w+\.forward)", _residual),
+    "missing residual": (r"(layers|blocks)\.1\.(post_attention_layernorm|norm_2|\w+\.forward)", _residual),
 }
 
 

@@ -102,7 +102,7 @@ def test_what_is_computed_again_needs_no_counterpart(tmp_path: Path) -> None:
 
 def test_a_tree_that_leads_back_to_itself_ends(tmp_path: Path) -> None:
     run = named_otherwise(chain(), 1)
-    tree: Tree = {name: "Module.a.A.forward.0" for name in (*run, *chain(), "Module.a.A.forward.0")}
+    tree: Tree = dict.fromkeys((*run, *chain(), "Module.a.A.forward.0"), "Module.a.A.forward.0")
     found = summary(tmp_path, run, chain(), (tree, tree))
     assert found.coverage.compared_records == 22
 
@@ -111,7 +111,7 @@ def test_parameters_of_modules_without_a_counterpart_are_counted(tmp_path: Path)
     def run(path: str, weight: Any) -> Run:
         calls = {"first": W, path: weight}
         return {
-            f"Module.{name}.Linear.forward.0": call([tensor(X)], tensor(X @ each), weight=tensor(each), bias=tensor(W[0]))
+            f"Module.{name}.Linear.forward.0": call([tensor(X)], tensor(X @ each), weight=tensor(each), bias=tensor(each[0]))
             for name, each in calls.items()
         }
 

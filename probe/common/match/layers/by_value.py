@@ -82,7 +82,7 @@ def _has_parameters(call: Call) -> bool:
 
 
 def _fit(call: Call, other: Call) -> bool:
-    """Whether two functions are not of two sizes in what they take as well as in what they return, as fused ones are."""
+    """Whether two functions take or return tensors of the same sizes; a fused one and one it stands for do neither."""
     if is_module(call.record.name):
         return True
     return any(_sizes(call, state) == _sizes(other, state) for state in (INPUT, OUTPUT))

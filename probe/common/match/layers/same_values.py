@@ -42,8 +42,11 @@ class SameValues:
     """
 
     def __init__(self, target: Iterable[Item], golden: Iterable[Item]) -> None:
-        # By identity: the same statistics are looked at once.
-        sides = [{id(item): (item, values) for item in items if (values := _values(item))} for items in (target, golden)]
+        # By identity, so that each tensor is looked at once.
+        sides = [
+            {id(item): (item, values) for item in items if (values := _values(item)) is not None}
+            for items in (target, golden)
+        ]
         self._allowed = max(_LEAST, _UNITS * coarsest(item for side in sides for item, _ in side.values()))
         mine, theirs = ({values for _, values in side.values()} for side in sides)
         labels = {values: label for label, values in enumerate(mine & theirs)}
@@ -88,4 +91,5 @@ def _distance(one: _Values, other: _Values) -> float:
     size = max(abs(one.largest), abs(one.smallest), abs(other.largest), abs(other.smallest))
     of_extremes = max(abs(one.largest - other.largest), abs(one.smallest - other.smallest)) / (3 * size)
     norm = max(one.norm, other.norm)
-    return max(of_extremes, abs(one.norm - other.norm) / norm, abs(one.mean - other.mean) * math.sqrt(one.elements) / norm)
+    of_mean = abs(one.mean - other.mean) * math.sqrt(one.elements) / norm
+    return max(of_extremes, abs(one.norm - other.norm) / norm, of_mean)

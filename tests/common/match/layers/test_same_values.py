@@ -37,8 +37,8 @@ def test_a_value_that_the_other_run_does_not_have_has_no_label() -> None:
 
 
 def test_constants_and_whole_numbers_are_no_evidence() -> None:
-    for array, dtype in ((np.ones((2, 2)), "torch.float32"), (X.round(), "torch.int64"), (np.full(3, np.inf), "torch.float32")):
-        target, golden = item(array, dtype), item(array, dtype)
+    for array, dtype in ((np.ones((2, 2)), "float32"), (X.round(), "int64"), (np.full(3, np.inf), "float32")):
+        target, golden = item(array, f"torch.{dtype}"), item(array, f"torch.{dtype}")
         assert SameValues([target], [golden]).label(target) is None
 
 
