@@ -111,8 +111,8 @@ def test_parameters_of_modules_without_a_counterpart_are_counted(tmp_path: Path)
     def run(path: str, weight: Any) -> Run:
         calls = {"first": W, path: weight}
         return {
-            f"Module.{name}.Linear.forward.0": call([tensor(X)], tensor(X @ each), weight=tensor(each), bias=tensor(each[0]))
-            for name, each in calls.items()
+            f"Module.{name}.Linear.forward.0": call([tensor(X)], tensor(X @ w), weight=tensor(w), bias=tensor(w[0]))
+            for name, w in calls.items()
         }
 
     found = summary(tmp_path, {**run("left", W[:, :2]), **chain()}, {**run("right", W[:, :3]), **chain()})
