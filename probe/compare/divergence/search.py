@@ -38,6 +38,7 @@ from probe.common.metrics.error_bounds import (
     condition,
     condition_of_product,
     explained,
+    relative_difference,
     rounding,
     unit_roundoff,
 )
@@ -277,7 +278,7 @@ class _Search:
     def _judge_input(self, call: AlignedCall, row: Row, terms: Terms, judged: _Judgement) -> None:
         target, golden = row.target, row.golden
         is_other_kind = self._note_difference(call, row, judged)
-        difference = 0.0 if is_other_kind else self._error.difference(row)
+        difference = 0.0 if is_other_kind or self._is_other_order(call, row) else self._error.difference(row)
         if golden is not None:
             # Where precision was lost in this place, what was expected is what the finer type holds.
             item = min((target or golden, golden), key=lambda item: unit_roundoff(item.dtype) or 1.0)
@@ -290,6 +291,18 @@ class _Search:
             judged.of_own_values = judged.of_own_values or kept
             judged.of_parameter = judged.of_parameter or self._parameters.of(call, row) is not None
             judged.suspect = judged.suspect or found
+
+    def _is_other_order(self, call: AlignedCall, row: Row) -> bool:
+        """Whether a parameter of another program may have the same elements in another order, such as transposed.
+
+        What the call returns tells whether it takes them in that order.
+        """
+        target, golden = row.target, row.golden
+        if self._same_names or self._mode is not Mode.TENSOR or target is None or golden is None:
+            return False
+        roundoff = self._error.roundoff(target, golden) or unit_roundoff("float32")
+        same = self._parameters.of(call, row) is not None and target.value is golden.value is None
+        return same and relative_difference(target, golden) <= rounding(1.0, roundoff)
 
     def _other_batch(self, call: AlignedCall) -> Unexplained | None:
         """The finding on a call that gets and returns a part of the golden batch, before anything else differs."""
