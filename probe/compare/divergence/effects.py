@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.metrics.error_bounds import explained, extent, rounding, unit_roundoff
@@ -70,15 +71,20 @@ class Effects:
         tensors = [(row.target, is_input(row)) for row in call.rows if row.target is not None and row.target.is_tensor]
         returned = [each for each, is_given in tensors if not is_given]
         items = returned or [each for each, _ in tensors if each.name == item]
-        found = self._first_taker_agrees(items, self._place_of.get(id(call), 0))
+        found = self._takers_agree(items, self._place_of.get(id(call), 0))
         if found is not None:
             return not found
         # Nothing recorded takes it. Numbers are values; of whole numbers and flags nobody knows what they decide,
         # except where no module is around that could have taken them.
         return (bool(self._tree) and not around) or any(unit_roundoff(each.dtype) for each in items)
 
-    def _first_taker_agrees(self, items: list[Item], place: int) -> bool | None:
-        """Whether the first judgeable call that takes one of `items`, or what is made of them, returns the same."""
+    def _takers_agree(self, items: list[Item], place: int) -> bool | None:
+        """Whether the first judgeable calls that take one of `items`, or what is made of them, return the same.
+
+        A call may take a tensor for its type or shape alone, so that one which agrees does not speak for calls of
+        another kind. It does for those of its own: where the same call agrees in one layer, the next one differs for
+        a reason of its own.
+        """
         ahead = list(items)
         seen: set[_Key] = set()
         while ahead:
@@ -88,14 +94,20 @@ class Effects:
             if key in seen or item.max == item.min:
                 continue
             seen.add(key)
+            agreed: set[str] = set()
             for taker in self._takers.get(key, ()):
                 if taker <= place:
                     continue
                 call = self._calls[taker]
                 agrees = self._agrees(call)
-                if agrees is not None:
-                    return agrees
-                ahead += [row.target for row in call.rows if row.target and row.target.is_tensor and not is_input(row)]
+                if agrees is None:
+                    ahead += [row.target for row in call.rows if row.target and row.target.is_tensor and not is_input(row)]
+                elif agrees:
+                    agreed.add(_kind(call))
+                elif _kind(call) not in agreed:
+                    return False
+            if agreed:
+                return True
         return None
 
     def _agrees(self, call: AlignedCall) -> bool | None:
@@ -113,6 +125,12 @@ class Effects:
                 return False
             found = True
         return found
+
+
+def _kind(call: AlignedCall) -> str:
+    """The function, or the class of the module."""
+    parsed = parse(call.record or "")
+    return "" if parsed is None else parsed.base.rpartition(".")[2] + parsed.direction
 
 
 def _key(item: Item) -> _Key:
