@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe.common.dump.naming import FORWARD, is_module
-from probe.common.dump.reading.records import OUTPUT, PARAMETERS
+from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.calls import Call
 from probe.common.match.row import Row
@@ -100,7 +100,7 @@ def _innermost(record: str, matched: set[str], tree: Tree) -> str | None:
 
 
 def recomputed(calls: Iterable[Call], matched: Container[str]) -> set[str]:
-    """The forward records that say of their results what an earlier record of the same function or module said.
+    """The forward records that have the tensors of an earlier record of the same function or module.
 
     Checkpointing makes them: a forward is run once more for its backward.
 
@@ -114,8 +114,10 @@ def recomputed(calls: Iterable[Call], matched: Container[str]) -> set[str]:
         parsed = call.record.parsed
         if parsed is None or parsed.direction != FORWARD:
             continue
-        results = (item for item in call.items if item.state == OUTPUT and item.is_tensor)
-        key = (parsed.base, *((item.max, item.min, item.norm, item.md5, item.shape) for item in results))
+        tensors = [item for item in call.items if item.is_tensor and item.state in (INPUT, OUTPUT)]
+        if not any(item.state == OUTPUT and (item.norm, item.md5) != (None, None) for item in tensors):
+            continue
+        key = (parsed.base, *((item.max, item.min, item.norm, item.md5, item.shape) for item in tensors))
         if call.record.name in matched:
             earlier.add(key)
         elif key in earlier:

@@ -191,7 +191,9 @@ def blame(rows: Iterable[Row], first: Unexplained) -> bool:
     Its values may differ by too little for any rule and by more than anything explains.
     """
     for row in rows:
-        if any(item is not None and item.name == first.item for item in (row.target, row.golden)):
+        # Functions have other numbers on the golden side, so that its names may be those of other rows of the target.
+        item = row.target or row.golden
+        if item is not None and item.name == first.item:
             row.messages += (f"{BLAMED}: {first.reason}.",)
             row.verdict = ERROR
             return True

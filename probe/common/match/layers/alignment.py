@@ -173,25 +173,35 @@ class LayerValues:
 
     def fit(self, mine: Layer, theirs: Layer) -> bool:
         """Whether nothing speaks against two layers: what they are, how large they are, what they hold."""
-        if self.contradict(mine, theirs):
-            return False
-        return bool(self._shared(mine, theirs)) or compatible(mine, theirs)
-
-    def contradict(self, mine: Layer, theirs: Layer) -> bool:
-        """Whether what both hold is somewhere in the other network, but not in the other of these two.
-
-        Layers of the same classes and names contradict as well from then on: what does not correspond where the runs
-        agree does not correspond where they have parted.
-        """
         if mine.parameters and theirs.parameters and _size(mine) != _size(theirs):
             # Of a fused layer, say.
+            return False
+        if self._have_other_results(mine, theirs) or self._have_other_weights(mine, theirs):
+            return False
+        if self._shared(mine, theirs):
             return True
+        known = self.result(mine) is not None
+        return (known or _relation(mine, theirs) not in self._contradicted) and compatible(mine, theirs)
+
+    def learn(self, pairs: Iterable[tuple[Layer, Layer]]) -> None:
+        """Remember by class and name which layers do not correspond where the runs agree.
+
+        They do not where the runs have diverged either, and values say nothing any more.
+        """
+        for mine, theirs in pairs:
+            if self._have_other_results(mine, theirs):
+                self._contradicted.add(_relation(mine, theirs))
+
+    def contradict(self, mine: Layer, theirs: Layer) -> bool:
+        """Whether both the parameters and the results of two layers are elsewhere in the other network."""
+        return self._have_other_results(mine, theirs) and self._have_other_weights(mine, theirs)
+
+    def _have_other_results(self, mine: Layer, theirs: Layer) -> bool:
         results = self.result(mine), self.result(theirs)
-        others = None not in results and results[0] != results[1]
-        if others or (self.weights(mine) and self.weights(theirs) and not self._shared(mine, theirs)):
-            self._contradicted.add(_relation(mine, theirs))
-            return True
-        return _relation(mine, theirs) in self._contradicted
+        return None not in results and results[0] != results[1]
+
+    def _have_other_weights(self, mine: Layer, theirs: Layer) -> bool:
+        return bool(self.weights(mine) and self.weights(theirs) and not self._shared(mine, theirs))
 
     def _shared(self, mine: Layer, theirs: Layer) -> set[Label | None]:
         """What both hold in a parameter."""
@@ -223,7 +233,9 @@ def _leaves(target: Network, golden: Network, same: LayerValues) -> Partners:
         keys.append([_longest(layer.path, place, places, common) for place, layer in enumerate(layers)])
     there = {end: theirs[place] for place, end in enumerate(keys[1]) if end is not None}
     named = [
-        end if end is not None and end in there and _alike(layer, there[end]) else None
+        end
+        if end is not None and end in there and _alike(layer, there[end]) and not same.contradict(layer, there[end])
+        else None
         for layer, end in zip(mine, keys[0])
     ]
     pairs = patience_diff.align(named, keys[1])
@@ -279,9 +291,7 @@ def _containers(leaves: Partners, target: Network, golden: Network, same: LayerV
         other_held.update(other_around)
         votes.update((one, other) for one in around for other in other_around)
     ranked = []
-    for mine, theirs in votes:
-        # All of them first, because one that contradicts speaks for others.
-        same.contradict(target.layers[mine], golden.layers[theirs])
+    same.learn((target.layers[mine], golden.layers[theirs]) for mine, theirs in votes)
     for (mine, theirs), number in votes.items():
         if 2 * number > held[mine] and 2 * number > other_held[theirs]:
             share = 2 * number / (held[mine] + other_held[theirs])
@@ -289,7 +299,7 @@ def _containers(leaves: Partners, target: Network, golden: Network, same: LayerV
     found: Partners = {}
     taken: set[Path] = set()
     for _, _, mine, theirs in sorted(ranked):
-        if mine in found or theirs in taken or same.contradict(target.layers[mine], golden.layers[theirs]):
+        if mine in found or theirs in taken or not same.fit(target.layers[mine], golden.layers[theirs]):
             continue
         if _compatible_containers(target.layers[mine], golden.layers[theirs], same):
             found[mine] = theirs
@@ -390,4 +400,3 @@ def _exchanged(mine: list[Layer], theirs: list[Layer], same: LayerValues) -> Par
         theirs = [layer for layer in theirs if layer.path not in taken]
     found.update(zip((layer.path for layer in mine), (layer.path for layer in theirs)))
     return found
-

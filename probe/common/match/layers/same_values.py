@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from probe.common.dump.reading.records import Item
-from probe.common.metrics.error_bounds import coarsest, extent, unit_roundoff
+from probe.common.metrics.error_bounds import extent, unit_roundoff
 
 _LEAST = 2e-5
 """The relative difference that is nothing: six digits of float32 survive a whole network."""
 _UNITS = 6.0
 """The same of a coarser type, in its unit roundoff."""
+_SHARE = 0.1
+"""The share of a run's tensors that a type has if the others are computed from what it rounded."""
 _NEIGHBOURS = 8
-"""How many tensors with nearly the same norm are looked at on either side of a tensor."""
+"""How many tensors with nearly the same norm, and with nearly the same maximum, are looked at on either side."""
 
 
 class _Values(NamedTuple):
@@ -47,7 +50,7 @@ class SameValues:
             {id(item): (item, values) for item in items if (values := _values(item)) is not None}
             for items in (target, golden)
         ]
-        self._allowed = max(_LEAST, _UNITS * coarsest(item for side in sides for item, _ in side.values()))
+        self._allowed = max(_LEAST, _UNITS * max(_roundoff(item for item, _ in side.values()) for side in sides))
         mine, theirs = ({values for _, values in side.values()} for side in sides)
         labels = {values: label for label, values in enumerate(mine & theirs)}
         rest = [[each for each in side if each not in labels and isinstance(each, _Values)] for side in (mine, theirs)]
@@ -61,25 +64,51 @@ class SameValues:
 
     def _nearest_pairs(self, target: list[_Values], golden: list[_Values]) -> list[tuple[_Values, _Values]]:
         """Pairs of which each is the nearest to the other."""
-        mine, theirs = sorted(target), sorted(golden)
-        nearest = {one: self._nearest(one, theirs) for one in mine}
+        mine, theirs = _orders(target), _orders(golden)
+        nearest = {one: self._nearest(one, theirs) for one in target}
         back = {other: self._nearest(other, mine) for other in {each for each in nearest.values() if each is not None}}
         return [(one, other) for one, other in nearest.items() if other is not None and back[other] == one]
 
-    def _nearest(self, values: _Values, others: list[_Values]) -> _Values | None:
-        place = bisect_left(others, values)
-        around = others[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS]
-        distances = [(_distance(values, other), other) for other in around if other.elements == values.elements]
-        distance, nearest = min(distances, default=(math.inf, values))
-        return nearest if distance <= self._allowed else None
+    def _nearest(self, values: _Values, orders: list[_Order]) -> _Values | None:
+        best, nearest = math.inf, None
+        for key, (places, others) in zip(_ORDERS, orders):
+            place = bisect_left(places, key(values))
+            for other in others[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS]:
+                distance = _distance(values, other) if other.elements == values.elements else math.inf
+                if distance < best:
+                    best, nearest = distance, other
+        return nearest if best <= self._allowed else None
+
+
+_Order = tuple[list[tuple[float, ...]], list[_Values]]
+"""Values in the order of a key, with the keys. Normalised tensors have one norm, and probabilities one maximum."""
+
+_ORDERS: tuple[Callable[[_Values], tuple[float, ...]], ...] = (
+    lambda values: (values.elements, values.norm),
+    lambda values: (values.elements, values.largest),
+)
+
+
+def _orders(side: list[_Values]) -> list[_Order]:
+    ordered = (sorted(side, key=key) for key in _ORDERS)
+    return [(list(map(key, each)), each) for key, each in zip(_ORDERS, ordered)]
+
+
+def _roundoff(items: Iterable[Item]) -> float:
+    """The unit roundoff of the coarsest type that is not used in a few places only."""
+    types = Counter(item.dtype for item in items)
+    many = _SHARE * sum(types.values())
+    return max((unit_roundoff(dtype) for dtype, number in types.items() if number >= many), default=0.0)
 
 
 def _values(item: Item) -> _Values | str | None:
     """What tells a tensor from others; ``None`` of constants, of whole numbers, and of what is not finite."""
     norm, largest, smallest, mean = item.norm, item.max, item.min, item.mean
+    if not unit_roundoff(item.dtype):
+        return None
     if norm is None:
         return item.md5
-    if not (type(norm) is type(largest) is type(smallest) is type(mean) is float and unit_roundoff(item.dtype)):
+    if not type(norm) is type(largest) is type(smallest) is type(mean) is float:
         return None
     total = norm + largest + smallest + mean
     if total - total or largest == smallest or not norm:
