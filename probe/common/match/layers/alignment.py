@@ -193,8 +193,10 @@ class LayerValues:
                 self._contradicted.add(_relation(mine, theirs))
 
     def contradict(self, mine: Layer, theirs: Layer) -> bool:
-        """Whether both the parameters and the results of two layers are elsewhere in the other network."""
-        return self._have_other_results(mine, theirs) and self._have_other_weights(mine, theirs)
+        """Whether what two layers of one name hold is elsewhere in the other network: its names have shifted."""
+        if mine.parameters and theirs.parameters:
+            return self._have_other_weights(mine, theirs)
+        return self._have_other_results(mine, theirs)
 
     def _have_other_results(self, mine: Layer, theirs: Layer) -> bool:
         results = self.result(mine), self.result(theirs)
