@@ -298,7 +298,8 @@ def add_divergence(comparison: Comparison, both: Calls, same_names: bool, result
     result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows), both)
     result.pairing = pairing(pairs, comparison.options, result.proposal is not None)
     everything = comparison.options.all_divergences
-    set_divergence(result, aligned, shared.level, shared.trees, same_names, None, comparison.before, everything)
+    more = None, comparison.before, everything, comparison.across_frameworks
+    set_divergence(result, aligned, shared.level, shared.trees, same_names, *more)
 
 
 def set_divergence(
@@ -310,17 +311,19 @@ def set_divergence(
     types: Counter[TypePair] | None = None,
     before: tuple[str, str] | None = None,
     everything: bool = False,
+    across_frameworks: bool = False,
 ) -> None:
     """Say in `result` where the runs diverge, given the calls that both sides can have made.
 
     Args:
         result: has the mode and the stacks.
-        aligned, level, trees, same_names, types, before, everything: those of `unexplained`.
+        aligned, level, trees, same_names, types, before, everything, across_frameworks: those of `unexplained`.
     """
-    found = unexplained(aligned, result.mode, level, trees, same_names, types, before, everything)
+    search = types, before, everything, across_frameworks
+    found = unexplained(aligned, result.mode, level, trees, same_names, *search)
     result.with_effect, result.without_effect = found.with_effect, found.without_effect
     if found.diverged:
-        diverged = found.diverged if same_names else with_settings(found.diverged, result.target, result.golden)
+        diverged = with_settings(found.diverged, result.target, result.golden) if across_frameworks else found.diverged
         first, *suspects = diverged
         stack = (result.stacks or {}).get(first.record, [])
         golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from probe.common.dump.reading.dump import read
+from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
 from probe.common.match.row import Row
 from probe.compare import comparison, verdict
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
-from probe.compare.result import ComparisonResult, Mode
+from probe.compare.result import ComparisonResult, Mode, Unexplained
 
 LINEAR = "Functional.linear.0.forward"
 
@@ -117,6 +118,17 @@ def test_the_row_of_the_first_divergence_never_passes(tmp_path: Path) -> None:
     (message,) = row(result, "output.0").messages
     assert message == f"error: The first divergence is here: {result.divergence.first.reason}."
     assert row(compared(tmp_path, target, golden, compat=True), "output.0").verdict == "pass"
+
+
+def test_that_row_is_found_where_functions_have_other_numbers_on_the_golden_side() -> None:
+    """The target's first call is the golden side's second."""
+    items = [
+        Record(f"Functional.gelu.{number}.forward", call([], [tensor(1.0)]), "dump.json").items()[0] for number in range(3)
+    ]
+    rows = [Row("Functional.gelu.0.forward", items[0], items[1]), Row("Functional.gelu.1.forward", items[1], items[2])]
+    first = Unexplained("Functional.gelu.1.forward", "Functional.gelu.2.forward", "", "far", item=items[1].name)
+    assert verdict.blame(rows, first)
+    assert [each.verdict for each in rows] == ["pass", "error"]
 
 
 def test_inputs_of_a_module_called_output_are_no_outputs(tmp_path: Path) -> None:  # D13

@@ -21,7 +21,7 @@ from probe.common.match.options import BUILT_IN, MatchOptions
 if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
 
-# Below this share of modules that are matched by name, layers are aligned by values and structure.
+# The share of modules that have to be matched by name; below it layers are aligned by values and structure.
 _ENOUGH = 0.8
 
 Dumps = tuple[Dump, Dump]

@@ -100,12 +100,14 @@ class BetweenSteps:
     Args:
         before: the paths of these dumps, of target and golden side.
         parameters: the parameters of this step.
-        same_names: whether both sides use the same names for the same things. Two frameworks round gradients otherwise
-            where their statistics are the same, too.
+        across_frameworks: whether the runs are of two frameworks, which round gradients otherwise where
+            their statistics are the same, too.
     """
 
-    def __init__(self, before: tuple[str, str], parameters: Sequence[Parameter], same_names: bool = True) -> None:
-        self._same_names = same_names
+    def __init__(
+        self, before: tuple[str, str], parameters: Sequence[Parameter], across_frameworks: bool = False
+    ) -> None:
+        self._across_frameworks = across_frameworks
         self._paths = before
         self._parameters = parameters
 
@@ -122,7 +124,7 @@ class BetweenSteps:
             return {}
         found = {}
         for parameter in self._parameters:
-            update = _update(parameter, self._dumps, 0.0 if self._same_names else unit_roundoff("float32"))
+            update = _update(parameter, self._dumps, unit_roundoff("float32") if self._across_frameworks else 0.0)
             if update is not None:
                 found[parameter.record, parameter.name] = update
         return found
@@ -173,7 +175,7 @@ class BetweenSteps:
         differences = _differences(parameter.target, parameter.golden)
         before = update.before or (0.0,) * len(differences)
         allowed = 2.0 * self._update_size
-        if not self._same_names and self._is_linear:
+        if self._across_frameworks and self._is_linear:
             largest = max(abs(value) for value in _elements(parameter.golden))
             near = min(2.0, 4.0 * _NEAR_ZERO * update.gradient_difference)
             allowed = near * self._update_size + 8.0 * _resolution(parameter.golden, largest)
@@ -195,7 +197,7 @@ class BetweenSteps:
     @cached_property
     def usually_hidden(self) -> float:
         """What half of the parameters may differ by, which values then differ by before any call shows it."""
-        return 0.0 if self._same_names else median([self.hidden(each) for each in self._parameters] or [0.0])
+        return median([self.hidden(each) for each in self._parameters] or [0.0]) if self._across_frameworks else 0.0
 
     @cached_property
     def _is_linear(self) -> bool:

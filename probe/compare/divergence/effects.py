@@ -101,7 +101,7 @@ class Effects:
                 call = self._calls[taker]
                 agrees = self._agrees(call)
                 if agrees is None:
-                    ahead += [row.target for row in call.rows if row.target and row.target.is_tensor and not is_input(row)]
+                    ahead += _returned(call)
                 elif agrees:
                     agreed.add(_kind(call))
                 elif _kind(call) not in agreed:
@@ -125,6 +125,10 @@ class Effects:
                 return False
             found = True
         return found
+
+
+def _returned(call: AlignedCall) -> list[Item]:
+    return [row.target for row in call.rows if row.target and row.target.is_tensor and not is_input(row)]
 
 
 def _kind(call: AlignedCall) -> str:

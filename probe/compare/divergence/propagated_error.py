@@ -33,12 +33,12 @@ class PropagatedError:
         mode: what the runs were compared by.
         tree: the call tree of the target.
         precision: which types differ by design.
-        same_names: whether both sides use the same names for the same things; programs of two frameworks fill masks
-            with other numbers.
+        across_frameworks: whether the runs are of two frameworks, which fill masks with
+            other numbers.
     """
 
-    def __init__(self, mode: Mode, tree: Tree, precision: Precision, same_names: bool = True) -> None:
-        self._same_names = same_names
+    def __init__(self, mode: Mode, tree: Tree, precision: Precision, across_frameworks: bool = False) -> None:
+        self._across_frameworks = across_frameworks
         self._mode = mode
         self._precision = precision
         self._tree = tree
@@ -118,7 +118,7 @@ class PropagatedError:
         if target is None or golden is None or target.value is not None or golden.value is not None:
             return 0.0
         difference = row_difference(row, self._mode)
-        if self._same_names or not difference:
+        if not self._across_frameworks or not difference:
             return difference
         beside = beside_fill_values(target, golden)
         return difference if beside is None else beside

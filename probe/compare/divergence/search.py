@@ -106,6 +106,7 @@ def unexplained(
     types: Counter[TypePair] | None = None,
     before: tuple[str, str] | None = None,
     everything: bool = False,
+    across_frameworks: bool = False,
 ) -> Findings:
     """The calls of two runs that nothing explains, and what else differs.
 
@@ -118,8 +119,9 @@ def unexplained(
         types: what `pairs_of_types` gives for all rows, where that is known.
         before: the paths of the dumps of the step before, where there is one.
         everything: look for all of them, and not for the first and `SUSPECTS` more.
+        across_frameworks: whether the runs are of two frameworks.
     """
-    search = _Search(calls, mode, level, trees, same_names, types, before)
+    search = _Search(calls, mode, level, trees, same_names, types, before, across_frameworks)
     found: dict[tuple[str, str], Unexplained] = {}
     is_complete = False
     for place, call in _causes_first(calls):
@@ -162,20 +164,22 @@ class _Search:
         same_names: bool,
         types: Counter[TypePair] | None,
         before: tuple[str, str] | None,
+        across_frameworks: bool,
     ) -> None:
         self._calls = calls
         self._mode = mode
         self._modules_only = level == "L0"
         self._trees = trees[0] or {}, trees[1] or {}
         self._same_names = same_names
+        self._across_frameworks = across_frameworks
         self._precision = Precision(calls, types)
-        self._error = PropagatedError(mode, self._trees[0], self._precision, same_names)
+        self._error = PropagatedError(mode, self._trees[0], self._precision, across_frameworks)
         self._differences = Differences(same_names, self._precision, self._error)
         self._effects = Effects(calls, self._trees[0], self._error)
         self._parameters = Parameters(calls)
         self._before = before
         # What two frameworks round otherwise has grown by the steps before, most in elements that statistics miss.
-        self._grown = _GROWN if before is not None and not same_names else 1.0
+        self._grown = _GROWN if before is not None and across_frameworks else 1.0
         self.with_effect: list[Difference] = []
         self.without_effect: list[Difference] = []
         self._gradient_noted = False
@@ -185,12 +189,14 @@ class _Search:
 
     @cached_property
     def _between_steps(self) -> BetweenSteps | None:
-        return None if self._before is None else BetweenSteps(self._before, self._parameters.all, self._same_names)
+        if self._before is None:
+            return None
+        return BetweenSteps(self._before, self._parameters.all, self._across_frameworks)
 
     @cached_property
     def _hidden_usually(self) -> float:
         """What parameters of two frameworks may differ by at the beginning of this step without showing it."""
-        between = None if self._same_names else self._between_steps
+        between = self._between_steps if self._across_frameworks else None
         return 0.0 if between is None else between.usually_hidden
 
     @cached_property
@@ -323,7 +329,7 @@ class _Search:
 
     def _hidden(self, call: AlignedCall, row: Row) -> float:
         """What a parameter may differ by though its statistics do not show it: single elements, updated otherwise."""
-        if self._same_names or self._between_steps is None:
+        if not self._across_frameworks or self._between_steps is None:
             return 0.0
         parameter = self._parameters.of(call, row)
         return 0.0 if parameter is None else self._between_steps.hidden(parameter)
@@ -399,7 +405,7 @@ class _Search:
             return
         difference = error.difference(row)
         factor = condition(api, terms, target, golden)
-        if not self._same_names:
+        if self._across_frameworks:
             # Two frameworks sum in other orders, so that what cancels is rounded otherwise.
             of_parameter = PARAMETERS_GRAD in (call.record or "")
             factor = max(factor, condition_of_product(api, terms, target, golden, of_parameter))
@@ -415,7 +421,7 @@ class _Search:
             allowed = math.inf
         else:
             added = rounding(terms.summed(golden), max(terms.roundoff, error.roundoff(target, golden)))
-            if not self._same_names:
+            if self._across_frameworks:
                 added = max(added, approximation(_last_word(call.golden_record or "")))
             allowed = explained(self._grown * max(of_inputs, error.largest), factor, added)
         judged.outputs.append((target, golden, difference, factor))
@@ -425,7 +431,7 @@ class _Search:
 
     def _is_gradient_of_a_part(self, call: AlignedCall) -> bool:
         """Whether one framework gives the gradient of the whole and the other that of its second operation."""
-        if self._same_names or function_name(call.record or "") not in _TWO_OPERATIONS:
+        if not self._across_frameworks or function_name(call.record or "") not in _TWO_OPERATIONS:
             return False
         parsed = parse(call.record or "")
         return parsed is not None and parsed.direction == BACKWARD

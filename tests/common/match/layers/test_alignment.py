@@ -240,6 +240,18 @@ def test_a_fused_layer_is_no_counterpart_of_one_of_those_it_stands_for() -> None
     assert aligned(target, golden) == {"att.o": "sa.out", "att": "sa"}
 
 
+def test_names_that_have_shifted_are_no_evidence_against_equal_weights() -> None:
+    """An Identity in a Sequential moves the numbers behind it."""
+    kinds = ["Linear", "Linear", "Identity", "Linear", "Linear", "Identity", "Linear", "Linear"]
+    target, norm = [], 2.0
+    for place, kind in enumerate(kinds):
+        target.append(layer(f"Module.net.{place}.{kind}", 2 * (kind == "Linear"), norm=norm))
+        norm += kind == "Linear"
+    golden = [layer(f"Module.net.{place}.Linear", norm=2.0 + place) for place in range(6)]
+    places = {0: 0, 1: 1, 3: 2, 4: 3, 6: 4, 7: 5}
+    assert aligned(target, golden) == {f"net.{mine}": f"net.{theirs}" for mine, theirs in places.items()}
+
+
 def test_layers_that_return_other_values_are_no_counterparts_however_alike_they_are() -> None:
     target = [layer("Module.a.fc.Linear"), layer("Module.a.Block", 0, norm_of_output=3.0)]
     golden = [layer("Module.b.fc.Linear"), layer("Module.b.Part", 0, norm_of_output=4.0)]
