@@ -122,9 +122,8 @@ def test_the_row_of_the_first_divergence_never_passes(tmp_path: Path) -> None:
 
 def test_that_row_is_found_where_functions_have_other_numbers_on_the_golden_side() -> None:
     """The target's first call is the golden side's second."""
-    items = [
-        Record(f"Functional.gelu.{number}.forward", call([], [tensor(1.0)]), "dump.json").items()[0] for number in range(3)
-    ]
+    names = [f"Functional.gelu.{place}.forward" for place in range(3)]
+    items = [Record(name, call([], [tensor(1.0)]), "dump.json").items()[0] for name in names]
     rows = [Row("Functional.gelu.0.forward", items[0], items[1]), Row("Functional.gelu.1.forward", items[1], items[2])]
     first = Unexplained("Functional.gelu.1.forward", "Functional.gelu.2.forward", "", "far", item=items[1].name)
     assert verdict.blame(rows, first)
