@@ -38,6 +38,7 @@ from probe.common.metrics.error_bounds import (
     condition,
     condition_of_product,
     explained,
+    extent,
     relative_difference,
     rounding,
     unit_roundoff,
@@ -56,6 +57,8 @@ from probe.compare.result import Difference, Mode, Unexplained
 SUSPECTS = 5
 """How many calls after the first are looked for, where nobody asks for all: the rest of the run is not looked at."""
 
+_MOVED, _FAR = 0.01, 100.0
+"""The relative difference, by itself and by what is explained, from which a call may do another thing than the other."""
 # What these write over may be whatever was in memory.
 _OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
 # PyTorch makes these of two operations and records the gradient of the second.
@@ -180,6 +183,8 @@ class _Search:
         self._before = before
         # What two frameworks round otherwise has grown by the steps before, most in elements that statistics miss.
         self._grown = _GROWN if before is not None and across_frameworks else 1.0
+        self._moved: set[str | None] = set()
+        """Records that differ without effect, whose backward differs as they do."""
         self.with_effect: list[Difference] = []
         self.without_effect: list[Difference] = []
         self._gradient_noted = False
@@ -215,18 +220,28 @@ class _Search:
         summary = call.digest or digest(call.rows, self._mode)
         self._error.add_types(summary)
         one_sided = summary.gradient_on_one_side and self._same_names and not self._gradient_noted
+        if self._is_backward_of_moved(call):
+            self._missing = None
+            return None
         if one_sided or (summary.differs and not self._is_below_any_bound(call, summary)):
             suspect = self._conclude(call, self._judge_items(call))
         self._missing = None
         return suspect
+
+    def _is_backward_of_moved(self, call: AlignedCall) -> bool:
+        parsed = parse(call.record or "") if self._moved else None
+        return parsed is not None and parsed.direction == BACKWARD and _in_direction(parsed, FORWARD) in self._moved
 
     def _conclude(self, call: AlignedCall, judged: _Judgement) -> Unexplained | None:
         """What a judgement means, given what is computed from the call."""
         suspect = judged.suspect
         # A counterpart of another name may be none: what follows tells.
         certain = judged.of_own_values or (judged.certain and (self._same_names or judged.of_parameter))
+        if suspect is not None and certain and self._may_be_moved(call, suspect, judged):
+            certain = False
         has_effect = suspect is not None and (certain or self._effects.reach_values(call, suspect.item))
         if suspect is not None and not has_effect:
+            self._moved.add(call.record)
             for target, golden, _, _ in judged.outputs:
                 self._error.add_without_effect(target, golden)
             difference = Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason)
@@ -239,6 +254,16 @@ class _Search:
             return None
         self.with_effect += judged.differences
         return self._with_cause(call, suspect, judged.differences)
+
+    def _may_be_moved(self, call: AlignedCall, suspect: Unexplained, judged: _Judgement) -> bool:
+        """Whether the other side may do in another place what this call does, as another release of a library does.
+
+        What is computed from it is the same then. That is asked of what differs by so much that it would show, since a
+        weight that is a little wrong might not.
+        """
+        if judged.of_own_values or judged.of_parameter or suspect.found is None or suspect.allowed is None:
+            return False
+        return suspect.found >= _MOVED and suspect.found >= _FAR * suspect.allowed
 
     def _with_cause(self, call: AlignedCall, suspect: Unexplained, differences: list[Difference]) -> Unexplained:
         if suspect.cause:
@@ -464,9 +489,30 @@ class _Search:
         """The call to name for an input of unrecorded origin: at L0 the module whose own code made it."""
         if not self._modules_only:
             return call
-        records = call.record, call.golden_record
-        record, golden = (tree.get(name or "") for tree, name in zip(self._trees, records))
-        return AlignedCall(record, golden, call.rows) if record and golden else call
+        found = call
+        while True:
+            records = found.record, found.golden_record
+            record, golden = (tree.get(name or "") for tree, name in zip(self._trees, records))
+            if not record or not golden:
+                return found
+            module = self._by_record.get(record)
+            found = AlignedCall(record, golden, call.rows)
+            if module is None or module.golden_record != golden or not self._gets_what_differs(module):
+                return found
+
+    def _gets_what_differs(self, module: AlignedCall) -> bool:
+        """Whether a module was called with what no recorded call returned, so that the one around it made that."""
+        for row in module.rows:
+            target, golden = row.target, row.golden
+            if target is None or golden is None or target.state != INPUT:
+                continue
+            if not _rounds(row) or extent(target.shape).elements != extent(golden.shape).elements:
+                continue
+            if self._error.difference(row) > self._error.allowed_of_unrecorded(target, golden) and not (
+                self._error.was_output(target, golden) or self._error.is_multiple_of_output(target, golden)
+            ):
+                return True
+        return False
 
     def _is_due_to(self, missing: AlignedCall, call: AlignedCall, suspect: Unexplained) -> bool:
         """Whether `missing`, made right before `call`, can be what `suspect` shows."""
