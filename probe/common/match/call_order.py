@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Optional
 
-from probe.common.dump.naming import parse
+from probe.common.dump.naming import BACKWARD, module_name, parse
 from probe.common.dump.reading.sources import Tree
 
 _LONGEST = 4000
@@ -21,7 +22,10 @@ def align(target: Sequence[str], golden: Sequence[str], trees: tuple[Tree | None
 
     Two calls correspond when they are of the same function or module and in the same call of a module.
     """
-    keys = [[_key(name, tree) for name in side] for side, tree in zip((target, golden), trees)]
+    keys = []
+    for side, tree in zip((target, golden), trees):
+        backwards = _backwards(side)
+        keys.append([_key(name, tree, backwards) for name in side])
     start = 0
     shortest = min(map(len, keys))
     while start < shortest and keys[0][start] == keys[1][start]:
@@ -37,10 +41,22 @@ def align(target: Sequence[str], golden: Sequence[str], trees: tuple[Tree | None
     return found
 
 
-def _key(name: str, tree: Tree | None) -> tuple[str, str]:
+def _key(name: str, tree: Tree | None, backwards: Mapping[str, str]) -> tuple[str, str]:
     """What depends neither on how many calls there were before nor on what the class of a module is called."""
     parent = (tree or {}).get(name) or ""
-    return _kind(parent), _kind(name)
+    return backwards.get(parent) or _kind(parent), backwards.get(name) or _kind(name)
+
+
+def _backwards(side: Sequence[str]) -> dict[str, str]:
+    """The backward records of modules with numbers in the order in which they appear, which recomputation changes."""
+    seen: Counter[str] = Counter()
+    found = {}
+    for name in side:
+        parsed = parse(name) if BACKWARD in name else None
+        if parsed is not None and parsed.is_module and parsed.direction == BACKWARD:
+            found[name] = _kind(module_name(parsed.base, seen[parsed.base], BACKWARD))
+            seen[parsed.base] += 1
+    return found
 
 
 def _kind(name: str) -> str:

@@ -22,7 +22,7 @@ from probe.compare.divergence.propagated_error import PropagatedError
 _Key = tuple[Any, ...]
 
 _CARRIED_ON = 2.0
-"""How many times what runs differ by already two results may differ by and agree: what has an effect shows beside it."""
+"""How many times what the runs differ by already two results that agree may differ by; an effect shows beside it."""
 
 
 class Effects:

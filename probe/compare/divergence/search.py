@@ -58,7 +58,7 @@ SUSPECTS = 5
 """How many calls after the first are looked for, where nobody asks for all: the rest of the run is not looked at."""
 
 _MOVED, _FAR = 0.01, 100.0
-"""The relative difference, by itself and by what is explained, from which a call may do another thing than the other."""
+"""The relative difference, by itself and by what is explained, from which on two calls may do two things."""
 # What these write over may be whatever was in memory.
 _OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
 # PyTorch makes these of two operations and records the gradient of the second.

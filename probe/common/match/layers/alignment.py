@@ -135,6 +135,7 @@ def align(target: Network, golden: Network, same: LayerValues) -> Partners:
     partners.update(_agreeing(leaves, partners, target, golden))
     _complete(partners, target, golden, same)
     _settle(partners, target, golden, same)
+    _by_result(partners, target, golden, same)
     return partners
 
 
@@ -360,6 +361,26 @@ def _complete(partners: Partners, target: Network, golden: Network, same: LayerV
             used, taken = {i for i, _ in pairs}, {j for _, j in pairs}
             mine = [layer for place, layer in enumerate(mine) if place not in used]
             theirs = [layer for place, layer in enumerate(theirs) if place not in taken]
+
+
+def _by_result(partners: Partners, target: Network, golden: Network, same: LayerValues) -> None:
+    """Pair what is left by what it returns: a block of functions and one of layers.
+
+    Blocks of two classes that do correspond where the runs agree are paired in order where they have diverged.
+    """
+    back = set(partners.values())
+    mine = [layer for path, layer in target.layers.items() if path not in partners]
+    theirs = [layer for path, layer in golden.layers.items() if path not in back]
+    pairs = patience_diff.align(list(map(same.result, mine)), list(map(same.result, theirs)))
+    pairs = [(i, j) for i, j in pairs if same.fit(mine[i], theirs[j])]
+    classes = {(mine[i].class_name, theirs[j].class_name) for i, j in pairs}
+    used, taken = {i for i, _ in pairs}, {j for _, j in pairs}
+    for one, other in classes:
+        rest = [i for i, layer in enumerate(mine) if layer.class_name == one and i not in used]
+        other_rest = [j for j, layer in enumerate(theirs) if layer.class_name == other and j not in taken]
+        if len(rest) == len(other_rest):
+            pairs += zip(rest, other_rest)
+    partners.update({mine[i].path: theirs[j].path for i, j in pairs if same.fit(mine[i], theirs[j])})
 
 
 def _named(layer: Layer) -> Hashable:
