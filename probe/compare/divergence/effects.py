@@ -20,13 +20,15 @@ from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.propagated_error import PropagatedError
 
 _Key = tuple[Any, ...]
+_Takers = dict[_Key, list[int]]
+_TARGET, _GOLDEN = 0, 1
 
 _CARRIED_ON = 2.0
 """How many times what the runs differ by already two results that agree may differ by; an effect shows beside it."""
 
 
 class Effects:
-    """Follows what calls return to the calls that take it, on the side of the target.
+    """Follows what calls return to the calls that take it.
 
     Args:
         calls: all calls of both runs, in order.
@@ -48,13 +50,14 @@ class Effects:
         return {call.record: call for call in self._calls}
 
     @cached_property
-    def _takers(self) -> Mapping[_Key, list[int]]:
+    def _takers(self) -> tuple[_Takers, _Takers]:
         """The places of the calls that take a tensor, by its statistics: views and permutations have the same."""
-        found: dict[_Key, list[int]] = {}
+        found: tuple[_Takers, _Takers] = {}, {}
         for place, call in enumerate(self._calls):
             for row in call.rows:
-                if row.target is not None and row.target.is_tensor and is_input(row):
-                    found.setdefault(_key(row.target), []).append(place)
+                for takers, item in zip(found, (row.target, row.golden)):
+                    if item is not None and item.is_tensor and is_input(row):
+                        takers.setdefault(_key(item), []).append(place)
         return found
 
     def reach_values(self, call: AlignedCall, item: str) -> bool:
@@ -74,14 +77,18 @@ class Effects:
         tensors = [(row.target, is_input(row)) for row in call.rows if row.target is not None and row.target.is_tensor]
         returned = [each for each, is_given in tensors if not is_given]
         items = returned or [each for each, _ in tensors if each.name == item]
-        found = self._takers_agree(items, self._place_of.get(id(call), 0))
+        place = self._place_of.get(id(call), 0)
+        found = self._takers_agree(items, place, _TARGET)
+        if found is None:
+            # What the golden side hands on as it is may be made into something else first by the target.
+            found = self._takers_agree([item for item in _returned(call, _GOLDEN) if returned], place, _GOLDEN)
         if found is not None:
             return not found
         # Nothing recorded takes it. Numbers are values; of whole numbers and flags nobody knows what they decide,
         # except where no module is around that could have taken them.
         return (bool(self._tree) and not around) or any(unit_roundoff(each.dtype) for each in items)
 
-    def _takers_agree(self, items: list[Item], place: int) -> bool | None:
+    def _takers_agree(self, items: list[Item], place: int, side: int) -> bool | None:
         """Whether the first judgeable calls that take one of `items`, or what is made of them, return the same.
 
         A call may take a tensor for its type or shape alone, so that one which agrees does not speak for calls of
@@ -98,13 +105,13 @@ class Effects:
                 continue
             seen.add(key)
             agreed: set[str] = set()
-            for taker in self._takers.get(key, ()):
+            for taker in self._takers[side].get(key, ()):
                 if taker <= place:
                     continue
                 call = self._calls[taker]
                 agrees = self._agrees(call)
                 if agrees is None:
-                    ahead += _returned(call)
+                    ahead += _returned(call, side)
                 elif agrees:
                     agreed.add(_kind(call))
                 elif _kind(call) not in agreed:
@@ -130,8 +137,9 @@ class Effects:
         return found
 
 
-def _returned(call: AlignedCall) -> list[Item]:
-    return [row.target for row in call.rows if row.target and row.target.is_tensor and not is_input(row)]
+def _returned(call: AlignedCall, side: int) -> list[Item]:
+    items = ((row.target, row.golden)[side] for row in call.rows if not is_input(row))
+    return [item for item in items if item is not None and item.is_tensor]
 
 
 def _kind(call: AlignedCall) -> str:

@@ -183,6 +183,7 @@ class _Search:
         self._before = before
         # What two frameworks round otherwise has grown by the steps before, most in elements that statistics miss.
         self._grown = _GROWN if before is not None and across_frameworks else 1.0
+        self._has_diverged = False
         self._moved: set[str | None] = set()
         """Records that differ without effect, whose backward differs as they do."""
         self.with_effect: list[Difference] = []
@@ -252,6 +253,7 @@ class _Search:
         if suspect is None:
             self.without_effect += judged.differences
             return None
+        self._has_diverged = True
         self.with_effect += judged.differences
         return self._with_cause(call, suspect, judged.differences)
 
@@ -261,7 +263,9 @@ class _Search:
         What is computed from it is the same then. That is asked of what differs by so much that it would show, since a
         weight that is a little wrong might not.
         """
-        if judged.of_own_values or judged.of_parameter or suspect.found is None or suspect.allowed is None:
+        if self._has_diverged or judged.of_own_values or judged.of_parameter:
+            return False
+        if suspect.found is None or suspect.allowed is None:
             return False
         return suspect.found >= _MOVED and suspect.found >= _FAR * suspect.allowed
 
