@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from itertools import chain
 
-from probe.common.dump.reading.records import Item
+from probe.common.dump.naming import FORWARD, is_module
+from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.row import Row
 from probe.common.metrics.error_bounds import (
@@ -118,7 +119,7 @@ class PropagatedError:
         if target is None or golden is None or target.value is not None or golden.value is not None:
             return 0.0
         difference = row_difference(row, self._mode)
-        if self._same_names or not difference:
+        if self._same_names or not difference or not _may_be_masked(row):
             return difference
         beside = beside_fill_values(target, golden)
         return difference if beside is None else beside
@@ -166,6 +167,13 @@ class PropagatedError:
             if all(factors) and abs(factors[0] / factors[1] - 1.0) <= allowed:
                 return True
         return False
+
+
+def _may_be_masked(row: Row) -> bool:
+    """Whether an item may have a mask in it: neither a gradient nor a parameter, nor what a layer returns."""
+    if FORWARD not in row.record or row.golden is None or row.golden.state == PARAMETERS:
+        return False
+    return is_input(row) or not is_module(row.record)
 
 
 def _factor(item: Item, earlier: Item | None, allowed: float) -> float:

@@ -12,6 +12,8 @@ from test_between_steps import GRADIENTS, WEIGHTS, Array, Update, first, name, s
 from test_search import Record, Run, backward, call, plain, tensor, write
 
 from probe.common.dump.reading.dump import read
+from probe.common.dump.reading.records import Item
+from probe.common.metrics.error_bounds import beside_fill_values
 from probe.compare.comparison import compare_dumps
 from probe.compare.result import ComparisonResult
 
@@ -63,6 +65,68 @@ def test_a_mask_of_other_elements_is_a_divergence(tmp_path: Path) -> None:
 
 def test_a_mask_on_one_side_is_a_divergence(tmp_path: Path) -> None:
     assert compared(tmp_path, masked(-1e9, 6, "mindspore"), masked(LOWEST, 1, "pytorch")).divergence is not None
+
+
+SCALE = 65536.0
+
+
+def scaled_loss(kind: Any, factor: float, overflows: bool = False, given: float = SCALE) -> Run:
+    """A gradient at a loss scale, which is multiplied by `factor`, of one that is `given` times as large as usual."""
+    gradient = kind(X * SCALE * factor)
+    if overflows:
+        gradient.update({"Max": math.inf, "Norm": math.inf, "Mean": math.inf})
+    forward = call([kind(X)], kind(np.tanh(X)))
+    return {"Tensor.tanh.0.forward": forward, "Tensor.tanh.0.backward": backward([kind(X * given)], gradient)}
+
+
+@pytest.mark.parametrize("given", [SCALE, 1e3])
+@pytest.mark.parametrize("factor", [1.05, 1.5, 100.0])
+def test_gradients_at_a_loss_scale_are_no_mask(tmp_path: Path, factor: float, given: float) -> None:
+    runs = scaled_loss(ported, factor, given=given), scaled_loss(tensor, 1.0, given=given)
+    assert compared(tmp_path, *runs, "mindtorch").divergence is not None
+
+
+def test_an_overflow_at_a_loss_scale_is_no_mask(tmp_path: Path) -> None:
+    target, golden = scaled_loss(ported, 1.0, overflows=True), scaled_loss(tensor, 1.0)
+    assert compared(tmp_path, target, golden, "mindtorch").divergence is not None
+
+
+def with_outliers(kind: Any, values: list[float]) -> Run:
+    array = X.astype(np.float64).copy()
+    array.flat[: len(values)] = values
+    return {"Functional.relu.0.forward": call([kind(X)], kind(array))}
+
+
+@pytest.mark.parametrize("target, golden", [
+    ([3e5], [2e5]), ([-3e5], [-2e5]), ([-3e5, -6e5], [-2e5, -4e5]), ([-3e5, 6e5], [-2e5, 4e5]), ([3e9], [2e5]),
+])  # fmt: skip
+def test_outliers_are_no_mask(tmp_path: Path, target: list[float], golden: list[float]) -> None:
+    runs = with_outliers(ported, target), with_outliers(tensor, golden)
+    assert compared(tmp_path, *runs, "mindtorch").divergence is not None
+
+
+@pytest.mark.parametrize("fill, other, same", [
+    (-2e5, -3e7, True), (-2e5, -math.inf, True), (2e5, 3e7, True), (2e5, math.inf, False)
+])  # fmt: skip
+def test_a_number_that_is_repeated_fills_a_mask(fill: float, other: float, same: bool) -> None:
+    def item(value: float) -> Item:
+        array = np.where(np.triu(np.ones((6, 6)), 1).astype(bool), value, 0.0)
+        norm = float(np.sqrt(np.square(array).sum()))
+        values = {"max": float(array.max()), "min": float(array.min()), "mean": float(array.mean()), "norm": norm}
+        return Item("x", "input", dtype="torch.float32", shape="[6, 6]", **values)
+
+    assert beside_fill_values(item(other), item(fill)) == (0.0 if same else None)
+
+
+@pytest.mark.parametrize("target, golden, same", [
+    (-1e9, LOWEST, True), (-math.inf, -1e4, True), (3e5, 2e5, False), (-3e5, -2e5, False), (math.inf, 1e9, False),
+])  # fmt: skip
+def test_a_tensor_of_one_number_is_a_mask_where_that_is_known(target: float, golden: float, same: bool) -> None:
+    def item(value: float) -> Item:
+        values = {"max": value, "min": value, "mean": value, "norm": abs(value)}
+        return Item("x", "input", dtype="torch.float32", shape="[9]", **values)
+
+    assert beside_fill_values(item(target), item(golden)) == (0.0 if same else None)
 
 
 # --- absent values
