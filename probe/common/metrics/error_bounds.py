@@ -92,13 +92,14 @@ def coarsest(items: Iterable[Item]) -> float:
     return max((unit_roundoff(item.dtype) for item in items), default=0.0)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether it is a number, which a flag is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_finite(value: Any) -> bool:
     """Whether it is a number that a float can hold, which an integer need not be."""
-    return _is_number(value) and abs(value) <= sys.float_info.max
+    return is_number(value) and abs(value) <= sys.float_info.max
 
 
 # --- the relative difference
@@ -120,7 +121,7 @@ def is_same(target: Item, golden: Item) -> bool:
 
 def is_finite(item: Item) -> bool:
     """Whether no statistic of a tensor is NaN or infinite."""
-    return all(not _is_number(value) or _is_finite(value) for value in (item.max, item.min, item.mean, item.norm))
+    return all(not is_number(value) or _is_finite(value) for value in (item.max, item.min, item.mean, item.norm))
 
 
 def relative_difference(target: Item, golden: Item, exact: float | None = None) -> float:
@@ -155,7 +156,7 @@ def relative_difference(target: Item, golden: Item, exact: float | None = None) 
         return roundoff if golden.norm is not None else ALTOGETHER
     if target.value is not None:
         return max(_relative(x, y) for x, y in pairs)
-    if not all(_is_number(value) for pair in statistics for value in pair):
+    if not all(is_number(value) for pair in statistics for value in pair):
         return _by_some_statistics(statistics)
     return _by_statistics(target, golden)
 
@@ -219,12 +220,12 @@ def beside_fill_values(target: Item, golden: Item) -> float | None:
     Returns:
         ``None`` where one of them has no mask, and where the masks cover another share of the elements.
     """
-    if all(_is_number(item.max) and item.max == item.min and _is_known(item.min, 0.0) for item in (target, golden)):
+    if all(is_number(item.max) and item.max == item.min and _is_known(item.min, 0.0) for item in (target, golden)):
         return 0.0  # What a mask is made from: nothing but the number.
     for side, other in (("min", "max"), ("max", "min")):
         fills = [getattr(item, side) for item in (target, golden)]
         rest = [getattr(item, other) for item in (target, golden)]
-        if not all(_is_number(fill) and (fill <= -_FILL if side == "min" else fill >= _FILL) for fill in fills):
+        if not all(is_number(fill) and (fill <= -_FILL if side == "min" else fill >= _FILL) for fill in fills):
             continue
         # Where what is left is as large, it is no mask but a tensor of large numbers.
         if not all(_is_finite(value) and abs(value) < _FILL for value in rest):
@@ -287,7 +288,7 @@ def rms(item: Item) -> float:
     if type(norm) is float and 0 <= norm < _MASK:
         # No value is larger than the norm.
         return norm / math.sqrt(extent(item.shape).elements or 1)
-    extremes = [abs(value) for value in (item.max, item.min) if _is_number(value)]
+    extremes = [abs(value) for value in (item.max, item.min) if is_number(value)]
     is_all_large = len(extremes) == 2 and _MASK < min(extremes) <= max(extremes) < _LOWEST
     if not _is_finite(norm) or (max(extremes, default=0.0) > _MASK and not is_all_large):
         return float(max((value for value in extremes if value <= _MASK), default=0.0))
@@ -328,7 +329,7 @@ class Terms:
                 self.factors = (size, first) if size > first else (first, size)
             self.count = max(self.count, extent(item.shape).elements)
             for value in (item.max, item.min):
-                if _is_number(value) and self.largest < abs(value) <= _MASK:
+                if is_number(value) and self.largest < abs(value) <= _MASK:
                     self.largest = abs(value)
 
     def add_operand(self, item: Item, difference: float) -> None:

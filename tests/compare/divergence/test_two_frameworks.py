@@ -14,7 +14,10 @@ from test_search import Record, Run, backward, call, plain, tensor, write
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Item
 from probe.common.metrics.error_bounds import beside_fill_values
+from probe.compare import comparison
 from probe.compare.comparison import compare_dumps
+from probe.compare.divergence import settings
+from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
 
 RNG = np.random.default_rng(3)
@@ -215,6 +218,55 @@ def test_padding_and_strides_are_compared_by_meaning(tmp_path: Path, attributes:
     golden = call([tensor(image), tensor(kernel), None, *pairs], tensor(out))
     divergence = compared(tmp_path, *layer(target, golden, names)).divergence
     assert divergence is not None and divergence.first.cause == cause
+
+
+@pytest.mark.parametrize("attributes, cause", [
+    ({"pad_mode": "same", "stride": 1}, ""),
+    ({"pad_mode": "same", "stride": 1, "dilation": 2}, "dilation is 2 and in the golden run 1"),
+    ({"pad_mode": "same", "stride": []}, ""),
+    ({"pad_mode": "pad", "pad": 1, "stride": [], "dilation": []}, ""),
+])  # fmt: skip
+def test_padding_that_keeps_the_size_is_a_number(tmp_path: Path, attributes: dict[str, Any], cause: str) -> None:
+    names = "Primitive.conv2d.Conv2D.0.forward", "Functional.conv2d.0.forward"
+    kernel, image, out = (RNG.normal(size=size) for size in ((2, 3, 3, 3), (1, 3, 8, 8), (1, 2, 8, 8)))
+    target = with_attributes(call([ported(image), ported(kernel)], ported(out * 1.2)), **attributes)
+    golden = call([tensor(image), tensor(kernel), None, [plain(1)], [plain(1)]], tensor(out))
+    divergence = compared(tmp_path, *layer(target, golden, names)).divergence
+    assert divergence is not None and divergence.first.cause == cause
+
+
+def test_padding_that_keeps_the_size_of_an_unknown_kernel_is_held_against_no_number(tmp_path: Path) -> None:
+    names = "Primitive.conv2d.Conv2D.0.forward", "Functional.conv2d.0.forward"
+    target = with_attributes(call([ported(X)], ported(X * 1.2)), pad_mode="same")
+    golden = call([tensor(X), None, None, [plain(1)], [plain(1)]], tensor(X))
+    divergence = compared(tmp_path, *layer(target, golden, names)).divergence
+    assert divergence is not None and divergence.first.cause == ""
+
+
+@pytest.mark.parametrize("release, times", [(True, 2), (False, 0)])
+def test_dumps_are_read_again_once_where_they_were_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: bool, times: int
+) -> None:
+    def run(kind: Any, factor: float) -> Run:
+        return {f"Functional.dropout.{n}.forward": call([kind(X), plain(factor)], kind(factor * X)) for n in range(4)}
+
+    paths = []
+    monkeypatch.setattr(settings, "read", lambda path: paths.append(path) or read(path))
+    write(tmp_path / "target", run(ported, 0.3), framework="mindtorch")
+    write(tmp_path / "golden", run(tensor, 0.2))
+    result = compare_dumps(read(tmp_path / "target"), read(tmp_path / "golden"), release=release)
+    assert first(result).cause == "p is 0.3 and in the golden run 0.2"
+    assert len(paths) == times
+
+
+def test_settings_are_held_against_each_other_between_frameworks_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "with_settings", lambda *_: pytest.fail("one framework"))
+    target = write(tmp_path / "target", {"Functional.relu.0.forward": call([tensor(X)], tensor(2 * X))})
+    golden = write(tmp_path / "golden", {"Functional.relu.0.forward": call([tensor(X)], tensor(X))})
+    result = compare_dumps(read(target), read(golden), Options(fuzzy=True))
+    assert result.divergence is not None
 
 
 @pytest.mark.parametrize("flag, word, cause", [
