@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TOO_LITTLE = "not enough in common"
+from probe.compare.output.summary_text import TOO_LITTLE
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import transformers
 from networks import Engine, Shape, load
 
 from msprobe.pytorch import PrecisionDebugger
+from probe.compare.output.summary_text import TOO_LITTLE
 from probe.compare.runner import compare
 
 NETWORKS = ("llama", "qwen2")
@@ -139,7 +140,7 @@ def judge(
             texts = first.record, first.golden_record, first.module, first.reason, first.cause
             said = " | ".join(filter(None, texts))
         else:
-            said = "silent" if result.coverage.is_enough else f"not enough in common: {result.coverage}"
+            said = "silent" if result.coverage.is_enough else f"{TOO_LITTLE}: {result.coverage}"
         right = said == "silent" if truth is None else bool(re.search(truth, said))
         yield Row(f"{name} {level} {fault}", truth or "silent", said, right)
 
