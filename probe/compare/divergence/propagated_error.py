@@ -43,8 +43,9 @@ class PropagatedError:
         self._mode = mode
         self._precision = precision
         self._tree = tree
-        self.largest = 0.0
-        """The largest relative difference of an output so far, with what its call made of it taken out."""
+        self._largest = 0.0
+        self.hidden = 0.0
+        """What values may differ by though no statistic shows it."""
         self.reshaped = False
         """Whether the number of results of a call depended on values that differed, as that of ``nonzero`` does."""
         self.broken = False
@@ -90,7 +91,7 @@ class PropagatedError:
         if difference >= ALTOGETHER:
             self.broken = True
         elif difference < ALTOGETHER:
-            self.largest = max(self.largest, difference / factor)
+            self._largest = max(self._largest, difference / factor)
         if difference and target.value is None and golden.value is None:
             self._outputs.add(fingerprint(target, golden))
             self._by_shape.setdefault(golden.shape, []).append((balance(golden), call))
@@ -105,6 +106,11 @@ class PropagatedError:
             self._inside[parent] = difference
 
     # --- what is asked
+
+    @property
+    def largest(self) -> float:
+        """The largest relative difference of an output so far, with what its call made of it taken out."""
+        return max(self._largest, self.hidden)
 
     def inside(self, call: AlignedCall) -> float:
         """The largest relative difference of an output inside a module."""

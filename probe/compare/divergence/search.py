@@ -176,6 +176,8 @@ class _Search:
         self._before = before
         # What two frameworks round otherwise has grown by the steps before, most in elements that statistics miss.
         self._grown = _GROWN if before is not None and not same_names else 1.0
+        self._shown = 0.0
+        """The largest relative difference of what a forward call returned."""
         self.with_effect: list[Difference] = []
         self.without_effect: list[Difference] = []
         self._gradient_noted = False
@@ -193,6 +195,19 @@ class _Search:
         between = None if self._same_names else self._between_steps
         return 0.0 if between is None else between.usually_hidden
 
+    def _hidden_in(self, call: AlignedCall, summary: CallDigest) -> float:
+        """What the values of a call may differ by without showing it.
+
+        When gradients come, the values of the whole forward pass have shown it.
+        """
+        if not self._hidden_usually:
+            return 0.0
+        if FORWARD not in (call.record or ""):
+            return min(self._hidden_usually, self._shown)
+        if summary.output_difference < ALTOGETHER:
+            self._shown = max(self._shown, summary.output_difference)
+        return self._hidden_usually
+
     @cached_property
     def _by_record(self) -> dict[str | None, AlignedCall]:
         return {call.record: call for call in self._calls}
@@ -204,9 +219,9 @@ class _Search:
             if self._same_names:
                 self._missing = self._missing or call
             return None
-        self._error.largest = max(self._error.largest, self._hidden_usually)
         suspect = None
         summary = call.digest or digest(call.rows, self._mode)
+        self._error.hidden = self._hidden_in(call, summary)
         self._error.add_types(summary)
         one_sided = summary.gradient_on_one_side and self._same_names and not self._gradient_noted
         if one_sided or (summary.differs and not self._is_below_any_bound(call, summary)):
@@ -404,10 +419,11 @@ class _Search:
             of_parameter = PARAMETERS_GRAD in (call.record or "")
             factor = max(factor, condition_of_product(api, terms, target, golden, of_parameter))
         of_inputs = max(terms.error, error.inside(call))
-        if api == GRADIENT and self._hidden_usually:
+        turned_off = 0.0
+        if api == GRADIENT and error.hidden:
             # What values differ by turns that share of the elements of a relu on or off, and the gradient through each
             # with it: its norm differs by the root of that.
-            of_inputs = max(of_inputs, math.sqrt(self._hidden_usually))
+            turned_off = math.sqrt(error.hidden)
         if math.isinf(difference):
             # Only NaN and infinities give NaN.
             allowed = math.inf if math.isinf(of_inputs) else 0.0
@@ -417,7 +433,7 @@ class _Search:
             added = rounding(terms.summed(golden), max(terms.roundoff, error.roundoff(target, golden)))
             if not self._same_names:
                 added = max(added, approximation(_last_word(call.golden_record or "")))
-            allowed = explained(self._grown * max(of_inputs, error.largest), factor, added)
+            allowed = explained(max(self._grown * max(of_inputs, error.largest), turned_off), factor, added)
         judged.outputs.append((target, golden, difference, factor))
         if difference > allowed and judged.suspect is None:
             reason = differences.of_output(row, difference, terms.error, allowed)

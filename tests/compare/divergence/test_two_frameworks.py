@@ -313,26 +313,38 @@ def adam(epsilon: float) -> Update:
     return update
 
 
-def step(folder: Path, kind: Any, weights: list[Array], gradients: list[Array], framework: str) -> Path:
+def step(
+    folder: Path, kind: Any, weights: list[Array], gradients: list[Array], framework: str, last: Run | None = None
+) -> Path:
     data = {
         f"{name(number)}.forward.0": call([kind(X)], kind(X), weight=kind(weight))
         for number, weight in enumerate(weights)
     }
+    data.update(last or {})
     for number, gradient in enumerate(gradients):
         data[f"{name(number)}.parameters_grad.0"] = {"weight": [kind(gradient)]}
     return write(folder, data, level="L0", framework=framework)
 
 
-def second_step(root: Path, updates: tuple[Update, Update], noise: float = 1e-7) -> ComparisonResult:
-    """The second step of two runs whose gradients are of many sizes and were rounded otherwise."""
+def second_step(
+    root: Path, updates: tuple[Update, Update], noise: float = 1e-7, lasts: tuple[Run, Run] = ({}, {})
+) -> ComparisonResult:
+    """The second step of two runs whose gradients are of many sizes and were rounded otherwise.
+
+    Args:
+        root: a folder for the dumps.
+        updates: what the optimizers do.
+        noise: the relative difference of gradients.
+        lasts: more records of the second step.
+    """
     golden = [each * np.float32(10.0 ** (-number)) for number, each in enumerate(GRADIENTS)]
     rounded = [each + RNG.normal(size=each.shape).astype(np.float32) * noise * np.abs(each).max() for each in golden]
     dumps, before = [], []
     sides = (("target", ported, "mindtorch", rounded), ("golden", tensor, "pytorch", golden))
-    for (side, kind, framework, used), update in zip(sides, updates):
+    for (side, kind, framework, used), update, last in zip(sides, updates, lasts):
         weights = [update(weight, gradient, 0) for weight, gradient in zip(WEIGHTS, used)]
         before.append(str(step(root / side / "step0", kind, WEIGHTS, used, framework)))
-        dumps.append(read(step(root / side / "step1", kind, weights, used, framework)))
+        dumps.append(read(step(root / side / "step1", kind, weights, used, framework, last)))
     return compare_dumps(*dumps, before=(before[0], before[1]))
 
 
@@ -341,6 +353,22 @@ def test_gradients_that_were_rounded_otherwise_are_no_divergence_of_the_next_ste
     tmp_path: Path, update: Update
 ) -> None:
     assert second_step(tmp_path, (update, update)).divergence is None
+
+
+@pytest.mark.parametrize("noise, factor, diverges", [
+    (1e-7, 1.0, False), (1e-7, 1.05, True), (1e-6, 1.05, True), (1e-6, 1.002, False)
+])  # fmt: skip
+def test_what_a_forward_pass_shows_bounds_the_gradients_behind_adam(
+    tmp_path: Path, noise: float, factor: float, diverges: bool
+) -> None:
+    def last(kind: Any, noise: float, factor: float) -> Run:
+        forward = call([kind(X)], kind(np.maximum(X, 0) * (1 + noise)))
+        return {"Tensor.relu.0.forward": forward, "Tensor.relu.0.backward": backward([kind(X)], kind(X * factor))}
+
+    lasts = last(ported, noise, factor), last(tensor, 0.0, 1.0)
+    result = second_step(tmp_path, (adam(1e-8), adam(1e-8)), lasts=lasts)
+    found = result.divergence
+    assert ("" if found is None else found.record) == ("Tensor.relu.0.backward" if diverges else "")
 
 
 def test_another_epsilon_of_adam_is_told(tmp_path: Path) -> None:
