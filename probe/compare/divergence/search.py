@@ -61,6 +61,8 @@ _OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_
 # PyTorch makes these of two operations and records the gradient of the second.
 _TWO_OPERATIONS = frozenset(("cross_entropy",))
 _GROWN = 4.0
+# A gradient that passes what values turned on or off differs by the root of the share of these, twice to be sure.
+_OF_TURNED = 2.0
 # Running statistics carry what rounding did in all steps before.
 _OF_KEPT_STATE = 1e-3
 # What these return is not computed from what goes in.
@@ -195,18 +197,18 @@ class _Search:
         between = None if self._same_names else self._between_steps
         return 0.0 if between is None else between.usually_hidden
 
-    def _hidden_in(self, call: AlignedCall, summary: CallDigest) -> float:
+    def _hidden_in(self, call: AlignedCall) -> float:
         """What the values of a call may differ by without showing it.
 
         When gradients come, the values of the whole forward pass have shown it.
         """
         if not self._hidden_usually:
             return 0.0
-        if FORWARD not in (call.record or ""):
-            return min(self._hidden_usually, self._shown)
-        if summary.output_difference < ALTOGETHER:
-            self._shown = max(self._shown, summary.output_difference)
-        return self._hidden_usually
+        return self._hidden_usually if FORWARD in (call.record or "") else min(self._hidden_usually, self._shown)
+
+    def _note_shown(self, call: AlignedCall, difference: float) -> None:
+        if FORWARD in (call.record or "") and self._shown < difference < ALTOGETHER:
+            self._shown = difference
 
     @cached_property
     def _by_record(self) -> dict[str | None, AlignedCall]:
@@ -221,7 +223,7 @@ class _Search:
             return None
         suspect = None
         summary = call.digest or digest(call.rows, self._mode)
-        self._error.hidden = self._hidden_in(call, summary)
+        self._error.hidden = self._hidden_in(call)
         self._error.add_types(summary)
         one_sided = summary.gradient_on_one_side and self._same_names and not self._gradient_noted
         if one_sided or (summary.differs and not self._is_below_any_bound(call, summary)):
@@ -271,6 +273,7 @@ class _Search:
         if not summary.comparable or summary.difference > self._error.largest:
             return False
         self._error.add_outputs(call, summary)
+        self._note_shown(call, summary.output_difference)
         return True
 
     def _judge_items(self, call: AlignedCall) -> _Judgement:
@@ -413,6 +416,7 @@ class _Search:
         if self._note_difference(call, row, judged) or target is None or golden is None:
             return
         difference = error.difference(row)
+        self._note_shown(call, difference)
         factor = condition(api, terms, target, golden)
         if not self._same_names:
             # Two frameworks sum in other orders, so that what cancels is rounded otherwise.
@@ -423,7 +427,7 @@ class _Search:
         if api == GRADIENT and error.hidden:
             # What values differ by turns that share of the elements of a relu on or off, and the gradient through each
             # with it: its norm differs by the root of that.
-            turned_off = math.sqrt(error.hidden)
+            turned_off = _OF_TURNED * math.sqrt(error.hidden)
         if math.isinf(difference):
             # Only NaN and infinities give NaN.
             allowed = math.inf if math.isinf(of_inputs) else 0.0
@@ -433,7 +437,8 @@ class _Search:
             added = rounding(terms.summed(golden), max(terms.roundoff, error.roundoff(target, golden)))
             if not self._same_names:
                 added = max(added, approximation(_last_word(call.golden_record or "")))
-            allowed = explained(max(self._grown * max(of_inputs, error.largest), turned_off), factor, added)
+            largest = self._grown * max(of_inputs, error.largest)
+            allowed = max(explained(largest, factor, added), turned_off * factor)
         judged.outputs.append((target, golden, difference, factor))
         if difference > allowed and judged.suspect is None:
             reason = differences.of_output(row, difference, terms.error, allowed)
