@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TOO_LITTLE = "not enough in common"
+from probe.compare.output.summary_text import TOO_LITTLE
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,29 @@ class Work:
 
 
 def plugged(name: str, work: Work) -> list[Row] | None:
-    """The rows of a section that is a program of its own; ``None`` where there is no such program."""
+    """The rows of a section that is a program of its own; ``None`` where there is no such program.
+
+    It makes what it has not made, and marks what is complete.
+    """
     script = Path(__file__).parent / name / "run.py"
     if not script.exists():
         return None
-    sys.path.insert(0, str(script.parent))
+    if not work.makes and not work.dumps.is_dir():
+        return [Row(name, "dumps", "no dumps", False)]
+    return [_row(*row[:4]) for row in _PLUGS[name](loaded(name, script), script, work)]
+
+
+def loaded(name: str, script: Path) -> Any:
+    """The program of a section as a module of its own name; all of them are called run.py."""
+    if str(script.parent) not in sys.path:
+        sys.path.append(str(script.parent))  # The modules beside it have names of their own.
     specification = importlib.util.spec_from_file_location(f"verdicts_{name}", script)
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     # Dataclasses look their module up.
     sys.modules[specification.name] = module
     specification.loader.exec_module(module)
-    return [_row(*row[:4]) for row in _PLUGS[name](module, script, work)]
+    return module
 
 
 def _row(name: str, truth: str, said: str, right: bool) -> Row:
@@ -69,7 +80,7 @@ def _row(name: str, truth: str, said: str, right: bool) -> Row:
 
 def _ports(module: Any, script: Path, work: Work) -> Iterable[Any]:
     frameworks = {name: work.pythons[name] for name in ("torch", *module.PORTS) if name in work.pythons}
-    if work.makes and not work.dumps.exists():
+    if work.makes:
         found: Iterable[Any] = module.rows(frameworks, work.dumps)
         return found
     there: Iterable[Any] = module.judged(work.dumps, [name for name in module.PORTS if (work.dumps / name).exists()])
@@ -77,7 +88,7 @@ def _ports(module: Any, script: Path, work: Work) -> Iterable[Any]:
 
 
 def _fused(module: Any, script: Path, work: Work) -> Iterable[Any]:
-    if work.makes and not work.dumps.exists():
+    if work.makes:
         # In a process of its own, which the debugger may change as it likes.
         subprocess.run([work.pythons["torch"], script, work.dumps], check=True, stdout=sys.stderr)
     found: Iterable[Any] = module.judge(work.dumps)

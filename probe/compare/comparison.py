@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -300,6 +300,8 @@ def add_divergence(comparison: Comparison, both: Calls, same_names: bool, result
     everything = comparison.options.all_divergences
     more = None, comparison.before, everything, comparison.across_frameworks
     set_divergence(result, aligned, shared.level, shared.trees, same_names, *more)
+    if result.divergence is not None and comparison.across_frameworks:
+        result.divergence = _with_settings(result.divergence, target, golden)
 
 
 def set_divergence(
@@ -323,11 +325,15 @@ def set_divergence(
     found = unexplained(aligned, result.mode, level, trees, same_names, *search)
     result.with_effect, result.without_effect = found.with_effect, found.without_effect
     if found.diverged:
-        diverged = with_settings(found.diverged, result.target, result.golden) if across_frameworks else found.diverged
-        first, *suspects = diverged
+        first, *suspects = found.diverged
         stack = (result.stacks or {}).get(first.record, [])
         golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])
         result.divergence = Divergence(first, stack, golden_stack, suspects, found.is_complete)
+
+
+def _with_settings(divergence: Divergence, target: Dump, golden: Dump) -> Divergence:
+    first, *suspects = with_settings([divergence.first, *divergence.suspects], target, golden)
+    return replace(divergence, first=first, suspects=suspects)
 
 
 def _check_frameworks(target: Dump, golden: Dump, compat: bool) -> None:

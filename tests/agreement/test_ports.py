@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from interpreters import BACKENDS
+from sections import load
 
-PORTS = Path(__file__).parents[2] / "benchmarks" / "verdicts" / "ports"
 SHARE = "mix/cnn-sgd"
 
 
 @pytest.fixture(scope="module")
 def ports() -> ModuleType:
-    sys.path.insert(0, str(PORTS))
-    import run
-
-    return run
+    return load("ports")
 
 
 @pytest.fixture(scope="module")

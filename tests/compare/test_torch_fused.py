@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from sections import load
 
-FUSED = Path(__file__).parents[2] / "benchmarks" / "verdicts" / "fused"
 FAULTS = ("right", "keys and values swapped", "epsilon", "missing residual")
 
 
 @pytest.fixture(scope="module")
 def fused() -> ModuleType:
-    sys.path.insert(0, str(FUSED))
-    try:
-        import run
-    finally:
-        sys.path.remove(str(FUSED))
-    return run
+    return load("fused")
 
 
 @pytest.mark.parametrize("level", ["mix", "L0"])

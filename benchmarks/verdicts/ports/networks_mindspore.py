@@ -8,7 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
-from settings import CLASSES, DEPTH, HEADS, LENGTH, WIDTH, WORDS, Port
+from port_settings import CLASSES, DEPTH, HEADS, LENGTH, WIDTH, WORDS, Port
 
 LOWEST = float(np.finfo(np.float32).min)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from settings import CLASSES, DEPTH, HEADS, LENGTH, WIDTH, WORDS, Port
+from port_settings import CLASSES, DEPTH, HEADS, LENGTH, WIDTH, WORDS, Port
 
 
 class ConvolutionalNet(nn.Module):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -23,14 +24,16 @@ for folder in (ROOT, HERE):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
-from faults import FAULTS, Fault  # noqa: E402
-from settings import LEVELS, NETWORKS, OPTIMIZERS, Job, write_jobs  # noqa: E402
+from port_faults import FAULTS, Fault  # noqa: E402
+from port_settings import LEVELS, NETWORKS, OPTIMIZERS, Job, write_jobs  # noqa: E402
 
 from probe.common.dump.reading.dump import read  # noqa: E402
 from probe.compare.comparison import compare_dumps  # noqa: E402
+from probe.compare.output.summary_text import TOO_LITTLE  # noqa: E402
 from probe.compare.result import ComparisonResult  # noqa: E402
 
 PORTS = ("mindspore", "msadapter")
+NO_DUMPS = "no dumps"
 STEPS = 3
 STEPS_WITH_FAULT = 2
 
@@ -48,7 +51,7 @@ class Row(NamedTuple):
 
 def jobs(framework: str, out: Path, levels: Iterable[str], only: str = "") -> list[Job]:
     """What is trained in a framework."""
-    found = {}
+    found: dict[Path, Job] = {}
     for level in levels:
         for network in NETWORKS:
             for optimizer in OPTIMIZERS:
@@ -65,10 +68,14 @@ def _folder(out: Path, framework: str, network: str, optimizer: str, level: str,
 
 
 def dump(framework: str, python: str, out: Path, levels: Iterable[str], only: str = "") -> None:
-    """Train everything in one framework, in one process of its interpreter."""
+    """Train everything in one framework that is not there yet, in one process of its interpreter."""
     weights = out / "weights"
     weights.mkdir(parents=True, exist_ok=True)
-    wanted = jobs(framework, out, levels, only)
+    wanted = [job for job in jobs(framework, out, levels, only) if not _marker(job).exists()]
+    if not wanted:
+        return
+    for job in wanted:
+        shutil.rmtree(job.folder, ignore_errors=True)
     path = out / f"{framework}.json"
     write_jobs(path, wanted)
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
@@ -77,6 +84,13 @@ def dump(framework: str, python: str, out: Path, levels: Iterable[str], only: st
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{framework}: {done.stdout[-2000:]}{done.stderr[-4000:]}")
+    for job in wanted:
+        _marker(job).touch()
+
+
+def _marker(job: Job) -> Path:
+    """The file that says that a dump is complete."""
+    return Path(f"{job.folder}.done")
 
 
 def judged(out: Path, ports: Iterable[str] = PORTS, levels: Iterable[str] = LEVELS, only: str = "") -> Iterator[Row]:
@@ -100,7 +114,7 @@ def _verdict(out: Path, port: str, level: str, network: str, optimizer: str, fau
     ]  # fmt: skip
     result = compare_step(folders, step)
     if result.divergence is None:
-        return "", "" if result.coverage.is_enough else f"not enough in common: {result.coverage}"
+        return "", "" if result.coverage.is_enough else f"{TOO_LITTLE}: {result.coverage}"
     first = result.divergence.first
     places = [first.record or first.golden_record, first.module, first.golden_record]
     return " ".join(dict.fromkeys(filter(None, places))), f"{first.cause or ''} | {first.reason}"
@@ -113,12 +127,21 @@ def compare_step(folders: list[Path], step: int) -> ComparisonResult:
     return compare_dumps(read(target), read(golden), before=before)
 
 
+def _are_there(out: Path, port: str, network: str, optimizer: str, level: str, fault: str, steps: int) -> bool:
+    folders = (
+        _folder(out, port, network, optimizer, level, fault), _folder(out, "torch", network, optimizer, level, "")
+    )  # fmt: skip
+    return all(any((folder / f"step{step}").glob("*/dump.json")) for folder in folders for step in range(steps))
+
+
 def _dump(folder: Path, step: int) -> str:
     return str(next((folder / f"step{step}").glob("*/dump.json")))
 
 
 def verdict_of_right_port(out: Path, port: str, level: str, network: str, optimizer: str) -> Row:
     """What is said of the steps of a right port."""
+    if not _are_there(out, port, network, optimizer, level, "", STEPS):
+        return Row(f"{port} {level} {network} {optimizer}", "right", NO_DUMPS, False)
     said = []
     for step in range(STEPS):
         record, words = _verdict(out, port, level, network, optimizer, "", step)
@@ -130,12 +153,14 @@ def verdict_of_right_port(out: Path, port: str, level: str, network: str, optimi
 def verdict_of_fault(out: Path, port: str, level: str, fault: Fault) -> Row:
     """What is said of the first step in which a port with a fault differs."""
     name = f"{port} {level} {fault.network} {fault.name}"
+    if not _are_there(out, port, fault.network, fault.optimizer, level, fault.name, STEPS_WITH_FAULT):
+        return Row(name, fault.name, NO_DUMPS, False)
     for step in range(STEPS_WITH_FAULT):
         record, words = _verdict(out, port, level, fault.network, fault.optimizer, fault.name, step)
         if record or words:
             said = f"step {step}: {record} {words}".strip()
             cause = fault.tells(words)
-            right = bool(record) and fault.names(f"{record} {words}") and (cause or fault.where != "")
+            right = bool(record) and fault.names(f"{record} {words}")
             return Row(name, fault.name, said, right, right and cause)
     return Row(name, fault.name, "silent", False)
 

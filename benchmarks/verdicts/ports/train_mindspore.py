@@ -13,7 +13,7 @@ import numpy as np
 from mindspore import Tensor, nn
 from mindspore.experimental import optim
 from networks_mindspore import NetWithLoss, renamed
-from settings import RATES, Job, Port, batches, configuration, jobs_of
+from port_settings import RATES, Job, Port, batches, configuration, jobs_of
 
 from msprobe.mindspore import PrecisionDebugger
 

@@ -12,7 +12,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from mindtorch.torch_proxy import initialize_torch_proxy, setup_metadata_patch
-from settings import RATES, Job, Port, batches, configuration, jobs_of
+from port_settings import RATES, Job, Port, batches, configuration, jobs_of
 
 initialize_torch_proxy()  # From here on "import torch" means mindtorch.
 setup_metadata_patch()

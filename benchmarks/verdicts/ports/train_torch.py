@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from networks_torch import NetWithLoss
-from settings import RATES, Job, Port, batches, configuration, jobs_of, weights
+from port_settings import RATES, Job, Port, batches, configuration, jobs_of, weights
 
 from msprobe.pytorch import PrecisionDebugger
 

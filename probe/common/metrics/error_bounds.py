@@ -92,13 +92,14 @@ def coarsest(items: Iterable[Item]) -> float:
     return max((unit_roundoff(item.dtype) for item in items), default=0.0)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether it is a number, which a flag is not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_finite(value: Any) -> bool:
     """Whether it is a number that a float can hold, which an integer need not be."""
-    return _is_number(value) and abs(value) <= sys.float_info.max
+    return is_number(value) and abs(value) <= sys.float_info.max
 
 
 # --- the relative difference
@@ -120,7 +121,7 @@ def is_same(target: Item, golden: Item) -> bool:
 
 def is_finite(item: Item) -> bool:
     """Whether no statistic of a tensor is NaN or infinite."""
-    return all(not _is_number(value) or _is_finite(value) for value in (item.max, item.min, item.mean, item.norm))
+    return all(not is_number(value) or _is_finite(value) for value in (item.max, item.min, item.mean, item.norm))
 
 
 def relative_difference(target: Item, golden: Item, exact: float | None = None) -> float:
@@ -155,7 +156,7 @@ def relative_difference(target: Item, golden: Item, exact: float | None = None) 
         return roundoff if golden.norm is not None else ALTOGETHER
     if target.value is not None:
         return max(_relative(x, y) for x, y in pairs)
-    if not all(_is_number(value) for pair in statistics for value in pair):
+    if not all(is_number(value) for pair in statistics for value in pair):
         return _by_some_statistics(statistics)
     return _by_statistics(target, golden)
 
@@ -214,31 +215,59 @@ def beside_fill_values(target: Item, golden: Item) -> float | None:
     """The relative difference of two masked tensors without the numbers that fill their masks.
 
     A mask is filled with -1e4, -1e9, the lowest number of the type or minus infinity, which are all the same to a
-    softmax.
+    softmax. Any other large number may be the fill where it is repeated.
 
     Returns:
         ``None`` where one of them has no mask, and where the masks cover another share of the elements.
     """
+    if all(is_number(item.max) and item.max == item.min and _is_known(item.min, 0.0) for item in (target, golden)):
+        return 0.0  # What a mask is made from: nothing but the number.
     for side, other in (("min", "max"), ("max", "min")):
         fills = [getattr(item, side) for item in (target, golden)]
-        if not all(_is_number(fill) and abs(fill) >= _FILL for fill in fills) or (fills[0] < 0) != (fills[1] < 0):
-            continue
         rest = [getattr(item, other) for item in (target, golden)]
-        filled = [_is_number(value) and abs(value) >= _FILL for value in rest]
-        if all(filled):
-            return 0.0
-        if any(filled) or not all(map(_is_finite, rest)):
+        if not all(is_number(fill) and (fill <= -_FILL if side == "min" else fill >= _FILL) for fill in fills):
+            continue
+        # Where what is left is as large, it is no mask but a tensor of large numbers.
+        if not all(_is_finite(value) and abs(value) < _FILL for value in rest):
+            return None
+        largest = max(map(abs, rest))
+        if not all(_is_fill(item, fill, largest) for item, fill in zip((target, golden), fills)):
             return None
         shares = [
             item.mean / fill
             for item, fill in zip((target, golden), fills)
             if _is_finite(item.mean) and _is_finite(fill)
         ]
-        blurred = 1e-3 + 2.0 * max(map(abs, rest)) / min(map(abs, fills))
+        blurred = 1e-3 + 2.0 * largest / min(map(abs, fills))
         if len(shares) == 2 and abs(shares[0] - shares[1]) > blurred:
             return None
         return _relative(*rest)
     return None
+
+
+# What is usual, and the lowest number of float16; beyond the last of all only the lowest of wider types are.
+_FILLS = (1e4, 65500.0, 65504.0, 1e9, 1e20)
+_LOWEST = 1e30
+
+
+def _is_known(fill: float, rest: float) -> bool:
+    size = abs(fill)
+    if size >= _LOWEST:
+        return fill < 0 or size < math.inf
+    return any(abs(size - known) <= 1e-3 * known + 2.0 * rest for known in _FILLS)
+
+
+def _is_fill(item: Item, fill: float, rest: float) -> bool:
+    """Whether a mask is filled with `fill`, which is a known or a repeated number; `rest` may be added to it."""
+    if _is_known(fill, rest):
+        return True
+    if not (_is_finite(fill) and _is_finite(item.mean) and _is_finite(item.norm)):
+        return False
+    # Of one number that is repeated, the mean gives the same share of elements as the norm does.
+    elements = extent(item.shape).elements or 1
+    share = item.mean / fill
+    of_norm = (item.norm / fill) ** 2 / elements
+    return bool(share * elements > 1.5 and abs(share - of_norm) <= 0.02 * share)
 
 
 def _relative(x: float, y: float) -> float:
@@ -259,8 +288,9 @@ def rms(item: Item) -> float:
     if type(norm) is float and 0 <= norm < _MASK:
         # No value is larger than the norm.
         return norm / math.sqrt(extent(item.shape).elements or 1)
-    extremes = [abs(value) for value in (item.max, item.min) if _is_number(value)]
-    if not _is_finite(norm) or max(extremes, default=0.0) > _MASK:
+    extremes = [abs(value) for value in (item.max, item.min) if is_number(value)]
+    is_all_large = len(extremes) == 2 and _MASK < min(extremes) <= max(extremes) < _LOWEST
+    if not _is_finite(norm) or (max(extremes, default=0.0) > _MASK and not is_all_large):
         return float(max((value for value in extremes if value <= _MASK), default=0.0))
     return float(abs(norm)) / math.sqrt(extent(item.shape).elements or 1)
 
@@ -299,7 +329,7 @@ class Terms:
                 self.factors = (size, first) if size > first else (first, size)
             self.count = max(self.count, extent(item.shape).elements)
             for value in (item.max, item.min):
-                if _is_number(value) and self.largest < abs(value) <= _MASK:
+                if is_number(value) and self.largest < abs(value) <= _MASK:
                     self.largest = abs(value)
 
     def add_operand(self, item: Item, difference: float) -> None:

@@ -20,7 +20,7 @@ from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
 from probe.common.metrics.error_bounds import extent, relative_difference, rms, unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
-from probe.compare.divergence.parameters import Parameter
+from probe.compare.divergence.parameters import Parameter, own_name
 
 _MOST = 0.7
 """The share of parameters that speaks for all of them."""
@@ -245,16 +245,17 @@ _ELEMENTS = ("max", "min")
 
 def _update(parameter: Parameter, dumps: tuple[Dump, Dump], rounded: float) -> _Update | None:
     """The update of a parameter; `rounded` is what two gradients with the same statistics may differ by."""
-    sides = list(zip(dumps, (parameter.record, parameter.golden_record)))
-    before = [
-        _item(dump, record, _named_alike(parameter, record, f"{record}.parameters.")) for dump, record in sides
-    ]
+    sides = (
+        (dumps[0], parameter.record, parameter.name),
+        (dumps[1], parameter.golden_record, own_name(parameter.golden_record, parameter.golden) or parameter.name),
+    )
+    before = [_item(dump, record, f"{record}.{PARAMETERS}.{name}") for dump, record, name in sides]
     if before[0] is None or before[1] is None:
         return None
     was_equal = relative_difference(before[0], before[1]) <= 4.0 * unit_roundoff(before[1].dtype)
     if not was_equal and not rounded:
         return None  # The step before has said so.
-    gradients = [_gradient(dump, record, parameter) for dump, record in sides]
+    gradients = [_gradient(*side) for side in sides]
     difference: float | None = None
     if gradients[0] is not None and gradients[1] is not None:
         difference = max(relative_difference(gradients[0], gradients[1]), rounded)
@@ -287,19 +288,12 @@ def _elements(item: Item) -> list[float]:
     return [value if type(value) is float and math.isfinite(value) else 0.0 for value in values]
 
 
-def _named_alike(parameter: Parameter, record: str, start: str) -> str:
-    """The name of the item that begins with `start`, by what the side calls the parameter."""
-    of_target = record == parameter.record
-    item = parameter.target if of_target else parameter.golden
-    return start + (item.name.partition(f".{PARAMETERS}.")[2] or parameter.name)
-
-
-def _gradient(dump: Dump, record: str, parameter: Parameter) -> Item | None:
+def _gradient(dump: Dump, record: str, name: str) -> Item | None:
     parsed = parse(record)
     if parsed is None:
         return None
     gradients = module_name(parsed.base, 0, PARAMETERS_GRAD)
-    return _item(dump, gradients, _named_alike(parameter, record, f"{gradients}."))
+    return _item(dump, gradients, f"{gradients}.{name}")
 
 
 def _item(dump: Dump, record: str, name: str) -> Item | None:

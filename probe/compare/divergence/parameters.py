@@ -37,7 +37,7 @@ class Parameters:
     def all(self) -> list[Parameter]:
         """Those that both sides have, once each."""
         return [
-            Parameter(call.record, call.golden_record, _own_name(row.target), row.target, row.golden)
+            Parameter(call.record, call.golden_record, own_name(call.record, row.target), row.target, row.golden)
             for call in self._calls
             if call.record and call.golden_record and _is_first_forward(call.record)
             for row in call.rows
@@ -50,7 +50,8 @@ class Parameters:
         if target is None or golden is None:
             return None
         if target.state == PARAMETERS:
-            return Parameter(call.record or "", call.golden_record or "", _own_name(target), target, golden)
+            record = call.record or ""
+            return Parameter(record, call.golden_record or "", own_name(record, target), target, golden)
         return self._by_statistics.get((_statistics(target), _statistics(golden)))
 
     @cached_property
@@ -58,8 +59,10 @@ class Parameters:
         return {(_statistics(each.target), _statistics(each.golden)): each for each in self.all}
 
 
-def _own_name(item: Item) -> str:
-    return item.name.partition(f".{PARAMETERS}.")[2]
+def own_name(record: str, item: Item) -> str:
+    """What a side calls a parameter, whose item it has in a record of that name."""
+    # A module may be called "parameters" as well.
+    return item.name[len(record) :].partition(f".{PARAMETERS}.")[2]
 
 
 def _is_first_forward(record: str) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from itertools import chain
 
-from probe.common.dump.reading.records import Item
+from probe.common.dump.naming import FORWARD, is_module
+from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.row import Row
 from probe.common.metrics.error_bounds import (
@@ -42,8 +43,9 @@ class PropagatedError:
         self._mode = mode
         self._precision = precision
         self._tree = tree
-        self.largest = 0.0
-        """The largest relative difference of an output so far, with what its call made of it taken out."""
+        self._largest = 0.0
+        self.hidden = 0.0
+        """What values may differ by though no statistic shows it."""
         self.reshaped = False
         """Whether the number of results of a call depended on values that differed, as that of ``nonzero`` does."""
         self.broken = False
@@ -89,7 +91,7 @@ class PropagatedError:
         if difference >= ALTOGETHER:
             self.broken = True
         elif difference < ALTOGETHER:
-            self.largest = max(self.largest, difference / factor)
+            self._largest = max(self._largest, difference / factor)
         if difference and target.value is None and golden.value is None:
             self._outputs.add(fingerprint(target, golden))
             self._by_shape.setdefault(golden.shape, []).append((balance(golden), call))
@@ -105,6 +107,11 @@ class PropagatedError:
 
     # --- what is asked
 
+    @property
+    def largest(self) -> float:
+        """The largest relative difference of an output so far, with what its call made of it taken out."""
+        return max(self._largest, self.hidden)
+
     def inside(self, call: AlignedCall) -> float:
         """The largest relative difference of an output inside a module."""
         return self._inside.get(call.record, 0.0)
@@ -118,7 +125,7 @@ class PropagatedError:
         if target is None or golden is None or target.value is not None or golden.value is not None:
             return 0.0
         difference = row_difference(row, self._mode)
-        if not self._across_frameworks or not difference:
+        if not self._across_frameworks or not difference or not _may_be_masked(row):
             return difference
         beside = beside_fill_values(target, golden)
         return difference if beside is None else beside
@@ -166,6 +173,13 @@ class PropagatedError:
             if all(factors) and abs(factors[0] / factors[1] - 1.0) <= allowed:
                 return True
         return False
+
+
+def _may_be_masked(row: Row) -> bool:
+    """Whether an item may have a mask in it: neither a gradient nor a parameter, nor what a layer returns."""
+    if FORWARD not in row.record or row.golden is None or row.golden.state == PARAMETERS:
+        return False
+    return is_input(row) or not is_module(row.record)
 
 
 def _factor(item: Item, earlier: Item | None, allowed: float) -> float:

@@ -64,6 +64,8 @@ _OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_
 # PyTorch makes these of two operations and records the gradient of the second.
 _TWO_OPERATIONS = frozenset(("cross_entropy",))
 _GROWN = 4.0
+# A gradient that passes what values turned on or off differs by the root of the share of these, twice to be sure.
+_OF_TURNED = 2.0
 # Running statistics carry what rounding did in all steps before.
 _OF_KEPT_STATE = 1e-3
 # What these return is not computed from what goes in.
@@ -186,6 +188,8 @@ class _Search:
         self._has_diverged = False
         self._moved: set[str | None] = set()
         """Records that differ without effect, whose backward differs as they do."""
+        self._shown = 0.0
+        """The largest relative difference of what a forward call returned."""
         self.with_effect: list[Difference] = []
         self.without_effect: list[Difference] = []
         self._gradient_noted = False
@@ -205,6 +209,19 @@ class _Search:
         between = self._between_steps if self._across_frameworks else None
         return 0.0 if between is None else between.usually_hidden
 
+    def _hidden_in(self, call: AlignedCall) -> float:
+        """What the values of a call may differ by without showing it.
+
+        When gradients come, the values of the whole forward pass have shown it.
+        """
+        if not self._hidden_usually:
+            return 0.0
+        return self._hidden_usually if FORWARD in (call.record or "") else min(self._hidden_usually, self._shown)
+
+    def _note_shown(self, call: AlignedCall, difference: float) -> None:
+        if FORWARD in (call.record or "") and self._shown < difference < ALTOGETHER:
+            self._shown = difference
+
     @cached_property
     def _by_record(self) -> dict[str | None, AlignedCall]:
         return {call.record: call for call in self._calls}
@@ -216,9 +233,9 @@ class _Search:
             if self._same_names:
                 self._missing = self._missing or call
             return None
-        self._error.largest = max(self._error.largest, self._hidden_usually)
         suspect = None
         summary = call.digest or digest(call.rows, self._mode)
+        self._error.hidden = self._hidden_in(call)
         self._error.add_types(summary)
         one_sided = summary.gradient_on_one_side and self._same_names and not self._gradient_noted
         if self._is_backward_of_moved(call):
@@ -291,6 +308,7 @@ class _Search:
         if not summary.comparable or summary.difference > self._error.largest:
             return False
         self._error.add_outputs(call, summary)
+        self._note_shown(call, summary.output_difference)
         return True
 
     def _judge_items(self, call: AlignedCall) -> _Judgement:
@@ -433,16 +451,18 @@ class _Search:
         if self._note_difference(call, row, judged) or target is None or golden is None:
             return
         difference = error.difference(row)
+        self._note_shown(call, difference)
         factor = condition(api, terms, target, golden)
         if self._across_frameworks:
             # Two frameworks sum in other orders, so that what cancels is rounded otherwise.
             of_parameter = PARAMETERS_GRAD in (call.record or "")
             factor = max(factor, condition_of_product(api, terms, target, golden, of_parameter))
         of_inputs = max(terms.error, error.inside(call))
-        if api == GRADIENT and self._hidden_usually:
+        turned_off = 0.0
+        if api == GRADIENT and error.hidden:
             # What values differ by turns that share of the elements of a relu on or off, and the gradient through each
             # with it: its norm differs by the root of that.
-            of_inputs = max(of_inputs, math.sqrt(self._hidden_usually))
+            turned_off = _OF_TURNED * math.sqrt(error.hidden)
         if math.isinf(difference):
             # Only NaN and infinities give NaN.
             allowed = math.inf if math.isinf(of_inputs) else 0.0
@@ -452,7 +472,8 @@ class _Search:
             added = rounding(terms.summed(golden), max(terms.roundoff, error.roundoff(target, golden)))
             if self._across_frameworks:
                 added = max(added, approximation(_last_word(call.golden_record or "")))
-            allowed = explained(self._grown * max(of_inputs, error.largest), factor, added)
+            largest = self._grown * max(of_inputs, error.largest)
+            allowed = max(explained(largest, factor, added), turned_off * factor)
         judged.outputs.append((target, golden, difference, factor))
         if difference > allowed and judged.suspect is None:
             reason = differences.of_output(row, difference, terms.error, allowed)

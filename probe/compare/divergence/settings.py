@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Optional
 
 from probe.common.dump.naming import FORWARD, is_module, parse, record_name
@@ -18,40 +19,90 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.match.name_mapping import PARAMETER_NAMES
 from probe.common.match.operations import Arguments, Operation, arguments_of, layer_kind, operation
+from probe.common.metrics.error_bounds import is_number
 from probe.compare.result import Unexplained
 
 Settings = dict[str, Any]
 _RUNNING = frozenset(("running_mean", "running_var", "num_batches_tracked"))
 
 
-def with_settings(found: list[Unexplained], target: str, golden: str) -> list[Unexplained]:
+def with_settings(found: list[Unexplained], target: Dump, golden: Dump) -> list[Unexplained]:
     """The same findings, with a setting or a missing parameter as the cause of those that have none.
 
     Args:
         found: calls of two frameworks that diverge.
-        target, golden: the paths of the dumps.
+        target, golden: the dumps; they are read again where their records were released.
     """
     if all(each.cause for each in found):
         return found
     try:
-        sides = read(target), read(golden)
+        sides = _Side(target), _Side(golden)
         return [each if each.cause else replace(each, cause=_cause(each, sides)) for each in found]
     except MsprobeException:
         return found  # A dump that is gone, or damaged, was reported where it was read first.
 
 
-def _cause(found: Unexplained, sides: tuple[Dump, Dump]) -> str:
+class _Side:
+    """A dump, and what is asked of it for each finding."""
+
+    def __init__(self, dump: Dump) -> None:
+        self._dump = read(dump.path) if dump.is_released else dump
+        self.framework = dump.framework
+        self._tree = self._dump.tree or {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._dump
+
+    def fields(self, name: str) -> Any:
+        """A record as it stands in the file; ``None`` where there is none."""
+        return self._dump[name].fields if name in self._dump else None
+
+    def around(self, name: str) -> str:
+        """The module in which a call ran; empty where there is none."""
+        return self._tree.get(name) or ""
+
+    @cached_property
+    def _inside(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name, parent in self._tree.items():
+            if parent and name.endswith(FORWARD) and not is_module(name):
+                found.setdefault(parent, []).append(name)
+        return found
+
+    def inside(self, module: str) -> list[str]:
+        """The calls of functions that a module makes itself."""
+        return self._inside.get(module, [])
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of functions that it has."""
+        bases = {parsed.base for record in self._dump if (parsed := record.parsed) and not parsed.is_module}
+        meanings = [operation(base, self.framework) for base in bases]
+        kinds = {kind for meaning in meanings for kind in _PARTS.get(meaning.name, (meaning.akin,))}
+        return frozenset(_ALIKE.get(kind, kind) for kind in kinds)
+
+    @cached_property
+    def says_attributes(self) -> bool:
+        """Whether attributes of primitives are in it, so that a primitive without has those it has by default."""
+        return any(
+            record.name.startswith("Primitive.") and isinstance(record.fields, dict) and "attributes" in record.fields
+            for record in self._dump
+        )
+
+
+_Sides = tuple[_Side, _Side]
+
+
+def _cause(found: Unexplained, sides: _Sides) -> str:
     names = found.record, found.golden_record
     if not all(name in side for name, side in zip(names, sides)):
         return ""
     forward = _forward(names[0]), _forward(names[1])
     if not is_module(names[0]) and not is_module(names[1]):
-        around = _module_around(forward[0], sides[0]), _module_around(forward[1], sides[1])
+        around = sides[0].around(forward[0]), sides[1].around(forward[1])
         return _of_calls(forward, sides) or _of_parameters(around, sides) or _of_other_calls(around, sides)
     if is_module(names[0]) and is_module(names[1]):
-        return (
-            _of_parameters(forward, sides) or _of_calls_inside(forward, sides) or _of_other_calls(forward, sides)
-        )
+        return _of_parameters(forward, sides) or _of_calls_inside(forward, sides) or _of_other_calls(forward, sides)
     return ""
 
 
@@ -60,14 +111,10 @@ def _forward(name: str) -> str:
     return name if parsed is None else record_name(parsed._replace(direction=FORWARD))
 
 
-def _module_around(name: str, side: Dump) -> str:
-    return (side.tree or {}).get(name) or ""
+# --- calls
 
 
-# --- settings
-
-
-def _of_calls(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
+def _of_calls(names: tuple[str, str], sides: _Sides) -> str:
     """The first setting that differs between two calls of functions."""
     both = [_settings(name, side) for name, side in zip(names, sides)]
     if both[0] is None or both[1] is None or both[0][0].name != both[1][0].name:
@@ -79,12 +126,11 @@ def _of_calls(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
     return ""
 
 
-def _of_calls_inside(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
+def _of_calls_inside(names: tuple[str, str], sides: _Sides) -> str:
     """The same of the calls that two modules make themselves, where both make one of a kind."""
     by_kind: list[dict[str, str]] = []
     for module, side in zip(names, sides):
-        inside = [name for name, parent in (side.tree or {}).items() if parent == module and name in side]
-        kinds = [(name, _meaning(name, side)) for name in inside if not is_module(name) and name.endswith(FORWARD)]
+        kinds = [(name, _meaning(name, side)) for name in side.inside(module) if name in side]
         number = Counter(meaning.name for _, meaning in kinds if meaning is not None)
         by_kind.append({meaning.name: name for name, meaning in kinds if meaning and number[meaning.name] == 1})
     for kind, name in by_kind[0].items():
@@ -94,7 +140,7 @@ def _of_calls_inside(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
     return ""
 
 
-def _of_other_calls(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
+def _of_other_calls(names: tuple[str, str], sides: _Sides) -> str:
     """The one kind of call that two modules do not share, if it is one on a side at most."""
     if not all(names):
         return ""
@@ -105,8 +151,7 @@ def _of_other_calls(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
     own = both[0][0] - both[1][0], both[1][0] - both[0][0]
     if max(map(len, own)) > 1:
         # What one side never calls it may record nowhere.
-        known = _kinds_of(sides[1]), _kinds_of(sides[0])
-        own = own[0] & known[0], own[1] & known[1]
+        own = _only(own[0], sides[1].kinds), _only(own[1], sides[0].kinds)
     more = [[calls[kind] for kind in calls if kind in left] for left, (_, calls) in zip(own, both)]
     if sorted(map(len, more)) not in ([0, 1], [1, 1]):
         return ""
@@ -115,20 +160,16 @@ def _of_other_calls(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
     return f"only the target calls {more[0][0]}" if more[0] else f"only the golden run calls {more[1][0]}"
 
 
-def _kinds_of(side: Dump) -> Counter[str]:
-    """The kinds of functions that a dump has, each often enough to be kept by an intersection."""
-    bases = {parsed.base for record in side if (parsed := record.parsed) is not None and not parsed.is_module}
-    meanings = [operation(base, side.framework) for base in bases]
-    kinds = {kind for meaning in meanings for kind in _PARTS.get(meaning.name, (meaning.akin,))}
-    return Counter({_ALIKE.get(kind, kind): len(side) for kind in kinds})
+def _only(number: Counter[str], kinds: frozenset[str]) -> Counter[str]:
+    return Counter({kind: count for kind, count in number.items() if kind in kinds})
 
 
-def _called_inside(module: str, side: Dump) -> tuple[Counter[str], dict[str, str]]:
+def _called_inside(module: str, side: _Side) -> tuple[Counter[str], dict[str, str]]:
     """How often a module calls which kind of function itself, and the functions by these kinds."""
     number: Counter[str] = Counter()
     functions: dict[str, str] = {}
-    for name, parent in (side.tree or {}).items():
-        meaning = _meaning(name, side) if parent == module and name.endswith(FORWARD) else None
+    for name in side.inside(module):
+        meaning = _meaning(name, side)
         for kind in () if meaning is None else _PARTS.get(meaning.name, (meaning.akin,)):
             if kind not in _WITHOUT_MEANING:
                 number[_ALIKE.get(kind, kind)] += 1
@@ -147,21 +188,19 @@ def _called(name: str) -> str:
     return name if parsed is None else parsed.base
 
 
-def _meaning(name: str, side: Dump) -> Optional[Operation]:  # noqa: UP045
+def _meaning(name: str, side: _Side) -> Optional[Operation]:  # noqa: UP045
     parsed = parse(name)
     return None if parsed is None or parsed.is_module else operation(parsed.base, side.framework)
 
 
-def _settings(name: str, side: Dump) -> Optional[tuple[Operation, Settings]]:  # noqa: UP045
+def _settings(name: str, side: _Side) -> Optional[tuple[Operation, Settings]]:  # noqa: UP045
     meaning = _meaning(name, side)
-    if meaning is None or name not in side:
-        return None
-    fields = side[name].fields
-    if not isinstance(fields, dict):
+    fields = side.fields(name)
+    if meaning is None or not isinstance(fields, dict):
         return None
     known = arguments_of(meaning.name, side.framework)
     if meaning.primitive:
-        found = dict(known.defaults_of_primitive) if _says_attributes(side) else {}
+        found = dict(known.defaults_of_primitive) if side.says_attributes else {}
     else:
         found = dict(known.defaults)
     given = fields.get("input_args")
@@ -173,19 +212,13 @@ def _settings(name: str, side: Dump) -> Optional[tuple[Operation, Settings]]:  #
         for own, entry in values.items() if isinstance(values, dict) else ():
             _add(found, own, entry if part == "attributes" else _plain(entry), known)
     _neutral(found)
+    if found.get("padding") == "same":
+        _work_out_padding(found, fields)
     return meaning, found
 
 
-def _says_attributes(side: Dump) -> bool:
-    """Whether attributes of primitives are in the dump, so that a primitive without has those it has by default."""
-    return any(
-        record.name.startswith("Primitive.") and isinstance(record.fields, dict) and "attributes" in record.fields
-        for record in side
-    )
-
-
 def _add(found: Settings, name: str, value: Any, known: Arguments) -> None:
-    if name and value is not None:
+    if name and value is not None and value != []:
         found[known.renamed.get(name, name)] = value
 
 
@@ -200,7 +233,7 @@ def _plain(entry: Any) -> Any:
 def _neutral(found: Settings) -> None:
     """Say all of it as PyTorch does."""
     kept = found.pop("keep_prob", None)
-    if _is_number(kept):
+    if is_number(kept):
         found["p"] = 1.0 - kept
     mode = found.pop("pad_mode", None)
     if mode in ("same", "valid"):
@@ -209,14 +242,48 @@ def _neutral(found: Settings) -> None:
         found["approximate"] = "tanh" if found["approximate"] else "none"
     for name in ("stride", "dilation", "padding", "kernel_size"):
         value = found.get(name)
-        if isinstance(value, list):
+        if value and isinstance(value, list):
             # A primitive names all four dimensions, the first two of which have none of it.
             value = value[2:] if len(value) == 4 and value[:2] == [1, 1] and name != "padding" else value
             found[name] = value[0] if all(each == value[0] for each in value) else value
 
 
+def _work_out_padding(found: Settings, fields: Mapping[str, Any]) -> None:
+    """Say "same" as a number; as nothing where the dump does not tell, and as it is where both ends get unlike ones."""
+    given = fields.get("input_args")
+    image, weight = (_sizes(given, place) for place in (0, 1))
+    # Only a convolution has a weight in the second place.
+    kernel = _for_each(found["kernel_size"], len(image)) if "kernel_size" in found else weight
+    stride, dilation = _for_each(found.get("stride"), len(kernel)), _for_each(found.get("dilation", 1), len(kernel))
+    padding: list[int] = []
+    for place, (size, step, apart) in enumerate(zip(kernel, stride, dilation)):
+        missing = apart * (size - 1)
+        if step > 1 and len(image) != len(kernel):
+            break
+        if step > 1:
+            missing = max((-(-image[place] // step) - 1) * step + missing + 1 - image[place], 0)
+        if missing % 2:
+            return
+        padding.append(missing // 2)
+    del found["padding"]
+    if padding and len(padding) == len(kernel):
+        found["padding"] = padding[0] if len(set(padding)) == 1 else padding
+
+
+def _sizes(given: Any, place: int) -> list[int]:
+    """The sizes of an image or a kernel, without those of channels."""
+    entry = given[place] if isinstance(given, list) and place < len(given) else None
+    shape = entry.get("shape") if isinstance(entry, Mapping) else None
+    return [size for size in shape[2:] if type(size) is int] if isinstance(shape, list) else []
+
+
+def _for_each(value: Any, number: int) -> list[int]:
+    values = value if isinstance(value, list) else [value] * number
+    return values if len(values) == number and all(type(each) is int and each > 0 for each in values) else []
+
+
 def _agree(name: str, one: Any, other: Any) -> bool:
-    if _is_number(one) and _is_number(other):
+    if is_number(one) and is_number(other):
         if name == "dim" and (one < 0) != (other < 0):
             return True  # The same dimension counted from both ends, as far as anyone knows here.
         return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-15)
@@ -226,10 +293,6 @@ def _agree(name: str, one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
@@ -237,7 +300,7 @@ def _shown(value: Any) -> str:
 # --- parameters
 
 
-def _of_parameters(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
+def _of_parameters(names: tuple[str, str], sides: _Sides) -> str:
     """A parameter that one of two layers lacks."""
     both = [_parameters(name, side) for name, side in zip(names, sides)]
     if both[0] is None or both[1] is None or not (both[0] or both[1]):
@@ -249,8 +312,8 @@ def _of_parameters(names: tuple[str, str], sides: tuple[Dump, Dump]) -> str:
     return ""
 
 
-def _parameters(name: str, side: Dump) -> Optional[list[str]]:  # noqa: UP045
-    fields = side[name].fields if name in side else None
+def _parameters(name: str, side: _Side) -> Optional[list[str]]:  # noqa: UP045
+    fields = side.fields(name)
     parameters = fields.get("parameters") if isinstance(fields, dict) else None
     if not isinstance(parameters, dict):
         return None

@@ -16,6 +16,9 @@ from probe.compare.output.summary import SUSPECTS, Summary, first_of
 from probe.compare.output.tables import VALUES
 from probe.compare.result import ComparisonResult, Mode
 
+TOO_LITTLE = "not enough in common"
+"""How the answer begins where too little was compared to say that nothing diverges."""
+
 # Files of the frameworks themselves; an environment may lie in a folder of that name.
 _FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\](?!.*[/\\\\](site|dist)-packages[/\\\\])")
 _COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red"}
@@ -33,7 +36,7 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         if small is not None:
             where = f"{_rank_and_step(small)}: " if len(summaries) > 1 else ""
             number = f"{small.coverage.compared_records} of {small.coverage.records} records have a counterpart"
-            return [(f"not enough in common to judge: {where}{number}", WARNING)]
+            return [(f"{TOO_LITTLE} to judge: {where}{number}", WARNING)]
         unjudged = sum(summary.unjudged.items for summary in summaries)
         if unjudged:
             text = f"no divergence in what could be judged; the values of {_tensors(unjudged)} could not be"

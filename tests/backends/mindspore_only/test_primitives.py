@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
+from probe.backends.mindspore.hooks.api_hooks import _attributes
+
 LEVELS = pytest.mark.parametrize("level", ["L1", "mix"])
 
 
@@ -102,3 +104,10 @@ def test_a_primitive_says_what_it_was_made_with_where_that_is_not_its_default(ru
     of_norms = [record for name, record in data.items() if ".LayerNorm." in name and name.startswith("Primitive.")]
     assert [record.get("attributes") for record in of_norms] == [{"epsilon": 1e-3}, None]
     assert data["Primitive.dropout.Dropout.0.forward"]["attributes"] == {"keep_prob": 0.75}
+
+
+@pytest.mark.parametrize("stride, said", [([2, 2], {"stride": [2, 2]}), ([], {})])
+def test_an_empty_setting_of_a_primitive_is_not_said(stride: list[int], said: dict[str, Any]) -> None:
+    primitive = ops.Primitive("Any")
+    primitive.init_attrs = {"stride": stride}
+    assert _attributes(primitive) == said

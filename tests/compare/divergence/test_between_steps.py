@@ -72,6 +72,12 @@ def second_step(
     return compare_dumps(read(target_path), read(golden_path), before=before_paths)
 
 
+def test_a_module_may_be_called_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "name", lambda layer: f"Module.parameters.{layer}.Linear")
+    result = second_step(tmp_path, twice_the_rate)
+    assert "updates are 2 times those of the golden run" in first(result).cause
+
+
 def first(result: ComparisonResult) -> Unexplained:
     assert result.divergence is not None
     return result.divergence.first

@@ -12,7 +12,12 @@ from test_between_steps import GRADIENTS, WEIGHTS, Array, Update, first, name, s
 from test_search import Record, Run, backward, call, plain, tensor, write
 
 from probe.common.dump.reading.dump import read
+from probe.common.dump.reading.records import Item
+from probe.common.metrics.error_bounds import beside_fill_values
+from probe.compare import comparison
 from probe.compare.comparison import compare_dumps
+from probe.compare.divergence import settings
+from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
 
 RNG = np.random.default_rng(3)
@@ -63,6 +68,68 @@ def test_a_mask_of_other_elements_is_a_divergence(tmp_path: Path) -> None:
 
 def test_a_mask_on_one_side_is_a_divergence(tmp_path: Path) -> None:
     assert compared(tmp_path, masked(-1e9, 6, "mindspore"), masked(LOWEST, 1, "pytorch")).divergence is not None
+
+
+SCALE = 65536.0
+
+
+def scaled_loss(kind: Any, factor: float, overflows: bool = False, given: float = SCALE) -> Run:
+    """A gradient at a loss scale, which is multiplied by `factor`, of one that is `given` times as large as usual."""
+    gradient = kind(X * SCALE * factor)
+    if overflows:
+        gradient.update({"Max": math.inf, "Norm": math.inf, "Mean": math.inf})
+    forward = call([kind(X)], kind(np.tanh(X)))
+    return {"Tensor.tanh.0.forward": forward, "Tensor.tanh.0.backward": backward([kind(X * given)], gradient)}
+
+
+@pytest.mark.parametrize("given", [SCALE, 1e3])
+@pytest.mark.parametrize("factor", [1.05, 1.5, 100.0])
+def test_gradients_at_a_loss_scale_are_no_mask(tmp_path: Path, factor: float, given: float) -> None:
+    runs = scaled_loss(ported, factor, given=given), scaled_loss(tensor, 1.0, given=given)
+    assert compared(tmp_path, *runs, "mindtorch").divergence is not None
+
+
+def test_an_overflow_at_a_loss_scale_is_no_mask(tmp_path: Path) -> None:
+    target, golden = scaled_loss(ported, 1.0, overflows=True), scaled_loss(tensor, 1.0)
+    assert compared(tmp_path, target, golden, "mindtorch").divergence is not None
+
+
+def with_outliers(kind: Any, values: list[float]) -> Run:
+    array = X.astype(np.float64).copy()
+    array.flat[: len(values)] = values
+    return {"Functional.relu.0.forward": call([kind(X)], kind(array))}
+
+
+@pytest.mark.parametrize("target, golden", [
+    ([3e5], [2e5]), ([-3e5], [-2e5]), ([-3e5, -6e5], [-2e5, -4e5]), ([-3e5, 6e5], [-2e5, 4e5]), ([3e9], [2e5]),
+])  # fmt: skip
+def test_outliers_are_no_mask(tmp_path: Path, target: list[float], golden: list[float]) -> None:
+    runs = with_outliers(ported, target), with_outliers(tensor, golden)
+    assert compared(tmp_path, *runs, "mindtorch").divergence is not None
+
+
+@pytest.mark.parametrize("fill, other, same", [
+    (-2e5, -3e7, True), (-2e5, -math.inf, True), (2e5, 3e7, True), (2e5, math.inf, False)
+])  # fmt: skip
+def test_a_number_that_is_repeated_fills_a_mask(fill: float, other: float, same: bool) -> None:
+    def item(value: float) -> Item:
+        array = np.where(np.triu(np.ones((6, 6)), 1).astype(bool), value, 0.0)
+        norm = float(np.sqrt(np.square(array).sum()))
+        values = {"max": float(array.max()), "min": float(array.min()), "mean": float(array.mean()), "norm": norm}
+        return Item("x", "input", dtype="torch.float32", shape="[6, 6]", **values)
+
+    assert beside_fill_values(item(other), item(fill)) == (0.0 if same else None)
+
+
+@pytest.mark.parametrize("target, golden, same", [
+    (-1e9, LOWEST, True), (-math.inf, -1e4, True), (3e5, 2e5, False), (-3e5, -2e5, False), (math.inf, 1e9, False),
+])  # fmt: skip
+def test_a_tensor_of_one_number_is_a_mask_where_that_is_known(target: float, golden: float, same: bool) -> None:
+    def item(value: float) -> Item:
+        values = {"max": value, "min": value, "mean": value, "norm": abs(value)}
+        return Item("x", "input", dtype="torch.float32", shape="[9]", **values)
+
+    assert beside_fill_values(item(target), item(golden)) == (0.0 if same else None)
 
 
 # --- absent values
@@ -153,6 +220,55 @@ def test_padding_and_strides_are_compared_by_meaning(tmp_path: Path, attributes:
     assert divergence is not None and divergence.first.cause == cause
 
 
+@pytest.mark.parametrize("attributes, cause", [
+    ({"pad_mode": "same", "stride": 1}, ""),
+    ({"pad_mode": "same", "stride": 1, "dilation": 2}, "dilation is 2 and in the golden run 1"),
+    ({"pad_mode": "same", "stride": []}, ""),
+    ({"pad_mode": "pad", "pad": 1, "stride": [], "dilation": []}, ""),
+])  # fmt: skip
+def test_padding_that_keeps_the_size_is_a_number(tmp_path: Path, attributes: dict[str, Any], cause: str) -> None:
+    names = "Primitive.conv2d.Conv2D.0.forward", "Functional.conv2d.0.forward"
+    kernel, image, out = (RNG.normal(size=size) for size in ((2, 3, 3, 3), (1, 3, 8, 8), (1, 2, 8, 8)))
+    target = with_attributes(call([ported(image), ported(kernel)], ported(out * 1.2)), **attributes)
+    golden = call([tensor(image), tensor(kernel), None, [plain(1)], [plain(1)]], tensor(out))
+    divergence = compared(tmp_path, *layer(target, golden, names)).divergence
+    assert divergence is not None and divergence.first.cause == cause
+
+
+def test_padding_that_keeps_the_size_of_an_unknown_kernel_is_held_against_no_number(tmp_path: Path) -> None:
+    names = "Primitive.conv2d.Conv2D.0.forward", "Functional.conv2d.0.forward"
+    target = with_attributes(call([ported(X)], ported(X * 1.2)), pad_mode="same")
+    golden = call([tensor(X), None, None, [plain(1)], [plain(1)]], tensor(X))
+    divergence = compared(tmp_path, *layer(target, golden, names)).divergence
+    assert divergence is not None and divergence.first.cause == ""
+
+
+@pytest.mark.parametrize("release, times", [(True, 2), (False, 0)])
+def test_dumps_are_read_again_once_where_they_were_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: bool, times: int
+) -> None:
+    def run(kind: Any, factor: float) -> Run:
+        return {f"Functional.dropout.{n}.forward": call([kind(X), plain(factor)], kind(factor * X)) for n in range(4)}
+
+    paths = []
+    monkeypatch.setattr(settings, "read", lambda path: paths.append(path) or read(path))
+    write(tmp_path / "target", run(ported, 0.3), framework="mindtorch")
+    write(tmp_path / "golden", run(tensor, 0.2))
+    result = compare_dumps(read(tmp_path / "target"), read(tmp_path / "golden"), release=release)
+    assert first(result).cause == "p is 0.3 and in the golden run 0.2"
+    assert len(paths) == times
+
+
+def test_settings_are_held_against_each_other_between_frameworks_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "with_settings", lambda *_: pytest.fail("one framework"))
+    target = write(tmp_path / "target", {"Functional.relu.0.forward": call([tensor(X)], tensor(2 * X))})
+    golden = write(tmp_path / "golden", {"Functional.relu.0.forward": call([tensor(X)], tensor(X))})
+    result = compare_dumps(read(target), read(golden), Options(fuzzy=True))
+    assert result.divergence is not None
+
+
 @pytest.mark.parametrize("flag, word, cause", [
     (True, "tanh", ""),
     (False, "tanh", "approximate is none and in the golden run tanh"),
@@ -197,26 +313,38 @@ def adam(epsilon: float) -> Update:
     return update
 
 
-def step(folder: Path, kind: Any, weights: list[Array], gradients: list[Array], framework: str) -> Path:
+def step(
+    folder: Path, kind: Any, weights: list[Array], gradients: list[Array], framework: str, last: Run | None = None
+) -> Path:
     data = {
         f"{name(number)}.forward.0": call([kind(X)], kind(X), weight=kind(weight))
         for number, weight in enumerate(weights)
     }
+    data.update(last or {})
     for number, gradient in enumerate(gradients):
         data[f"{name(number)}.parameters_grad.0"] = {"weight": [kind(gradient)]}
     return write(folder, data, level="L0", framework=framework)
 
 
-def second_step(root: Path, updates: tuple[Update, Update], noise: float = 1e-7) -> ComparisonResult:
-    """The second step of two runs whose gradients are of many sizes and were rounded otherwise."""
+def second_step(
+    root: Path, updates: tuple[Update, Update], noise: float = 1e-7, lasts: tuple[Run, Run] = ({}, {})
+) -> ComparisonResult:
+    """The second step of two runs whose gradients are of many sizes and were rounded otherwise.
+
+    Args:
+        root: a folder for the dumps.
+        updates: what the optimizers do.
+        noise: the relative difference of gradients.
+        lasts: more records of the second step.
+    """
     golden = [each * np.float32(10.0 ** (-number)) for number, each in enumerate(GRADIENTS)]
     rounded = [each + RNG.normal(size=each.shape).astype(np.float32) * noise * np.abs(each).max() for each in golden]
     dumps, before = [], []
     sides = (("target", ported, "mindtorch", rounded), ("golden", tensor, "pytorch", golden))
-    for (side, kind, framework, used), update in zip(sides, updates):
+    for (side, kind, framework, used), update, last in zip(sides, updates, lasts):
         weights = [update(weight, gradient, 0) for weight, gradient in zip(WEIGHTS, used)]
         before.append(str(step(root / side / "step0", kind, WEIGHTS, used, framework)))
-        dumps.append(read(step(root / side / "step1", kind, weights, used, framework)))
+        dumps.append(read(step(root / side / "step1", kind, weights, used, framework, last)))
     return compare_dumps(*dumps, before=(before[0], before[1]))
 
 
@@ -225,6 +353,22 @@ def test_gradients_that_were_rounded_otherwise_are_no_divergence_of_the_next_ste
     tmp_path: Path, update: Update
 ) -> None:
     assert second_step(tmp_path, (update, update)).divergence is None
+
+
+@pytest.mark.parametrize("noise, factor, diverges", [
+    (1e-7, 1.0, False), (1e-7, 1.05, True), (1e-6, 1.05, True), (1e-6, 1.001, False)
+])  # fmt: skip
+def test_what_a_forward_pass_shows_bounds_the_gradients_behind_adam(
+    tmp_path: Path, noise: float, factor: float, diverges: bool
+) -> None:
+    def last(kind: Any, noise: float, factor: float) -> Run:
+        forward = call([kind(X)], kind(np.maximum(X, 0) * (1 + noise)))
+        return {"Tensor.relu.0.forward": forward, "Tensor.relu.0.backward": backward([kind(X)], kind(X * factor))}
+
+    lasts = last(ported, noise, factor), last(tensor, 0.0, 1.0)
+    result = second_step(tmp_path, (adam(1e-8), adam(1e-8)), lasts=lasts)
+    found = result.divergence
+    assert ("" if found is None else found.record) == ("Tensor.relu.0.backward" if diverges else "")
 
 
 def test_another_epsilon_of_adam_is_told(tmp_path: Path) -> None:

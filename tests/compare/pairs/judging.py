@@ -14,10 +14,9 @@ from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Where
 from probe.compare.output.summary import SUSPECTS, Summary
-from probe.compare.output.summary_text import headline
+from probe.compare.output.summary_text import TOO_LITTLE, headline
 from probe.compare.runner import summaries
 
-TOO_LITTLE = "not enough in common"
 WITH_MODULES = "mix:statistics"
 
 

@@ -208,8 +208,8 @@ def _attributes(primitive: Any) -> dict[str, Any]:
         value = made_with[name]
         if isinstance(value, (list, tuple)):
             value = list(value)
-        plain = all(_is_plain(each) for each in (value if isinstance(value, list) else [value]))
-        if plain and value != defaults.get(name):
+        values = value if isinstance(value, list) else [value]
+        if values and all(map(_is_plain, values)) and value != defaults.get(name):
             found[name] = value
     return found
 

@@ -37,6 +37,8 @@ class Dump:
         """``L0``, ``L1``, ``mix`` or ``debug``."""
         self.framework = source.framework or "pytorch"
         """``pytorch``, ``mindspore`` or ``mindtorch``; files that do not say are PyTorch's."""
+        self.is_released = False
+        """Whether the records were released, so that names are left of them."""
         self.died = source.died
         """Whether this is the journal of a run that died before it wrote its files."""
 
@@ -65,6 +67,7 @@ class Dump:
 
     def release(self) -> None:
         """Give the memory of the records back, which is that of the file, for one who has all the items; names stay."""
+        self.is_released = True
         for record in self.records:
             record.release()
         self._source.release()
