@@ -62,8 +62,9 @@ def pairs_section(work: Work, options: argparse.Namespace) -> tuple[str, list[Ro
             parts += [reporting.totals(rows), reporting.kinds(rows), reporting.each(rows, shown)]
             parts.append(f"Misses:\n\n{reporting.misses(rows)}")
     about = (
-        "Small models of Transformers, two steps of training, weights drawn once. No rule was made by those that are "
-        "held out. `tests/compare/pairs` has what the runs of each pair do."
+        "Small models of Transformers, two steps of training, weights drawn once. Those that are held out were written "
+        "to judge with. Three of them showed what was missing, so that rules were made after them: a part of the batch "
+        "(ranks-shard, accumulation), and elements in another order. `tests/compare/pairs` has what the runs do."
     )
     return "\n\n".join(["## Pairs of models", about, *parts]), found
 

@@ -71,19 +71,28 @@ class SameValues:
 
     def _nearest(self, values: _Values, orders: list[_Order]) -> _Values | None:
         best, nearest = math.inf, None
-        for key, (places, others) in zip(_ORDERS, orders):
-            place = bisect_left(places, key(values))
-            for other in others[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS]:
-                distance = _distance(values, other) if other.elements == values.elements else math.inf
-                if distance < best:
-                    best, nearest = distance, other
+        size = max(abs(values.largest), abs(values.smallest))
+        for key, (places, others), scale in zip(_ORDERS, orders, (values.norm, 3 * size)):
+            own = key(values)
+            place = bisect_left(places, own)
+            above = range(place, min(place + _NEIGHBOURS, len(others)))
+            below = range(place - 1, max(place - _NEIGHBOURS, 0) - 1, -1)
+            for near in (above, below):
+                for index in near:
+                    elements, number = places[index]
+                    # Twice, because the larger of the two sizes counts.
+                    if elements != own[0] or abs(number - own[1]) > 2 * self._allowed * scale:
+                        break
+                    distance = _distance(values, others[index])
+                    if distance < best:
+                        best, nearest = distance, others[index]
         return nearest if best <= self._allowed else None
 
 
-_Order = tuple[list[tuple[float, ...]], list[_Values]]
+_Order = tuple[list[tuple[int, float]], list[_Values]]
 """Values in the order of a key, with the keys. Normalised tensors have one norm, and probabilities one maximum."""
 
-_ORDERS: tuple[Callable[[_Values], tuple[float, ...]], ...] = (
+_ORDERS: tuple[Callable[[_Values], tuple[int, float]], ...] = (
     lambda values: (values.elements, values.norm),
     lambda values: (values.elements, values.largest),
 )
