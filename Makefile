@@ -7,7 +7,7 @@
 #   make check                 before each commit: lint, types, what needs no framework, the contract suite over PyTorch
 #   make test                  every environment of tox.ini, two at a time where there are two cores; TOX_PARALLEL=1
 #   make test ENV=core         one of them
-#   make reliability           kills and faults in numbers: KILLS=200 SEED=1; see docs/reliability.md; and everything
+#   make reliability           kills and faults in numbers: KILLS=200 SEED=1; see docs/explanations/reliability.md; and everything
 #                              that the other tests take samples of
 #   make verdicts              what a comparison says first, and whether it is right: writes benchmarks/VERDICTS.md;
 #                              ARGUMENTS="--only pairs" does a part of it

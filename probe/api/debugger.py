@@ -18,7 +18,7 @@ class PrecisionDebugger:
     can be called on the class as well, from files that do not hold the instance.
 
     Args:
-        config_path: A configuration file, see docs/configuration.md; ``None`` for the defaults.
+        config_path: A configuration file, see docs/reference/configuration.md; ``None`` for the defaults.
         task: ``statistics``, ``tensor`` or ``structure``. This and the following win over the file.
         dump_path: Folder for the results, created if missing.
         level: ``L0`` (modules), ``L1`` (APIs), ``mix`` (both) or ``debug`` (only `save`).

@@ -1,6 +1,6 @@
 """The verdict on each row: what its record's inputs and outputs, taken together, give reason to suspect.
 
-The rules and their order are those of the reference tool; docs/compare.md has them as a table.
+The rules and their order are those of the reference tool; docs/reference/compare.md has them as a table.
 """
 
 from __future__ import annotations

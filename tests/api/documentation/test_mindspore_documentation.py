@@ -1,4 +1,4 @@
-"""The quick start of docs/mindspore.md runs as it stands."""
+"""The quick start of docs/reference/mindspore.md runs as it stands."""
 
 from __future__ import annotations
 

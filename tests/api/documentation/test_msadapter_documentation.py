@@ -1,4 +1,4 @@
-"""The quick start of docs/msadapter.md runs as it stands."""
+"""The quick start of docs/reference/msadapter.md runs as it stands."""
 
 from __future__ import annotations
 

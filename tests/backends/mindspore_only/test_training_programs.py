@@ -184,7 +184,7 @@ OTHER_ORDER = ("encoder and decoder", "in place", "experts", "convolutions")
 """Models in which MindSpore without gradient nodes (2.7.0, 2.7.1) adds gradients in another order, see
 `test_real_models`."""
 OTHER_ROUNDING = ("mixed precision O2",)
-"""There also the forward is rounded at another place, as docs/backends.md says."""
+"""There also the forward is rounded at another place, as docs/reference/backends.md says."""
 
 # --- how they are trained
 

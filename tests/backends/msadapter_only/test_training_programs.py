@@ -1,7 +1,7 @@
 """Kinds of training that `test_real_models` has not: two optimizers, checkpointing, autocast, routed experts, a ViT.
 
 Each meets each task and each way of it, the levels taking turns, and gives the bits that it gives without the tool.
-What mindtorch does not run on the CPU, and so has no test here, is in docs/backends.md.
+What mindtorch does not run on the CPU, and so has no test here, is in docs/reference/backends.md.
 """
 
 from __future__ import annotations

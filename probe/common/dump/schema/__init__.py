@@ -1,4 +1,4 @@
-"""The JSON Schemas (2020-12) of the files of a dump; docs/output.md says the same in prose."""
+"""The JSON Schemas (2020-12) of the files of a dump; docs/reference/output.md says the same in prose."""
 
 from __future__ import annotations
 
