@@ -1,0 +1,192 @@
+"""The code blocks of the documentation are what `pages` says; the pages that need no framework run."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pages
+import pytest
+import yaml
+from pages import PAGES, ROOT, Block, BlockFailed, blocks, name
+
+from probe.common import log
+from probe.common.config.config import load_config
+
+ENVIRONMENTS = {"core", "torch", "mindspore", "msadapter", "agreement", "integrations"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_blocks_are_what_they_say(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page):
+        check(block, tmp_path)
+
+
+def check(block: Block, folder: Path) -> None:
+    """What a block shows is of its language, whether or not it is run.
+
+    Raises:
+        BlockFailed: it is not; with the reason.
+    """
+    try:
+        assert block.language in pages.LANGUAGES, f"a block of {block.language or 'no language'}"
+        assert "not known" not in block.marks, f"no such comment: {block.marks['not known']}"
+        if block.language == "python":
+            ast.parse(block.marks.get("given", "") + "\n" + block.text)
+        elif block.language == "json" and pages.config_keys(block.text):
+            assert complaints(block.text, folder) == []
+        elif block.language == "json":
+            json.loads(block.text)
+        elif block.language == "yaml":
+            yaml.safe_load(block.text)
+        elif block.language in ("sh", "console"):
+            check_commands(block)
+        assert block.marks.get("not run", "a reason"), "no reason why it is not run"
+    except Exception as error:
+        raise BlockFailed(f"{block.place}: {error}") from error
+
+
+def complaints(text: str, folder: Path) -> list[str]:
+    """What the reader of configurations warns of; a wrong value is its error."""
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    (folder / "run_b").mkdir(exist_ok=True)
+    with log.collected() as lines:
+        load_config(str(folder / "config.json"), dump_path=None if '"dump_path"' in text else "./dump_path")
+    return [line.text for line in lines]
+
+
+def check_commands(block: Block) -> None:
+    assert block.commands, "a block without a command"
+    not_run = [line for line in block.commands if line.split()[0] in pages.NOT_RUN]
+    assert not not_run or len(not_run) == len(block.commands), "commands that are run, and others that are not"
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    extras = set(re.findall(r"^(\w+) = \[", project.partition("[project.optional-dependencies]")[2], re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for line in not_run:
+        words = shlex.split(line, comments=True)
+        for extra in re.findall(r"(?:\.|msprobe)\[([\w,]+)\]", line) if "pip" in words else []:
+            assert set(extra.split(",")) <= extras, f"extras of {line}"
+        if words[0] == "make":
+            assert {word for word in words[1:] if "=" not in word} <= targets, f"targets of {line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_files_are_used_by_a_command(page: Path) -> None:
+    found = blocks(page)
+    for number, block in enumerate(found):
+        if block.title and block.language == "python" and "not run" not in block.marks:
+            assert any(block.title in later.text for later in found[number + 1 :] if later.runs), block.place
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_pages_are_run_somewhere(page: Path) -> None:
+    assert pages.environment(page) in ENVIRONMENTS
+
+
+@pytest.mark.parametrize("page", pages.pages_of("core"), ids=name)
+def test_pages_run(page: Path, tmp_path: Path) -> None:
+    pages.run_page(page, tmp_path)
+
+
+GOOD = """
+```python title="add.py"
+print(2 + 2)
+```
+
+```console
+$ python add.py
+4
+```
+
+```python
+total = 1.5
+```
+
+```sh
+test -e run_a/step0
+```
+
+<!-- given: more = total -->
+```python
+open("total.txt", "w").write(f"{more}")
+```
+
+```console
+$ cat total.txt
+1.25
+```
+
+```json
+{"level": "mix", "step": [0]}
+```
+"""
+
+
+def page(folder: Path, text: str) -> Path:
+    path = folder / "page.md"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def run(folder: Path, text: str) -> None:
+    path = page(folder, text)
+    for block in blocks(path):
+        check(block, folder)
+    (folder / "run").mkdir()
+    pages.run_page(path, folder / "run")
+
+
+def test_a_good_page_runs(tmp_path: Path) -> None:
+    run(tmp_path, GOOD)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("2 + 2)", "2 + 3)", r"page.md:6: python add.py prints\n5"),
+        ("2 + 2)", "2 +)", "page.md:2: invalid syntax"),
+        ("$ python add.py", "$ python other.py", "page.md:6: python other.py: status 2"),
+        ("total = 1.5", "total = missing", "(?s)page.md:11: .*NameError"),
+        ("more = total", "more = None.value", "(?s)page.md:20: .*AttributeError"),
+        ("open(", "raise SystemExit(3)\nopen(", "page.md:20: "),
+        ("open(", "import atexit, os; atexit.register(os._exit, 3)\nopen(", "ends with status 3"),
+        ("test -e run_a/step0", "test -e run_c/step0", "page.md:15: status 1"),
+        ("test -e run_a/step0", "make demos", "page.md:15: targets of make demos"),
+        ("test -e run_a/step0", "pip install '.[tensorflow]'", "page.md:15: extras of pip"),
+        ("test -e run_a/step0", "make demo\ntest -e run_a", "page.md:15: commands that are run"),
+        ('"mix"', '"mixed"', '(?s)page.md:29: .*"level" is "mixed"'),
+        ('"step"', '"steps"', '(?s)page.md:29: .*"steps" is not a known key'),
+        ("<!-- given:", "<!-- giving:", "page.md:20: no such comment"),
+        ("<!-- given: more = total -->\n", "<!-- not run: -->\n", "page.md:20: no reason"),
+        ("-->\n", "-->\n\nText.\n\n", "page.md:21: a block of comment"),
+        ("```sh\ntest -e run_a/step0\n```", "    test -e run_a/step0", "page.md:15: a block of indented"),
+    ],
+)
+def test_a_broken_block_fails(right: str, wrong: str, message: str, tmp_path: Path) -> None:
+    assert GOOD.count(right) == 1
+    with pytest.raises(BlockFailed, match=message):
+        run(tmp_path, GOOD.replace(right, wrong))
+
+
+def test_a_file_that_nothing_uses_is_found(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="page.md:2"):
+        test_files_are_used_by_a_command(page(tmp_path, GOOD.replace("$ python add.py", "$ echo 4")))
+
+
+@pytest.mark.parametrize(
+    ("code", "environment"),
+    [
+        ("import probe", "core"),
+        ("import msprobe.pytorch", "torch"),
+        ("from torch.nn import Linear", "torch"),
+        ("from msprobe import mindspore", "mindspore"),
+        ("import torch\nimport mindtorch.torch_proxy", "msadapter"),
+        ("import torch\nimport lightning", "integrations"),
+        ("import torch\n```\n```python\nimport mindspore", "agreement"),
+    ],
+)
+def test_the_environment_of_a_page_is_that_of_its_imports(code: str, environment: str, tmp_path: Path) -> None:
+    assert pages.environment(page(tmp_path, f"```python\n{code}\n```\n")) == environment
