@@ -1,6 +1,6 @@
 """The code blocks of the documentation, and how each is run.
 
-Every block is fenced and names its language. Those of a page run in its order:
+Every block is fenced. What becomes of it follows from its language, and those of a page run in its order:
 
 - ``python`` runs; the blocks of a page share one process. With ``title="train.py"`` it is
   written to that file instead, and a command of the page has to use the file.
@@ -10,7 +10,7 @@ Every block is fenced and names its language. Those of a page run in its order:
   fraction or of three digits and more are not compared, nor are spaces.
 - ``json``, ``yaml`` and ``toml`` are parsed, and written to the file of their title. What has keys of a configuration
   is read as one, without a warning.
-- ``text`` is shown and nothing else.
+- ``text``, also of a block without a language, is shown and nothing else.
 
 A comment right above a block says what is different:
 
@@ -99,7 +99,7 @@ class Block:
     def runs(self) -> bool:
         if "not run" in self.marks or self.language not in ("python", "sh", "console"):
             return False
-        return self.language == "python" or not any(line.split()[0] in NOT_RUN for line in self.commands)
+        return self.language == "python" or not any(program(line) in NOT_RUN for line in self.commands)
 
 
 class BlockFailed(AssertionError):
@@ -108,6 +108,11 @@ class BlockFailed(AssertionError):
 
 def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix() if ROOT in page.parents else page.name
+
+
+def program(command: str) -> str:
+    """The program that a command starts, after variables that are set for it."""
+    return next(word for word in command.split() if not re.match(r"\w+=", word))
 
 
 def imported(code: str) -> set[str]:
@@ -142,7 +147,7 @@ def blocks(page: Path) -> list[Block]:
                 mark = _MARK.match(comment)
                 marks[mark[1] if mark else "not known"] = mark[2] if mark else comment
         elif token.type == "fence":
-            language, _, rest = token.info.strip().partition(" ")
+            language, _, rest = (token.info.strip() or "text").partition(" ")
             title = re.search(r'title="([^"]+)"', rest)
             found.append(Block(page, line, language, title[1] if title else "", token.content, marks))
             marks = {}
@@ -179,18 +184,18 @@ def run_page(page: Path, folder: Path, interpreters: dict[str, str] | None = Non
     for given, source in FIXTURES.items():
         (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / given)
     owner: dict[str, str] = {}  # by file, the environment that it needs
-    program: _Program | None = None
+    running: _Program | None = None
     with ExitStack() as programs:
         for block in blocks(page):
             if block.title:
                 (folder / block.title).write_text(block.text, encoding="utf-8")
                 owner[block.title] = block.environment
             elif block.runs and block.language == "python":
-                if program is None or "new process" in block.marks:
+                if running is None or "new process" in block.marks:
                     programs.close()
-                    program = _Program(folder, _python(block.environment, interpreters))
-                    programs.push(program.end)
-                program.run(block)
+                    running = _Program(folder, _python(block.environment, interpreters))
+                    programs.push(running.end)
+                running.run(block)
             elif block.runs:
                 used = [owner[file] for file in owner if file in block.text and owner[file]]
                 _run_shell(block, folder, _python(used[0] if used else "", interpreters))

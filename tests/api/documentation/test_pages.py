@@ -32,7 +32,7 @@ def check(block: Block, folder: Path) -> None:
         BlockFailed: it is not; with the reason.
     """
     try:
-        assert block.language in pages.LANGUAGES, f"a block of {block.language or 'no language'}"
+        assert block.language in pages.LANGUAGES, f"a block of {block.language}"
         assert "not known" not in block.marks, f"no such comment: {block.marks['not known']}"
         if block.language == "python":
             ast.parse(block.marks.get("given", "") + "\n" + block.text)
@@ -60,7 +60,7 @@ def complaints(text: str, folder: Path) -> list[str]:
 
 def check_commands(block: Block) -> None:
     assert block.commands, "a block without a command"
-    not_run = [line for line in block.commands if line.split()[0] in pages.NOT_RUN]
+    not_run = [line for line in block.commands if pages.program(line) in pages.NOT_RUN]
     assert not not_run or len(not_run) == len(block.commands), "commands that are run, and others that are not"
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extras = set(re.findall(r"^(\w+) = \[", project.partition("[project.optional-dependencies]")[2], re.MULTILINE))
