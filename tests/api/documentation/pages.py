@@ -7,7 +7,7 @@ Every block is fenced. What becomes of it follows from its language, and those o
 - ``sh`` runs as a shell script that must end with status 0. What installs, or works on a checkout (``pip``, ``make``,
   ``pytest``), is not run; what it names has to exist.
 - ``console`` has commands behind ``$``, which run, and what they print. ``...`` stands for any lines; numbers with a
-  fraction or of three digits and more are not compared, nor are spaces.
+  fraction or of three digits and more are not compared, nor are spaces, and files of the folder have short names.
 - ``json``, ``yaml`` and ``toml`` are parsed, and written to the file of their title. What has keys of a configuration
   is read as one, without a warning.
 - ``text``, also of a block without a language, is shown and nothing else.
@@ -47,7 +47,6 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*
 FIXTURES = {
     "run_a": CASES / "multi_rank" / "target",
     "run_b": CASES / "multi_rank" / "golden",
-    "dump_path": CASES / "multi_rank" / "target",
     "config.json": ROOT / "examples" / "config.json",
 }
 LANGUAGES = ("python", "sh", "console", "json", "yaml", "toml", "text")
@@ -188,6 +187,7 @@ def run_page(page: Path, folder: Path, interpreters: dict[str, str] | None = Non
     with ExitStack() as programs:
         for block in blocks(page):
             if block.title:
+                (folder / block.title).parent.mkdir(exist_ok=True)
                 (folder / block.title).write_text(block.text, encoding="utf-8")
                 owner[block.title] = block.environment
             elif block.runs and block.language == "python":
@@ -258,8 +258,9 @@ def _run_shell(block: Block, folder: Path, python: str) -> None:
         done = _process(["bash", "-c", command], folder, python, MSPROBE_LOG_LEVEL="2")
         if done.returncode != wanted:
             raise BlockFailed(f"{block.place}: {command}: status {done.returncode}\n{done.stdout}{done.stderr}")
-        if not prints(printed, done.stdout):
-            raise BlockFailed(f"{block.place}: {command} prints\n{done.stdout}\nand the page has\n{printed}")
+        output = done.stdout.replace(f"{folder}/", "")
+        if not prints(printed, output):
+            raise BlockFailed(f"{block.place}: {command} prints\n{output}\nand the page has\n{printed}")
 
 
 def _process(command: list[str], folder: Path, python: str, **more: str) -> subprocess.CompletedProcess[str]:
