@@ -9,11 +9,11 @@ from pathlib import Path
 BACKENDS = ("torch", "mindspore", "msadapter")
 
 
-def run(backend: str, program: Path, *arguments: str) -> None:
-    """Run `program` where `backend` is installed.
+def interpreter(backend: str) -> str:
+    """The Python of the environment where `backend` is installed.
 
     Raises:
-        AssertionError: there is no such interpreter, or the program fails.
+        AssertionError: there is none.
     """
     variable = f"PROBE_PYTHON_{backend.upper()}"
     python = os.environ.get(variable)
@@ -21,6 +21,16 @@ def run(backend: str, program: Path, *arguments: str) -> None:
         f"{variable} is {python!r}; it must be an interpreter with {backend} and this package, such as that of "
         f"`tox run -e {backend}`."
     )
+    return python
+
+
+def run(backend: str, program: Path, *arguments: str) -> None:
+    """Run `program` where `backend` is installed.
+
+    Raises:
+        AssertionError: there is no such interpreter, or the program fails.
+    """
+    python = interpreter(backend)
     done = subprocess.run(
         [python, str(program), *arguments], env={**os.environ, "OMP_NUM_THREADS": "1", "GLOG_v": "3"},
         capture_output=True, text=True, timeout=300,
