@@ -82,6 +82,21 @@ def test_files_are_used_by_a_command(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
+def test_listings_of_examples_are_the_examples(page: Path) -> None:
+    for block in blocks(page):
+        example = ROOT / "examples" / block.title
+        if block.language == "python" and block.title and example.is_file():
+            # Without its docstring, and what the linter is told.
+            code = example.read_text(encoding="utf-8").partition("\n")[2].replace("  # noqa: E402", "")
+            assert block.text.strip() == code.strip(), block.place
+
+
+def test_the_quick_starts_are_listed() -> None:
+    titles = {block.title for page in PAGES for block in blocks(page)}
+    assert {path.name for path in ROOT.glob("examples/quick_start*.py")} <= titles
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_pages_are_run_somewhere(page: Path) -> None:
     assert pages.environment(page) in ENVIRONMENTS
 
