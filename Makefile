@@ -12,6 +12,7 @@
 #   make verdicts              what a comparison says first, and whether it is right: writes benchmarks/VERDICTS.md;
 #                              ARGUMENTS="--only pairs" does a part of it
 #   make fuzz SECONDS=60       every reader fuzzed for so long
+#   make docs                  the pages below docs as a site, in ./site; a broken link fails
 #   make lint | benchmark | clean
 
 PYTHON ?= python3
@@ -31,7 +32,7 @@ TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-mindspore demo-msadapter test check lint benchmark verdicts reliability fuzz clean
+.PHONY: demo demo-compare demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -54,6 +55,9 @@ check: .tox/bootstrap/.installed
 lint: .tox/bootstrap/.installed
 	$(TOX) run -e lint
 
+docs: .tox/bootstrap/.installed
+	$(TOX) run -e docs -- --site-dir site
+
 benchmark: .tox/bootstrap/.installed
 	$(TOX) run -e benchmark
 
@@ -70,7 +74,7 @@ fuzz: .tox/bootstrap/.installed
 	FUZZ_SECONDS=$(or $(SECONDS),60) $(TOX) run -e fuzz
 
 clean:
-	rm -rf .venv .venv-mindspore .venv-msadapter .tox build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-mindspore .venv-msadapter .tox build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.installed: pyproject.toml
