@@ -12,9 +12,9 @@ the step.
     python benchmarks/overhead.py --backend mindspore
 
 Run it with the Python that has the framework: for ``--backend mindspore`` and ``--backend msadapter`` that of
-``tox -e mindspore`` or ``msadapter`` (``.tox/mindspore/bin/python``), or one set up as ``docs/reference/mindspore.md`` and
-``docs/reference/msadapter.md`` say. The three models are the same network. MindSpore runs on one core and without its pipeline
-there (`models_mindspore.measurable` says why).
+``tox -e mindspore`` or ``msadapter`` (``.tox/mindspore/bin/python``), or one set up as
+``docs/reference/mindspore.md`` and ``docs/reference/msadapter.md`` say. The three models are the same network.
+MindSpore runs on one core and without its pipeline there (`models_mindspore.measurable` says why).
 
 Modes: ``bare`` (no tool: how exact this is), ``mounted`` (a debugger exists, `start` is never called), ``filtered``
 (`start`, `stop` and `step` are called, but no step is wanted), ``L0``, ``L1``, ``mix`` (statistics), ``tensor`` (mix,

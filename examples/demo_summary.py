@@ -33,7 +33,8 @@ def show(train: Callable[[], None]) -> None:
         print(f"  {name:15} {size:7.0f} KiB  {meaning}")
     print()
     describe(folder)
-    print("\nA backward record's output is the gradient of the forward's input. docs/reference/output.md explains every field.")
+    print("\nA backward record's output is the gradient of the forward's input.")
+    print("docs/reference/output.md explains every field.")
 
 
 def first_tensor(value: object) -> dict | None:

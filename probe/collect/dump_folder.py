@@ -68,7 +68,9 @@ class DumpFolder:
         if os.path.lexists(journal):
             kept = next(name for i in itertools.count(1) if not os.path.lexists(name := f"{journal}.{i}"))
             os.replace(journal, kept)
-            log.warning(f"a run that died left a journal here; it is kept as {kept}, see docs/explanations/reliability.md.")
+            log.warning(
+                f"a run that died left a journal here; it is kept as {kept}, see docs/explanations/reliability.md."
+            )
         elif os.path.exists(os.path.join(self.path, self.header.file_name)):
             log.warning(f"{self.path} holds an earlier dump; its files of the same names are overwritten.")
 

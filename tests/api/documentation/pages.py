@@ -264,9 +264,8 @@ def _run_shell(block: Block, folder: Path, python: str) -> None:
 
 
 def _process(command: list[str], folder: Path, python: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=folder, env={**_variables(python), **more}, capture_output=True, text=True, timeout=180, check=False
-    )
+    variables = {**_variables(python), **more}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=180, check=False)
 
 
 def _variables(python: str) -> dict[str, str]:

@@ -187,7 +187,7 @@ def test_a_broken_block_fails(right: str, wrong: str, message: str, tmp_path: Pa
 
 
 def test_a_file_that_nothing_uses_is_found(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="page.md:2"):
+    with pytest.raises(AssertionError, match=r"page\.md:2"):
         test_files_are_used_by_a_command(page(tmp_path, GOOD.replace("$ python add.py", "$ echo 4")))
 
 
