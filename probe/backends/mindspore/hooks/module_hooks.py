@@ -270,7 +270,7 @@ class ModuleHooks:
         given = args, kwargs
         entered = guarded(listener, call, self._tracker.enter, ModuleWatch, call, given)
         opened.entered, arguments = entered or (None, given)
-        return None if arguments[0] is args else arguments
+        return None if arguments is given else arguments
 
     def after(self, name: ModuleName, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         listener, error = self._listener, sys.exc_info()[1]
