@@ -16,7 +16,6 @@ from weakref import ref
 
 from mindspore import nn
 from mindspore._c_expression import TensorPy
-from mindspore.common.api import _pynative_executor
 from mindspore.common.hook_handle import HookHandle
 from typing_extensions import TypeAlias
 
@@ -24,6 +23,7 @@ from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.guards import guarded, is_unobserved, unobserved, wait_for, wait_for_all
 from probe.backends.mindspore.hooks.jit import Compilation
+from probe.backends.mindspore.pynative import executor
 from probe.backends.protocol import ModuleHandles
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
@@ -32,7 +32,7 @@ from probe.common import callstack, log
 from probe.common.dump import naming
 from probe.common.interfaces import Handle, Listener, ModuleName
 
-_recording: Callable[[], bool] = _pynative_executor.requires_grad
+_recording: Callable[[], bool] = executor.requires_grad
 _register_hook: Callable[..., int] = TensorPy.register_hook
 _remove_hook: Callable[[int], None] = TensorPy.remove_hook
 
