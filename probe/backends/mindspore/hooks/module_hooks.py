@@ -140,11 +140,22 @@ class _Hooks(NotCopied):
         self._after = after
 
     def before(self, module: Any, args: Any, kwargs: Any) -> Any:
-        return self._before(module, args, kwargs) if self._module() is module else None
+        if self._module() is not module:
+            return None
+        try:
+            return self._before(module, args, kwargs)
+        except BaseException as error:
+            callstack.hide_own_frames(error)
+            raise
 
     def after(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
-        if self._module() is module:
+        if self._module() is not module:
+            return
+        try:
             self._after(module, args, kwargs, output)
+        except BaseException as error:
+            callstack.hide_own_frames(error)
+            raise
 
 
 class _ParameterHooks:
