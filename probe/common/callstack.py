@@ -10,7 +10,7 @@ import os
 import sys
 from array import array
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
 try:
     from probe.common import _frames
@@ -32,6 +32,26 @@ _LEFT_OUT: dict[int, CodeType] = {}
 def leave_out(code: CodeType) -> None:
     """Treat frames of `code` like the tool's own: a framework's function that does nothing but call hooks."""
     _LEFT_OUT[id(code)] = code
+
+
+def _is_own(code: CodeType) -> bool:
+    return code.co_filename.startswith(OWN_FILES) or MARK in code.co_consts
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Take the tool's own frames out of the traceback of an error of the user's.
+
+    In the frame that handles it, and to be followed by ``raise`` alone, which does not enter that frame again.
+    """
+    kept: list[TracebackType] = []
+    entry = error.__traceback__
+    while entry is not None:
+        if not _is_own(entry.tb_frame.f_code):
+            kept.append(entry)
+        entry = entry.tb_next
+    for outer, inner in itertools.zip_longest(kept, kept[1:]):
+        outer.tb_next = inner
+    error.__traceback__ = kept[0] if kept else None
 
 
 def walk_in_python(
@@ -121,8 +141,7 @@ class CallStacks:
 
     def _see(self, code: CodeType) -> bool:
         self._codes.append(code)
-        name = code.co_filename
-        ours = name.startswith(OWN_FILES) or MARK in code.co_consts or id(code) in _LEFT_OUT
+        ours = _is_own(code) or id(code) in _LEFT_OUT
         self._own[id(code)] = ours
         return ours
 

@@ -249,6 +249,17 @@ def test_clipping_and_the_optimizer_are_in_the_tree_and_nowhere_else(tmp_path: P
     assert dump.names == names(0, 1, api=ADD)
 
 
+def test_clipping_and_the_optimizer_are_in_the_tree_only_if_something_ran_inside(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.collector.enter_optimizer("clip_grad")
+    run.collector.leave_optimizer("clip_grad")
+    run.collector.enter_optimizer("optimizer")
+    run.api(ADD)
+    run.collector.leave_optimizer("optimizer")
+    run.collector.enter_optimizer("clip_grad")  # one that raised: nothing says that it has ended
+    assert list(run.files().tree) == ["optimizer", *names(0, api=ADD)]
+
+
 def test_numbers_begin_again_with_each_step(tmp_path: Path) -> None:
     run = Run(tmp_path)
     for step in range(2):

@@ -19,10 +19,10 @@ for _calling in (_Module._call_impl, _Module._wrapped_call_impl):
 class _AfterErrors:
     """Lets a forward hook run after an error too: mindtorch heeds that and does not offer it."""
 
-    def __init__(self, module: Any, key: int) -> None:
-        self._kept: dict[int, bool] = getattr(module, "_forward_hooks_always_called", {})
+    def __init__(self, module: Any, key: int, hook: After) -> None:
+        self._kept: dict[int, Any] = getattr(module, "_forward_hooks_always_called", {})
         self._key = key
-        self._kept[key] = True
+        self._kept[key] = hook
 
     def remove(self) -> None:
         self._kept.pop(self._key, None)
@@ -30,9 +30,14 @@ class _AfterErrors:
 
 def attach_to_module(module: Any, before: Before, after: After, handles: list[Handle]) -> None:
     """Ours after the user's pre-hooks and before the user's hooks: what the forward itself got and returned."""
-    handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-    handles.append(module.register_forward_hook(after, with_kwargs=True, prepend=True))
-    handles.append(_AfterErrors(module, next(iter(module._forward_hooks))))
+    first = module.register_forward_pre_hook(before, with_kwargs=True)
+    handles.append(first)
+    last = module.register_forward_hook(after, with_kwargs=True, prepend=True)
+    handles.append(last)
+    handles.append(_AfterErrors(module, last.id, after))
+    # Where mindtorch asks for the key only: what is no other value than the hook is left out of copies with it.
+    module._forward_pre_hooks_with_kwargs[first.id] = before
+    module._forward_hooks_with_kwargs[last.id] = after
 
 
 MODULES = ModuleKind(

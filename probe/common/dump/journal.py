@@ -34,6 +34,7 @@ import msgspec
 from probe.common import files
 from probe.common.callstack import Frame
 from probe.common.dump.layout import record_file
+from probe.common.dump.naming import OUTSIDE_MODULES
 from probe.common.errors import DumpFormatError
 
 FORMAT_VERSION = 1
@@ -332,8 +333,11 @@ class JournalReader:
         return len(self._records)
 
     def calls(self) -> list[tuple[str, Node]]:
-        """Every call in the order of their beginnings."""
-        return sorted(self.nodes.items(), key=_begun)
+        """Every call in the order of their beginnings; clipping and the optimizer too, where a call ran inside."""
+        empty = OUTSIDE_MODULES & self.nodes.keys()
+        if empty:
+            empty -= {node.parent for node in self.nodes.values()}
+        return sorted((item for item in self.nodes.items() if item[0] not in empty), key=_begun)
 
     def close(self) -> None:
         self._stream.close()

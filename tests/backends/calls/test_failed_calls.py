@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
 from programs import batch, chain
+
+import probe
+
+ROOT = Path(probe.__file__).parent
 
 
 class Failing:
@@ -68,6 +74,32 @@ def test_calls_after_failed_ones_in_the_same_step_are_outside_of_them(runs: Any,
     assert all(dump.data[name].get("output") in (None, [None]) for name in bad[:5])
     assert dump.data[bad[5]]["output"][0]["Max"] == 14.0
     assert dump.tree[f"{root}.last.{relu}.forward.0"] is None
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_the_traceback_of_an_error_is_the_users(runs: Any, backend: Any, level: str) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        return self.act(x) @ x  # these shapes do not fit
+
+    inner = backend.module("Bad", forward, act=backend.relu())
+    model = backend.module("Net", chain("bad"), bad=inner)
+
+    def error() -> Any:
+        # MindSpore computes in the background, and raises when the result is looked at.
+        with pytest.raises(Exception) as raised:
+            backend.numpy(model(batch(backend)))
+        return raised.value
+
+    expected, debugger = error(), runs.new(level=level)
+    debugger.start(model)
+    found = error()
+    debugger.stop()
+    assert type(found) is type(expected) and str(found) == str(expected)
+    frames = traceback.extract_tb(found.__traceback__)
+    assert [frame.name for frame in frames if Path(frame.filename).is_relative_to(ROOT)] == []
+    if level != "L0":
+        # The tool waits for each result, so the line is that of the call.
+        assert "self.act(x) @ x" in [frame.line.partition("return ")[2].partition("  #")[0] for frame in frames]
 
 
 def collect_one_pass_that_fails(runs: Any, backend: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from programs import chain
 
 
@@ -24,6 +25,25 @@ def test_an_input_that_is_also_an_output_has_the_gradient_of_all_its_uses(runs: 
     # A tensor stands for one gradient, which is the same wherever the tensor is listed.
     assert [entry["Max"] for entry in record["output"]] == [4.0]
     assert record["input"][0]["Max"] == 1.0
+
+
+@pytest.mark.parametrize("positional", [0, 1, 2])
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_inputs_given_by_keyword_have_their_gradients(runs: Any, backend: Any, level: str, positional: int) -> None:
+    inner = backend.module("Weighted", lambda self, x, y: x * 2 + y * 3)
+
+    def forward(self: Any, x: Any) -> Any:
+        values = {"x": x * 1, "y": x * 1}
+        given = [values.pop(name) for name in ("x", "y")[:positional]]
+        return self.inner(*given, **values).sum()
+
+    model, debugger = backend.module("Net", forward, inner=inner), runs.new(level=level)
+    debugger.start(model)
+    outcome = backend.run(model, backend.tensor(np.ones((2, 3), np.float32), requires_grad=True))
+    debugger.stop()
+    assert (outcome.inputs[0] == 5).all()
+    record = runs.read().data[f"{backend.root}.inner.Weighted.backward.0"]
+    assert [entry["Max"] for entry in record["output"]] == [2.0, 3.0]
 
 
 def test_a_module_that_returns_its_parameter_has_the_gradient_of_each_pass(runs: Any, backend: Any) -> None:

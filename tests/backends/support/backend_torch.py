@@ -265,8 +265,9 @@ class Backend:
         """Everything that is attached to a model or its parameters; empty when nothing is."""
         found = []
         for path, module in model.named_modules():
-            for kind in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-                found += [f"{path}.{kind}"] * len(getattr(module, kind))
+            for name, value in vars(module).items():
+                if "hook" in name and isinstance(value, dict):
+                    found += [f"{path}.{name}"] * len(value)
         for path, parameter in model.named_parameters():
             for kind in ("_backward_hooks", "_post_accumulate_grad_hooks"):
                 if getattr(parameter, kind) is not None:

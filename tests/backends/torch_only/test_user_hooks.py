@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch_parts import Cube, gradients, net, same
 
 LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
@@ -135,3 +137,38 @@ def test_a_deprecated_backward_hook_is_named_and_its_module_has_no_backward(
     assert "Module.2.Linear has a hook of the deprecated register_backward_hook" in out and "[WARNING]" in out
     assert called == [1]
     assert runs.read().backward == ["Module.1.Tanh.backward.0", "Module.0.Linear.backward.0"]
+
+
+class _PassingOn(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, _PassingOn])
+@pytest.mark.parametrize("level", ["L1", "mix"])
+def test_what_torch_calls_for_full_backward_hooks_is_no_record(runs: Any, level: str, mode: Any) -> None:
+    class Reshaping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 6)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc(x).view_as(torch.ones(2, 9))
+
+    def work(start: Any) -> list[int]:
+        model, called = nn.Sequential(Reshaping()), [0]
+        for module in model.modules():
+            module.register_full_backward_hook(lambda *_: called.append(1))
+            module.register_full_backward_pre_hook(lambda *_: called.append(2))
+        start(model)
+        with mode():
+            model(torch.ones(3, 4, requires_grad=True)).sum().backward()
+        return called
+
+    expected = work(lambda model: None)
+    debugger = runs.new(level=level)
+    assert work(debugger.start) == expected and len(expected) == 7
+    debugger.stop()
+    dump, of_the_user = runs.read(), ["Tensor.view_as.0.forward", "Tensor.view_as.0.backward"]
+    assert [name for name in dump.names if "view_as" in name] == of_the_user
+    assert [name for name in dump.tree if "view_as" in name] == (of_the_user if level == "mix" else [])

@@ -151,7 +151,7 @@ def test_files_are_what_json_would_write(tmp_path: Path) -> None:
         writer.record("Module.a.A.forward.0", 0, 0, None, 2, MOVE, {"output": []})
         writer.record("Module.a.A.parameters_grad.0", -1, -1, None, 3, ADD, {"w": [ENTRY]})
         writer.record("Module.a.A.parameters_grad.0", -1, -1, None, 4, ADD, {"b": [ENTRY]})
-        writer.node("optimizer", 2, 0, None)
+        writer.node("Torch.abs.0.forward", 2, 0, None)
 
     folder = tmp_path / "dump"
     folder.mkdir()
@@ -162,7 +162,7 @@ def test_files_are_what_json_would_write(tmp_path: Path) -> None:
         "Module.a.A.parameters_grad.0": {"w": [ENTRY], "b": [ENTRY]},
     }
     head = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": "/data/é"}
-    names = ["Module.a.A.forward.0", "Torch.relu.0.forward", "optimizer"]
+    names = ["Module.a.A.forward.0", "Torch.relu.0.forward", "Torch.abs.0.forward"]
     tree = dict(zip(names, (None, "Module.a.A.forward.0", None)))
     frames = [f"File {source}, line 2, in f, \n second()  # é", f"File {source}, line 1, in <module>, \n first"]
     assert texts == {

@@ -10,9 +10,9 @@ from typing import Any, Callable
 import mindspore as ms
 from mindspore import Tensor
 from mindspore._c_expression import TensorPy
-from mindspore.common.api import _no_grad, _pynative_executor
 
 from probe.backends.mindspore.guards import guarded
+from probe.backends.mindspore.pynative import executor, no_grad
 from probe.backends.shared.autograd.graph import LEAF_NUMBER, GradientEdge, ReturnedView
 from probe.common.containers import found_in
 from probe.common.interfaces import Listener
@@ -50,10 +50,10 @@ class MindSporeGraph:
         self._leaf_hooks: list[int] = []
         self._last_number = -1
         """The highest number seen so far; numbers never begin anew in a process."""
-        self.recording: Callable[[], bool] = _pynative_executor.requires_grad
+        self.recording: Callable[[], bool] = executor.requires_grad
         self.number = _number_of
         # Before 2.8 a pass has no number; there is one at a time then.
-        self.current_pass: Callable[[], int] = getattr(_pynative_executor, "get_current_autodiff_engine_id", lambda: 0)
+        self.current_pass: Callable[[], int] = getattr(executor, "get_current_autodiff_engine_id", lambda: 0)
 
     # --- edges
 
@@ -148,8 +148,8 @@ class MindSporeGraph:
         return None
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
-        _pynative_executor.queue_backward_final_callback(callback)
+        executor.queue_backward_final_callback(callback)
 
     def add(self, one: Any, other: Any) -> Any:
-        with _no_grad():
+        with no_grad():
             return _add(one, other)

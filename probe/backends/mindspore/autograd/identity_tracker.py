@@ -27,11 +27,11 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, ops
 from mindspore._c_expression import TensorPy
-from mindspore.common.api import _pynative_executor
 
 from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE, tensors_in
 from probe.backends.mindspore.autograd.interface import Arguments, PrimitiveWatch
 from probe.backends.mindspore.guards import guarded
+from probe.backends.mindspore.pynative import executor
 from probe.backends.shared.autograd.node_hooks import HookedCalls
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.common.interfaces import Listener
@@ -40,7 +40,7 @@ _HOOKED = "_msprobe_outputs"
 """Attribute of an output tensor: the calls that returned it."""
 _alias: Callable[[Tensor], Tensor] = ops.stop_gradient
 """As it is when nothing is being collected yet."""
-_recording: Callable[[], bool] = _pynative_executor.requires_grad
+_recording: Callable[[], bool] = executor.requires_grad
 _register_hook: Callable[[Tensor, Callable[[Any], None]], int] = TensorPy.register_hook
 _remove_hook: Callable[[int], None] = TensorPy.remove_hook
 
@@ -53,7 +53,7 @@ def _hook(tensor: Tensor, callback: Callable[[Any], None]) -> int | None:
         return None
 
 
-_gradient_code = type(_pynative_executor).grad.__code__
+_gradient_code = type(executor).grad.__code__
 
 
 def _in_backward() -> bool:

@@ -25,6 +25,7 @@ from probe.backends.shared.api_list import Watched
 from probe.backends.shared.async_collectives import AsyncWorkHandles
 from probe.backends.shared.autograd.watches import CallWatch
 from probe.backends.shared.patching import Attributes, each
+from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
 
 Primitive = ops.Primitive
@@ -152,7 +153,11 @@ class ApiHooks:
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return observe(CallWatch, name, function, args, kwargs)
+            try:
+                return observe(CallWatch, name, function, args, kwargs)
+            except BaseException as error:
+                hide_own_frames(error)
+                raise
 
         return wrapper
 
@@ -165,7 +170,11 @@ class ApiHooks:
 
             def call_watched(primitive: Any, *args: Any, **kwargs: Any) -> Any:
                 own = names.get(id(primitive), name)
-                return observe(PrimitiveWatch, own, functools.partial(call, primitive), args, kwargs)
+                try:
+                    return observe(PrimitiveWatch, own, functools.partial(call, primitive), args, kwargs)
+                except BaseException as error:
+                    hide_own_frames(error)
+                    raise
 
             def copy_unwatched(primitive: Any, memo: Any) -> Any:
                 primitive.__class__ = kind

@@ -16,7 +16,6 @@ from weakref import ref
 
 from mindspore import nn
 from mindspore._c_expression import TensorPy
-from mindspore.common.api import _pynative_executor
 from mindspore.common.hook_handle import HookHandle
 from typing_extensions import TypeAlias
 
@@ -24,14 +23,16 @@ from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.guards import guarded, is_unobserved, unobserved, wait_for, wait_for_all
 from probe.backends.mindspore.hooks.jit import Compilation
+from probe.backends.mindspore.pynative import executor
 from probe.backends.protocol import ModuleHandles
 from probe.backends.shared.autograd.watches import ModuleWatch
+from probe.backends.shared.copies import HooksStayOut, NotCopied
 from probe.backends.shared.patching import Handles, each, remove_all
 from probe.common import callstack, log
 from probe.common.dump import naming
 from probe.common.interfaces import Handle, Listener, ModuleName
 
-_recording: Callable[[], bool] = _pynative_executor.requires_grad
+_recording: Callable[[], bool] = executor.requires_grad
 _register_hook: Callable[..., int] = TensorPy.register_hook
 _remove_hook: Callable[[int], None] = TensorPy.remove_hook
 
@@ -70,17 +71,20 @@ def attach_to_cell(cell: nn.Cell, before: Before, after: After, handles: list[Ha
     last = _registered(cell._forward_hook, cell._forward_hook_with_kwargs, after, cell.register_forward_hook, **options)
     handles.append(last)
     cell._forward_hook.move_to_end(last.handle_id, last=False)
+    if "always_call" in options:
+        cell._forward_hook_always_called[last.handle_id] = after
 
 
 def _registered(
-    hooks: dict[int, Any], with_kwargs: dict[int, bool], hook: Any, register: Callable[..., Any], **options: bool
+    hooks: dict[int, Any], with_kwargs: dict[int, Any], hook: Any, register: Callable[..., Any], **options: bool
 ) -> Any:
     handle = register(hook, with_kwargs=True, **options)
     if hook not in hooks.values():
         # MindSpore refuses hooks for a cell with a bprop of its own, where it runs them all the same.
         handle = HookHandle(hooks, extra_dict=with_kwargs)
         hooks[handle.handle_id] = hook
-        with_kwargs[handle.handle_id] = True
+    # Where MindSpore asks for the key only: what is no other value than the hook is left out of copies with it.
+    with_kwargs[handle.handle_id] = hook
     return handle
 
 
@@ -121,6 +125,37 @@ class _Open:
 class _Thread(threading.local):
     def __init__(self) -> None:
         self.open: list[_Open] = []
+
+
+class _Hooks(NotCopied):
+    """The hooks around the forward of one module.
+
+    MindSpore takes nothing but functions and methods for a hook before 2.9.
+    """
+
+    def __init__(self, module: Any, before: Before, after: After) -> None:
+        # A copy of the module, such as a moving average's, shares them and is not the one.
+        self._module = ref(module)
+        self._before = before
+        self._after = after
+
+    def before(self, module: Any, args: Any, kwargs: Any) -> Any:
+        if self._module() is not module:
+            return None
+        try:
+            return self._before(module, args, kwargs)
+        except BaseException as error:
+            callstack.hide_own_frames(error)
+            raise
+
+    def after(self, module: Any, args: Any, kwargs: Any, output: Any) -> None:
+        if self._module() is not module:
+            return
+        try:
+            self._after(module, args, kwargs, output)
+        except BaseException as error:
+            callstack.hide_own_frames(error)
+            raise
 
 
 class _ParameterHooks:
@@ -214,7 +249,7 @@ class ModuleHooks:
 
         forward = _ForwardHooks(attach, self._compilation)
         try:
-            return ModuleHandles(Handles([forward, self]), self._parameters)
+            return ModuleHandles(Handles([HooksStayOut(), forward, self]), self._parameters)
         except BaseException:
             forward.remove()
             raise
@@ -224,18 +259,8 @@ class ModuleHooks:
         self._thread = _Thread()
 
     def _attach_forward(self, name: ModuleName, module: Any, handles: list[Handle]) -> None:
-        # Plain functions: MindSpore takes nothing else for a hook before 2.9.
-        # A copy of the module, such as a moving average's, shares them and is not the one.
-        named_one = ref(module)
-
-        def before(module: Any, args: Any, kwargs: Any) -> Any:
-            return self.before(name, module, args, kwargs) if named_one() is module else None
-
-        def after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
-            if named_one() is module:
-                self.after(name, module, output)
-
-        self._kind.attach(module, before, after, handles)
+        hooks = _Hooks(module, functools.partial(self.before, name), functools.partial(self.after, name))
+        self._kind.attach(module, hooks.before, hooks.after, handles)
 
     def before(self, name: ModuleName, module: Any, args: Any, kwargs: Any) -> Any:
         if is_unobserved():
@@ -256,9 +281,9 @@ class ModuleHooks:
         given = args, kwargs
         entered = guarded(listener, call, self._tracker.enter, ModuleWatch, call, given)
         opened.entered, arguments = entered or (None, given)
-        return None if arguments[0] is args else arguments
+        return None if arguments is given else arguments
 
-    def after(self, name: ModuleName, module: Any, output: Any) -> None:
+    def after(self, name: ModuleName, module: Any, args: Any, kwargs: Any, output: Any) -> None:
         listener, error = self._listener, sys.exc_info()[1]
         opened = guarded(listener, name, self._close, module)
         if opened is None or opened.call is None:
@@ -316,17 +341,10 @@ def attach_passes(kind: ModuleKind, models: Any, begin: Callable[[], None], end:
     """Call `begin` and `end` around every forward of the (first) model itself, one that raises included."""
     model = models[0] if isinstance(models, (list, tuple)) else models
 
-    def before(module: Any, args: Any, kwargs: Any) -> None:
-        if module is model:
-            begin()
-
-    def after(module: Any, args: Any, kwargs: Any, output: Any) -> None:
-        if module is model:
-            end()
-
-    handles: list[Handle] = []
+    hooks = _Hooks(model, lambda *_: begin(), lambda *_: end())
+    handles: list[Handle] = [HooksStayOut()]
     try:
-        kind.attach(model, before, after, handles)
+        kind.attach(model, hooks.before, hooks.after, handles)
         return Handles(handles)
     except BaseException:
         remove_all(handles)

@@ -13,18 +13,18 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
 from mindspore._c_expression import TensorPy
-from mindspore.common.api import _pynative_executor
 from mindspore.ops import constexpr
 
 from probe.backends.mindspore import guards
 from probe.backends.mindspore.hooks.graph_mode import check_device, compiling
+from probe.backends.mindspore.pynative import executor
 from probe.backends.mindspore.randomness.random_calls import rank
 from probe.backends.mindspore.tensors import describe, statistics
 from probe.common import files, log
 from probe.common.dump import naming
 from probe.common.errors import MsprobeException
 
-_recording: Callable[[], bool] = _pynative_executor.requires_grad
+_recording: Callable[[], bool] = executor.requires_grad
 _graph_dump = ops.TensorDump()
 _NEXT_STEP = "<tensordump-update-step>"
 """As the name of a file it makes ``TensorDump`` count its steps on instead of writing."""

@@ -10,6 +10,7 @@ from typing import Any, Callable, NamedTuple
 
 import mindspore
 from mindspore import mint, nn, ops
+from mindspore.context import _context
 
 from probe.backends.mindspore.randomness.random_calls import random_calls
 from probe.backends.shared.patching import Attributes, Handles
@@ -44,10 +45,13 @@ def seed_everything(seed: int, deterministic: bool) -> None:
     # Numpy too, with the initializers that draw from it, and the data sets. mint has a generator of its own.
     mindspore.set_seed(seed)
     mindspore.manual_seed(seed)
-    # Reductions between Ascend devices add in a fixed order.
-    before = os.environ.get("HCCL_DETERMINISTIC", "")
-    # Not mindspore.set_deterministic, which a process may call only once. Both write their own value into the variable.
-    mindspore.set_context(deterministic="ON" if deterministic else "OFF")
+    # Reductions between Ascend devices add in a fixed order. The variable gets its value below: MindSpore writes its
+    # own into it, and warns of one that is spelled otherwise; so it does when it unsets what it set itself.
+    before = os.environ.pop("HCCL_DETERMINISTIC", "")
+    if not deterministic and os.environ.get("TE_PARALLEL_COMPILER") == "1":
+        del os.environ["TE_PARALLEL_COMPILER"]
+    # Not mindspore.set_deterministic, which a process may call only once, nor set_context, which warns of this option.
+    _context().set_deterministic("ON" if deterministic else "OFF")
     keep = deterministic and before in _HCCL_DETERMINISTIC
     os.environ["HCCL_DETERMINISTIC"] = before if keep else str(deterministic)
     repeat_draws.take_states()

@@ -13,6 +13,7 @@ from probe.backends.shared.async_collectives import AsyncWorkHandles
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.torch.guards import compiling, guarded, passed_over
 from probe.backends.torch.hooks.api_backward import ApiBackward
+from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
 
 all_disabled = torch._C._is_torch_function_all_disabled
@@ -107,7 +108,11 @@ def _wrapper(function: Callable[..., Any], record: Callable[..., Any]) -> Callab
         if compiling() or all_disabled():
             # Not the user's own call, or one where the user wants no interception.
             return function(*args, **kwargs)
-        return record(args, kwargs)
+        try:
+            return record(args, kwargs)
+        except BaseException as error:
+            hide_own_frames(error)
+            raise
 
     return wrapper
 

@@ -14,8 +14,9 @@ Outside a collected range none of these is in place.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Mapping, Sequence
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodDescriptorType
 from typing import Any, Callable
 
 import torch
@@ -140,6 +141,8 @@ class ApiHooks:
         if not self._attached:
             # It was stopped on another thread.
             return function(*args, **kwargs)
+        if function is _VIEW_AS and _is_called_by_autograd(sys._getframe(2)):
+            return function(*args, **kwargs)
         name = self._names.get(function)
         if name is None:
             if type(function) in _COMPILED:
@@ -158,6 +161,21 @@ class ApiHooks:
             return None
         name = self._names[function] = ApiName(f"Aten.{api}", api)
         return name
+
+
+_VIEW_AS = torch.Tensor.view_as
+_APPLY = torch.autograd.Function.apply.__code__
+
+
+def _is_called_by_autograd(frame: FrameType | None) -> bool:
+    """Whether `frame`, the caller of a function that passed the mode, is torch at the end of a ``Function.apply``.
+
+    torch calls `view_as` there for every input that the function returned as it is, since 2.3 by way of Python: for
+    the hooks of register_full_backward_hook, for example, which pass inputs and outputs of a module through a function.
+    """
+    while frame is not None and frame.f_code.co_name == "__torch_function__":
+        frame = frame.f_back  # a mode of the user's, which lies above ours
+    return frame is not None and frame.f_code is _APPLY
 
 
 _KNOWN_TO_MODE = frozenset((

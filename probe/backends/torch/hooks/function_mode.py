@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from probe.backends.shared.patching import Attributes
 from probe.backends.torch.guards import compiling, guarded, passed_over
+from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import Listener
 
 _pop = torch._C._pop_torch_function_stack
@@ -119,7 +120,11 @@ class _Mode(TorchFunctionMode):
         # The first are the getter and the setter of an attribute, which programs use more often than functions.
         if type(func) is MethodWrapperType or compiling():
             return func(*args, **(kwargs or _NONE))
-        return self._callback(func, types, args, kwargs or _NONE)
+        try:
+            return self._callback(func, types, args, kwargs or _NONE)
+        except BaseException as error:
+            hide_own_frames(error)
+            raise
 
 
 class _Running(threading.local):

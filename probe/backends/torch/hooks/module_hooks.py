@@ -16,6 +16,7 @@ from probe.backends.protocol import ModuleHandles
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.autograd.graph import GradientEdge
 from probe.backends.shared.autograd.watches import ModuleWatch
+from probe.backends.shared.copies import HooksStayOut, NotCopied
 from probe.backends.shared.patching import Handles, each
 from probe.backends.torch.guards import compiling, guarded, skipped
 from probe.backends.torch.hooks.torch_compile import (
@@ -118,11 +119,11 @@ def named(models: Any) -> Iterator[tuple[ModuleName, torch.nn.Module]]:
 
 _nothing = contextlib.nullcontext()
 _no_hook = _nothing.__exit__
-"""What a hook becomes in a copy of the module, as for a moving average or a checkpoint file: a function that returns
-``None`` whatever it is given, and that can be unpickled without this package."""
+"""What a hook becomes where a class of the user's copies hooks in its own way: a function that returns ``None``
+whatever it is given, and that can be unpickled without this package."""
 
 
-class _Hook:
+class _Hook(NotCopied):
     """A hook on one module. Shallow copies of the module share it and are not reported."""
 
     def __init__(self, report: Callable[..., None], name: ModuleName, module: Any) -> None:
@@ -161,6 +162,12 @@ class _PassHook(_Hook):
             self._report()
 
 
+def _note(hook: _Hook, handle: Any, *options: dict[int, Any]) -> None:
+    """Enter the hook itself where torch enters ``True`` and asks for the key only: so copies are made without it."""
+    for option in options:
+        option[handle.id] = hook
+
+
 class ModuleHooks:
     """Reports the calls of modules to a listener until `remove`."""
 
@@ -192,7 +199,7 @@ class ModuleHooks:
         return self._attach([(name, module)])
 
     def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
-        forward: list[Handle] = []
+        forward: list[Handle] = [HooksStayOut()]
         try:
             for name, module in modules:
                 self._attach_forward(name, module, forward)
@@ -225,6 +232,8 @@ class ModuleHooks:
         )
         handles.append(last)
         before.number, after.number = first.id, last.id
+        _note(before, first, module._forward_pre_hooks_with_kwargs)
+        _note(after, last, module._forward_hooks_with_kwargs, module._forward_hooks_always_called)
 
     def _hooks_of(self, name: ModuleName, module: Any) -> tuple[_ForwardPreHook, _ForwardHook]:
         key = (name.base, id(module))
@@ -336,9 +345,8 @@ def attach_passes(model: Any, begin: Callable[[], None], end: Callable[[], None]
     """Call `begin` and `end` around every forward of `model` (of the first one if there are several)."""
     module = model[0] if isinstance(model, (list, tuple)) else model
     name = ModuleName("the model")
-    return Handles(
-        [
-            module.register_forward_pre_hook(_PassHook(lambda *_: begin(), name, module), prepend=True),
-            module.register_forward_hook(_PassHook(lambda *_: end(), name, module), always_call=True),
-        ]
-    )
+    before, after = _PassHook(lambda *_: begin(), name, module), _PassHook(lambda *_: end(), name, module)
+    first = module.register_forward_pre_hook(before, prepend=True)
+    last = module.register_forward_hook(after, always_call=True)
+    _note(after, last, module._forward_hooks_always_called)
+    return Handles([HooksStayOut(), first, last])

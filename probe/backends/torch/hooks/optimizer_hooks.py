@@ -12,10 +12,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from probe.backends.shared.patching import CodeSwap, each, remove_all
 from probe.backends.torch.guards import guarded, passed_over
 from probe.backends.torch.hooks.torch_compile import readable_swap
+from probe.common.dump.naming import CLIP_GRAD, OPTIMIZER
 from probe.common.interfaces import Handle, Listener
-
-CLIP_GRAD = "clip_grad"
-OPTIMIZER = "optimizer"
 
 
 class OptimizerHooks:

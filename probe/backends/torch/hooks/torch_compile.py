@@ -22,6 +22,7 @@ from torch.utils.hooks import RemovableHandle
 from probe.backends.shared.patching import Attributes, CodeSwap
 from probe.backends.torch.guards import compiling, passed_over
 from probe.common import log
+from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import Handle, ModuleName
 
 
@@ -97,7 +98,11 @@ def readable_swap(function: FunctionType, record: Callable[..., Any]) -> CodeSwa
     def handle(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if compiling():
             return body(*args, **kwargs)
-        return record(body, args, kwargs)
+        try:
+            return record(body, args, kwargs)
+        except BaseException as error:
+            hide_own_frames(error)
+            raise
 
     def changing(swap: CodeSwap) -> None:
         nonlocal body

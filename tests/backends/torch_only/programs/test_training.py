@@ -213,6 +213,16 @@ def test_clipping_and_the_optimizer_are_places_in_the_tree(runs: Any) -> None:
         assert "clip_grad" not in runs.read(step).data and "optimizer" not in runs.read(step).data
 
 
+def test_a_clip_without_gradients_is_no_place_in_the_tree(runs: Any) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    debugger = runs.new(level="mix")
+    debugger.start(model)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    model(torch.ones(1, 2))
+    debugger.stop()
+    assert list(runs.read().tree) == ["Module.0.Linear.forward.0", "Functional.linear.0.forward"]
+
+
 def test_a_failing_optimizer_closes_its_place(runs: Any) -> None:
     class Failing(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
