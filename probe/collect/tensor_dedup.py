@@ -52,8 +52,11 @@ class DedupWriter:
         self._known: dict[tuple[bytes, int, int], _Known] = {}
         self._can_link = True
 
-    def write(self, folder: str, name: str, file: TensorFile) -> None:
+    def write(self, folder: str, name: str, file: TensorFile) -> int:
         """Bring `file` under `name`; what had this name before is another file and is left alone.
+
+        Returns:
+            The bytes that were written: none where it is another name of a file before.
 
         Raises:
             OSError: among others when `name` is a symbolic link. Nothing is left under the name then.
@@ -61,18 +64,19 @@ class DedupWriter:
         path = os.path.join(folder, name)
         if not self._can_link:
             files.write_anew(path, (file.head, file.data, file.tail))
-            return
+            return file.size
         key = (file.head, file.crc, file.data.nbytes)
         digest = digest_of(file.data) if digest_of is not None else None
         known = self._known.get(key)
         if known is not None and self._linked(os.path.join(folder, known.name), path, known, digest, file):
-            return
+            return 0
         if files.write_anew(path, (file.head, file.data, file.tail)):
             # A name has another content than it had.
             self._known.clear()
         if len(self._known) >= _MOST_KNOWN:
             self._known.pop(next(iter(self._known)), None)
         self._known[key] = _Known(name, digest, _state(path))
+        return file.size
 
     def _linked(self, source: str, path: str, known: _Known, digest: bytes | None, file: TensorFile) -> bool:
         """Whether `path` is a further name of `source` now."""
