@@ -71,31 +71,30 @@ class TensorBudget:
         """The file `name` was written, which takes `size` bytes."""
         if not self._estimated and _BACKWARD in name:
             forward = self.written - self._before
-            # The gradients are of the same tensors, but for those that take none.
-            text = f"{size_text(forward)} for the forward pass, so about {size_text(2 * forward)} with the backward"
-            self._tell(text)
+            # Gradients are of the same tensors, but for those that take none.
+            self._log_estimate(f"about {size_text(2 * forward)}, of which {size_text(forward)} are the forward pass")
         self.written += size
 
     def end_step(self) -> None:
         """The files of the step are complete."""
         size = self.written - self._before
         if size and not self._estimated:
-            self._tell(size_text(size))
+            self._log_estimate(size_text(size))
         self._folder = None
 
-    def _tell(self, sizes: str) -> None:
+    def _log_estimate(self, sizes: str) -> None:
         self._estimated = True
         if self._folder is None:
             return
-        until = 'without a limit ("max_gib" is -1)'
+        ends = '"max_gib" is -1, so there is no limit'
         if self._most != math.inf:
-            until = f'until {self._limit} GiB are written ("max_gib"), which ends the saving and not the training'
+            ends = f'at {self._limit} GiB ("max_gib") the saving of tensors ends, and not the training'
         try:
             free = f"; {size_text(shutil.disk_usage(self._folder.path).free)} are free on the disk"
         except OSError:
             free = ""
         step = os.path.basename(self._folder.step_path)
-        log.info(f"The tensor files of {step} take {sizes}, as will those of each further step, {until}{free}.")
+        log.info(f"The tensor files of {step} take {sizes}. Each further step takes as much; {ends}{free}.")
 
 
 def size_text(size: int) -> str:

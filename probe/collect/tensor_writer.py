@@ -42,7 +42,7 @@ class TensorWriter:
         self._most = later
         self._budget = budget
         self._folds = files.folds_names(folder.tensor_folder)
-        self._written = DedupWriter()
+        self._written = DedupWriter(budget)
         self._waiting: HeldTensors = []
         self._size = 0
 
@@ -108,9 +108,7 @@ class TensorWriter:
 
     def _write(self, copy: TensorCopy) -> None:
         try:
-            if self._budget.allows(copy.file.size):
-                size = self._written.write(self._folder.tensor_folder, copy.name, copy.file)
-                self._budget.add(copy.name, size)
+            if self._written.write(self._folder.tensor_folder, copy.name, copy.file):
                 return
         except Exception as error:
             self._folder.log_error(copy.name, error)

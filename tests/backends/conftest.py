@@ -124,8 +124,7 @@ class Runs:
     def end(self) -> None:
         """End all collection, so that nothing is left in this process for the next test."""
         for debugger in self._debuggers:
-            debugger.stop()
-            debugger.step()
+            debugger.reset()
         self._debuggers = []
 
 

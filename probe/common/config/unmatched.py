@@ -105,11 +105,13 @@ def _nearest(texts: Sequence[str], calls: Mapping[str, int]) -> str:
             parts = _parts(bases)
             found.update(dict.fromkeys(parts[part] for part in _like(text, parts)))
         else:
-            found.update(dict.fromkeys(_last_record(parsed, base, calls[base]) for base in _like(parsed.base, bases)))
+            # Of a call that is known only the number is wrong.
+            near = [parsed.base] if parsed.base in calls else _like(parsed.base, bases)
+            found.update(dict.fromkeys(_last_record(parsed, base, calls[base]) for base in near))
     if found:
         return "; nearest names seen: " + ", ".join(show(name) for name in islice(found, _MOST_SHOWN))
-    more = ", ..." if len(calls) > _MOST_SHOWN else ""
-    return "; names seen: " + ", ".join(show(base) for base in islice(calls, _MOST_SHOWN)) + more
+    among = "among others " if len(calls) > _MOST_SHOWN else ""
+    return f"; names seen: {among}" + ", ".join(show(base) for base in islice(calls, _MOST_SHOWN))
 
 
 def _like(wanted: str, names: Iterable[str]) -> list[str]:
