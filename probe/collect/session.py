@@ -306,9 +306,7 @@ class Session:
                 self._log_unwritable(error)
                 return False
             self._unwritable = ""
-            if not self._opened:
-                self._opened = True
-                self._attempt(self._log_earlier_run, opened)
+            first, self._opened = not self._opened, True
             try:
                 self.collector.begin_step(opened)
             except Exception as error:
@@ -318,6 +316,8 @@ class Session:
             except BaseException:
                 opened.close()
                 raise
+            if first:
+                self._attempt(self._log_earlier_run, opened)
         elif os.path.basename(folder.path) != process:
             folder.rename(process)
         return True
@@ -385,10 +385,11 @@ class Session:
         config = self.config
         if self._filters_checked or config.level == "debug" or not (config.names or config.scope or config.tensor_list):
             return
+        self._filters_checked = True
         lines = self.collector.unmatched()
         if lines is None:
+            self._filters_checked = False
             return
-        self._filters_checked = True
         for line in lines:
             log.warning(f"step {self.current_step}: {line}")
 
