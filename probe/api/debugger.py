@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any, ClassVar
 
 from probe.backends import loader
 from probe.collect.session import Session
 from probe.common import log
+from probe.common.config.fields import Location, numbers_text, parse_numbers
 from probe.common.errors import MsprobeException
+from probe.common.show import show
 
 
 class PrecisionDebugger:
     """Collects what goes in and out of modules and APIs between `start` and `stop`.
 
-    There is one instance per process; a second constructor call returns it and ignores its arguments. Every method
-    can be called on the class as well, from files that do not hold the instance.
+    There is one instance per process; a second constructor call returns it, and says which of its arguments are ignored
+    because others are in use. `reset` forgets it. Every method can be called on the class as well, from files that do
+    not hold the instance.
+
+    Leaving a ``with`` block, also by an exception, ends the step that has begun, as `stop` and `step` do. Entering it
+    does nothing, since `start` needs the model.
 
     Args:
         config_path: A configuration file, see docs/reference/configuration.md; ``None`` for the defaults.
@@ -33,6 +40,10 @@ class PrecisionDebugger:
         >>> model(batch).sum().backward()
         >>> debugger.stop()
         >>> debugger.step()
+
+        >>> with PrecisionDebugger(dump_path="./dump", level="L0") as debugger:
+        ...     debugger.start(model)
+        ...     model(batch).sum().backward()
     """
 
     backend: ClassVar[str]
@@ -40,6 +51,7 @@ class PrecisionDebugger:
     _instance: ClassVar[PrecisionDebugger | None] = None
     _session: Session
     _served_by: str
+    _config_path: str | None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PrecisionDebugger:
         return cls._instance if cls._instance is not None else super().__new__(cls)
@@ -53,13 +65,51 @@ class PrecisionDebugger:
         step: Sequence[Any] | None = None,
     ) -> None:
         cls = type(self)
-        if cls._instance is not None:
-            log.info("A PrecisionDebugger exists already in this process; it is used, and these arguments are not.")
-            return
         arguments = {"task": task, "dump_path": dump_path, "level": level, "step": step}
+        if cls._instance is not None:
+            cls._instance._log_ignored(config_path, arguments)
+            return
         self._served_by = loader.detect(self.backend)
         self._session = Session(loader.load(self._served_by), config_path, arguments)
+        self._config_path = config_path
         cls._instance = self
+
+    def _log_ignored(self, config_path: Any, arguments: dict[str, Any]) -> None:
+        """Log which arguments of a further constructor call are not those in use."""
+        config = self._session.config
+        ignored = []
+        if config_path is not None and config_path != self._config_path:
+            used = "none" if self._config_path is None else show(self._config_path)
+            ignored.append(("config_path", show(config_path), used))
+        for name in ("task", "dump_path", "level"):
+            if arguments[name] is not None and arguments[name] != getattr(config, name):
+                ignored.append((name, show(arguments[name]), show(getattr(config, name))))
+        step, used = arguments["step"], numbers_text(config.step) or "all"
+        if step is not None and _steps_text(step) != used:
+            ignored.append(("step", _steps_text(step), used))
+        if ignored:
+            text = ", ".join(f"{name} is {given} (in use: {used})" for name, given, used in ignored)
+            text = f"A PrecisionDebugger exists already, so these arguments are ignored: {text}."
+            log.warning(f"{text} PrecisionDebugger.reset() makes room for a new one.", once=text)
+
+    def __enter__(self) -> PrecisionDebugger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.end()
+
+    @classmethod
+    def reset(cls) -> None:
+        """End collection, complete the files, put everything back, and forget the instance; without one do nothing.
+
+        The next constructor call makes a new instance with its own arguments. Steps count from 0 again.
+        """
+        instance, cls._instance = cls._instance, None
+        if instance is not None:
+            instance._session.close()
+            log.reset()
 
     @classmethod
     def session(cls) -> Session:
@@ -122,3 +172,11 @@ class PrecisionDebugger:
     def restore_custom_api(cls, module: Any, api: str) -> None:
         """Undo `register_custom_api`: ``module.api`` is the original object again."""
         cls.session().restore_custom_api(module, api)
+
+
+def _steps_text(steps: Any) -> str:
+    """An argument ``step`` of any kind as the configuration would have it, or what it is if that would refuse it."""
+    try:
+        return numbers_text(parse_numbers(steps, Location("", "step"))) or "all"
+    except MsprobeException:
+        return show(steps)

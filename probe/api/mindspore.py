@@ -26,6 +26,12 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
     _models: ClassVar[tuple[list[weakref.ref[Any]], bool]] = [], False
 
     @classmethod
+    def reset(cls) -> None:
+        """End collection, complete the files, put everything back, and forget the instance and the model given last."""
+        super().reset()
+        cls._models = [], False
+
+    @classmethod
     def start(
         cls, model: Any = None, token_range: Sequence[int] | None = None, rank_id: int | None = None
     ) -> None:

@@ -15,11 +15,13 @@ from typing import Any, Callable, TypeVar, cast
 from probe.collect.active_calls import ActiveCall, ActiveCalls, close, innermost
 from probe.collect.dump_folder import DumpFolder
 from probe.collect.record_writer import RecordWriter
+from probe.collect.tensor_budget import TensorBudget
 from probe.collect.values import SaveTensor, ValueDescriber
 from probe.common import log
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
 from probe.common.config.selection import Selection, wanted_by_risk
+from probe.common.config.unmatched import Met, unmatched
 from probe.common.dump import journal as journals
 from probe.common.dump import naming
 from probe.common.interfaces import ApiName, Entry, ModuleName, StatisticsMode, Tensors
@@ -60,6 +62,7 @@ class Collector:
         self.apis_hidden = False
         """Set between `module_dump` and `module_dump_end`."""
         self.folder: DumpFolder | None = None
+        self._budget = TensorBudget()
         self.configure(config)
         self._reset()
 
@@ -67,6 +70,7 @@ class Collector:
 
     def configure(self, config: Config) -> None:
         """Use other settings from now on; only between steps."""
+        self._config = config
         self._with_tree = config.level in ("L0", "mix")
         self._with_values = config.task != "structure"
         self._with_stacks = config.extra_info
@@ -77,7 +81,8 @@ class Collector:
         direct = self._direct_describer()
         self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, direct)
         self._described: ActiveCall | None = None
-        self._writer = RecordWriter(config, self._tensors, self.failed, self._ended)
+        self._budget.allow(config.max_gib)
+        self._writer = RecordWriter(config, self._tensors, self.failed, self._ended, self._budget)
         self._with_reference = self._writer.has_reference
 
     def _direct_describer(self) -> Callable[[Any], Entry | None] | None:
@@ -91,6 +96,7 @@ class Collector:
         """Collect into `folder`, with all counters at zero."""
         self._reset()
         self._writer.begin_step(folder, self._stacks)
+        self._budget.begin_step(folder)
         self.folder = folder
 
     def _reset(self) -> None:
@@ -111,6 +117,22 @@ class Collector:
         """Bring everything collected so far into the files; whether there was anything new."""
         return self._writer.flush()
 
+    def unmatched(self) -> list[str] | None:
+        """What the configuration names and this step did not have, of which all calls are over and the files are made.
+
+        Returns:
+            A sentence for each; ``None`` if no call was seen, of which nothing can be said.
+        """
+        counts = {base: next(number) for base, number in list(self._counts.items())}
+        calls = {base: count for base, count in counts.items() if count}
+        if not calls or self.folder is None:
+            return None
+        selection = self._selection
+        # Task structure has a call tree and no records.
+        records = not self._with_values or self.folder.has_records()
+        met = Met(calls, selection.first_met, selection.last_met, records, self._budget.saved_in_step)
+        return unmatched(self._config, met)
+
     def end_step(self) -> None:
         """Take no more records, late gradients included, for this step; call `flush` before."""
         if self.folder is not None:
@@ -121,6 +143,7 @@ class Collector:
                 self.failed("the end of the step", error)
             self.folder = None
             self._writer.end_step()
+            self._budget.end_step()
 
     def abandon(self) -> None:
         """Forget the current step without touching its files, which belong to the process this one was forked from."""

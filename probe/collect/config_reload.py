@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from probe.common import log
-from probe.common.config.config import load_config
+from probe.common.config.config import Config, load_config
 from probe.common.errors import MsprobeException
 
 _SECONDS_ENABLED = 0.5
@@ -28,7 +28,7 @@ class ConfigReload:
     def __init__(self, path: str | None, arguments: dict[str, Any]) -> None:
         self._path = path
         self._arguments = arguments
-        self.config = load_config(path, **arguments)
+        self.config = self._load()
         self.enabled = self.config.dump_enable is not False
         """Whether ``dump_enable`` lets anything be collected now; not while the file has an error."""
         self._may_change = path is not None and self.config.dump_enable is not None
@@ -43,8 +43,19 @@ class ConfigReload:
             return
         self._read_at = now
         try:
-            self.config = load_config(self._path, **self._arguments)
+            self.config = self._load()
             self.enabled = self.config.dump_enable is not False
         except MsprobeException as error:
             self.enabled = False
             log.warning(f"collection is off until the configuration can be read again: {error}")
+
+    def _load(self) -> Config:
+        lines: list[log.Line] = []
+        try:
+            # What loading says is shown after it: only then the level is known from which on lines are shown.
+            with log.collected() as lines:
+                config = load_config(self._path, **self._arguments)
+            log.set_level(log.LEVELS[config.log_level])
+            return config
+        finally:
+            log.show(lines)

@@ -8,6 +8,7 @@ import itertools
 import os
 import time
 import traceback
+from collections.abc import Iterator
 
 from probe.common import files, log
 from probe.common.config.config import Config
@@ -18,10 +19,19 @@ from probe.common.dump.layout import (
     ERROR_LOG,
     JOURNAL_FILE,
     JSON_FILES,
+    RECORD_FILES,
     STACK_FILE,
     TENSOR_FOLDER,
+    processes_in,
+    ranks_in,
     step_folder,
+    steps_in,
 )
+
+_NO_RECORDS = b"{}\n}"
+"""The end of a file of records that has none."""
+_MOST_EARLIER = 100
+"""Folders of processes among which those of an earlier run are looked for."""
 
 
 class DumpFolder:
@@ -85,6 +95,7 @@ class DumpFolder:
         except OSError as error:
             log.warning(f"{self.path} cannot be renamed ({error}); this run stays there.")
             return
+        log.info(f"This process has a rank now: {self.path} is {target} from here on.")
         self.path = target
         self.tensor_folder = os.path.join(target, TENSOR_FOLDER)
 
@@ -110,6 +121,19 @@ class DumpFolder:
         self._written = self.journal.frames
         return True
 
+    @property
+    def record_file(self) -> str:
+        """The path of the file that has, or will have, the records."""
+        return os.path.join(self.path, self.header.file_name)
+
+    def has_records(self) -> bool:
+        """Whether there are any in the files; true as well where these are not made of all that was collected."""
+        if self.journal.frames != self._written:
+            return True
+        with files.open_for_reading(self.record_file) as stream:
+            stream.seek(-len(_NO_RECORDS), os.SEEK_END)
+            return stream.read() != _NO_RECORDS
+
     def close(self) -> None:
         """The step is over; if the files are complete, remove the journal they were made from."""
         self.journal.close()
@@ -132,6 +156,45 @@ class DumpFolder:
             where = f"Others are not counted, for {ERROR_LOG} cannot be written ({second.strerror})"
         if first and report:
             log.error(f"{name} could not be recorded completely ({kind}); the training goes on. {where}.")
+
+
+def earlier_run(folder: DumpFolder, begin: float) -> str:
+    """What a run that ended before `begin` left beside the new `folder`; empty if there is nothing.
+
+    The folder itself is no matter: that its files are overwritten is said when it is made.
+
+    Example:
+        ``step0/proc17 of 2026-11-23 10:15, and 3 more``
+    """
+    root = os.path.dirname(folder.step_path)
+    found: list[tuple[float, str]] = []
+    for name in itertools.islice(_process_folders(root), _MOST_EARLIER):
+        path = os.path.join(root, name)
+        changed = _changed(path)
+        # Other ranks of this run may have begun before it, and hold their journals.
+        if path != folder.path and 0 < changed < begin and not files.in_use(os.path.join(path, JOURNAL_FILE)):
+            found.append((changed, name))
+    if not found:
+        return ""
+    latest, name = max(found)
+    more = "" if len(found) == 1 else f", and {len(found) - 1} more"
+    return f"{name} of {time.strftime('%Y-%m-%d %H:%M', time.localtime(latest))}{more}"
+
+
+def _process_folders(root: str) -> Iterator[str]:
+    for step in steps_in(root):
+        with contextlib.suppress(OSError):
+            path = os.path.join(root, step)
+            yield from (os.path.join(step, process) for process in (*ranks_in(path), *processes_in(path)))
+
+
+def _changed(folder: str) -> float:
+    """When the records in `folder` were last written, in seconds; 0 if there are none."""
+    times = [0.0]
+    for name in (*RECORD_FILES, JOURNAL_FILE):
+        with contextlib.suppress(OSError):
+            times.append(os.stat(os.path.join(folder, name)).st_mtime)
+    return max(times)
 
 
 def _slug(error: BaseException) -> str:

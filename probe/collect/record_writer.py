@@ -7,6 +7,7 @@ from typing import Any, Callable, Optional
 from probe.collect.active_calls import ActiveCall
 from probe.collect.dump_folder import DumpFolder
 from probe.collect.reference_checksums import ReferenceChecksums
+from probe.collect.tensor_budget import TensorBudget
 from probe.collect.tensor_writer import TensorWriter
 from probe.collect.values import SaveTensor
 from probe.common.callstack import CallStacks
@@ -28,6 +29,7 @@ class RecordWriter:
         tensors: The framework.
         failed: Called with the name of a record, or the record's call, and the error that kept it from being written.
         ended: Called when enough differences to the reference run were found.
+        budget: What the tensor files of the process may take.
     """
 
     def __init__(
@@ -36,8 +38,10 @@ class RecordWriter:
         tensors: Tensors,
         failed: Callable[[Any, BaseException], None],
         ended: Callable[[], None],
+        budget: TensorBudget,
     ) -> None:
         self._tensors = tensors
+        self._budget = budget
         self._failed = failed
         self._ended = ended
         self._with_tree = config.level in ("L0", "mix")
@@ -59,7 +63,7 @@ class RecordWriter:
         self._delayed = []
         self._stacks = stacks
         self._written_stacks: set[int] = set()
-        self._tensor_writer = TensorWriter(folder, self._tensors, self._most_copied)
+        self._tensor_writer = TensorWriter(folder, self._tensors, self._most_copied, self._budget)
         if self._reference is not None:
             self._reference.load(folder.relative)
         self._folder = folder
@@ -134,7 +138,7 @@ class RecordWriter:
 
     def saver_of(self, call: ActiveCall) -> SaveTensor | None:
         """What saves the tensors of `call` in files; ``None`` if they are not wanted."""
-        if self._saves_none:
+        if self._saves_none or self._budget.stopped:
             return None
         if not self._saves_all and not any(text in call.name for text in self._saves_some):
             return None
@@ -148,7 +152,7 @@ class RecordWriter:
     @property
     def saver(self) -> SaveTensor | None:
         """What saves the tensors of a value that belongs to no call; ``None`` if they are not wanted."""
-        return self._tensor_writer.saving() if self._saves_all else None
+        return self._tensor_writer.saving() if self._saves_all and not self._budget.stopped else None
 
     def decide(self, call: ActiveCall, wanted: bool) -> None:
         """`call`, a backward of which it was not known until its end whether it is `wanted`, has ended."""

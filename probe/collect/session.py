@@ -5,17 +5,20 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import time
+import weakref
 from collections.abc import Sequence
 from typing import Any, Callable, TypeVar
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.collector import Collector
 from probe.collect.config_reload import ConfigReload
-from probe.collect.dump_folder import DumpFolder
+from probe.collect.dump_folder import DumpFolder, earlier_run
 from probe.collect.saved_values import SavedValues
 from probe.common import log
+from probe.common.config.fields import numbers_text
 from probe.common.dump import naming
-from probe.common.dump.layout import process_folder, record_file, step_folder
+from probe.common.dump.layout import process_folder
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.interfaces import Handle, ModuleName
 from probe.common.recursion_limit import RaisedRecursionLimit
@@ -53,6 +56,13 @@ class Session:
         self.saved = SavedValues(adapter, self.collector)
         self._steps = 0
         self._init_step = 0
+        self._begun: int | None = None
+        """The step that has begun and not ended, wanted or not."""
+        self._reached: set[int] | None = None
+        """The wanted steps that have begun; ``None`` before any step has begun in this process."""
+        self._filters_checked = False
+        """Whether it was logged already which names of the configuration no call has."""
+        self._made_at = time.time()
         self._rank: int | None = None
         self._ended = False
         self._module_hooks_logged = False
@@ -69,7 +79,7 @@ class Session:
         self._custom: dict[tuple[int, str], Handle] = {}
         self._process = os.getpid()
         atexit.register(self._at_exit)
-        os.register_at_fork(after_in_child=self._forked)
+        _open_sessions.add(self)
         if self.config.level in ("L1", "mix"):
             log.info("Hooks for APIs are ready; they are in place between start and stop only.")
         if self.config.async_dump and self.config.task == "tensor":
@@ -98,6 +108,7 @@ class Session:
         """Collect from now on, if this step and rank are wanted."""
         self._check_start(model, token_range, rank_id)
         self._reload_config()
+        self._begin_step()
         if self._ended or not self._config_file.enabled or self.config.level == "debug":
             return
         if self._active:
@@ -136,7 +147,25 @@ class Session:
         self._attempt(self._close_step)
         self._attempt(self.collector.end_step)
         self._steps += 1
+        self._begun = None
         self._reload_config()
+
+    @_guarded
+    def end(self) -> None:
+        """What leaving a ``with`` block means: a step that has begun is over."""
+        if self._begun is not None:
+            self.step()
+
+    def close(self) -> None:
+        """End everything, and put everything back: a session that is closed does nothing more."""
+        self._attempt(self._finish)
+        self._attempt(self._remove, self._gradients)
+        self._attempt(self._remove, list(self._custom.values()))
+        self._custom.clear()
+        self._begun = None
+        self._ended = True
+        _open_sessions.discard(self)
+        atexit.unregister(self._at_exit)
 
     def set_init_step(self, step: Any) -> None:
         if type(step) is not int or step < 0:
@@ -149,6 +178,9 @@ class Session:
         if self._active and self._folder.discard():
             self._detach()
             self.collector.abandon()
+            if self._reached is not None:
+                self._reached.discard(self.current_step)
+            self._begun = None
         self.set_init_step(step)
 
     def save(self, variable: Any, name: Any, save_backward: bool) -> None:
@@ -157,6 +189,7 @@ class Session:
             log.warning(f'save does nothing at level "{self.config.level}"; set "level" to "debug".', once="save-level")
             return
         self._reload_config()
+        self._begin_step()
         if self._ended or not self._config_file.enabled or not self._wanted(None):
             return
         if self.saved.allowed(variable, name) and self._open_folder():
@@ -216,6 +249,15 @@ class Session:
         assert self.collector.folder is not None
         return self.collector.folder
 
+    def _begin_step(self) -> None:
+        step = self.current_step
+        if self._begun == step:
+            return
+        self._begun = step
+        self._reached = self._reached or set()
+        if step in self.config.step:
+            self._reached.add(step)
+
     def _wanted(self, rank_id: int | None) -> bool:
         steps = self.config.step
         if steps and self.current_step > steps[-1]:
@@ -227,7 +269,16 @@ class Session:
             self._rank = rank_id if rank_id is not None else self._adapter.rank()
             log.set_rank(self._rank)
         if self.config.rank and self._rank not in self.config.rank:
-            log.warning(f"rank {self._rank} is not in the configured ranks; nothing is collected here.", once="rank")
+            ranks = numbers_text(self.config.rank)
+            if self._rank is None:
+                log.warning(
+                    f'this process has no rank, and "rank" is {ranks}: nothing is collected here. Leave "rank" out, or '
+                    f"make it that rank with start(rank_id={self.config.rank[0]}).",
+                    once="no-rank",
+                )
+            else:
+                text = f'rank {self._rank} is not in "rank", which is {ranks}: nothing is collected here.'
+                log.warning(text, once="rank")
             return False
         return True
 
@@ -255,7 +306,7 @@ class Session:
                 self._log_unwritable(error)
                 return False
             self._unwritable = ""
-            self._opened = True
+            first, self._opened = not self._opened, True
             try:
                 self.collector.begin_step(opened)
             except Exception as error:
@@ -265,9 +316,18 @@ class Session:
             except BaseException:
                 opened.close()
                 raise
+            if first:
+                self._attempt(self._log_earlier_run, opened)
         elif os.path.basename(folder.path) != process:
             folder.rename(process)
         return True
+
+    def _log_earlier_run(self, folder: DumpFolder) -> None:
+        # All ranks find the same.
+        earlier = "" if self._rank else earlier_run(folder, self._made_at)
+        if earlier:
+            root = os.path.dirname(folder.step_path)
+            log.warning(f"{root} holds an earlier run already: {earlier}. This one goes to {folder.relative}.")
 
     def _log_unwritable(self, error: Exception) -> None:
         # Once, and not at each of ten thousand steps, while the reason is the same.
@@ -312,13 +372,39 @@ class Session:
             return
         self._attempt(self.saved.reset)
         self._attempt(self._flush)
+        self._attempt(self._log_unmatched)
         self._attempt(self._adapter.end_step)
         self._attempt(self._remove, self._gradients)
         self._attempt(self.collector.end_step)
 
     def _log_folder(self) -> None:
-        folder = os.path.abspath(os.path.join(self.config.dump_path, step_folder(self.current_step)))
-        log.info(f"{record_file(self.config.level)} is at {folder}.")
+        log.info(f"{os.path.basename(self._folder.record_file)} is at {self._folder.record_file}.")
+
+    def _log_unmatched(self) -> None:
+        """Log once which names of the configuration no call of a step has."""
+        config = self.config
+        if self._filters_checked or config.level == "debug" or not (config.names or config.scope or config.tensor_list):
+            return
+        self._filters_checked = True
+        lines = self.collector.unmatched()
+        if lines is None:
+            self._filters_checked = False
+            return
+        for line in lines:
+            log.warning(f"step {self.current_step}: {line}")
+
+    def _log_unreached(self) -> None:
+        """Log which wanted steps never began, once the program is over."""
+        if self._reached is None or not self.config.step:
+            return
+        missing = [step for step in self.config.step if step not in self._reached]
+        # All ranks run the same steps.
+        if missing and not (self._rank or self._adapter.rank()):
+            first, last = self._init_step, self.current_step - (self._begun is None)
+            ran = f"1 step ({first})" if first == last else f"{last + 1 - first} steps ({first}-{last})"
+            called = "save" if self.config.level == "debug" else "start"
+            text = f'"step" names {numbers_text(missing)}, where {called} was never called'
+            log.warning(f"{text}: the program ran {ran}.")
 
     # --- attaching
 
@@ -345,15 +431,15 @@ class Session:
         passed = 0
 
         def begin() -> None:
+            # What runs after a wanted pass, sampling say, belongs to it.
             if passed == first:
                 self.collector.collecting = True
+            elif passed > last:
+                self.collector.collecting = False
 
         def end() -> None:
-            # What runs between two wanted passes, sampling say, belongs to them.
             nonlocal passed
             passed += 1
-            if passed > last:
-                self.collector.collecting = False
 
         return self._adapter.attach_passes(model, begin, end)
 
@@ -384,17 +470,23 @@ class Session:
             else:
                 del handles[at]
 
+    def _finish(self) -> None:
+        if self._active or self._forward:
+            self._attempt(self._detach)
+        self._attempt(self._close_step)
+        self._attempt(self._log_unreached)
+
     def _at_exit(self) -> None:
         if os.getpid() == self._process:
-            if self._active:
-                self._attempt(self._detach)
-            self._close_step()
+            self._finish()
 
-    def _forked(self) -> None:
+    def forked(self) -> None:
         """A child forked in the middle of a step, such as a worker of a data loader, writes nothing: the files are its
         parent's. One that is forked before collection began may be a training process of its own.
         """
         self._process = os.getpid()
+        self._begun = None
+        self._reached = None
         if self.collector.folder is not None:
             self.collector.abandon()
             self._active = False
@@ -425,7 +517,21 @@ class Session:
         self._config_file.reload()
         if self.collector.folder is None and self.config != self._config_file.config:
             self.config = self._config_file.config
+            self._filters_checked = False
             self.collector.configure(self.config)
+
+
+# Not a function of each session: what is registered there stays.
+_open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for session in list(_open_sessions):
+        session.forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _title(owner: Any) -> str:

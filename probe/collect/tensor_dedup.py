@@ -10,6 +10,7 @@ import errno
 import os
 from typing import Any, Callable, NamedTuple
 
+from probe.collect.tensor_budget import TensorBudget
 from probe.common import files
 from probe.common.interfaces import TensorFile
 
@@ -46,33 +47,51 @@ class DedupWriter:
 
     It looks at what a file holds and not at which tensor that was: two tensors that share memory, and one that was
     written to between two calls, make no difference.
+
+    Args:
+        budget: What all files may take; a further name takes nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: TensorBudget) -> None:
+        self._budget = budget
         self._known: dict[tuple[bytes, int, int], _Known] = {}
         self._can_link = True
 
-    def write(self, folder: str, name: str, file: TensorFile) -> None:
+    def write(self, folder: str, name: str, file: TensorFile) -> bool:
         """Bring `file` under `name`; what had this name before is another file and is left alone.
+
+        Returns:
+            Whether that was done: not where it would take more than is left.
 
         Raises:
             OSError: among others when `name` is a symbolic link. Nothing is left under the name then.
         """
         path = os.path.join(folder, name)
         if not self._can_link:
-            files.write_anew(path, (file.head, file.data, file.tail))
-            return
+            return self._write_anew(path, name, file) is not None
         key = (file.head, file.crc, file.data.nbytes)
         digest = digest_of(file.data) if digest_of is not None else None
         known = self._known.get(key)
         if known is not None and self._linked(os.path.join(folder, known.name), path, known, digest, file):
-            return
-        if files.write_anew(path, (file.head, file.data, file.tail)):
+            return True
+        replaced = self._write_anew(path, name, file)
+        if replaced is None:
+            return False
+        if replaced:
             # A name has another content than it had.
             self._known.clear()
         if len(self._known) >= _MOST_KNOWN:
             self._known.pop(next(iter(self._known)), None)
         self._known[key] = _Known(name, digest, _state(path))
+        return True
+
+    def _write_anew(self, path: str, name: str, file: TensorFile) -> bool | None:
+        """Whether there was a file of this name; ``None`` where none was written, for it would take too much."""
+        if not self._budget.allows(file.size):
+            return None
+        replaced = files.write_anew(path, (file.head, file.data, file.tail))
+        self._budget.add(name, file.size)
+        return replaced
 
     def _linked(self, source: str, path: str, known: _Known, digest: bytes | None, file: TensorFile) -> bool:
         """Whether `path` is a further name of `source` now."""

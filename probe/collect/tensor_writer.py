@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from probe.collect.dump_folder import DumpFolder
+from probe.collect.tensor_budget import TensorBudget
 from probe.collect.tensor_dedup import DedupWriter
 from probe.collect.values import SaveTensor
 from probe.common import files
@@ -32,14 +33,16 @@ class TensorWriter:
         tensors: The framework.
         later: ``None`` writes at once, from the tensor's memory. A number keeps copies of at most so many bytes, and
             writes all of them at the next flush or when one more does not fit.
+        budget: What all files of the process may take.
     """
 
-    def __init__(self, folder: DumpFolder, tensors: Tensors, later: int | None) -> None:
+    def __init__(self, folder: DumpFolder, tensors: Tensors, later: int | None, budget: TensorBudget) -> None:
         self._folder = folder
         self._tensors = tensors
         self._most = later
+        self._budget = budget
         self._folds = files.folds_names(folder.tensor_folder)
-        self._written = DedupWriter()
+        self._written = DedupWriter(budget)
         self._waiting: HeldTensors = []
         self._size = 0
 
@@ -53,6 +56,8 @@ class TensorWriter:
         keep = self._put if held is None else held.append
 
         def save(value: Any, entry: Entry, path: str) -> None:
+            if self._budget.stopped:
+                return
             # {"a": {"b": x}, "a.b": y} has two places of one path.
             path = naming.unused(path, given)
             given.add(path)
@@ -92,9 +97,10 @@ class TensorWriter:
             self._write(copy)
             return
         size = copy.file.size
-        if self._size + size > self._most:
+        # What waits must fit whatever comes: its records, which name the files, will have been written.
+        if self._size + size > min(self._most, self._budget.left):
             self.write_waiting()
-        if size > self._most:
+        if size > self._most or size > self._budget.left:
             self._write(copy)
             return
         self._waiting.append(copy)
@@ -102,8 +108,9 @@ class TensorWriter:
 
     def _write(self, copy: TensorCopy) -> None:
         try:
-            self._written.write(self._folder.tensor_folder, copy.name, copy.file)
+            if self._written.write(self._folder.tensor_folder, copy.name, copy.file):
+                return
         except Exception as error:
-            # Without data_name the entry shows that there is no file, unless its record is written already.
-            copy.entry.pop("data_name", None)
             self._folder.log_error(copy.name, error)
+        # Without data_name the entry shows that there is no file, unless its record is written already.
+        copy.entry.pop("data_name", None)

@@ -1,6 +1,7 @@
 """Log lines for the user: ``<date> <time> (<pid>) [rank N] [LEVEL] text`` on standard output.
 
-``MSPROBE_LOG_LEVEL`` 0, 1, 2, 3 shows debug, info (the default), warning, error and above; 4 is silent.
+``MSPROBE_LOG_LEVEL`` 0, 1, 2, 3 shows debug, info (the default), warning, error and above; 4 is silent. Where it is
+not set, ``log_level`` of the configuration decides.
 The standard library's ``logging`` is not used because a training script configures it for itself, and a
 root logger set to DEBUG must not fill with the tool's lines, nor one set to ERROR hide where the data went.
 """
@@ -19,8 +20,11 @@ from probe.common.terminal_text import printable
 
 DEBUG, INFO, WARNING, ERROR, SILENT = range(5)
 _LABELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR, "silent": SILENT}
+"""The words for them in a configuration."""
 
 _rank: int | None = None
+_level = INFO
 _given: set[str] = set()
 
 
@@ -41,10 +45,23 @@ def set_rank(rank: int | None) -> None:
     _rank = rank
 
 
+def set_level(level: int) -> None:
+    """Show lines of `level` and above from now on, unless the environment says otherwise."""
+    global _level
+    _level = level
+
+
+def reset() -> None:
+    """Log as at the beginning: no rank, the default level, and what is said once may be said again."""
+    set_rank(None)
+    set_level(INFO)
+    _given.clear()
+
+
 def threshold() -> int:
     """The lowest level that is shown now."""
     text = os.environ.get("MSPROBE_LOG_LEVEL", "")
-    return int(text) if text in ("0", "1", "2", "3", "4") else INFO
+    return int(text) if text in ("0", "1", "2", "3", "4") else _level
 
 
 @contextmanager

@@ -110,6 +110,7 @@ class Runs:
 
     def write_config(self, dump_path: Path | None = None, **settings: Any) -> None:
         top = ("task", "level", "step", "rank", "async_dump", "dump_enable", "extra_info", "precision", "risk_level")
+        top += ("max_gib", "log_level")
         content = {"task": "statistics", "level": "L1", "risk_level": "ALL", "dump_path": str(dump_path or self.path)}
         content.update({key: value for key, value in settings.items() if key in top})
         content[content["task"]] = {key: value for key, value in settings.items() if key not in top}
@@ -123,8 +124,7 @@ class Runs:
     def end(self) -> None:
         """End all collection, so that nothing is left in this process for the next test."""
         for debugger in self._debuggers:
-            debugger.stop()
-            debugger.step()
+            debugger.reset()
         self._debuggers = []
 
 

@@ -495,6 +495,72 @@ def test_async_copies_are_written_before_they_exceed_their_bound(tmp_path: Path)
         assert (folder / entry["data_name"]).read_bytes() == np.full(third, number, np.float32).tobytes()
 
 
+KIB = 256
+"""Elements of float32."""
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_max_gib_ends_the_saving_of_tensors_and_no_record_names_a_file_that_is_not_there(
+    tmp_path: Path, later: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 10 KiB: three files of 3 KiB and no fourth; what is equal takes nothing.
+    run = Run(tmp_path, task="tensor", level="L1", names=("T",), async_dump=later, max_gib=10 / (1 << 20))
+    for step in range(2):
+        for number in range(4):
+            run.api(RELU, np.full(3 * KIB, number // 2 + 2 * step, np.float32))
+            run.api(ADD, np.full(KIB // 2, number, np.float32))
+        dump = run.files(step)
+        found = {entry["data_name"]: entry for entry in dumped.tensors(dump.data) if "data_name" in entry}
+        assert dump.files == sorted(found)
+        assert len(dump.data) == 8 and all(entry["Norm"] is not None for entry in dumped.tensors(dump.data))
+        run.collector.end_step()
+        if step == 0:
+            assert len(dump.files) == 8
+            run.begin(1)
+    # 2 * 3 KiB + 4 * 0.5 KiB in the first step; of the second the first file did not fit, nor did any later one.
+    assert dump.files == []
+    (warning,) = [line for line in capsys.readouterr().out.splitlines() if "WARNING" in line]
+    assert '"max_gib" is reached: the tensor files of this process take 8 KiB, the last in ' in warning
+    assert str(tmp_path / "step1" / "rank0") in warning and "above 9.536743164e-06, or to -1" in warning
+
+
+def test_a_record_that_max_gib_cuts_has_the_files_that_fitted(tmp_path: Path) -> None:
+    run = Run(tmp_path, task="tensor", level="mix", max_gib=10 / (1 << 20))
+    args = [np.full(3 * KIB, number, np.float32) for number in range(5)]
+    run.api(RELU, *args, output=args[0])
+    record = run.files().data["Torch.relu.0.forward"]
+    assert ["data_name" in entry for entry in record["input_args"]] == [True, True, True, False, False]
+    assert "data_name" not in record["output"][0] and record["output"][0]["Max"] == 0
+
+
+def test_what_a_step_takes_is_said_after_the_first_forward_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(tmp_path, task="tensor", level="L1")
+    for step in range(2):
+        call = run.api(RELU, np.full(3 * KIB, step, np.float32))
+        run.collector.backward_api(call, [tensor(1, 2)], [tensor(3)])
+        run.collector.flush()
+        run.collector.end_step()
+        run.begin(step + 1)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "tensor files" in line]
+    said = "[INFO] The tensor files of step0 take about 6 KiB, of which 3 KiB are the forward pass. Each further step "
+    assert f'{said}takes as much; at 100 GiB ("max_gib") the saving of tensors ends, and not the training; ' in line
+    assert line.endswith("GiB are free on the disk.") or line.endswith("TiB are free on the disk.")
+
+
+def test_what_a_step_without_a_backward_takes_is_said_at_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(tmp_path, level="L1", tensor_list=("relu",), max_gib=-1)
+    run.api(RELU, np.zeros(KIB, np.float32), np.zeros(KIB, np.float32))
+    run.files()
+    assert "tensor files" not in capsys.readouterr().out
+    run.collector.end_step()
+    out = capsys.readouterr().out
+    assert 'The tensor files of step0 take 1 KiB. Each further step takes as much; "max_gib" is -1, so there is ' in out
+
+
 def test_tensor_list_saves_the_records_it_names(tmp_path: Path) -> None:
     run = Run(tmp_path, level="L1", tensor_list=("relu.1",))
     for n in range(3):

@@ -14,6 +14,7 @@ import pytest
 
 from probe.backends.shared.npy_file import npy_file
 from probe.collect import tensor_dedup
+from probe.collect.tensor_budget import TensorBudget
 from probe.collect.tensor_dedup import DedupWriter
 
 LARGE = np.random.default_rng(5).standard_normal(50_000)
@@ -33,7 +34,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._written = DedupWriter()
+        self._written = DedupWriter(TensorBudget())
 
     def write(self, name: str, array: np.ndarray) -> None:
         self._written.write(str(self.path), name, npy_file(array))
@@ -98,7 +99,7 @@ def test_equal_bytes_of_another_type_or_shape_are_another_file(
 def test_an_equal_crc32_is_not_taken_for_equal_bytes(folder: Folder) -> None:
     one = npy_file(np.array([1.0, 2.0]))
     other = dataclasses.replace(npy_file(np.array([1.0, 3.0])), crc=one.crc)
-    written = DedupWriter()
+    written = DedupWriter(TensorBudget())
     written.write(str(folder.path), "a", one)
     written.write(str(folder.path), "b", other)
     assert folder.read("a").tolist() == [1.0, 2.0] and folder.read("b").tolist() == [1.0, 3.0]

@@ -56,3 +56,42 @@ def test_an_error_is_one_line_with_its_kind(capsys: pytest.CaptureFixture[str]) 
     log.error("first\nsecond")
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith("[ERROR] first\\nsecond")
+
+
+@pytest.mark.parametrize(
+    ("level", "environment", "shown"),
+    [
+        (log.INFO, None, ["information", "a warning", "an error"]),
+        (log.WARNING, None, ["a warning", "an error"]),
+        (log.ERROR, None, ["an error"]),
+        (log.SILENT, None, []),
+        (log.SILENT, "2", ["a warning", "an error"]),
+        (log.WARNING, "loud", ["a warning", "an error"]),
+    ],
+)
+def test_the_level_decides_what_is_shown_and_the_environment_wins(
+    level: int, environment: str | None, shown: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    if environment is None:
+        monkeypatch.delenv("MSPROBE_LOG_LEVEL", raising=False)
+    else:
+        monkeypatch.setenv("MSPROBE_LOG_LEVEL", environment)
+    log.set_level(level)
+    try:
+        log.info("information")
+        log.warning("a warning")
+        log.error("an error")
+    finally:
+        log.reset()
+    assert [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines()] == shown
+
+
+def test_after_a_reset_what_is_said_once_is_said_again(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        log.set_rank(3)
+        log.warning("again", once="test-reset")
+        log.warning("again", once="test-reset")
+        log.reset()
+    log.info("of no rank")
+    out = capsys.readouterr().out
+    assert out.count("[rank 3] [WARNING] again") == 2 and "[rank" not in out.splitlines()[-1]

@@ -17,6 +17,7 @@ from probe.common.config.fields import (
     one_of,
     parse_flag,
     parse_folder,
+    parse_gib,
     parse_limit,
     parse_new_folder,
     parse_numbers,
@@ -66,6 +67,12 @@ def _without_async_dump(config: Config) -> str:
     return "" if config.async_dump else 'without "async_dump"'
 
 
+def _without_tensors(config: Config) -> str:
+    if config.task == "tensor" or config.tensor_list:
+        return ""
+    return 'where no tensors are saved, which task "tensor" and "statistics.tensor_list" do'
+
+
 def _without_reference(config: Config) -> str:
     return "" if config.bench_path is not None else 'without "bench_path"'
 
@@ -96,6 +103,8 @@ class Config:
         rank: the ranks to collect, sorted; empty means all.
         async_dump: write tensors at the end of the step instead of at once.
         async_dump_max_mib: what they may take in memory until then, in MiB; with more they are written earlier.
+        max_gib: what the tensor files of this process may take on the disk, in GiB; -1 for no limit.
+        log_level: the lowest level of the lines that are shown.
         dump_enable: collect now; ``None`` when the file has no such key, and so is not read again while running.
         extra_info: write ``stack.json`` and ``construct.json``.
         precision: ``high`` computes statistics in float32.
@@ -117,6 +126,8 @@ class Config:
     rank: tuple[int, ...] = key((), parse_numbers)
     async_dump: bool = key(False, parse_flag)
     async_dump_max_mib: int = key(1024, parse_size, unused=_without_async_dump)
+    max_gib: float = key(100.0, parse_gib, unused=_without_tensors)
+    log_level: str = key("info", one_of(*log.LEVELS))
     dump_enable: bool | None = key(None, parse_flag)
     extra_info: bool = key(True, parse_flag)
     precision: str = key("low", one_of("low", "high"))

@@ -177,6 +177,14 @@ def parse_size(value: object, location: Location) -> int:
     raise location.wrong(value, f"whole numbers of MiB from 0 to {MAX_NUMBER}")
 
 
+def parse_gib(value: object, location: Location) -> float:
+    """An amount in GiB, or -1 for no limit; 0 is refused, since it could be meant as either nothing or anything."""
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+    if number == -1 or 0 < number <= MAX_NUMBER:
+        return number
+    raise location.wrong(value, f"a number of GiB above 0 and up to {MAX_NUMBER}, or -1 for no limit")
+
+
 def parse_numbers(values: object, location: Location) -> tuple[int, ...]:
     """Steps or ranks, sorted and unique, from numbers, texts ``"3"`` and inclusive ranges ``"4-6"``.
 
@@ -196,6 +204,22 @@ def parse_numbers(values: object, location: Location) -> tuple[int, ...]:
         start = first if not numbers else max(first, numbers[-1] + 1)
         numbers.extend(range(start, last + 1))
     return tuple(numbers)
+
+
+def numbers_text(numbers: Sequence[int]) -> str:
+    """Sorted numbers as `parse_numbers` would take them.
+
+    Example:
+        >>> numbers_text((0, 4, 5, 6))
+        '0, 4-6'
+    """
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
 def _span(value: object, location: Location) -> tuple[int, int]:

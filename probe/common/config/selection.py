@@ -28,6 +28,8 @@ class Selection:
         self._keep_inside = keep_inside
         self._open = not scope
         self._held: set[str] = set()
+        self.first_met = self.last_met = False
+        """Whether the records that open and close the range were met in this step, the last one after the first."""
         self.everything = not names and not scope
         """No filter by name: neither `begin` nor `end` need be called."""
         directions = data_mode & {FORWARD, BACKWARD} or {FORWARD, BACKWARD}
@@ -42,11 +44,12 @@ class Selection:
         """A new step begins."""
         self._open = self._first is None
         self._held.clear()
+        self.first_met = self.last_met = False
 
     def begin(self, name: str, is_module: bool) -> bool:
         """The call `name` begins; whether it is wanted at this point."""
         if name == self._first:
-            self._open = True
+            self._open = self.first_met = True
         if not self._open:
             return False
         return self._listed(name, is_module)
@@ -57,6 +60,7 @@ class Selection:
         self._held.discard(name)
         if name == self._last:
             self._open = False
+            self.last_met = self.first_met
         return wanted
 
     def now(self, name: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import dumped
 import pytest
-from programs import Names, batch, block_network
+from programs import BATCH, Names, batch, block_network
 
 
 def collect(runs: Any, backend: Any, level: str = "mix", times: int = 1, **settings: Any) -> Any:
@@ -296,10 +296,29 @@ def test_outside_the_token_range_apis_are_not_collected_either(runs: Any, backen
     debugger, model = runs.new(level="mix"), block_network(backend)
     debugger.start(model, token_range=[1, 1])
     backend.apis["abs"].call(batch(backend))
-    for _ in range(2):
+    for _ in range(3):
         model(batch(backend))
     backend.apis["abs"].call(batch(backend))
     debugger.stop()
     linear = backend.apis["linear"].base
     apis = [name for name in runs.read().names if not name.startswith(backend.root)]
     assert apis == [f"{linear}.0.forward", f"{backend.apis['relu'].base}.0.forward", f"{linear}.1.forward"]
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_what_follows_the_last_token_belongs_to_it_until_the_next_forward_begins(
+    runs: Any, backend: Any, raises: bool
+) -> None:
+    debugger, model, absolute = runs.new(level="mix"), block_network(backend), backend.apis["abs"]
+    debugger.start(model, token_range=[0, 1])
+    for token in range(4):
+        if token == 2 and raises:
+            with pytest.raises(Exception, match=r"."):
+                model(backend.tensor(BATCH[:, :3]))
+        else:
+            model(batch(backend))
+        absolute.call(batch(backend))  # as a script samples from the logits
+    debugger.stop()
+    dump, names = runs.read(), Names(backend)
+    assert [name for name in dump.names if absolute.base in name] == [f"{absolute.base}.{n}.forward" for n in range(2)]
+    assert [name for name in dump.names if names.head in name] == [f"{names.head}.forward.{n}" for n in range(2)]

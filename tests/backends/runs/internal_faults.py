@@ -202,7 +202,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"level": "L0", "summary_mode": "md5", "list": ["Linear"]},
     {"level": "L1", "risk_level": "FOCUS"},
     {"level": "debug", "task": "tensor"},
-    {"level": "L0", "task": "tensor", "async_dump": True, "list": ["relu", "Linear"]},
+    {"level": "L0", "task": "tensor", "async_dump": True, "list": ["ReLU", "Linear"]},
 ]
 _pristine: dict[Any, dict[str, Any]] = {}
 """The functions as they were before the first run: what one fault has left, the next step must take away."""

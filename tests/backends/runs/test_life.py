@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import json
 import os
 import time
+import types
+from pathlib import Path
 from typing import Any
 
 import dumped
@@ -135,6 +138,105 @@ def test_a_second_constructor_call_returns_the_first_instance(runs: Any, backend
     cls = type(debugger)
     assert cls(level="no level at all", dump_path=5) is debugger
     assert debugger.session().config.level == "L0"
+
+
+def test_a_second_constructor_call_names_what_it_ignores(
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    debugger = runs.new(level="mix", step=[0, 2, 3])
+    cls, config = type(debugger), str(runs.config)
+    capsys.readouterr()
+    for equal in ({}, {"config_path": config}, {"level": "mix"}, {"step": [0, "2-3"], "dump_path": str(runs.path)}):
+        assert cls(**equal) is debugger
+    assert "ignored" not in capsys.readouterr().out
+    cls("other.json", task="tensor", dump_path="./other", level="mix", step=["7-9"])
+    cls(level=3, step=4)
+    first, second = [line.partition("[WARNING] ")[2] for line in capsys.readouterr().out.splitlines()]
+    exists = "A PrecisionDebugger exists already, so these arguments are ignored: "
+    room = "PrecisionDebugger.reset() makes room for a new one."
+    assert first == (
+        f'{exists}config_path is "other.json" (in use: "{config}"), task is "tensor" (in use: "statistics"), dump_path '
+        f'is "./other" (in use: "{runs.path}"), step is 7-9 (in use: 0, 2-3). {room}'
+    )
+    assert second == f'{exists}level is 3 (in use: "mix"), step is 4 (in use: 0, 2-3). {room}'
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("ended_inside", ["nothing", "stop", "step"])
+def test_leaving_a_with_block_ends_the_step(runs: Any, backend: Any, raises: bool, ended_inside: str) -> None:
+    debugger, model = runs.new(level="mix"), block_network(backend)
+    before = backend.api_objects()
+    for _ in range(2):
+        with pytest.raises(Failed) if raises else contextlib.nullcontext(), debugger as entered:
+            assert entered is debugger
+            debugger.start(model)
+            backend.run(model, batch(backend, requires_grad=True))
+            if ended_inside != "nothing":
+                getattr(debugger, ended_inside)()
+            if raises:
+                raise Failed
+        assert backend.traces_left(model) == []
+        assert all(backend.api_objects()[name] is before[name] for name in before)
+    assert dumped.folders(runs.path) == ["step0/procN", "step1/procN"]
+    for step in range(2):
+        assert len(runs.read(step).names) == 16 and runs.read(step).journals == []
+
+
+def test_a_with_block_in_which_no_step_began_ends_none(runs: Any, backend: Any) -> None:
+    debugger = runs.new(step=[1])
+    for begins in (False, True, False, True):
+        with debugger:
+            if begins:
+                debugger.start()
+                backend.apis["abs"].call(batch(backend))
+    assert dumped.folders(runs.path) == ["step1/procN"]
+
+
+def test_reset_puts_everything_back_and_a_new_debugger_takes_its_own_arguments(
+    runs: Any, backend: Any, tmp_path: Path
+) -> None:
+    debugger, model = runs.new(level="mix"), block_network(backend)
+    cls, owner = type(debugger), types.SimpleNamespace(twice=lambda x: x + x)
+    original, before = owner.twice, backend.api_objects()
+    cls.register_custom_api(owner, "twice", "Mine")
+    debugger.start(model)
+    output = model(batch(backend, requires_grad=True))
+    for _ in range(2):
+        cls.reset()
+        assert backend.traces_left(model) == [] and owner.twice is original
+        assert all(backend.api_objects()[name] is before[name] for name in before)
+    first = runs.read()
+    assert len(first.names) == 7 and first.journals == []
+    with pytest.raises(MsprobeException, match="create one before"):
+        debugger.start(model)
+    other = cls(dump_path=str(tmp_path / "other"), level="L0", step=[0])
+    assert other is not debugger and other.session().config.level == "L0"
+    other.start(model)
+    backend.run(model, batch(backend, requires_grad=True))
+    other.reset()
+    del output
+    assert len(dumped.read(tmp_path / "other").names) == 10
+    assert runs.read().data == first.data, "the first one takes nothing any more"
+
+
+def test_after_reset_the_end_of_the_program_and_its_forks_do_nothing_for_the_old_debugger(
+    backend: Any, tmp_path: Path
+) -> None:
+    source = (
+        "import os\n"
+        "from programs import block_network, batch\n"
+        "PrecisionDebugger.reset()\n"
+        f"debugger = PrecisionDebugger(dump_path={str(tmp_path / 'dump')!r}, step=[0, 5])\n"
+        "debugger.start(block_network(backend))\n"
+        "PrecisionDebugger.reset()\n"
+        "print('reset', flush=True)\n"
+        "if not os.fork():\n"
+        "    raise SystemExit\n"
+        "os.wait()\n"
+    )
+    out = backend.run_script(source, cwd=tmp_path)
+    assert out.count("start was never called") == 1 and out.endswith("reset\n")
+    assert dumped.folders(tmp_path / "dump") == ["step0/procN"]
 
 
 def test_calls_on_the_class_serve_the_instance(runs: Any, backend: Any) -> None:
@@ -597,4 +699,4 @@ def test_public_functions_serve_the_one_debugger(backend: Any, tmp_path: Any) ->
     )
     out = backend.run_script(source, cwd=tmp_path)
     assert dumped.read(tmp_path / "dump").names == [f"{backend.root}.whole.Net.forward.0"]
-    assert f"dump.json is at {tmp_path / 'dump' / 'step0'}." in out
+    assert f"dump.json is at {dumped.read(tmp_path / 'dump').folder / 'dump.json'}." in out

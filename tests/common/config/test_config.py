@@ -94,6 +94,12 @@ def test_equal_files_give_equal_configurations():
         ({"async_dump": True}, "async_dump", True),
         ({"async_dump_max_mib": 0}, "async_dump_max_mib", 0),
         ({"async_dump_max_mib": 64}, "async_dump_max_mib", 64),
+        ({"task": "tensor", "max_gib": 0.25}, "max_gib", 0.25),
+        ({"task": "tensor", "max_gib": 1000000}, "max_gib", 1000000),
+        ({"statistics": {"tensor_list": ["fc"]}, "max_gib": -1}, "max_gib", -1),
+        ({"max_gib": 100}, "max_gib", 100),
+        ({"log_level": "warning"}, "log_level", "warning"),
+        ({"log_level": "silent"}, "log_level", "silent"),
         ({"async_dump": True, "statistics": {"summary_mode": "xor"}}, "summary_mode", "xor"),
         ({"task": "tensor", "async_dump": True, "tensor": {"list": ["relu"]}}, "names", ("relu",)),
         ({"task": "tensor", "async_dump": True, "level": "debug", "tensor": {}}, "async_dump", True),
@@ -279,6 +285,38 @@ WRONG = {
     "async_bound_negative": (
         {"async_dump_max_mib": -1},
         '"async_dump_max_mib" is -1; allowed: whole numbers of MiB from 0 to 1000000.',
+    ),
+    "max_gib_text": (
+        {"max_gib": "1 TiB"},
+        '"max_gib" is "1 TiB"; allowed: a number of GiB above 0 and up to 1000000, or -1 for no limit.',
+    ),
+    "max_gib_flag": (
+        {"max_gib": True},
+        '"max_gib" is true; allowed: a number of GiB above 0 and up to 1000000, or -1 for no limit.',
+    ),
+    "max_gib_zero": (
+        {"max_gib": 0},
+        '"max_gib" is 0; allowed: a number of GiB above 0 and up to 1000000, or -1 for no limit.',
+    ),
+    "max_gib_negative": (
+        {"max_gib": -2},
+        '"max_gib" is -2; allowed: a number of GiB above 0 and up to 1000000, or -1 for no limit.',
+    ),
+    "max_gib_huge": (
+        {"max_gib": 1e300},
+        '"max_gib" is 1e+300; allowed: a number of GiB above 0 and up to 1000000, or -1 for no limit.',
+    ),
+    "max_gib_no_number": (
+        {"max_gib": float("nan")},
+        '"max_gib" is NaN; allowed: a number of GiB above 0 and up to 1000000, or -1 for no limit.',
+    ),
+    "log_level_unknown": (
+        {"log_level": "quiet"},
+        '"log_level" is "quiet"; allowed: "debug", "info", "warning", "error", "silent".',
+    ),
+    "log_level_number": (
+        {"log_level": 2},
+        '"log_level" is 2; allowed: "debug", "info", "warning", "error", "silent".',
     ),
     "async_tensor_without_list": (
         {"task": "tensor", "tensor": {}, "async_dump": True},
@@ -660,6 +698,10 @@ def test_says_that_what_selects_kernels_of_a_compiled_graph_is_not_available():
         ),
         ({"acl_config": "x"}, '"acl_config" has no effect in this version.'),
         ({"async_dump_max_mib": 5}, '"async_dump_max_mib" has no effect without "async_dump".'),
+        (
+            {"max_gib": 5},
+            '"max_gib" has no effect where no tensors are saved, which task "tensor" and "statistics.tensor_list" do.',
+        ),
         (
             {"task": "tensor", "tensor": {"diff_nums": 3}},
             '"tensor.diff_nums" has no effect without "bench_path".',

@@ -1,0 +1,130 @@
+"""What the configuration names and a step did not have, in words, with the nearest names that it had."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from probe.common.config.config import Config
+from probe.common.dump import naming
+from probe.common.show import show
+
+_MOST_SHOWN = 3
+_MOST_COMPARED = 5000
+"""Names among which the nearest are looked for, which takes 0.1 s."""
+_LONGEST_COMPARED = 200
+_NEAR = 0.6
+
+
+class Met(NamedTuple):
+    """What a step had, which is over."""
+
+    calls: Mapping[str, int]
+    """How often each API and module was called, by its name without number and direction, wanted or not."""
+    first_of_scope: bool
+    """Whether the first name of ``scope`` was met."""
+    last_of_scope: bool
+    """Whether its last name was met after that."""
+    records: bool
+    """Whether anything was recorded."""
+    tensors: bool
+    """Whether a tensor was saved."""
+
+
+def unmatched(config: Config, met: Met) -> list[str]:
+    """One sentence for each of ``scope``, ``list`` and ``tensor_list`` that names what a step did not have.
+
+    Example:
+        >>> unmatched(Config(names=("rellu",)), Met({"Torch.relu": 2}, False, False, False, False))
+        ['nothing matches "rellu" of "statistics.list"; nearest names seen: "Torch.relu".']
+    """
+    section = config.task
+    lines = [
+        *_of_scope(config.scope, f'"{section}.scope"', met),
+        *_of_texts(config.names, f'"{section}.list"', met.calls),
+    ]
+    if (config.names or config.scope) and not met.records and not lines:
+        lines.append(
+            f'nothing was recorded: no call that "{section}.list" and "{section}.scope" want had a part that '
+            f'"{section}.data_mode" wants.'
+        )
+    about_tensors = _of_texts(config.tensor_list, f'"{section}.tensor_list"', met.calls)
+    if config.tensor_list and not met.tensors and not about_tensors and not lines:
+        about_tensors.append(
+            f'no tensor was saved: what "{section}.tensor_list" names was met, but other settings ("risk_level", '
+            f'"{section}.list", "{section}.scope", "{section}.data_mode") leave it out.'
+        )
+    return lines + about_tensors
+
+
+def _of_scope(scope: Sequence[str], key: str, met: Met) -> list[str]:
+    if not scope:
+        return []
+    first, last = scope
+    if not met.first_of_scope:
+        near = _nearest([first], met.calls)
+        return [f"nothing was collected, for {show(first)}, the first name of {key}, was not met{near}."]
+    if not met.last_of_scope:
+        near = _nearest([last], met.calls)
+        return [f"collection did not end early, for {show(last)}, the last name of {key}, was not met after it{near}."]
+    return []
+
+
+def _of_texts(texts: Sequence[str], key: str, calls: Mapping[str, int]) -> list[str]:
+    missing = [text for text in texts if not any(_occurs(text, base, count) for base, count in calls.items())]
+    if not missing:
+        return []
+    more = len(missing) - _MOST_SHOWN
+    shown = ", ".join(show(text) for text in missing[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return [f"nothing matches {shown} of {key}{_nearest(missing[:_MOST_SHOWN], calls)}."]
+
+
+def _occurs(text: str, base: str, count: int) -> bool:
+    """Whether `text` is in the name of a record that `count` calls of `base` may have."""
+    return text in base or any(text in name for number in range(count) for name in _names(base, number))
+
+
+def _names(base: str, number: int) -> Iterator[str]:
+    directions = (naming.FORWARD, naming.BACKWARD)
+    if naming.is_module(base):
+        return (naming.module_name(base, number, part) for part in (*directions, naming.PARAMETERS_GRAD))
+    return (naming.api_name(base, number, direction) for direction in directions)
+
+
+def _nearest(texts: Sequence[str], calls: Mapping[str, int]) -> str:
+    """The end of a sentence about `texts`, which are in no name: the names that are most like them."""
+    if not calls:
+        return "; no call was seen"
+    bases = list(islice(calls, _MOST_COMPARED))
+    found: dict[str, None] = {}
+    for text in texts:
+        parsed = naming.parse(text)
+        if parsed is None:
+            parts = _parts(bases)
+            found.update(dict.fromkeys(parts[part] for part in _like(text, parts)))
+        else:
+            # Of a call that is known only the number is wrong.
+            near = [parsed.base] if parsed.base in calls else _like(parsed.base, bases)
+            found.update(dict.fromkeys(_last_record(parsed, base, calls[base]) for base in near))
+    if found:
+        return "; nearest names seen: " + ", ".join(show(name) for name in islice(found, _MOST_SHOWN))
+    among = "among others " if len(calls) > _MOST_SHOWN else ""
+    return f"; names seen: {among}" + ", ".join(show(base) for base in islice(calls, _MOST_SHOWN))
+
+
+def _like(wanted: str, names: Iterable[str]) -> list[str]:
+    return difflib.get_close_matches(wanted[:_LONGEST_COMPARED], names, _MOST_SHOWN, _NEAR)
+
+
+def _last_record(wanted: naming.ParsedName, base: str, count: int) -> str:
+    """The record of `base` whose number is next to that of `wanted`."""
+    number = min(wanted.number, count - 1)
+    return naming.record_name(naming.ParsedName(base, number, wanted.direction, naming.is_module(base)))
+
+
+def _parts(bases: Sequence[str]) -> dict[str, str]:
+    """What a user may have meant, and the API or module that it belongs to: whole names, and their parts."""
+    parts = {part: base for base in reversed(bases) for part in base.split(".") if not part.isdecimal()}
+    return {**parts, **{base: base for base in bases}}
