@@ -6,9 +6,12 @@ form in a dump is an item without data, so that positions keep their meaning; an
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Optional
 
 import msgspec
+
+Shape = tuple[int, ...]
 
 INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, DEBUG = "input", "output", "parameters", "parameters_grad", "debug"
 
@@ -21,8 +24,8 @@ class Item(msgspec.Struct, gc=False):
     """One of ``input``, ``output``, ``parameters``, ``parameters_grad``, ``debug``."""
     dtype: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """``torch.float32``, ``Float32``; of a plain value its class: ``<class 'int'>``."""
-    shape: Optional[str] = None  # noqa: UP045
-    """As a list is written: ``[2, 3]``."""
+    shape: Optional[Shape] = None  # noqa: UP045
+    """``(2, 3)``; of a plain value ``()``."""
     max: Any = None
     """Like min, mean and norm: a number, or the text of a plain value."""
     min: Any = None
@@ -42,6 +45,22 @@ class Item(msgspec.Struct, gc=False):
         return self.dtype is not None and self.value is None
 
 
-def plain_item(name: str, state: str, dtype: str, shape: str, statistic: Any, value: Any) -> Item:
+def plain_item(name: str, state: str, dtype: str, shape: Shape | None, statistic: Any, value: Any) -> Item:
     """The item of a plain value: all four statistics are the same."""
     return Item(name, state, dtype, shape, statistic, statistic, statistic, statistic, None, None, None, value)
+
+
+def as_shape(value: Any) -> Shape | None:
+    """The shape that a list of JSON stands for; ``None`` where it stands for none."""
+    return tuple(value) if type(value) is list and all(type(size) is int for size in value) else None
+
+
+@lru_cache(maxsize=4096)
+def shape_text(shape: Shape) -> str:
+    """A shape as dumps, tables and messages write it.
+
+    Example:
+        >>> shape_text((2, 3))
+        '[2, 3]'
+    """
+    return str(list(shape))
