@@ -6,6 +6,7 @@ form in a dump is an item without data, so that positions keep their meaning; an
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any, Optional
 
@@ -44,10 +45,33 @@ class Item(msgspec.Struct, gc=False):
     def is_tensor(self) -> bool:
         return self.dtype is not None and self.value is None
 
+    @property
+    def has_nan(self) -> bool:
+        """Whether a NaN is in the tensor, as far as its statistics tell."""
+        if not self.is_tensor:
+            return False
+        # Of an infinity beside a negative one the mean is a NaN that is not in the tensor.
+        return is_nan(self.max) or is_nan(self.min) or (is_nan(self.mean) and not self.has_inf)
+
+    @property
+    def has_inf(self) -> bool:
+        """Whether an infinity is in the tensor; a norm alone can be one because its type ends before it."""
+        return self.is_tensor and (is_inf(self.max) or is_inf(self.min))
+
 
 def plain_item(name: str, state: str, dtype: str, shape: Shape | None, statistic: Any, value: Any) -> Item:
     """The item of a plain value: all four statistics are the same."""
     return Item(name, state, dtype, shape, statistic, statistic, statistic, statistic, None, None, None, value)
+
+
+def is_nan(value: Any) -> bool:
+    """Whether a statistic is NaN."""
+    return type(value) is float and value != value
+
+
+def is_inf(value: Any) -> bool:
+    """Whether a statistic is an infinity."""
+    return type(value) is float and math.isinf(value)
 
 
 def as_shape(value: Any) -> Shape | None:

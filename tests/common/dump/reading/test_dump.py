@@ -214,7 +214,7 @@ def test_what_is_not_there_is_an_error_that_helps(tmp_path: Path) -> None:
     with pytest.raises(FileCheckException, match="does not exist"):
         probe.read(tmp_path / "dump.json")
     (tmp_path / "rank0").mkdir()
-    with pytest.raises(FileCheckException, match="it holds rank0"):
+    with pytest.raises(FileCheckException, match="It holds rank0"):
         probe.read(tmp_path)
 
 
