@@ -7,8 +7,6 @@ from html import escape
 
 from probe.common.terminal_text import printable
 
-_CELL = "text-align:left;font-family:monospace;white-space:nowrap"
-
 
 def paragraph(text: str) -> str:
     """`text` as a paragraph."""
@@ -16,14 +14,14 @@ def paragraph(text: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table with a header; an empty one has none."""
-    body = "".join(f"<tr>{''.join(_cell('td', cell) for cell in row)}</tr>" for row in rows)
-    head = "".join(_cell("th", column) for column in columns)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if body else ""
+    """A table with a header, or nothing where there is no row."""
+    body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in rows)
+    head = f"<thead><tr>{_cells('th', columns)}</tr></thead>"
+    return f'<table style="font-family:monospace">{head}<tbody>{body}</tbody></table>' if body else ""
 
 
-def _cell(tag: str, content: object) -> str:
-    return f'<{tag} style="{_CELL}">{_text(str(content))}</{tag}>'
+def _cells(tag: str, cells: Sequence[object]) -> str:
+    return "".join(f"<{tag}>{'' if cell is None else _text(str(cell))}</{tag}>" for cell in cells)
 
 
 def _text(text: str) -> str:
