@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-import probe
+from probe import _version as package
 from probe.common.terminal_text import print_text
 
 _TIMEOUT_S = 120
@@ -73,7 +73,7 @@ class Doctor:
 
     def run(self, args: argparse.Namespace) -> int:
         system = f"{platform.system()} {platform.machine()}"
-        print_text(f"msprobe {probe.__version__} in {os.path.dirname(os.path.abspath(probe.__file__))}")
+        print_text(f"msprobe {package.__version__} in {os.path.dirname(os.path.abspath(package.__file__))}")
         print_text(f"Python {platform.python_version()} ({system}) at {sys.executable}")
         for title, lines in (
             ("frameworks", _frameworks(not args.no_import)),
@@ -161,7 +161,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _compiled() -> Iterator[str]:
-    root = os.path.dirname(os.path.abspath(probe.__file__))
+    root = os.path.dirname(os.path.abspath(package.__file__))
     missing = False
     for path, cost in _COMPILED:
         name = os.path.basename(path)

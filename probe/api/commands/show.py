@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -51,7 +52,9 @@ class Show:
         from probe.common.dump.reading.run import read
 
         wanted = Wanted.of(args.module, args.api, args.where, args.items)
-        opened = read(args.path)
+        # Standard output is for what was asked for.
+        with contextlib.redirect_stdout(sys.stderr):
+            opened = read(args.path)
         if args.json:
             _print_json([opened] if isinstance(opened, Dump) else opened, wanted, args)
             return 0

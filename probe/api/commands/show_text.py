@@ -20,8 +20,10 @@ from probe.common.dump.reading.records import PARAMETERS, Record
 from probe.common.dump.reading.run import Run
 from probe.common.dump.reading.selection import number_text, statistics
 from probe.common.errors import MsprobeException
+from probe.compare.output.summary_text import users_line
 
 _BAD, _HEAD, _DIM = "bold red", "bold", "dim"
+_FIRST_NAN = "first NaN"
 _NUMBERS = ("Max", "Min", "Mean", "Norm")
 _EXAMPLES = 6
 _WIDEST_SHAPE = 24
@@ -106,13 +108,21 @@ def _inside(pattern: str, tree: CallTree) -> Callable[[str], bool]:
 # --- what is first
 
 
-def first_nonfinite(dump: Dump) -> list[str]:
-    """Where the first infinity and the first NaN are, or that there is none, a line each."""
+class Finding(NamedTuple):
+    """Where the first NaN or infinity is, or that there is none."""
+
+    text: str
+    record: str = ""
+    """The record that has it."""
+
+
+def first_nonfinite(dump: Dump) -> list[Finding]:
+    """Where the first infinity and the first NaN are, or that there is none."""
     infinite: tuple[Record, Item] | None = None
     found = []
     for record, item in dump.nonfinite():
         if item.has_nan:
-            found.append(_pointer("first NaN", dump, record, item))
+            found.append(_pointer(_FIRST_NAN, dump, record, item))
             break
         infinite = infinite or (record, item)
     if infinite is not None:
@@ -122,21 +132,21 @@ def first_nonfinite(dump: Dump) -> list[str]:
         return found
     tensors = (item for record in dump for item in dump.items(record) if item.is_tensor)
     if any(item.max is not None for item in tensors):
-        return ["no NaN and no infinity"]
-    return ["whether there is a NaN is not known: no statistics were recorded"]
+        return [Finding("no NaN and no infinity")]
+    return [Finding("whether there is a NaN is not known: no statistics were recorded")]
 
 
-def _pointer(what: str, dump: Dump, record: Record, item: Item) -> str:
+def _pointer(what: str, dump: Dump, record: Record, item: Item) -> Finding:
     text = f"{what}: {item.name}"
     module = None if dump.tree is None else dump.tree.module(record.name)
     if module is not None and module != record.name:
         text += f" in {module}"
     if item.state in (INPUT, PARAMETERS):
-        return text
+        return Finding(text, record.name)
     given = [one for one in dump.items(record) if one.state in (INPUT, PARAMETERS) and one.is_tensor]
     if given and not any(one.has_nan or one.has_inf for one in given):
         text += "; all that went in is finite"
-    return text
+    return Finding(text, record.name)
 
 
 # --- one dump
@@ -151,8 +161,10 @@ def dump_lines(dump: Dump, wanted: Wanted, as_tree: bool = False, with_stacks: b
     """
     if as_tree and not dump.tree:
         raise MsprobeException(f"{dump.path} has no call tree: level {dump.level} records none. Leave --tree out.")
-    for text in first_nonfinite(dump):
-        yield Line(text, _BAD if text.startswith("first") else "")
+    for found in first_nonfinite(dump):
+        yield Line(found.text, _BAD if found.record else "")
+        if stack := (dump.stacks or {}).get(found.record):
+            yield Line(f"  called at: {' '.join(users_line(stack).split())}")
     yield Line(f"{dump.path}: {_head(dump)}", _HEAD)
     stacks = (dump.stacks or {}) if with_stacks else {}
     rows = _tree_rows(dump, wanted) if as_tree else _rows(dump, wanted)
@@ -272,26 +284,24 @@ def run_lines(run: Run) -> Iterator[Line]:
         MsprobeException: dumps of it cannot be read; their lines say why, and the others have come before.
     """
     lines: list[Line] = []
-    firsts: list[tuple[str, str]] = []
+    firsts: list[tuple[Finding, str]] = []
     unreadable = 0
     for folder in run.folders:
         where = os.path.relpath(folder, run.path)
         try:
             dump = read(folder)
-            texts = first_nonfinite(dump)
-            text = f"{where}: {_head(dump)}; {'; '.join(texts)}"
+            found = first_nonfinite(dump)
         except MsprobeException as error:
             unreadable += 1
-            text, texts = f"{where}: {error}", []
-            lines.append(Line(text, _BAD, counts=True))
+            lines.append(Line(f"{where}: {error}", _BAD, counts=True))
             continue
-        is_bad = texts[0].startswith("first")
-        firsts += [(one, where) for one in texts if is_bad]
-        lines.append(Line(text, _BAD if is_bad else "", counts=True))
-    firsts.sort(key=lambda first: not first[0].startswith("first NaN"))
+        text = f"{where}: {_head(dump)}; {'; '.join(one.text for one in found)}"
+        lines.append(Line(text, _BAD if found[0].record else "", counts=True))
+        firsts += [(one, where) for one in found if one.record]
+    firsts.sort(key=lambda first: not first[0].text.startswith(_FIRST_NAN))
     if firsts:
-        text, where = firsts[0]
-        yield Line(f"{where}: {text}", _BAD)
+        first, where = firsts[0]
+        yield Line(f"{where}: {first.text}", _BAD)
     elif not unreadable:
         yield Line("no NaN and no infinity where statistics were recorded")
     yield Line(f"{run.path}: {len(run)} dumps; give the folder of one to see its records", _HEAD)
