@@ -13,7 +13,7 @@ from probe.compare.result import Divergence
 from probe.compare.runner import summaries
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """What a comparison came to; ``print`` of it is the text of ``msprobe compare``."""
 
@@ -30,6 +30,9 @@ class Verdict:
     def answer(self) -> list[str]:
         """The first lines of the text: where the runs diverge and why, or that they do not."""
         return [text for text, _ in headline(self.summaries)]
+
+    def __repr__(self) -> str:
+        return f"<Verdict: {self.answer[0]}>"
 
     def __str__(self) -> str:
         return "\n".join([*self.answer, *(text for one in self.summaries for text, _ in lines(one))])

@@ -80,10 +80,7 @@ def _lines(opened: Dump | Run, wanted: Wanted, args: argparse.Namespace) -> Iter
     elif wanted.everything and not (args.tree or args.stack):
         yield from show_text.run_lines(opened)
     else:
-        for number, dump in enumerate(opened):
-            if number:
-                yield show_text.Line("")
-            yield from show_text.dump_lines(dump, wanted, args.tree, args.stack)
+        yield from show_text.several_dumps_lines(opened, wanted, args.tree, args.stack)
 
 
 def _print(lines: Iterable[Line], limit: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, Optional
 
 from probe.common.dump import naming
@@ -159,21 +159,46 @@ def dump_lines(dump: Dump, wanted: Wanted, as_tree: bool = False, with_stacks: b
         MsprobeException: a tree is asked for and there is none.
         DumpFormatError: a record is damaged.
     """
-    if as_tree and not dump.tree:
-        raise MsprobeException(f"{dump.path} has no call tree: level {dump.level} records none. Leave --tree out.")
+    yield from _head_lines(dump)
+    table = _table(dump, wanted, as_tree, with_stacks)
+    first = next(table, None)
+    if first is None:
+        yield Line(f"nothing fits{_known(dump, wanted)}")
+    else:
+        yield from chain([first], table)
+
+
+def several_dumps_lines(
+    run: Run, wanted: Wanted, as_tree: bool = False, with_stacks: bool = False
+) -> Iterator[Line]:
+    """The dumps of `run` in which something is asked for, each as `dump_lines` has it."""
+    nothing = True
+    for dump in run:
+        table = _table(dump, wanted, as_tree, with_stacks)
+        first = next(table, None)
+        if first is not None:
+            if not nothing:
+                yield Line("")
+            nothing = False
+            yield from _head_lines(dump)
+            yield from chain([first], table)
+    if nothing:
+        yield Line(f"nothing fits in any of {len(run)} dumps{_known(next(iter(run)), wanted)}")
+
+
+def _head_lines(dump: Dump) -> Iterator[Line]:
     for found in first_nonfinite(dump):
         yield Line(found.text, _BAD if found.record else "")
         if stack := (dump.stacks or {}).get(found.record):
             yield Line(f"  called at: {' '.join(users_line(stack).split())}")
     yield Line(f"{dump.path}: {_head(dump)}", _HEAD)
-    stacks = (dump.stacks or {}) if with_stacks else {}
+
+
+def _table(dump: Dump, wanted: Wanted, as_tree: bool, with_stacks: bool) -> Iterator[Line]:
+    if as_tree and not dump.tree:
+        raise MsprobeException(f"{dump.path} has no call tree: level {dump.level} records none. Leave --tree out.")
     rows = _tree_rows(dump, wanted) if as_tree else _rows(dump, wanted)
-    shown = False
-    for lines in _aligned(rows, stacks):
-        shown = True
-        yield lines
-    if not shown:
-        yield Line(f"nothing fits{_known(dump, wanted)}")
+    return _aligned(rows, (dump.stacks or {}) if with_stacks else {})
 
 
 def _head(dump: Dump) -> str:

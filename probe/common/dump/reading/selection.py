@@ -58,7 +58,7 @@ class Selection(Sequence[Item]):
 
     def __repr__(self) -> str:
         names = ", ".join(row.item.name for row in self.rows[:3])
-        return f"<{len(self)} items{f': {names}' if names else ''}{', ...' if len(self) > 3 else ''}>"
+        return f"<{_count(self)}{f': {names}' if names else ''}{', ...' if len(self) > 3 else ''}>"
 
     def to_frame(self, library: str | None = None) -> Any:
         """The items as a data frame, a row for each.
@@ -87,7 +87,7 @@ class Selection(Sequence[Item]):
     def _repr_html_(self) -> str:
         more = len(self) - _SHOWN
         rest = html_table.paragraph(f"and {more} more; to_frame() has them all") if more > 0 else ""
-        return html_table.paragraph(f"{len(self)} items") + self[:_SHOWN].html_rows() + rest
+        return html_table.paragraph(_count(self)) + self[:_SHOWN].html_rows() + rest
 
     def html_rows(self) -> str:
         """All items as a table for notebooks."""
@@ -96,6 +96,10 @@ class Selection(Sequence[Item]):
         columns = (*where, "item", "type", "shape", "Max", "Min", "Mean", "Norm", "value")
         rows = [((row.step, row.rank) if several else ()) + _shown(row.item) for row in self.rows]
         return html_table.table(columns, rows)
+
+
+def _count(items: Selection) -> str:
+    return "1 item" if len(items) == 1 else f"{len(items)} items"
 
 
 def _installed(library: str | None) -> str:
