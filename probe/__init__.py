@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from probe._version import __version__
 
 if TYPE_CHECKING:
     from probe.common.dump.reading.dump import Dump as Dump
-    from probe.common.dump.reading.dump import read as read
+    from probe.common.dump.reading.run import Run as Run
+    from probe.common.dump.reading.run import read as read
+    from probe.compare.in_python import Verdict as Verdict
+    from probe.compare.in_python import verdict as verdict
 
-__all__ = ["Dump", "__version__", "read"]
+__all__ = ["Dump", "Run", "Verdict", "__version__", "read", "verdict"]
+
+# Reading needs msgspec, which a script that only collects should not wait for.
+_FOUND_IN = {
+    "Dump": "probe.common.dump.reading.dump",
+    "Run": "probe.common.dump.reading.run",
+    "read": "probe.common.dump.reading.run",
+    "Verdict": "probe.compare.in_python",
+    "verdict": "probe.compare.in_python",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Reading needs numpy and msgspec, which a script that only collects should not wait for.
-    if name in ("read", "Dump"):
-        from probe.common.dump.reading import dump
-
-        return getattr(dump, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _FOUND_IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_FOUND_IN[name]), name)

@@ -10,8 +10,10 @@ from typing import Protocol
 
 from probe._version import __version__
 from probe.api.commands.compare import Compare
+from probe.api.commands.doctor import Doctor
 from probe.api.commands.merge_result import MergeResult
 from probe.api.commands.recover import Recover
+from probe.api.commands.show import Show
 from probe.common.errors import MsprobeException
 from probe.common.terminal_text import print_text
 
@@ -30,11 +32,16 @@ class Command(Protocol):
         """Do the work and return the exit status; raises MsprobeException for what the user can put right."""
 
 
-COMMANDS: list[Command] = [Compare(), MergeResult(), Recover()]
+COMMANDS: list[Command] = [Show(), Compare(), MergeResult(), Recover(), Doctor()]
 
-_EPILOG = """example:
-  msprobe compare -tp ./run_a/step0 -gp ./run_b/step0 -o ./result
-  msprobe recover ./dump_path        make the files of a run that was killed
+_EPILOG = """examples:
+  msprobe show ./dump_path                         what was collected, and the first NaN or infinity in it
+  msprobe show ./dump_path --where "Max > 1e4"     the inputs, outputs and gradients that are so large
+  msprobe compare -tp ./run_a -gp ./run_b          where two runs diverge, and why
+  msprobe recover ./dump_path                      make the files of a run that was killed
+  msprobe doctor                                   which frameworks and parts are there, and what is missing
+
+msprobe COMMAND --help explains a command. Without a command this text is printed.
 """
 
 
@@ -47,13 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"msprobe {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command in COMMANDS:
         text = command.__doc__ or ""
         sub = commands.add_parser(command.name, help=text.split("\n")[0], description=text)
         command.prepare_parser(sub)
         sub.set_defaults(run=command.run)
     args = parser.parse_args(arguments)
+    if args.command is None:
+        parser.print_help()
+        return SAME
     try:
         status: int = args.run(args)
         sys.stdout.flush()

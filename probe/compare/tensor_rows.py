@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.tensor_reading import Array, read_tensor
 from probe.common.errors import FileCheckException
@@ -109,7 +110,8 @@ def _belied(target: Item, golden: Item, types: Sequence[str], shapes_differ: boo
     lacks are widened.
     """
     if shapes_differ and target.shape == golden.shape:
-        return f"error: the files of target and golden hold tensors of two shapes, and both records say {target.shape}."
+        said = "none" if target.shape is None else shape_text(target.shape)
+        return f"error: the files of target and golden hold tensors of two shapes, and both records say {said}."
     if types[0] != types[1] and target.dtype and golden.dtype and plain_name(target.dtype) == plain_name(golden.dtype):
         return f"error: the files of target and golden hold {' and '.join(types)}, and both records say {target.dtype}."
     return ""

@@ -214,7 +214,7 @@ def _is_unremarkable(rows: list[Row]) -> bool:
             continue
         if target.dtype != golden.dtype or target.shape != golden.shape or target.requires_grad != golden.requires_grad:
             return False
-        if target.shape == "[]" and str(target.max) != str(golden.max):
+        if target.shape == () and str(target.max) != str(golden.max):
             return False
         if _is_nonfinite(target.max) or _is_nonfinite(target.min):
             return False
@@ -268,4 +268,4 @@ def _is_nonfinite(value: Any) -> bool:
 
 
 def _is_scalar(item: Item) -> bool:
-    return item.shape == "[]" and item.dtype is not None and "class" in item.dtype
+    return item.shape == () and item.dtype is not None and "class" in item.dtype

@@ -41,6 +41,8 @@ def test_help_names_the_commands_and_an_example() -> None:
     assert done.returncode == 0 and done.stderr == ""
     for part in ("usage: msprobe", "recover", "Make dump.json", "msprobe recover ./dump_path"):
         assert part in done.stdout
+    assert command().stdout == done.stdout, "that is what one gets who does not know what to give"
+    assert command().returncode == 0
     done = command("recover", "--help")
     assert done.returncode == 0 and "DIR" in done.stdout and "--remove" in done.stdout
     assert "A journal is kept, so that nothing is lost" in " ".join(done.stdout.split())
@@ -60,7 +62,7 @@ def test_the_installed_command_is_this_one() -> None:
     assert entry.name == "msprobe" and entry.load() is cli.main
 
 
-@pytest.mark.parametrize("arguments", [[], ["dance"], ["recover"], ["recover", "a", "b"], ["--no-such-option"]])
+@pytest.mark.parametrize("arguments", [["dance"], ["recover"], ["recover", "a", "b"], ["--no-such-option"]])
 def test_wrong_usage_is_status_2_and_says_how_to_use_it(arguments: list[str]) -> None:
     done = command(*arguments)
     assert done.returncode == 2 and done.stdout == ""

@@ -73,6 +73,18 @@ def processes_in(folder: str) -> list[str]:
     return _numbered(folder, _PROCESS)
 
 
+def step_and_rank(path: str) -> tuple[int | None, int | None]:
+    """The step and the rank of a file of records, by the names of the folders it is in; ``None`` where they do not say.
+
+    Example:
+        >>> step_and_rank("dump_path/step3/rank1/dump.json"), step_and_rank("dump.json")
+        ((3, 1), (None, None))
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    step, rank = _STEP.match(os.path.basename(os.path.dirname(folder))), _RANK.match(os.path.basename(folder))
+    return None if step is None else int(step[1]), int(rank[1]) if rank is not None and rank[1] else None
+
+
 def _numbered(folder: str, pattern: re.Pattern[str]) -> list[str]:
     found = []
     for name in os.listdir(folder):

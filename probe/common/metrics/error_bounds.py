@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import Item
 from probe.common.metrics.dtypes import plain_name
 
@@ -75,9 +76,10 @@ class Extent(NamedTuple):
 
 
 @cache
-def extent(shape: str | None) -> Extent:
-    """Number of elements and longest dimension of a shape that is written like ``[2, 3]``."""
-    sizes = [int(size) for size in (shape or "").strip("[]() ").split(",") if size.strip().isdigit()]
+def extent(shape: Shape | None) -> Extent:
+    """Number of elements and longest dimension of a shape."""
+    # A dimension that is not known yet is -1 with MindSpore.
+    sizes = [size for size in shape or () if size >= 0]
     return Extent(math.prod(sizes), max(sizes, default=1))
 
 
@@ -198,7 +200,7 @@ def by_differences(target: Item, golden: Item, of_max: float, of_min: float, of_
 
 
 @cache
-def _spread(shape: str | None) -> float:
+def _spread(shape: Shape | None) -> float:
     return math.sqrt(extent(shape).elements)
 
 

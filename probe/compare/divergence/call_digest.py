@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 import msgspec
 
+from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.match.row import Row
 from probe.common.metrics.error_bounds import by_differences, extent, is_same, relative_difference, unit_roundoff
@@ -29,7 +30,7 @@ class CallDigest(msgspec.Struct, gc=False, array_like=True):
     """The largest relative difference of an output."""
     outputs: tuple[int, ...] = ()
     """The `fingerprint` of each output that differs."""
-    shapes: tuple[Optional[str], ...] = ()  # noqa: UP045
+    shapes: tuple[Optional[Shape], ...] = ()  # noqa: UP045
     """The shapes of these outputs."""
     balances: tuple[float, ...] = ()
     """The `balance` of each of these outputs on the golden side."""
@@ -44,7 +45,7 @@ def digest(rows: Iterable[Row], mode: Mode) -> CallDigest:
     largest = largest_output = 0.0
     comparable, one_sided = True, False
     outputs: list[int] = []
-    shapes: list[str | None] = []
+    shapes: list[Shape | None] = []
     balances: list[float] = []
     for row in rows:
         target, golden = row.target, row.golden

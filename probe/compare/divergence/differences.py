@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from probe.common.dump.naming import function_name
+from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.match.row import Row
 from probe.common.metrics.dtypes import is_device, plain_name
@@ -49,7 +50,7 @@ class Differences:
         if types[0] != types[1] and types not in self._precision.design and not self._are_integers_of_frameworks(types):
             return f"{short_name(row)} is {types[0]} and in the golden run {types[1]}"
         if target.shape != golden.shape and self._same_names and not self._error.reshaped:
-            return f"{short_name(row)} has shape {target.shape} and in the golden run {golden.shape}"
+            return f"{short_name(row)} has shape {_shape(target)} and in the golden run {_shape(golden)}"
         return ""
 
     def _are_integers_of_frameworks(self, types: TypePair) -> bool:
@@ -119,10 +120,14 @@ def of_input(row: Row, difference: float, allowed: float, called: str | None) ->
 
 def of_batch(target: Item, golden: Item) -> str:
     """An input that is a part of the golden batch, as each rank of several has it."""
-    shapes = [(item.shape or "").strip("[]").split(",") for item in (target, golden)]
-    if len(shapes[0]) != len(shapes[1]) or shapes[0][1:] != shapes[1][1:] or shapes[0] == shapes[1]:
+    mine, theirs = target.shape or (), golden.shape or ()
+    if len(mine) != len(theirs) or mine[1:] != theirs[1:] or mine == theirs:
         return ""
-    return f"the target has a batch of {shapes[0][0]}, and the golden run one of {shapes[1][0]}"
+    return f"the target has a batch of {mine[0]}, and the golden run one of {theirs[0]}"
+
+
+def _shape(item: Item) -> str:
+    return "none" if item.shape is None else shape_text(item.shape)
 
 
 def item_name(row: Row) -> str:

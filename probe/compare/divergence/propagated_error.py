@@ -9,6 +9,7 @@ import math
 from itertools import chain
 
 from probe.common.dump.naming import FORWARD, is_module
+from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.row import Row
@@ -59,7 +60,7 @@ class PropagatedError:
         """The largest relative difference of an output of a call inside each module."""
         self._outputs: set[int] = set()
         """Fingerprints of the outputs that differ, by which they are recognised as inputs."""
-        self._by_shape: dict[str | None, list[tuple[float, AlignedCall]]] = {}
+        self._by_shape: dict[Shape | None, list[tuple[float, AlignedCall]]] = {}
         """The balances of these outputs and their calls by shape, for an input that is a multiple of one."""
 
     # --- what is added

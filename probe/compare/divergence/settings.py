@@ -16,6 +16,7 @@ from typing import Any, Optional
 
 from probe.common.dump.naming import FORWARD, is_module, parse, record_name
 from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
 from probe.common.match.name_mapping import PARAMETER_NAMES
 from probe.common.match.operations import Arguments, Operation, arguments_of, layer_kind, operation
@@ -48,7 +49,7 @@ class _Side:
     def __init__(self, dump: Dump) -> None:
         self._dump = read(dump.path) if dump.is_released else dump
         self.framework = dump.framework
-        self._tree = self._dump.tree or {}
+        self._tree: Tree = self._dump.tree or {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._dump

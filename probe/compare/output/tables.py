@@ -13,6 +13,7 @@ from itertools import chain
 from operator import is_
 from typing import Any
 
+from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Stacks
 from probe.common.match.row import Row
@@ -42,7 +43,7 @@ RESERVED = frozenset((*HEAD, *DIFFERENCES, *STATISTICS, *VALUES, *CHECKSUMS, *TA
 """Every column of the three tables, whose names a metric of the user's own cannot take."""
 
 _MIDDLE = {Mode.STATISTICS: DIFFERENCES + STATISTICS, Mode.TENSOR: VALUES + STATISTICS, Mode.CHECKSUM: CHECKSUMS}
-_MISSING = Item("N/A", "", "N/A", "N/A", "N/A", "N/A", "N/A", "N/A")
+_MISSING = Item("N/A", "", "N/A", None, "N/A", "N/A", "N/A", "N/A")
 """Shown in the place of an item that one side does not have."""
 
 
@@ -119,7 +120,8 @@ def _form_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
     """Types, shapes, and whether gradients are required."""
     n_type, b_type, n_shape, b_shape, *flags = cells
     types = (harmless(n_type or "N/A"), harmless(b_type or "N/A"))
-    return (*types, n_shape or "N/A", b_shape or "N/A", *("N/A" if flag is None else flag for flag in flags))
+    shapes = ("N/A" if shape is None else shape_text(shape) for shape in (n_shape, b_shape))
+    return (*types, *shapes, *("N/A" if flag is None else flag for flag in flags))
 
 
 def _percents(cells: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -116,7 +116,7 @@ def test_a_number_that_is_repeated_fills_a_mask(fill: float, other: float, same:
         array = np.where(np.triu(np.ones((6, 6)), 1).astype(bool), value, 0.0)
         norm = float(np.sqrt(np.square(array).sum()))
         values = {"max": float(array.max()), "min": float(array.min()), "mean": float(array.mean()), "norm": norm}
-        return Item("x", "input", dtype="torch.float32", shape="[6, 6]", **values)
+        return Item("x", "input", dtype="torch.float32", shape=(6, 6), **values)
 
     assert beside_fill_values(item(other), item(fill)) == (0.0 if same else None)
 
@@ -127,7 +127,7 @@ def test_a_number_that_is_repeated_fills_a_mask(fill: float, other: float, same:
 def test_a_tensor_of_one_number_is_a_mask_where_that_is_known(target: float, golden: float, same: bool) -> None:
     def item(value: float) -> Item:
         values = {"max": value, "min": value, "mean": value, "norm": abs(value)}
-        return Item("x", "input", dtype="torch.float32", shape="[9]", **values)
+        return Item("x", "input", dtype="torch.float32", shape=(9,), **values)
 
     assert beside_fill_values(item(target), item(golden)) == (0.0 if same else None)
 

@@ -87,7 +87,7 @@ def test_two_files_are_one_rank(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def peer(name: str, rank: int) -> Item:
-    return Item(f"Distributed.x.0.forward.input.{name}", "input", "int", "[]", value=str(rank))
+    return Item(f"Distributed.x.0.forward.input.{name}", "input", "int", (), value=str(rank))
 
 
 def test_sends_and_receives_are_linked_by_peer_and_order() -> None:

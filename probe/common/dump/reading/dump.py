@@ -1,4 +1,4 @@
-"""`read` gives a typed, lazy view of a dump: a folder, a file of it, or the journal of a process that died.
+"""`read` gives a typed, lazy view of the dump of one process: its folder, a file of it, or the journal if it died.
 
 Only the outline of dump.json is decoded at once, that is where each record begins and ends; a record is decoded when
 it is looked at, the call tree, the stacks and tensors when they are asked for.
@@ -7,18 +7,25 @@ it is looked at, the call tree, the stacks and tensors when they are asked for.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from probe.common.dump.layout import JOURNAL_FILE, RECORD_FILES, TENSOR_FOLDER
-from probe.common.dump.reading.records import Item, Record
-from probe.common.dump.reading.sources import Files, Journal, Source, Stacks, Tree
+from probe.common import html_table
+from probe.common.dump.layout import JOURNAL_FILE, RECORD_FILES, TENSOR_FOLDER, step_and_rank
+from probe.common.dump.reading import conditions
+from probe.common.dump.reading.call_tree import CallTree
+from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
+from probe.common.dump.reading.selection import Selected, Selection
+from probe.common.dump.reading.sources import Files, Journal, Source, Stacks
 from probe.common.errors import DumpFormatError, FileCheckException
 
 if TYPE_CHECKING:
     # Statistics and checksums are compared without numpy.
     from numpy.typing import NDArray
+
+_SHOWN = 30
 
 
 class Dump:
@@ -31,6 +38,8 @@ class Dump:
         self._source = source
         self.path = source.path
         """The file that was read."""
+        self.step, self.rank = step_and_rank(self.path)
+        """The training step and the rank, from the names of the folders; ``None`` where these do not say."""
         self.task = source.task
         """``statistics``, ``tensor`` or ``structure``."""
         self.level = source.level
@@ -85,10 +94,61 @@ class Dump:
                 raise
             raise DumpFormatError(f"{self.path}: {error}") from None
 
+    def where(self, condition: str) -> Selection:
+        """The items for which `condition` holds, in order.
+
+        Args:
+            condition: such as ``Max > 1e4 or nan``; `probe.common.dump.reading.conditions` lists what is allowed.
+
+        Raises:
+            MsprobeException: it is no condition; the message names what is allowed.
+            DumpFormatError: a record is damaged.
+
+        Example:
+            >>> for item in dump.where("nan or inf"):  # doctest: +SKIP
+            ...     print(item.name, item.max)
+        """
+        fits = conditions.condition(condition)
+        return Selection(row for row in self.rows(self) if fits(row.item))
+
+    def to_frame(self, library: str | None = None) -> Any:
+        """All items as a data frame of polars or pandas, a row for each; the columns are those of a `Selection`.
+
+        Args:
+            library: ``polars`` or ``pandas``; by default the first of them that is installed.
+
+        Raises:
+            MissingDependency: it is not installed.
+        """
+        return Selection(self.rows(self)).to_frame(library)
+
+    def rows(self, records: Iterable[Record]) -> Iterator[Selected]:
+        """The items of `records`, each with its place."""
+        tree = CallTree() if self.tree is None else self.tree
+        for record in records:
+            module = tree.module(record.name)
+            for item in self.items(record):
+                yield Selected(self.step, self.rank, record.name, module, item)
+
+    def nonfinite(self) -> Iterator[tuple[Record, Item]]:
+        """The tensors that hold a NaN or an infinity, in order; records without one are not decoded."""
+        for record in self:
+            if record.may_be_nonfinite:
+                yield from ((record, item) for item in self.items(record) if item.has_nan or item.has_inf)
+
+    def _repr_html_(self) -> str:
+        first = next(iter(self.nonfinite()), None)
+        found = "no NaN and no infinity" if first is None else f"first NaN or infinity: {first[1].name}"
+        more = f"; the first {_SHOWN} records" if len(self) > _SHOWN else ""
+        rows = self.rows(islice(self, _SHOWN))
+        outputs = Selection(row for row in rows if row.item.is_tensor and row.item.state not in (INPUT, PARAMETERS))
+        return html_table.paragraph(f"{self!r}: {found}{more}") + outputs.html_rows()
+
     @cached_property
-    def tree(self) -> Tree | None:
+    def tree(self) -> CallTree | None:
         """Every call and the one it ran inside, from construct.json; ``None`` without that file."""
-        return self._source.tree()
+        found = self._source.tree()
+        return None if found is None else CallTree(found)
 
     @cached_property
     def stacks(self) -> Stacks | None:
@@ -118,7 +178,7 @@ class Dump:
 
 
 def read(path: str | os.PathLike[str]) -> Dump:
-    """Open a dump.
+    """Open the dump of one process.
 
     Args:
         path: dump.json or debug.json, a journal, or the folder that holds one of them. Where the process died before
@@ -128,9 +188,6 @@ def read(path: str | os.PathLike[str]) -> Dump:
         FileCheckException: there is nothing of the kind.
         DumpFormatError: a file is damaged; the message names it and the place.
 
-    Example:
-        >>> for record in probe.read("dump_path/step0/rank0"):  # doctest: +SKIP
-        ...     print(record.name, [item.shape for item in record.items()])
     """
     path = os.fspath(path)
     if os.path.isdir(path):

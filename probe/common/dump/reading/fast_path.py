@@ -15,7 +15,7 @@ import msgspec
 
 from probe.common.dump import naming
 from probe.common.dump.reading import flattening
-from probe.common.dump.reading.items import INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item
+from probe.common.dump.reading.items import INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item, Shape, as_shape
 from probe.common.dump.reading.json_decode import number
 
 _NOT_JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -111,8 +111,8 @@ def _add(found: list[Item], above: str, state: str, entries: Iterable[tuple[Any,
 
 
 @lru_cache(maxsize=4096)
-def _shape(raw: bytes) -> str:
-    shape = msgspec.json.decode(raw)
-    if type(shape) is not list:
+def _shape(raw: bytes) -> Shape:
+    shape = as_shape(msgspec.json.decode(raw))
+    if shape is None:
         raise _OtherForm
-    return str(shape)
+    return shape

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from probe.common.dump import naming
-from probe.common.dump.reading.items import DEBUG, INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item, plain_item
+from probe.common.dump.reading.items import (
+    DEBUG,
+    INPUT,
+    OUTPUT,
+    PARAMETERS,
+    PARAMETERS_GRAD,
+    Item,
+    as_shape,
+    plain_item,
+)
 from probe.common.dump.reading.json_decode import number
 from probe.common.errors import DumpFormatError
 
@@ -99,7 +108,7 @@ def _leaf(name: str, state: str, type_name: str, entry: dict[str, Any]) -> Item:
         return item
     if type_name == "torch.ProcessGroup":
         ranks = str(entry.get("group_ranks"))
-        return plain_item(name, state, type_name, "[]", ranks, ranks)
+        return plain_item(name, state, type_name, (), ranks, ranks)
     return plain(name, state, type_name, entry.get("value", entry.get("format")))
 
 
@@ -107,21 +116,21 @@ def plain(name: str, state: str, type_name: str, value: Any) -> Item:
     """The item of a plain value of the type `type_name`."""
     value = number(value)
     if name.rpartition(".")[2] in _RANKS:
-        return plain_item(name, state, type_name, "[]", str(value), str(value))
+        return plain_item(name, state, type_name, (), str(value), str(value))
     if type_name == "torch.Size":
-        return plain_item(name, state, type_name, str(value), None, value)
+        return plain_item(name, state, type_name, as_shape(value), None, value)
     if type_name == "slice":
-        return plain_item(name, state, type_name, f"[{len(value) if isinstance(value, list) else 0}]", None, value)
+        return plain_item(name, state, type_name, (len(value) if isinstance(value, list) else 0,), None, value)
     if type_name == "ellipsis":
-        return plain_item(name, state, type_name, "[]", value, value)
-    return plain_item(name, state, str(type(value)), "[]", value, value)
+        return plain_item(name, state, type_name, (), value, value)
+    return plain_item(name, state, str(type(value)), (), value, value)
 
 
 def _tensor(name: str, state: str, dtype: str, entry: dict[str, Any]) -> Item:
     get = entry.get
-    shape = get("shape", [])
-    if type(shape) is not list:
-        raise DumpFormatError(f"{name}: \"shape\" is {shape!r}, not a list.")
+    shape = as_shape(get("shape", []))
+    if shape is None:
+        raise DumpFormatError(f"{name}: \"shape\" is {get('shape')!r}, not a list of whole numbers.")
     md5, data_name = get("md5"), get("data_name")
     if md5 is not None and type(md5) is not str:
         # The exclusive or of a single number is that number in the dumps of msProbe 26.2.
@@ -134,4 +143,4 @@ def _tensor(name: str, state: str, dtype: str, entry: dict[str, Any]) -> Item:
     if requires_grad is not None and type(requires_grad) is not bool:
         requires_grad = str(requires_grad)
     largest, smallest, mean, norm = map(number, (get("Max"), get("Min"), get("Mean"), get("Norm")))
-    return Item(name, state, dtype, str(shape), largest, smallest, mean, norm, requires_grad, md5, data_name)
+    return Item(name, state, dtype, shape, largest, smallest, mean, norm, requires_grad, md5, data_name)

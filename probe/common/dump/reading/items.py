@@ -6,9 +6,13 @@ form in a dump is an item without data, so that positions keep their meaning; an
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import Any, Optional
 
 import msgspec
+
+Shape = tuple[int, ...]
 
 INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, DEBUG = "input", "output", "parameters", "parameters_grad", "debug"
 
@@ -21,8 +25,8 @@ class Item(msgspec.Struct, gc=False):
     """One of ``input``, ``output``, ``parameters``, ``parameters_grad``, ``debug``."""
     dtype: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """``torch.float32``, ``Float32``; of a plain value its class: ``<class 'int'>``."""
-    shape: Optional[str] = None  # noqa: UP045
-    """As a list is written: ``[2, 3]``."""
+    shape: Optional[Shape] = None  # noqa: UP045
+    """``(2, 3)``; of a plain value ``()``."""
     max: Any = None
     """Like min, mean and norm: a number, or the text of a plain value."""
     min: Any = None
@@ -41,7 +45,46 @@ class Item(msgspec.Struct, gc=False):
     def is_tensor(self) -> bool:
         return self.dtype is not None and self.value is None
 
+    @property
+    def has_nan(self) -> bool:
+        """Whether a NaN is in the tensor, as far as its statistics tell."""
+        if not self.is_tensor:
+            return False
+        # Of an infinity beside a negative one the mean is a NaN that is not in the tensor.
+        return is_nan(self.max) or is_nan(self.min) or (is_nan(self.mean) and not self.has_inf)
 
-def plain_item(name: str, state: str, dtype: str, shape: str, statistic: Any, value: Any) -> Item:
+    @property
+    def has_inf(self) -> bool:
+        """Whether an infinity is in the tensor; a norm alone can be one because its type ends before it."""
+        return self.is_tensor and (is_inf(self.max) or is_inf(self.min))
+
+
+def plain_item(name: str, state: str, dtype: str, shape: Shape | None, statistic: Any, value: Any) -> Item:
     """The item of a plain value: all four statistics are the same."""
     return Item(name, state, dtype, shape, statistic, statistic, statistic, statistic, None, None, None, value)
+
+
+def is_nan(value: Any) -> bool:
+    """Whether a statistic is NaN."""
+    return type(value) is float and value != value
+
+
+def is_inf(value: Any) -> bool:
+    """Whether a statistic is an infinity."""
+    return type(value) is float and math.isinf(value)
+
+
+def as_shape(value: Any) -> Shape | None:
+    """The shape that a list of JSON stands for; ``None`` where it stands for none."""
+    return tuple(value) if type(value) is list and all(type(size) is int for size in value) else None
+
+
+@lru_cache(maxsize=4096)
+def shape_text(shape: Shape) -> str:
+    """A shape as dumps, tables and messages write it.
+
+    Example:
+        >>> shape_text((2, 3))
+        '[2, 3]'
+    """
+    return str(list(shape))

@@ -48,6 +48,14 @@ class Record:
         """Base, number and direction; ``None`` for a saved value and for a name of no known form."""
         return parse(self.name)
 
+    @property
+    def may_be_nonfinite(self) -> bool:
+        """Whether a NaN or an infinity may be among its numbers, without decoding it."""
+        if not isinstance(self._content, msgspec.Raw):
+            return self._content is not None
+        content = bytes(self._content)
+        return b"NaN" in content or b"Infinity" in content
+
     def release(self) -> None:
         """Keep the name only."""
         self._content = None

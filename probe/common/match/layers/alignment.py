@@ -27,6 +27,7 @@ from functools import cache
 from typing import Optional
 
 from probe.common.dump.naming import FORWARD
+from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS, Item
 from probe.common.match import patience_diff
 from probe.common.match.calls import Call
@@ -51,11 +52,11 @@ class Layer:
     class_name: str
     kind: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The class in neutral words; ``None`` where neither framework brings it."""
-    weight: Optional[str] = None  # noqa: UP045
+    weight: Optional[Shape] = None  # noqa: UP045
     """Shape of the parameter of this name, ones left out."""
-    inputs: Optional[str] = None  # noqa: UP045
+    inputs: Optional[Shape] = None  # noqa: UP045
     """Shape of the first."""
-    output: Optional[str] = None  # noqa: UP045
+    output: Optional[Shape] = None  # noqa: UP045
     parameters: tuple[Item, ...] = ()
     result: Optional[Item] = None  # noqa: UP045
     """The first tensor that it returned."""
@@ -98,7 +99,7 @@ def network(side: Side) -> Network:
 
 
 def _layer(path: Path, class_name: str, call: Call) -> Layer:
-    shapes: dict[str, str | None] = {}
+    shapes: dict[str, Shape | None] = {}
     weight = None
     parameters: list[Item] = []
     for item in call.items:
@@ -116,9 +117,9 @@ def _layer(path: Path, class_name: str, call: Call) -> Layer:
 
 
 @cache
-def _squeezed(shape: str | None) -> str | None:
+def _squeezed(shape: Shape | None) -> Shape | None:
     # A convolution in one dimension may be one in two.
-    return None if shape is None else str([int(size) for size in re.findall("[0-9]+", shape) if size != "1"])
+    return None if shape is None else tuple(size for size in shape if size != 1)
 
 
 def compatible(mine: Layer, theirs: Layer) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from probe.common.dump.naming import BACKWARD
+from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.match.calls import Call
 from probe.common.match.name_mapping import PARAMETER_NAMES
@@ -90,9 +91,8 @@ def _by_shape(mine: Named, theirs: Named) -> dict[str, str]:
     }
 
 
-def _is_square(shape: str | None) -> bool:
-    sizes = (shape or "").strip("[]").split(", ")
-    return len(sizes) == 2 and sizes[0] == sizes[1]
+def _is_square(shape: Shape | None) -> bool:
+    return shape is not None and len(shape) == 2 and shape[0] == shape[1]
 
 
 def _add_same(pairs: dict[str, str], mine: Named, theirs: Named) -> None:

@@ -54,7 +54,7 @@ def test_a_recorded_dump_is_read_with_head_records_tree_and_stacks() -> None:
         "Module.embed.Embedding.forward.0.output.0",
     ]
     weight = record.items()[1]
-    assert (weight.state, weight.dtype, weight.shape) == ("parameters", "torch.float32", "[11, 8]")
+    assert (weight.state, weight.dtype, weight.shape) == ("parameters", "torch.float32", (11, 8))
     assert (weight.max, weight.requires_grad) == (2.298342704772949, True)
 
 
@@ -94,13 +94,13 @@ def test_values_of_a_framework_have_a_form(tmp_path: Path) -> None:
     kwargs = {"src": scalar(1), "format": {"type": "torch.memory_format", "format": "contiguous_format"}}
     found = only_items(tmp_path, {"input_args": arguments, "input_kwargs": kwargs})
     assert [(item.dtype, item.shape, item.max) for item in found] == [
-        ("torch.Size", "[2]", None),
-        ("slice", "[3]", None),
-        ("ellipsis", "[]", "..."),
-        ("torch.ProcessGroup", "[]", "[0, 1]"),
-        ("torch.float32", "[2, 3]", None),
-        ("int", "[]", "1"),
-        ("<class 'str'>", "[]", "contiguous_format"),
+        ("torch.Size", (2,), None),
+        ("slice", (3,), None),
+        ("ellipsis", (), "..."),
+        ("torch.ProcessGroup", (), "[0, 1]"),
+        ("torch.float32", (2, 3), None),
+        ("int", (), "1"),
+        ("<class 'str'>", (), "contiguous_format"),
     ]
     assert found[4].peer == ("isend", 1, 0, "g")
 
@@ -186,7 +186,9 @@ def test_a_record_of_a_wrong_form_names_the_place(tmp_path: Path, fields: Any) -
         only_items(tmp_path, fields)
 
 
-@pytest.mark.parametrize("field", [{"md5": [5]}, {"data_name": 5}, {"shape": "[2]"}, {"shape": None}])
+@pytest.mark.parametrize(
+    "field", [{"md5": [5]}, {"data_name": 5}, *({"shape": shape} for shape in ("[2]", None, [2, "3"], [[2]], [True]))]
+)
 def test_a_tensor_of_a_wrong_form_names_the_place(tmp_path: Path, field: dict[str, Any]) -> None:
     with pytest.raises(DumpFormatError, match=r"dump\.json: Torch\.relu\.0\.forward\.output\.0: \"[a-z_5]+\" is"):
         only_items(tmp_path, {"output": [{**TENSOR, **field}]})
@@ -212,7 +214,7 @@ def test_what_is_not_there_is_an_error_that_helps(tmp_path: Path) -> None:
     with pytest.raises(FileCheckException, match="does not exist"):
         probe.read(tmp_path / "dump.json")
     (tmp_path / "rank0").mkdir()
-    with pytest.raises(FileCheckException, match="it holds rank0"):
+    with pytest.raises(FileCheckException, match="It holds rank0"):
         probe.read(tmp_path)
 
 

@@ -1,0 +1,401 @@
+"""What ``msprobe show`` prints of dumps: the first NaN or infinity, and a line for each record or item."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from itertools import chain, islice
+from typing import Any, NamedTuple, Optional
+
+from probe.common.dump import naming
+from probe.common.dump.reading.call_tree import CallTree
+from probe.common.dump.reading.conditions import Condition, condition
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.items import INPUT, Item, shape_text
+from probe.common.dump.reading.records import PARAMETERS, Record
+from probe.common.dump.reading.run import Run
+from probe.common.dump.reading.selection import number_text, statistics
+from probe.common.errors import MsprobeException
+from probe.compare.output.summary_text import users_line
+
+_BAD, _HEAD, _DIM = "bold red", "bold", "dim"
+_FIRST_NAN = "first NaN"
+_NUMBERS = ("Max", "Min", "Mean", "Norm")
+_EXAMPLES = 6
+_WIDEST_SHAPE = 24
+_AT_ONCE = 500
+
+
+class Line(NamedTuple):
+    """A line of text."""
+
+    text: str
+    style: str = ""
+    counts: bool = False
+    """Whether it is one of those that a limit counts."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which records and items are asked for."""
+
+    module: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """A pattern for paths and classes of modules."""
+    api: Optional[str] = None  # noqa: UP045
+    """A pattern for names of functions."""
+    fits: Optional[Condition] = None  # noqa: UP045
+    """The condition for items; all, if none is given."""
+    items: bool = False
+    """Whether each item has its line."""
+
+    @classmethod
+    def of(cls, module: str | None, api: str | None, where: str | None, items: bool = False) -> Wanted:
+        """What the options of the command ask for.
+
+        Raises:
+            MsprobeException: `where` is no condition.
+        """
+        return cls(module, api, None if where is None else condition(where), items or where is not None)
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self.module is None and self.api is None and self.fits is None and not self.items
+
+    def records(self, dump: Dump) -> Iterator[Record]:
+        """The records of `dump` that are asked for by their names."""
+        if self.module is None and self.api is None:
+            return iter(dump)
+        is_inside = (lambda name: True) if self.module is None else _inside(self.module, dump.tree or CallTree())
+        return (record for record in dump if self._is_api(record.name) and is_inside(record.name))
+
+    def _is_api(self, name: str) -> bool:
+        if self.api is None:
+            return True
+        if fnmatchcase(name, self.api):
+            return True
+        parsed = naming.parse(name)
+        if parsed is None or parsed.is_module:
+            return False
+        return fnmatchcase(parsed.base, self.api) or fnmatchcase(naming.function_name(name), self.api)
+
+
+def _inside(pattern: str, tree: CallTree) -> Callable[[str], bool]:
+    """Whether a call is of a module that `pattern` fits, or ran inside of one."""
+
+    @cache
+    def fits(base: str) -> bool:
+        _, _, inner = base.partition(".")
+        path, _, class_name = inner.rpartition(".")
+        parts = path.split(".")
+        around = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+        return any(fnmatchcase(text, pattern) for text in (base, class_name, *around))
+
+    def is_inside(name: str) -> bool:
+        for call in (name, *tree.around(name)):
+            parsed = naming.parse(call)
+            if parsed is not None and parsed.is_module and fits(parsed.base):
+                return True
+        return False
+
+    return is_inside
+
+
+# --- what is first
+
+
+class Finding(NamedTuple):
+    """Where the first NaN or infinity is, or that there is none."""
+
+    text: str
+    record: str = ""
+    """The record that has it."""
+
+
+def first_nonfinite(dump: Dump) -> list[Finding]:
+    """Where the first infinity and the first NaN are, or that there is none."""
+    infinite: tuple[Record, Item] | None = None
+    found = []
+    for record, item in dump.nonfinite():
+        if item.has_nan:
+            found.append(_pointer(_FIRST_NAN, dump, record, item))
+            break
+        infinite = infinite or (record, item)
+    if infinite is not None:
+        # A mask has infinities where nothing is wrong, so that a NaN is named as well.
+        found.insert(0, _pointer("first infinity", dump, *infinite))
+    if found:
+        return found
+    tensors = (item for record in dump for item in dump.items(record) if item.is_tensor)
+    if any(item.max is not None for item in tensors):
+        return [Finding("no NaN and no infinity")]
+    return [Finding("whether there is a NaN is not known: no statistics were recorded")]
+
+
+def _pointer(what: str, dump: Dump, record: Record, item: Item) -> Finding:
+    text = f"{what}: {item.name}"
+    module = None if dump.tree is None else dump.tree.module(record.name)
+    if module is not None and module != record.name:
+        text += f" in {module}"
+    if item.state in (INPUT, PARAMETERS):
+        return Finding(text, record.name)
+    given = [one for one in dump.items(record) if one.state in (INPUT, PARAMETERS) and one.is_tensor]
+    if given and not any(one.has_nan or one.has_inf for one in given):
+        text += "; all that went in is finite"
+    return Finding(text, record.name)
+
+
+# --- one dump
+
+
+def dump_lines(dump: Dump, wanted: Wanted, as_tree: bool = False, with_stacks: bool = False) -> Iterator[Line]:
+    """One dump: what is first, what it is, and its records.
+
+    Raises:
+        MsprobeException: a tree is asked for and there is none.
+        DumpFormatError: a record is damaged.
+    """
+    yield from _head_lines(dump)
+    table = _table(dump, wanted, as_tree, with_stacks)
+    first = next(table, None)
+    if first is None:
+        yield Line(f"nothing fits{_known(dump, wanted)}")
+    else:
+        yield from chain([first], table)
+
+
+def several_dumps_lines(
+    run: Run, wanted: Wanted, as_tree: bool = False, with_stacks: bool = False
+) -> Iterator[Line]:
+    """The dumps of `run` in which something is asked for, each as `dump_lines` has it."""
+    nothing = True
+    for dump in run:
+        table = _table(dump, wanted, as_tree, with_stacks)
+        first = next(table, None)
+        if first is not None:
+            if not nothing:
+                yield Line("")
+            nothing = False
+            yield from _head_lines(dump)
+            yield from chain([first], table)
+    if nothing:
+        yield Line(f"nothing fits in any of {len(run)} dumps{_known(next(iter(run)), wanted)}")
+
+
+def _head_lines(dump: Dump) -> Iterator[Line]:
+    for found in first_nonfinite(dump):
+        yield Line(found.text, _BAD if found.record else "")
+        if stack := (dump.stacks or {}).get(found.record):
+            yield Line(f"  called at: {' '.join(users_line(stack).split())}")
+    yield Line(f"{dump.path}: {_head(dump)}", _HEAD)
+
+
+def _table(dump: Dump, wanted: Wanted, as_tree: bool, with_stacks: bool) -> Iterator[Line]:
+    if as_tree and not dump.tree:
+        raise MsprobeException(f"{dump.path} has no call tree: level {dump.level} records none. Leave --tree out.")
+    rows = _tree_rows(dump, wanted) if as_tree else _rows(dump, wanted)
+    return _aligned(rows, (dump.stacks or {}) if with_stacks else {})
+
+
+def _head(dump: Dump) -> str:
+    died = ", the journal of a run that died" if dump.died else ""
+    return f"{dump.framework}, {dump.level}, {dump.task}, {len(dump)} records{died}"
+
+
+def _known(dump: Dump, wanted: Wanted) -> str:
+    """What names there are, when none fits."""
+    if wanted.module is None and wanted.api is None:
+        return ""
+    names: dict[str, None] = {}
+    for record in dump:
+        parsed = record.parsed
+        if parsed is not None and parsed.is_module is (wanted.module is not None):
+            names[parsed.base.partition(".")[2].rpartition(".")[0] if parsed.is_module else parsed.base] = None
+    kind = "modules" if wanted.module is not None else "functions"
+    return f"; {kind} are {', '.join(islice(names, _EXAMPLES))}{', ...' if len(names) > _EXAMPLES else ''}"
+
+
+class _Row(NamedTuple):
+    record: str
+    item: Item | None
+    depth: int = 0
+    ends_record: bool = True
+
+
+def _rows(dump: Dump, wanted: Wanted) -> Iterator[_Row]:
+    for record in wanted.records(dump):
+        yield from _rows_of(dump, record, wanted, 0)
+
+
+def _tree_rows(dump: Dump, wanted: Wanted) -> Iterator[_Row]:
+    """The calls as a tree; what is not asked for is left out, unless something asked for is inside."""
+    tree = dump.tree or CallTree()
+    found = {record.name: list(_rows_of(dump, record, wanted, 0)) for record in wanted.records(dump)}
+    found = {name: rows for name, rows in found.items() if rows}
+    names = {around for name in found for around in tree.around(name)} | set(found)
+    for depth, name in tree.walk():
+        if name in names or wanted.everything:
+            for row in found.get(name) or [_Row(name, None)]:
+                yield row._replace(depth=depth)
+    for name, rows in found.items():
+        if name not in tree:
+            yield from rows
+
+
+def _rows_of(dump: Dump, record: Record, wanted: Wanted, depth: int) -> Iterator[_Row]:
+    items = dump.items(record)
+    if not wanted.items:
+        yield _Row(record.name, _shown(items), depth)
+        return
+    chosen = [item for item in items if item.dtype is not None and (wanted.fits is None or wanted.fits(item))]
+    for number, item in enumerate(chosen, 1):
+        yield _Row(record.name, item, depth, number == len(chosen))
+
+
+def _shown(items: Sequence[Item]) -> Item | None:
+    """The item that stands for its record: the first that is not finite, outputs first, otherwise the first output."""
+    tensors = [item for item in items if item.is_tensor]
+    outputs = [item for item in tensors if item.state not in (INPUT, PARAMETERS)]
+    bad = (item for item in (*outputs, *tensors) if item.has_nan or item.has_inf)
+    return next(bad, None) or next(iter(outputs or tensors), None)
+
+
+def _aligned(rows: Iterable[_Row], stacks: dict[str, list[str]]) -> Iterator[Line]:
+    """The table: numbers, type and shape, and at last the name, which may be long."""
+    rows = iter(rows)
+    headed = False
+    while block := list(islice(rows, _AT_ONCE)):
+        cells = [_cells(row) for row in block]
+        types, shapes = (max(len(cell[index]) for cell in cells) for index in (4, 5))
+        types, shapes = max(types, 8), min(max(shapes, 12), _WIDEST_SHAPE)
+        if not headed:
+            numbers = " ".join(f"{name:>10}" for name in _NUMBERS)
+            yield Line(f"{numbers}  {'type':{types}} {'shape':{shapes}} record and item", _HEAD)
+            headed = True
+        for row, cell in zip(block, cells):
+            numbers = " ".join(f"{text:>10}" for text in cell[:4])
+            bad = row.item is not None and (row.item.has_nan or row.item.has_inf)
+            text = f"{numbers}  {cell[4]:{types}} {cell[5]:{shapes}} {'  ' * row.depth}{cell[6]}"
+            yield Line(text, _BAD if bad else "", counts=True)
+            for frame in stacks.get(row.record, ()) if row.ends_record else ():
+                yield Line(f"{'':12}{' '.join(frame.split())}", _DIM, counts=True)
+
+
+def _cells(row: _Row) -> tuple[str, ...]:
+    item = row.item
+    if item is None:
+        return ("", "", "", "", "", "", row.record)
+    kind = (item.dtype or "").removeprefix("torch.").removeprefix("<class '").removesuffix("'>")
+    place = item.name[len(row.record) + 1 :] if item.name.startswith(f"{row.record}.") else ""
+    name = f"{row.record}  {place}" if place else row.record
+    if item.is_tensor:
+        numbers = tuple(map(number_text, statistics(item)))
+        shape = "" if item.shape is None else shape_text(item.shape)
+        return (*numbers, kind, shape, f"{name}  {item.md5}" if item.md5 else name)
+    return ("", "", "", "", kind, "", f"{name} = {item.value}")
+
+
+# --- several dumps
+
+
+def run_lines(run: Run) -> Iterator[Line]:
+    """A line for each dump of `run`, and before them the first NaN, or the first infinity where there is no NaN.
+
+    Raises:
+        MsprobeException: dumps of it cannot be read; their lines say why, and the others have come before.
+    """
+    lines: list[Line] = []
+    firsts: list[tuple[Finding, str]] = []
+    unreadable = 0
+    for folder in run.folders:
+        where = os.path.relpath(folder, run.path)
+        try:
+            dump = read(folder)
+            found = first_nonfinite(dump)
+        except MsprobeException as error:
+            unreadable += 1
+            lines.append(Line(f"{where}: {error}", _BAD, counts=True))
+            continue
+        text = f"{where}: {_head(dump)}; {'; '.join(one.text for one in found)}"
+        lines.append(Line(text, _BAD if found[0].record else "", counts=True))
+        firsts += [(one, where) for one in found if one.record]
+    firsts.sort(key=lambda first: not first[0].text.startswith(_FIRST_NAN))
+    if firsts:
+        first, where = firsts[0]
+        yield Line(f"{where}: {first.text}", _BAD)
+    elif not unreadable:
+        yield Line("no NaN and no infinity where statistics were recorded")
+    yield Line(f"{run.path}: {len(run)} dumps; give the folder of one to see its records", _HEAD)
+    yield from lines
+    if unreadable:
+        raise MsprobeException(f"{unreadable} of {len(run)} dumps of {run.path} could not be read.")
+
+
+# --- JSON
+
+
+def dump_as_json(dump: Dump, wanted: Wanted, with_stacks: bool = False, limit: int = 0) -> dict[str, Any]:
+    """One dump as values that JSON has; NaN and the infinities are the texts ``NaN``, ``Infinity``, ``-Infinity``.
+
+    Args:
+        limit: how many records, 0 for all.
+    """
+    stacks = (dump.stacks or {}) if with_stacks else None
+    tree = dump.tree or CallTree()
+    first = next(iter(dump.nonfinite()), None)
+    records = []
+    for record in wanted.records(dump):
+        items = [item for item in dump.items(record) if wanted.fits is None or wanted.fits(item)]
+        if items or wanted.fits is None:
+            found: dict[str, Any] = {"name": record.name, "inside": tree.get(record.name)}
+            found["items"] = [_item_json(item) for item in items]
+            if stacks is not None:
+                found["stack"] = stacks.get(record.name, [])
+            records.append(found)
+        if limit and len(records) == limit:
+            break
+    return {
+        "path": dump.path,
+        "step": dump.step,
+        "rank": dump.rank,
+        "framework": dump.framework,
+        "task": dump.task,
+        "level": dump.level,
+        "died": dump.died,
+        "records_in_dump": len(dump),
+        "first_nonfinite": None if first is None else _item_json(first[1]),
+        "records": records,
+    }
+
+
+def _item_json(item: Item) -> dict[str, Any]:
+    numbers = {name: _plain(value) for name, value in zip(_NUMBERS, _recorded(item))}
+    return {
+        "name": item.name,
+        "state": item.state,
+        "dtype": item.dtype,
+        "shape": item.shape,
+        **numbers,
+        "requires_grad": item.requires_grad,
+        "md5": item.md5,
+        "value": _plain(item.value),
+        "data_name": item.data_name,
+    }
+
+
+def _recorded(item: Item) -> tuple[Any, ...]:
+    return (item.max, item.min, item.mean, item.norm) if item.is_tensor else (None,) * 4
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, (list, tuple)):
+        return [_plain(part) for part in value]
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return value

@@ -1,0 +1,66 @@
+"""The call tree of a dump: which call ran inside which module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Optional
+
+from probe.common.dump import naming
+
+
+class CallTree(dict[str, Optional[str]]):
+    """Every call in the order of their beginnings, and the call it ran inside; ``None`` at the top.
+
+    It is the dictionary that construct.json holds; ``str`` of it is an outline.
+    """
+
+    @cached_property
+    def _children(self) -> dict[str | None, list[str]]:
+        found: dict[str | None, list[str]] = {}
+        for name, parent in self.items():
+            found.setdefault(parent if parent in self else None, []).append(name)
+        return found
+
+    @property
+    def roots(self) -> list[str]:
+        """The calls that ran inside of no other."""
+        return list(self._children.get(None, ()))
+
+    def children(self, name: str) -> list[str]:
+        """The calls that ran directly inside the call `name`, in order."""
+        return list(self._children.get(name, ()))
+
+    def walk(self) -> Iterator[tuple[int, str]]:
+        """Every call with its depth, 0 at the top, each before those inside it."""
+        seen: set[str] = set()
+        # A damaged file may say that calls are inside of themselves: these are reached from no root.
+        for root in (*self.roots, *self):
+            ahead = [(0, root)]
+            while ahead:
+                depth, name = ahead.pop()
+                if name not in seen:
+                    seen.add(name)
+                    yield depth, name
+                    ahead += ((depth + 1, child) for child in reversed(self._children.get(name, ())))
+
+    def module(self, name: str) -> str | None:
+        """The innermost module around a call, or the call itself if it is one; ``None`` at the top."""
+        seen: set[str] = set()
+        found: str | None = name
+        while found is not None and found not in seen and not naming.is_module(found):
+            seen.add(found)
+            found = self.get(found)
+        return found if found is not None and naming.is_module(found) else None
+
+    def around(self, name: str) -> Iterator[str]:
+        """The calls around the call `name`, innermost first."""
+        seen = {name}
+        parent = self.get(name)
+        while parent is not None and parent not in seen:
+            seen.add(parent)
+            yield parent
+            parent = self.get(parent)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{'  ' * depth}{name}" for depth, name in self.walk())

@@ -1,0 +1,70 @@
+"""A comparison for Python and notebooks: two paths in, the verdict that ``msprobe compare`` prints out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from probe.common import html_table
+from probe.compare.options import Options
+from probe.compare.output.summary import Summary, first_of
+from probe.compare.output.summary_text import headline, lines
+from probe.compare.result import Divergence
+from probe.compare.runner import summaries
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict:
+    """What a comparison came to; ``print`` of it is the text of ``msprobe compare``."""
+
+    summaries: list[Summary]
+    """One for each pair of ranks and steps, in order."""
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """Where the runs diverge first: record, reason, cause, stacks; ``None`` where nothing diverges."""
+        first = first_of(self.summaries)
+        return None if first is None else first.divergence
+
+    @property
+    def answer(self) -> list[str]:
+        """The first lines of the text: where the runs diverge and why, or that they do not."""
+        return [text for text, _ in headline(self.summaries)]
+
+    def __repr__(self) -> str:
+        return f"<Verdict: {self.answer[0]}>"
+
+    def __str__(self) -> str:
+        return "\n".join([*self.answer, *(text for one in self.summaries for text, _ in lines(one))])
+
+    def _repr_html_(self) -> str:
+        found = "".join(map(html_table.paragraph, self.answer))
+        rows = [
+            (one.step, one.label, one.rows, *one.counts.values(), one.suspects[0].record if one.suspects else "")
+            for one in self.summaries
+        ]
+        return found + html_table.table(("step", "process", "rows", "pass", "warning", "error", "first finding"), rows)
+
+
+def verdict(
+    target: str | os.PathLike[str],
+    golden: str | os.PathLike[str],
+    output: str | os.PathLike[str] | None = None,
+    options: Options | None = None,
+) -> Verdict:
+    """Compare two runs as ``msprobe compare`` does.
+
+    Args:
+        target: the run under test: dump.json, debug.json, the folder of a process or a step, or a folder of steps.
+        golden: the run it is held against, in the same form.
+        output: a folder for the tables; by default none is written.
+        options: how to match and judge.
+
+    Raises:
+        MsprobeException: the two cannot be compared, and why.
+
+    Example:
+        >>> print(probe.verdict("run_a", "run_b"))  # doctest: +SKIP
+    """
+    folder = None if output is None else os.fspath(output)
+    return Verdict(list(summaries(os.fspath(target), os.fspath(golden), folder, options)))

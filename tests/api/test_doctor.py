@@ -1,0 +1,88 @@
+"""``msprobe doctor``: what is there and what is missing, of packages that are made here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import probe
+
+
+def package(folder: Path, name: str, version: str, source: str, distribution: str = "") -> None:
+    """A package as an installer leaves it."""
+    (folder / name).mkdir(parents=True)
+    (folder / name / "__init__.py").write_text(source)
+    metadata = folder / f"{distribution or name}-{version}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: {distribution or name}\nVersion: {version}\n")
+
+
+def doctor(*folders: Path, options: tuple[str, ...] = ()) -> list[str]:
+    """The lines of the command, with these folders in front of what is installed."""
+    path = os.pathsep.join(map(str, (*folders, Path(probe.__file__).parents[1])))
+    environment = {**os.environ, "PYTHONPATH": path}
+    call = [sys.executable, "-m", "probe.api.cli", "doctor", *options]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def line(lines: list[str], name: str) -> list[str]:
+    return next(line.split() for line in lines if line.split()[:1] == [name])
+
+
+def test_frameworks_are_found_and_tried(tmp_path: Path) -> None:
+    package(tmp_path, "torch", "2.13.0+cpu", "print('banner')")
+    package(tmp_path, "mindspore", "2.7.0", "")
+    # Where the package comes from is another name.
+    package(tmp_path, "mindtorch", "0.5.1", "import mindspore", "mindnlp")
+    lines = doctor(tmp_path)
+    assert lines[0].startswith(f"msprobe {probe.__version__} in ") and sys.executable in lines[1]
+    assert line(lines, "torch")[1:4] == ["2.13.0+cpu", "imports", "in"]
+    assert line(lines, "mindspore")[1:4] == ["2.7.0", "imports", "in"]
+    assert line(lines, "mindtorch")[1:5] == ["of", "mindnlp", "0.5.1", "imports"]
+    assert any(text.startswith("  ! torch stands beside mindtorch") for text in lines)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("raise ImportError('libcudart.so.12: cannot open')", "BROKEN: ImportError: libcudart.so.12: cannot open"),
+        ("import os; os._exit(3)", "BROKEN: importing it ends with status 3"),
+        ("import os; os.kill(os.getpid(), 11)", "BROKEN: importing it ends the process (signal 11)"),
+    ],
+)
+def test_a_broken_framework_ends_nothing_and_is_named(tmp_path: Path, source: str, said: str) -> None:
+    package(tmp_path, "torch", "2.1.0", source)
+    package(tmp_path, "torch_npu", "2.1.0", "")
+    lines = doctor(tmp_path)
+    assert " ".join(line(lines, "torch")) == f"torch 2.1.0 {said}"
+    assert line(lines, "torch_npu")[1:3] == ["2.1.0", "imports"]
+    assert "  ! torch 2.1.0 is older than what is supported: pip install 'torch>=2.2'" in lines
+    assert line(doctor(tmp_path, options=("--no-import",)), "torch") == ["torch", "2.1.0", "installed"]
+
+
+def test_what_is_missing_comes_with_its_command(tmp_path: Path) -> None:
+    # A folder that happens to be called so is no framework.
+    (tmp_path / "mindspore").mkdir()
+    lines = doctor(tmp_path, options=("--no-import",))
+    for name, extra in (("torch", "torch"), ("mindspore", "mindspore"), ("isal", "fast"), ("openpyxl", "compare")):
+        found = " ".join(line(lines, name))
+        assert "not installed" not in found or found.endswith(f"pip install 'msprobe[{extra}]'")
+    # As find_spec, which is asked, says it too.
+    code = "import importlib.util as u; print(getattr(u.find_spec('mindspore'), 'origin', None) is None)"
+    alone = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    if alone.stdout.strip() == "True":
+        assert line(lines, "mindspore")[1:3] == ["not", "installed"]
+
+
+def test_compiled_parts_are_those_beside_the_sources() -> None:
+    lines = doctor(options=("--no-import",))
+    for path in ("backends/shared/_reduction", "backends/torch/tensors/_plain_tensors", "common/_frames"):
+        built = Path(probe.__file__).parent / f"{path}{sysconfig.get_config_var('EXT_SUFFIX')}"
+        assert line(lines, built.name.partition(".")[0])[1] == ("there" if built.exists() else "missing:")

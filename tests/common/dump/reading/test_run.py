@@ -1,0 +1,188 @@
+"""`probe.read` of runs and steps, and what can be asked of their dumps."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import probe
+from probe.common.dump.journal import REPLACE, Header, JournalWriter
+from probe.common.dump.layout import JOURNAL_FILE
+from probe.common.dump.reading.call_tree import CallTree
+from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
+
+RELU = "Functional.relu.0.forward"
+FC = "Module.fc.Linear.forward.0"
+TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3], "Min": 0.0, "Mean": 1.0, "Norm": 2.0}
+
+
+def tensor(largest: float) -> dict[str, Any]:
+    return {**TENSOR, "Max": largest, "requires_grad": True}
+
+
+def dump(folder: Path, largest: float = 3.0) -> Path:
+    folder.mkdir(parents=True)
+    relu = {"input_args": [tensor(1.0), {"type": "int", "value": 7}], "input_kwargs": {}, "output": [tensor(largest)]}
+    linear = {"input_args": [tensor(1.0)], "input_kwargs": {}, "output": [tensor(2.0)]}
+    head = {"task": "statistics", "level": "mix", "framework": "pytorch"}
+    (folder / "dump.json").write_text(json.dumps({**head, "data": {RELU: relu, FC: linear}}))
+    (folder / "construct.json").write_text(json.dumps({FC: None, RELU: FC}))
+    return folder
+
+
+def journal(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    writer = JournalWriter(str(folder / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None))
+    writer.record(RELU, 0, -1, None, 0, REPLACE, {"output": [tensor(5.0)]})
+    writer.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Two steps of two ranks, the last of which died."""
+    for step, rank, largest in ((0, 0, 3.0), (0, 1, 4.0), (10, 0, math.nan)):
+        dump(tmp_path / f"step{step}" / f"rank{rank}", largest)
+    journal(tmp_path / "step10" / "rank1")
+    (tmp_path / "step10" / "notes").mkdir()
+    return tmp_path
+
+
+def test_a_run_has_steps_and_ranks_in_order(run: Path) -> None:
+    found = probe.read(run)
+    assert isinstance(found, probe.Run)
+    assert (found.steps, found.ranks, len(found)) == ([0, 10], [0, 1], 4)
+    assert [(each.step, each.rank, each.died) for each in found] == [
+        (0, 0, False), (0, 1, False), (10, 0, False), (10, 1, True),
+    ]  # fmt: skip
+    assert found[0, 1][RELU].items()[-1].max == 4.0
+    assert found[10, 1][RELU].items()[-1].max == 5.0
+
+
+def test_a_step_is_a_run_of_its_ranks(run: Path) -> None:
+    found = probe.read(run / "step0")
+    assert isinstance(found, probe.Run) and (found.steps, found.ranks) == ([0], [0, 1])
+    assert found[0, 1].path == str(run / "step0" / "rank1" / "dump.json")
+
+
+@pytest.mark.parametrize("give", ["step10/rank0", "step10/rank0/dump.json", "step10/rank1", "only", "only/step3"])
+def test_what_holds_one_dump_is_read_as_that(run: Path, give: str) -> None:
+    dump(run / "only" / "step3" / "proc17")
+    found = probe.read(run / give)
+    assert isinstance(found, probe.Dump) and RELU in found
+    assert (found.step, found.rank) == ((3, None) if "only" in give else (10, int("rank1" in give)))
+    assert len(probe.Run(run / "only")) == 1
+
+
+def test_a_dump_that_is_not_there_is_named_with_those_that_are(run: Path) -> None:
+    found = probe.Run(run)
+    with pytest.raises(LookupError, match=r"^step 0 has ranks 0, 1; give one of them: run\[0, 0\]$"):
+        found[0]
+    with pytest.raises(LookupError, match=r"^\(5, 0\) is not in the run; steps: 0, 10; ranks: 0, 1$"):
+        found[5, 0]
+
+
+def test_a_folder_without_a_dump_says_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "step0" / "rank0").mkdir(parents=True)
+    with pytest.raises(FileCheckException, match=r"holds no dump; give .*\. It holds logs, step0\.$"):
+        probe.read(tmp_path)
+
+
+def test_of_several_processes_without_rank_the_last_that_wrote_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for process, largest, written in ((9, 1.0, 200), (10, 2.0, 100)):
+        folder = dump(tmp_path / "step0" / f"proc{process}", largest)
+        for file in folder.iterdir():
+            os.utime(file, (written, written))
+    assert probe.read(tmp_path)[RELU].items()[-1].max == 1.0
+    assert "step0 holds 2 proc folders; proc9, written last, is read." in capsys.readouterr().out
+
+
+def test_where_chooses_items_of_all_dumps(run: Path) -> None:
+    found = probe.read(run).where('(Max > 2 or nan) and state == "output"')
+    assert [(row.step, row.rank, row.place, row.module) for row in found.rows] == [
+        (0, 0, "output.0", FC), (0, 1, "output.0", FC), (10, 0, "output.0", FC), (10, 1, "output.0", None),
+    ]  # fmt: skip
+    assert [item.name for item in found] == [f"{RELU}.output.0"] * 4 and found[1].max == 4.0
+    assert len(found[1:3]) == 2 and found[1:3][0].max == 4.0
+    with pytest.raises(MsprobeException, match="Maxx"):
+        probe.read(run).where("Maxx > 2")
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_frame_has_a_row_for_each_item(run: Path, library: str) -> None:
+    pytest.importorskip(library)
+    frame = probe.read(run).to_frame(library)
+    columns = {name: frame[name].to_list() if library == "polars" else list(frame[name]) for name in frame.columns}
+    assert list(columns) == [
+        "step", "rank", "record", "base", "number", "direction", "module", "item", "state", "dtype", "shape",
+        "elements", "max", "min", "mean", "norm", "requires_grad", "md5", "value", "data_name",
+    ]  # fmt: skip
+    assert columns["step"] == [0] * 10 + [10] * 6 and columns["rank"] == [0] * 5 + [1] * 5 + [0] * 5 + [1]
+    assert columns["item"][:5] == ["input.0", "input.1", "output.0", "input.0", "output.0"]
+    assert columns["max"][2] == 3.0 and columns["max"][7] == 4.0 and columns["max"][12] != columns["max"][12]
+    assert (columns["base"][0], columns["direction"][0], columns["module"][0]) == (
+        "Functional.relu", "forward", "Module.fc.Linear",
+    )  # fmt: skip
+    assert (columns["shape"][0], columns["elements"][0], columns["value"][1]) == ("[2, 3]", 6, "7")
+    assert str(frame["rank"].dtype) == "Int64" and str(frame["norm"].dtype).lower() == "float64"
+    # A plain value has no statistics; what is unknown is missing and not NaN in a column of whole numbers.
+    assert (frame["max"].is_null() if library == "polars" else frame["max"].isna())[1]
+
+
+def test_a_frame_of_no_item_has_the_same_columns(run: Path) -> None:
+    pytest.importorskip("polars")
+    found = probe.read(run)
+    assert found.where("Max > 1e9").to_frame("polars").schema == found.to_frame("polars").schema
+
+
+def test_a_missing_library_is_an_error_that_says_what_to_install(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match="polars or pandas; run: pip install polars"):
+        probe.read(run).to_frame()
+    with pytest.raises(MissingDependency, match="pip install pandas"):
+        probe.read(run).to_frame("pandas")
+    with pytest.raises(MsprobeException, match="'numpy' is no library for data frames; allowed: polars, pandas"):
+        probe.read(run).to_frame("numpy")
+
+
+def test_the_tree_knows_what_is_inside_of_what() -> None:
+    tree = CallTree({"Module.a.A.forward.0": None, "Torch.sin.0.forward": "Module.a.A.forward.0", "x": "not there"})
+    assert tree.roots == ["Module.a.A.forward.0", "x"]
+    assert tree.children("Module.a.A.forward.0") == ["Torch.sin.0.forward"] and tree.children("x") == []
+    assert tree.module("Torch.sin.0.forward") == tree.module("Module.a.A.forward.0") == "Module.a.A.forward.0"
+    assert tree.module("x") is None and tree.module("no such call") is None
+    assert str(tree) == "Module.a.A.forward.0\n  Torch.sin.0.forward\nx"
+
+
+def test_a_damaged_tree_that_goes_round_has_an_end() -> None:
+    tree = CallTree({"a": "b", "b": "a", "c": "c"})
+    assert sorted(name for _, name in tree.walk()) == ["a", "b", "c"]
+    assert tree.module("a") is None and list(tree.around("a")) == ["b"]
+
+
+HOSTILE = "Functional.<script>alert(1)</script>\x1b[2J.0.forward"
+
+
+def test_what_a_notebook_shows_is_escaped_and_small(tmp_path: Path) -> None:
+    folder = dump(tmp_path / "step0" / "rank0", math.inf)
+    content = json.loads((folder / "dump.json").read_text())
+    content["data"][HOSTILE] = content["data"][RELU]
+    content["data"].update({f"Torch.sin.{n}.forward": content["data"][RELU] for n in range(2000)})
+    (folder / "dump.json").write_text(json.dumps(content))
+    found = probe.read(folder)
+    assert isinstance(found, probe.Dump)
+    shown = [found._repr_html_(), found.where("Max > 0")._repr_html_(), probe.Run(tmp_path)._repr_html_()]
+    for text in shown:
+        assert "<script" not in text and "\x1b" not in text and "<table" in text and len(text) < 20_000
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b" in shown[0]
+    assert f"first NaN or infinity: {RELU}.output.0" in shown[0]
+    assert "<p>4006 items</p>" in shown[1] and "<p>and 3956 more; to_frame() has them all</p>" in shown[1]
