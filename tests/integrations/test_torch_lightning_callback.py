@@ -39,9 +39,10 @@ def test_accumulation_bf16_and_checkpointing_are_recorded_and_not_disturbed(prog
 def test_manual_optimization_ends_a_step_with_the_batch_in_which_an_optimizer_stepped(
     programs: Any, module: str, batches: list[int]
 ) -> None:
-    found = programs.train("lightning", "with", module=module, val_check_interval=3)
+    options = {"module": module, "val_check_interval": 3}
+    found = programs.train("lightning", "with", **options)
     assert found.forwards(NET) == batches
-    assert found.bits == programs.train("lightning", "without", module=module, val_check_interval=3, callback=False).bits
+    assert found.bits == programs.train("lightning", "without", callback=False, **options).bits
 
 
 def test_a_resumed_training_begins_with_the_global_step(programs: Any) -> None:

@@ -24,11 +24,17 @@ class Steps:
         if not all(callable(getattr(debugger, call, None)) for call in _CALLS):
             kind = type(debugger).__name__
             raise MsprobeException(f"{callback}: debugger is of type {kind}; allowed: a PrecisionDebugger.")
+        self._callback = callback
         self._debugger = debugger
         self._begun = False
         """Whether any step has begun, in this or an earlier training."""
         self._open = False
         """Whether a step has begun and not ended."""
+
+    def __reduce__(self) -> Any:
+        # Where processes are spawned, they are sent the trainer with its callbacks.
+        text = f"{self._callback} cannot be sent to another process, which needs a debugger of its own"
+        raise MsprobeException(f"{text}; start the processes with torchrun, or in Lightning with strategy=\"ddp\".")
 
     def begin_training(self, done: int) -> None:
         """A training begins in which `done` steps of the optimizer lie behind, as they do where it is resumed."""
