@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for top in ("probe", "msprobe") for path in (ROOT / top).rglob("*.py"))
 FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindtorch", "mindnlp"}
+LIBRARIES = {"transformers", "accelerate", "lightning", "pytorch_lightning"}
 
 LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
 UPPER = frozenset(("common.config", "common.match", "common.metrics"))
@@ -51,6 +52,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 MAY_COMPOSE = {"backends.msadapter": {"backends.torch", "backends.mindspore"}}
 MAY_USE_FRAMEWORK = {
     "probe.backends.torch": {"torch", "torch_npu"},
+    "probe.backends.torch.integrations": LIBRARIES,
     "probe.backends.mindspore": {"mindspore"},
     "probe.backends.msadapter": FRAMEWORKS,
     # Files ending .pt are torch's, which is imported when the first one is read.
@@ -106,7 +108,7 @@ def offences(source: str, module: str, is_package: bool = False) -> list[str]:
     found = []
     for line, target in imports(source, module, is_package):
         top, *_, last = target.split(".") if "." in target else (target, target)
-        if top in FRAMEWORKS and not any(top in names for names in frameworks):
+        if top in FRAMEWORKS | LIBRARIES and not any(top in names for names in frameworks):
             found.append(f"{module}:{line}: {here} imports the framework {top}")
         elif top in ("probe", "msprobe"):
             there = room(target)
@@ -156,6 +158,7 @@ def test_imports_stay_within_the_borders(path: Path) -> None:
         ("probe.backends.shared.patching", "import torch"),
         ("probe.backends.shared.patching", "from probe.backends.torch import adapter"),
         ("probe.backends.torch.hooks.api_hooks", "import mindspore"),
+        ("probe.backends.torch.hooks.api_hooks", "import transformers"),
         ("probe.backends.torch.hooks.api_hooks", "from probe.backends.mindspore import adapter"),
         ("probe.backends.torch.hooks.api_hooks", "from probe.collect import collector"),
         ("probe.backends.msadapter.adapter", "from probe.backends.torch.adapter import _hidden"),
@@ -180,6 +183,7 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
         ("probe.common.callstack", "from probe.common import _frames\nfrom probe._version import __version__"),
         ("probe.graph.pairing", "from probe.compare.result import ComparisonResult"),
         ("probe.backends.torch.hooks", "import torch\nfrom ..protocol import Value\nfrom ..shared import patching"),
+        ("probe.backends.torch.integrations.lightning", "from lightning.pytorch import Callback"),
         ("probe.backends.msadapter.adapter", "from probe.backends.torch import adapter\nimport mindtorch"),
         ("probe.api.debugger", "from probe.backends import loader\nfrom ..common import log\nimport probe.compare"),
         ("msprobe.pytorch", "from probe.api import debugger\nfrom probe._version import __version__"),

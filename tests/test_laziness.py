@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 FRAMEWORKS = ("torch", "torch_npu", "mindspore", "mindtorch", "mindnlp")
+LIBRARIES = ("transformers", "accelerate", "lightning", "pytorch_lightning")
 LIMIT_S = 0.15
 
 
@@ -30,14 +31,14 @@ def cpu_seconds(statement: str) -> float:
 @pytest.fixture
 def forbidden_frameworks(tmp_path: Path) -> str:
     """A PYTHONPATH on which every framework ends the interpreter that imports it, installed or not."""
-    for name in FRAMEWORKS:
+    for name in FRAMEWORKS + LIBRARIES:
         # SystemExit, because `except Exception` around an import must not hide it.
         (tmp_path / f"{name}.py").write_text("raise SystemExit(f'{__name__} was imported')\n", encoding="utf-8")
     return os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
 
 
 def test_import_touches_no_framework(forbidden_frameworks: str) -> None:
-    python("import probe, msprobe", PYTHONPATH=forbidden_frameworks)
+    python("import probe, msprobe, msprobe.pytorch.integrations", PYTHONPATH=forbidden_frameworks)
 
 
 def test_the_trap_for_frameworks_works(forbidden_frameworks: str) -> None:

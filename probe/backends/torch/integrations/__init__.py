@@ -1,0 +1,1 @@
+"""Callbacks of training libraries on top of PyTorch, which collect step by step."""
