@@ -12,6 +12,7 @@ from probe._version import __version__
 from probe.api.commands.compare import Compare
 from probe.api.commands.merge_result import MergeResult
 from probe.api.commands.recover import Recover
+from probe.api.commands.run import Run
 from probe.common.errors import MsprobeException
 from probe.common.terminal_text import print_text
 
@@ -30,9 +31,10 @@ class Command(Protocol):
         """Do the work and return the exit status; raises MsprobeException for what the user can put right."""
 
 
-COMMANDS: list[Command] = [Compare(), MergeResult(), Recover()]
+COMMANDS: list[Command] = [Run(), Compare(), MergeResult(), Recover()]
 
 _EPILOG = """example:
+  msprobe run train.py --lr 0.1      collect from a training, two steps of it
   msprobe compare -tp ./run_a/step0 -gp ./run_b/step0 -o ./result
   msprobe recover ./dump_path        make the files of a run that was killed
 """

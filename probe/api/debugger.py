@@ -62,6 +62,11 @@ class PrecisionDebugger:
         cls._instance = self
 
     @classmethod
+    def exists(cls) -> bool:
+        """Whether this process has a debugger."""
+        return cls._instance is not None
+
+    @classmethod
     def session(cls) -> Session:
         """The work of the one instance.
 

@@ -98,6 +98,9 @@ class TrainingHooks(Protocol):
     def outermost(self, module: Any) -> Any:
         """The module that holds `module`, directly or not, and is held by none: the model it is a part of."""
 
+    def holds(self, module: Any) -> bool:
+        """Whether there are modules inside of `module`."""
+
     def optimizers(self) -> Sequence[Any]:
         """Every optimizer that there is."""
 

@@ -62,6 +62,8 @@ class Session:
         """Why the folder of the last step could not be written."""
         self._opened = False
         """Whether a folder was opened already."""
+        self.collected_steps: list[int] = []
+        """The steps that have a folder."""
         self._active = False
         self._forward: list[Handle] = []
         self._modules: Handle | None = None
@@ -276,6 +278,7 @@ class Session:
                 return False
             self._unwritable = ""
             self._opened = True
+            self.collected_steps.append(self.current_step)
             try:
                 self.collector.begin_step(opened)
             except Exception as error:
@@ -385,6 +388,7 @@ class Session:
         # While the collector still knows which backwards are inside of which.
         self._attempt(self._adapter.finish_backward)
         self._active = False
+        self._modules = None
         self.collector.collecting = False
         self._attempt(self.module_dump_end)
         self._attempt(self.collector.leave_all)

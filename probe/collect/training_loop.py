@@ -67,8 +67,8 @@ class TrainingLoop:
         """The step ends when the forward has ended in which its optimizer was called."""
         self._models: list[weakref.ref[Any]] = []
         """In the order in which they were called first."""
-        self._model_of: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        """The model that a called module is a part of."""
+        self._noted: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The modules whose model was looked for."""
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         """The modules that were called in training mode."""
         self._optimizers: dict[int, frozenset[int]] | None = None
@@ -163,12 +163,15 @@ class TrainingLoop:
         return module in self._trained
 
     def _note(self, module: Any) -> bool:
-        """Note the model that `module` is a part of; whether it is a new one."""
-        if module in self._model_of:
+        """Note the model that `module` is a part of; whether it is a new one.
+
+        One with nothing inside it, such as a loss function, would have no records.
+        """
+        if module in self._noted:
             return False
+        self._noted.add(module)
         model = self._training.outermost(module)
-        self._model_of[module] = weakref.ref(model)
-        if any(model is noted() for noted in self._models):
+        if any(model is noted() for noted in self._models) or (self._models and not self._training.holds(model)):
             return False
         self._models.append(weakref.ref(model))
         return True

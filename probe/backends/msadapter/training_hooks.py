@@ -47,6 +47,11 @@ def _children(module: Any) -> Iterable[Any]:
     return list(vars(module).get("_modules", {}).values())
 
 
+def holds(module: Any) -> bool:
+    """Whether there are modules inside of `module`."""
+    return any(child is not None for child in _children(module))
+
+
 def optimizers() -> list[Any]:
     """Every optimizer that there is."""
     return training.instances(_optimizers_of_torch.Optimizer)

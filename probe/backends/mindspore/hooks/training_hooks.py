@@ -88,6 +88,11 @@ def _children(cell: nn.Cell) -> Iterable[Any]:
     return list((vars(cell).get("_cells") or {}).values())
 
 
+def holds(module: Any) -> bool:
+    """Whether there are modules inside of `module`."""
+    return any(child is not None for child in _children(module))
+
+
 def optimizers() -> list[Any]:
     """Every optimizer that there is."""
     return training.instances(_OPTIMIZERS)

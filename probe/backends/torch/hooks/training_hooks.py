@@ -90,6 +90,11 @@ def _children(module: torch.nn.Module) -> Sequence[Any]:
     return list(vars(module).get("_modules", {}).values())
 
 
+def holds(module: Any) -> bool:
+    """Whether there are modules inside of `module`."""
+    return any(child is not None for child in _children(module))
+
+
 def optimizers() -> list[torch.optim.Optimizer]:
     """Every optimizer that there is."""
     return training.instances(torch.optim.Optimizer)
