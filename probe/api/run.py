@@ -1,12 +1,11 @@
 """``msprobe run``: collecting from a program that has no line of ours.
 
-The program is run in this process. When it has imported a framework, that framework's adapter is asked to report how the
-program trains, and a `TrainingLoop` makes steps of it. The debugger is the one that the script would have made itself.
+The program is run in this process. When it has imported a framework, that framework's adapter is asked to report how
+the program trains, and a `TrainingLoop` makes steps of it. The debugger is the one that the script would have made.
 """
 
 from __future__ import annotations
 
-import multiprocessing.spawn
 import os
 import sys
 from collections.abc import Callable
@@ -21,8 +20,11 @@ from probe.collect.training_loop import AUTO, TrainingLoop
 from probe.common import log
 from probe.common.config.config import load_config
 from probe.common.dump.layout import step_folder
+from probe.common.interfaces import Handle
 
 _FRAMEWORKS = ("torch", "mindspore", "mindtorch")
+_SPAWN = "multiprocessing.spawn"
+"""Not imported by us: MindSpore reports errors at the end of a program in which it was imported first."""
 _DEBUGGERS: dict[str, type[debugger.PrecisionDebugger]] = {
     "torch": pytorch.PrecisionDebugger,
     "mindspore": mindspore.PrecisionDebugger,
@@ -51,8 +53,11 @@ class Run:
         self._own_debugger = False
         self._spawned = False
         """Whether the program started processes that collect by themselves."""
-        self._watch = ImportWatch(_FRAMEWORKS, self._imported)
-        self._spawning = wrap_attribute(multiprocessing.spawn, "get_preparation_data", self._with_run)
+        self._spawning: Handle | None = None
+        self._watch = ImportWatch((*_FRAMEWORKS, _SPAWN), self._imported)
+        for name in (*_FRAMEWORKS, _SPAWN):
+            if name in sys.modules:
+                self._imported(name)
 
     def _with_run(self, preparation: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         """What a process is given that is spawned, and not forked: it has to begin such a run itself.
@@ -70,6 +75,9 @@ class Run:
         return Run, (self._config_path, self._arguments, self._step_after)
 
     def _imported(self, name: str) -> None:
+        if name == _SPAWN:
+            self._spawning = wrap_attribute(sys.modules[name], "get_preparation_data", self._with_run)
+            return
         backend = "msadapter" if name == "mindtorch" else loader.detect(name)
         if backend in self._loops:
             return
@@ -96,7 +104,8 @@ class Run:
     def end(self) -> None:
         """The program has ended: say what was collected, or why nothing was."""
         self._watch.remove()
-        self._spawning.remove()
+        if self._spawning is not None:
+            self._spawning.remove()
         for loop in self._loops.values():
             loop.end()
         if self._own_debugger:
@@ -105,14 +114,15 @@ class Run:
         if self._spawned and not forwards:
             log.info(f"what the processes collected that were started is in {os.path.abspath(self.config.dump_path)}.")
             return
-        loop = next((loop for loop in self._loops.values() if loop.session is not None), None)
-        if loop is None or loop.session is None:
+        session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
+        if session is None:
             log.warning(self._why_nothing(forwards))
             return
-        loop.session.stop()
-        collected = loop.session.collected_steps
+        session.stop()
+        collected = session.collected_steps
         if not collected:
-            log.warning(f"msprobe run collected nothing: the program ran {loop.steps} steps, none of them wanted.")
+            steps = sum(loop.steps for loop in self._loops.values())
+            log.warning(f"msprobe run collected nothing: the program ran {steps} steps, none of them wanted.")
             return
         root = os.path.abspath(self.config.dump_path)
         first = os.path.join(root, step_folder(collected[0]))

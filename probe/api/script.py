@@ -28,7 +28,8 @@ def load_script(path: str) -> tuple[ModuleType, Any]:
         with io.open_code(path := os.path.abspath(path)) as stream:
             source = stream.read()
     except OSError as error:
-        raise FileCheckException(f'run: "{path}" cannot be read ({error.strerror}); give the path of a script.') from error
+        text = f'"{path}" cannot be read ({error.strerror}); give the path of a script.'
+        raise FileCheckException(text) from error
     module = ModuleType("__main__")
     module.__file__ = path
     module.__builtins__ = builtins  # type: ignore[attr-defined]
@@ -47,10 +48,10 @@ def load_module(name: str) -> tuple[ModuleType, Any]:
             name = f"{name}.__main__"
             spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError) as error:
-        raise MsprobeException(f'run: module "{name}" cannot be found ({error}).') from error
+        raise MsprobeException(f'module "{name}" cannot be found ({error}).') from error
     code = getattr(spec.loader, "get_code", lambda _: None)(name) if spec is not None else None
     if spec is None or code is None:
-        raise MsprobeException(f'run: there is no module "{name}" that can be run.')
+        raise MsprobeException(f'there is no module "{name}" that can be run.')
     module = ModuleType("__main__")
     module.__file__ = spec.origin
     module.__spec__ = spec
@@ -63,7 +64,7 @@ def load_module(name: str) -> tuple[ModuleType, Any]:
 def execute(main: ModuleType, code: Any, arguments: Sequence[str]) -> int:
     """Run `code` in `main` with ``sys.argv`` as given; returns the exit status.
 
-    An error of the program is shown as Python shows it, without frames of ours. Call stacks end where the program begins.
+    An error of the program is shown as Python shows it, without frames of ours. Call stacks begin with the program.
     """
     sys.argv = list(arguments)
     sys.modules["__main__"] = main

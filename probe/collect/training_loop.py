@@ -206,7 +206,7 @@ class TrainingLoop:
         if waiting and self._updates[id(optimizer)] >= _PATIENCE:
             log.warning(
                 f"{type(optimizer).__name__} has stepped {_PATIENCE} times in step {self._current()} and another "
-                f"optimizer not once; a step no longer waits for that one. --step-after optimizer ends a step with each."
+                "optimizer not once; a step no longer waits for it. With --step-after optimizer a step ends with each."
             )
             for identity in waiting:
                 del self._optimizers[identity]

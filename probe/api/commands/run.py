@@ -45,7 +45,7 @@ class Run:
             help="have a step end with each backward, each optimizer's step, or each forward",
         )
         parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
-        parser.add_argument("program", nargs=argparse.REMAINDER, metavar="train.py", help="the script and its arguments")
+        parser.add_argument("program", nargs=argparse.REMAINDER, metavar="train.py", help="the script, its arguments")
 
     def run(self, args: argparse.Namespace) -> int:
         program = args.module if args.module is not None else args.program
@@ -54,7 +54,7 @@ class Run:
         name = program[0]
         running = RunningProgram(args.config, self._arguments(args), args.step_after)
         if running.config.level == "debug":
-            raise MsprobeException('run: level is "debug", which needs lines in the script; allowed: "L0", "L1", "mix".')
+            raise MsprobeException('level is "debug", which needs lines in a script; allowed: "L0", "L1", "mix".')
         if args.module is not None:
             first_on_path(os.getcwd())
             main, code = script.load_module(name)

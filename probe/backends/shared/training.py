@@ -16,7 +16,7 @@ from probe.backends.protocol import TrainingListener
 from probe.backends.shared.patching import CodeSwap, remove_all
 from probe.common.interfaces import Handle
 
-Record = Callable[[Callable[..., Any], "tuple[Any, ...]", "dict[str, Any]"], Any]
+Record = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """Called in the place of a function with what does its work, and its args and kwargs."""
 MakeSwap = Callable[[FunctionType, Record], CodeSwap]
 
@@ -27,10 +27,10 @@ def plain_swap(function: FunctionType, record: Record) -> CodeSwap:
     return swap
 
 
-def instances(kind: type | tuple[type, ...]) -> list[Any]:
-    """Every object of a class that the garbage collector knows."""
+def instances(*kinds: type) -> list[Any]:
+    """Every object of these classes that the garbage collector knows."""
     # By its type alone: to ask a proxy for its class may run code of the user's.
-    return [found for found in gc.get_objects() if issubclass(type(found), kind)]
+    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]
 
 
 def outermost(module: Any, kind: type, children: Callable[[Any], Iterable[Any]]) -> Any:
@@ -40,7 +40,7 @@ def outermost(module: Any, kind: type, children: Callable[[Any], Iterable[Any]])
         for child in children(holder):
             holders.setdefault(id(child), []).append(holder)
     seen = {id(module)}
-    while len(found := holders.get(id(module), ())) == 1 and id(found[0]) not in seen:
+    while len(found := holders.get(id(module), [])) == 1 and id(found[0]) not in seen:
         module = found[0]
         seen.add(id(module))
     return module

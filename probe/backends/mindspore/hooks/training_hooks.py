@@ -95,7 +95,7 @@ def holds(module: Any) -> bool:
 
 def optimizers() -> list[Any]:
     """Every optimizer that there is."""
-    return training.instances(_OPTIMIZERS)
+    return training.instances(*_OPTIMIZERS)
 
 
 def parameters(optimizer: Any) -> frozenset[int]:
