@@ -13,6 +13,7 @@ from probe.api.commands.compare import Compare
 from probe.api.commands.doctor import Doctor
 from probe.api.commands.merge_result import MergeResult
 from probe.api.commands.recover import Recover
+from probe.api.commands.run import Run
 from probe.api.commands.show import Show
 from probe.common.errors import MsprobeException
 from probe.common.terminal_text import print_text
@@ -32,11 +33,12 @@ class Command(Protocol):
         """Do the work and return the exit status; raises MsprobeException for what the user can put right."""
 
 
-COMMANDS: list[Command] = [Show(), Compare(), MergeResult(), Recover(), Doctor()]
+COMMANDS: list[Command] = [Run(), Show(), Compare(), MergeResult(), Recover(), Doctor()]
 
 _EPILOG = """examples:
-  msprobe show ./dump_path                         what was collected, and the first NaN or infinity in it
-  msprobe show ./dump_path --where "Max > 1e4"     the inputs, outputs and gradients that are so large
+  msprobe run train.py --lr 0.1                    collect from a training as it is, two steps of it
+  msprobe show ./msprobe_output                    what was collected, and the first NaN or infinity in it
+  msprobe show ./msprobe_output --where "Max > 1e4"  the inputs, outputs and gradients that are so large
   msprobe compare -tp ./run_a -gp ./run_b          where two runs diverge, and why
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing

@@ -112,6 +112,11 @@ class PrecisionDebugger:
             log.reset()
 
     @classmethod
+    def exists(cls) -> bool:
+        """Whether this process has a debugger."""
+        return cls._instance is not None
+
+    @classmethod
     def session(cls) -> Session:
         """The work of the one instance.
 

@@ -1,6 +1,7 @@
 """What a deep-learning framework must offer to be collected from.
 
-Three groups: `Tensors` (declared with the shared code, which is its only caller), `Hooks` and `Randomness`.
+Four groups: `Tensors` (declared with the shared code, which is its only caller), `Hooks`, `Randomness` and
+`TrainingHooks`, which only a program that is run by ``msprobe run`` needs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Hooks(Protocol):
         """Watch one function of the user's choice, recorded as ``prefix.attribute``."""
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
-        """Watch every module below `models`: one module, or a list or tuple of them."""
+        """Watch every module below `models`: one module, a list or tuple of them, or a mapping.
+
+        The index in the list, or the key, begins the names.
+        """
 
     def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
         """Watch one module under a given name."""
@@ -69,5 +73,42 @@ class Randomness(Protocol):
         """The functions and tensor methods that draw random numbers."""
 
 
+class TrainingListener(Protocol):
+    """The callbacks of `TrainingHooks`. No method raises."""
+
+    def enter_forward(self, module: Any, recording: bool) -> None:
+        """A module is called that no other module's call is around; `recording` is whether gradients are recorded."""
+
+    def leave_forward(self) -> None:
+        """It returned or raised."""
+
+    def leave_backward(self) -> None:
+        """Gradients were computed."""
+
+    def leave_optimizer(self, optimizer: Any) -> None:
+        """An optimizer has updated its parameters, or its gradient scaler has passed it over."""
+
+
+class TrainingHooks(Protocol):
+    """How a program trains, seen from outside of its script."""
+
+    def attach_training(self, listener: TrainingListener) -> Handle:
+        """Report to `listener` until the handle is removed."""
+
+    def outermost(self, module: Any) -> Any:
+        """The module that holds `module`, directly or not, and is held by none: the model it is a part of."""
+
+    def holds(self, module: Any) -> bool:
+        """Whether there are modules inside of `module`."""
+
+    def optimizers(self) -> Sequence[Any]:
+        """Every optimizer that there is."""
+
+    def parameters(self, optimizer: Any) -> frozenset[int]:
+        """The identities of the parameters that `optimizer` updates."""
+
+
 class FrameworkAdapter(Tensors, Hooks, Randomness, Protocol):
     """One framework."""
+
+    training: TrainingHooks

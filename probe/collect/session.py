@@ -72,8 +72,12 @@ class Session:
         """Why the folder of the last step could not be written."""
         self._opened = False
         """Whether a folder was opened already."""
+        self.collected_steps: list[int] = []
+        """The steps that have a folder."""
         self._active = False
         self._forward: list[Handle] = []
+        self._modules: Handle | None = None
+        """The one of `_forward` that belongs to the modules of the models."""
         self._dumped: list[Handle] = []
         self._gradients: list[Handle] = []
         self._custom: dict[tuple[int, str], Handle] = {}
@@ -90,6 +94,16 @@ class Session:
     def active(self) -> bool:
         """Whether collection is on, between `start` and `stop`."""
         return self._active
+
+    @property
+    def step_wanted(self) -> bool:
+        """Whether the current step is to be collected, as far as its number decides it."""
+        return not self.config.step or self.current_step in self.config.step
+
+    @property
+    def remaining(self) -> bool:
+        """Whether this step or a later one may still be collected."""
+        return not self._ended and (not self.config.step or self.current_step <= self.config.step[-1])
 
     def guard(self, called: str, action: Callable[..., Any], *args: Any) -> Any:
         """Call `action` for the training, which `called` this; see `_guarded`."""
@@ -127,6 +141,14 @@ class Session:
         except BaseException:
             self._detach()
             raise
+
+    @_guarded
+    def extend(self, models: Any) -> None:
+        """Collect from further models in the step that goes on; `models` are the ones before and they."""
+        if self._active and self._modules is not None:
+            self._forward.remove(self._modules)
+            self._modules.remove()
+            self._attach_modules(models)
 
     @_guarded
     def stop(self) -> None:
@@ -307,6 +329,7 @@ class Session:
                 return False
             self._unwritable = ""
             first, self._opened = not self._opened, True
+            self.collected_steps.append(self.current_step)
             try:
                 self.collector.begin_step(opened)
             except Exception as error:
@@ -415,9 +438,7 @@ class Session:
             if not self._module_hooks_logged:
                 self._module_hooks_logged = True
                 log.info("Hooks for modules are in place between start and stop only.")
-            handles = adapter.attach_modules(model, collector)
-            self._forward.append(handles.forward)
-            self._gradients.append(handles.gradients)
+            self._attach_modules(model)
         if level == "mix":
             self._forward.append(adapter.attach_optimizer_hooks(collector))
         if level in ("L1", "mix"):
@@ -426,6 +447,12 @@ class Session:
             collector.collecting = True
         else:
             self._forward.append(self._attach_passes(model, token_range[0], token_range[1]))
+
+    def _attach_modules(self, models: Any) -> None:
+        handles = self._adapter.attach_modules(models, self.collector)
+        self._modules = handles.forward
+        self._forward.append(handles.forward)
+        self._gradients.append(handles.gradients)
 
     def _attach_passes(self, model: Any, first: int, last: int) -> Handle:
         passed = 0
@@ -447,6 +474,7 @@ class Session:
         # While the collector still knows which backwards are inside of which.
         self._attempt(self._adapter.finish_backward)
         self._active = False
+        self._modules = None
         self.collector.collecting = False
         self._attempt(self.module_dump_end)
         self._attempt(self.collector.leave_all)
@@ -500,6 +528,7 @@ class Session:
         needs_model = self.config.level in ("L0", "mix")
         if needs_model or token_range is not None:
             models = model if isinstance(model, (list, tuple)) else [model]
+            models = list(model.values()) if isinstance(model, dict) else models
             if not models or not all(map(self._adapter.is_module, models)):
                 several = "a list or tuple that is empty or holds something else"
                 given = several if isinstance(model, (list, tuple)) else f"of type {type(model).__name__}"

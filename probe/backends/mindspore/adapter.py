@@ -11,14 +11,14 @@ from mindspore import Tensor
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.autograd.tracker import tracker_for
 from probe.backends.mindspore.guards import unobserved
-from probe.backends.mindspore.hooks import api_list, module_hooks
+from probe.backends.mindspore.hooks import api_list, module_hooks, training_hooks
 from probe.backends.mindspore.hooks.api_hooks import ApiHooks
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, ModuleKind
 from probe.backends.mindspore.randomness import random_calls, seeding
 from probe.backends.mindspore.tensors import describe
 from probe.backends.mindspore.tensors.statistics import Statistics
-from probe.backends.protocol import FrameworkAdapter, ModuleHandles
+from probe.backends.protocol import FrameworkAdapter, ModuleHandles, TrainingHooks
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.patching import Handles, wrap_attribute
 from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, StatisticsMode, TensorFile
@@ -41,6 +41,7 @@ class MindSporeAdapter:
     default_risk_level = "ALL"
     several_outputs: tuple[type, ...] = (tuple,)
     kind: ModuleKind = CELLS
+    training: TrainingHooks = training_hooks
 
     def __init__(self) -> None:
         self.module_root = self.kind.root

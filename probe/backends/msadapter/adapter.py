@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from probe.backends.mindspore.adapter import MindSporeAdapter
-from probe.backends.msadapter import api_list, random_calls, seeding
+from probe.backends.msadapter import api_list, random_calls, seeding, training_hooks
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, TrainingHooks
 from probe.backends.shared.api_list import Watched
 from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.common.interfaces import Handle, RandomCall
@@ -20,6 +20,7 @@ class MSAdapterAdapter(MindSporeAdapter):
 
     framework = "mindtorch"
     kind = MODULES
+    training: TrainingHooks = training_hooks
 
     def __init__(self) -> None:
         super().__init__()

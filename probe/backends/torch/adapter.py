@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 
 import torch
 
-from probe.backends.protocol import FrameworkAdapter, ModuleHandles
+from probe.backends.protocol import FrameworkAdapter, ModuleHandles, TrainingHooks
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.guards import unobserved
-from probe.backends.torch.hooks import api_list, module_hooks
+from probe.backends.torch.hooks import api_list, module_hooks, training_hooks
 from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
 from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
@@ -42,6 +42,7 @@ class TorchAdapter:
     default_risk_level = "FOCUS"
     several_outputs: tuple[type, ...] = (tuple, list)
     module_root = module_hooks.ROOT
+    training: TrainingHooks = training_hooks
 
     def __init__(self) -> None:
         self._statistics = Statistics()

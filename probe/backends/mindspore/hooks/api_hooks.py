@@ -24,6 +24,7 @@ from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleKind
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.async_collectives import AsyncWorkHandles
 from probe.backends.shared.autograd.watches import CallWatch
+from probe.backends.shared.models import by_prefix
 from probe.backends.shared.patching import Attributes, each
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
@@ -243,7 +244,7 @@ def _drops_nothing(name: ApiName, args: Sequence[Any], output: Any) -> bool:
 def _primitives(kind: ModuleKind, models: Any) -> Iterator[tuple[Any, str]]:
     """Every primitive that is an attribute of a cell, once, with the first attribute's name."""
     seen: set[int] = set()
-    for model in models if isinstance(models, (list, tuple)) else [models]:
+    for model in by_prefix(models).values():
         if not isinstance(model, kind.base):
             continue  # at level L1 a model is welcome and not needed
         for _, module in kind.inside(model):

@@ -27,6 +27,7 @@ from probe.backends.mindspore.pynative import executor
 from probe.backends.protocol import ModuleHandles
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
+from probe.backends.shared.models import LastModels, by_prefix, joined
 from probe.backends.shared.patching import Handles, each, remove_all
 from probe.common import callstack, log
 from probe.common.dump import naming
@@ -206,12 +207,10 @@ class _ForwardHooks:
 
 def named(kind: ModuleKind, models: Any) -> Iterator[tuple[ModuleName, Any]]:
     """Every module below the given ones with its name; the given ones themselves have none."""
-    several = isinstance(models, (list, tuple))
-    for index, model in enumerate(models if several else [models]):
+    for prefix, model in by_prefix(models).items():
         for path, module in kind.inside(model):
             if path:
-                full = f"{index}.{path}" if several else path
-                yield ModuleName(naming.module_base(kind.root, full, type(module).__name__)), module
+                yield ModuleName(naming.module_base(kind.root, joined(prefix, path), type(module).__name__)), module
 
 
 class ModuleHooks:
@@ -224,16 +223,12 @@ class ModuleHooks:
         self._kind = kind
         self._thread = _Thread()
         self._parameters = _ParameterHooks()
-        self._models: list[Any] = []
+        self._models = LastModels()
 
     def attach(self, models: Any) -> ModuleHandles:
         """Watch the modules below `models`, and from their first call on the gradients of their parameters."""
-        given = list(models) if isinstance(models, (list, tuple)) else [models]
-        same = len(given) == len(self._models) and all(model is seen() for model, seen in zip(given, self._models))
-        if not same:
-            # The names belong to the models given last.
+        if not self._models.replace(by_prefix(models)):
             self._parameters.remove()
-            self._models = [ref(model) for model in given]
         modules = list(named(self._kind, models))
         if not modules:
             log.warning("the model has no modules inside it, and the one given to start has itself no record.")
@@ -339,7 +334,7 @@ class ModuleHooks:
 
 def attach_passes(kind: ModuleKind, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
     """Call `begin` and `end` around every forward of the (first) model itself, one that raises included."""
-    model = models[0] if isinstance(models, (list, tuple)) else models
+    model = next(iter(by_prefix(models).values()))
 
     hooks = _Hooks(model, lambda *_: begin(), lambda *_: end())
     handles: list[Handle] = [HooksStayOut()]

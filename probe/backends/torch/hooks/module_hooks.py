@@ -17,6 +17,7 @@ from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.autograd.graph import GradientEdge
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
+from probe.backends.shared.models import LastModels, by_prefix, joined
 from probe.backends.shared.patching import Handles, each
 from probe.backends.torch.guards import compiling, guarded, skipped
 from probe.backends.torch.hooks.torch_compile import (
@@ -107,14 +108,12 @@ class _Thread(threading.local):
 
 def named(models: Any) -> Iterator[tuple[ModuleName, torch.nn.Module]]:
     """Every module below the given ones with its name; the given ones themselves have none."""
-    several = isinstance(models, (list, tuple))
-    for index, model in enumerate(models if several else [models]):
+    for prefix, model in by_prefix(models).items():
         for path, module in model.named_modules():
             if path:
-                full = f"{index}.{path}" if several else path
                 # A model from torch.compile is seen as the one it was made from, which only compiled code calls.
                 seen = model if path == "_orig_mod" and compiled_by_wrapper(model) else module
-                yield ModuleName(naming.module_base(ROOT, full, type(module).__name__)), seen
+                yield ModuleName(naming.module_base(ROOT, joined(prefix, path), type(module).__name__)), seen
 
 
 _nothing = contextlib.nullcontext()
@@ -176,23 +175,20 @@ class ModuleHooks:
         self._tracker = tracker
         self._thread = _Thread()
         self._parameters = _ParameterHooks()
-        self._models: list[Any] = []
+        self._models = LastModels()
         self._hooks: dict[tuple[str, int], tuple[_ForwardPreHook, _ForwardHook]] = {}
         """The hooks of each module, by its name and identity."""
 
     def attach(self, models: Any) -> ModuleHandles:
         """Watch the modules below `models`, and from their first call on the gradients of their parameters."""
-        given = list(models) if isinstance(models, (list, tuple)) else [models]
-        same = len(given) == len(self._models) and all(model is seen() for model, seen in zip(given, self._models))
-        if not same:
-            # The names belong to the models given last.
+        given = by_prefix(models)
+        if not self._models.replace(given):
             self._parameters.remove()
             self._hooks.clear()
-            self._models = [weakref.ref(model) for model in given]
         modules = list(named(models))
         if not modules:
             log.warning("the model has no modules inside it, and the one given to start has itself no record.")
-        say_what_is_compiled(modules, given)
+        say_what_is_compiled(modules, list(given.values()))
         return self._attach(modules)
 
     def attach_one(self, module: torch.nn.Module, name: ModuleName) -> ModuleHandles:
@@ -343,7 +339,7 @@ class _TensorHandle:
 
 def attach_passes(model: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
     """Call `begin` and `end` around every forward of `model` (of the first one if there are several)."""
-    module = model[0] if isinstance(model, (list, tuple)) else model
+    module = next(iter(by_prefix(model).values()))
     name = ModuleName("the model")
     before, after = _PassHook(lambda *_: begin(), name, module), _PassHook(lambda *_: end(), name, module)
     first = module.register_forward_pre_hook(before, prepend=True)

@@ -1,0 +1,97 @@
+"""``msprobe run``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from typing import Any
+
+from probe.api import script
+from probe.api.run import Run as RunningProgram
+from probe.api.run import first_on_path
+from probe.collect.training_loop import AUTO, STEP_AFTER
+from probe.common import log
+from probe.common.errors import MsprobeException
+
+_DEFAULTS = {"level": "mix", "dump_path": "./msprobe_output", "step": ["0-1"]}
+"""Where no configuration file is given."""
+
+
+class Run:
+    """Run a training script and collect from it, without a line added to it."""
+
+    name = "run"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.usage = (
+            "msprobe run [--config FILE] [--level LEVEL] [--step STEPS] [--task TASK] [--step-after EVENT] [-o DIR]\n"
+            "                   (train.py | -m MODULE) [argument ...]"
+        )
+        parser.epilog = (
+            "A step begins with the first forward that records gradients, and ends when every optimizer has stepped. "
+            "With several processes: torchrun ... -m msprobe run train.py"
+        )
+        parser.add_argument("--config", metavar="FILE", help="a configuration file; the options below win over it")
+        parser.add_argument("--level", help="L0 (modules), L1 (APIs) or mix (both); mix without a configuration file")
+        parser.add_argument("--step", metavar="STEPS", help='such as 0,10-12, or "all"; 0-1 without a file')
+        parser.add_argument("--task", help="statistics, tensor or structure; statistics without a file")
+        parser.add_argument("-o", "--output", metavar="DIR", help="where to write; ./msprobe_output without a file")
+        parser.add_argument(
+            "--step-after",
+            choices=STEP_AFTER,
+            default=AUTO,
+            metavar="EVENT",
+            help="have a step end with each backward, each optimizer's step, or each forward",
+        )
+        parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
+        parser.add_argument("program", nargs=argparse.REMAINDER, metavar="train.py", help="the script, its arguments")
+
+    def run(self, args: argparse.Namespace) -> int:
+        program = args.module if args.module is not None else args.program
+        if not program:
+            raise MsprobeException("no program was given; give a script and its arguments, or -m and a module.")
+        name = program[0]
+        running = RunningProgram(args.config, self._arguments(args), args.step_after)
+        if running.config.level == "debug":
+            raise MsprobeException('level is "debug", which needs lines in a script; allowed: "L0", "L1", "mix".')
+        if args.module is not None:
+            first_on_path(os.getcwd())
+            main, code = script.load_module(name)
+            arguments = [main.__file__ or name, *program[1:]]
+        else:
+            main, code = script.load_script(name)
+            first_on_path(os.path.dirname(os.path.abspath(name)))
+            arguments = program
+        config = running.config
+        steps = _shortened(config.step) if config.step else "every step"
+        log.info(f"msprobe run: {steps} at level {config.level}, task {config.task}, into {config.dump_path}.")
+        try:
+            return script.execute(main, code, arguments)
+        finally:
+            running.end()
+
+    def _arguments(self, args: argparse.Namespace) -> dict[str, Any]:
+        given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}
+        if args.config is None:
+            given = {key: _DEFAULTS.get(key) if value is None else value for key, value in given.items()}
+        return given
+
+
+def _steps(text: str | None) -> list[str] | None:
+    """``0,10-12`` as the configuration has it."""
+    if text is None:
+        return None
+    return [] if text == "all" else [part for part in re.split(r"[,\s]+", text) if part]
+
+
+def _shortened(steps: tuple[int, ...]) -> str:
+    """``0, 1, 2, 7`` as ``step 0-2, 7``."""
+    spans: list[list[int]] = []
+    for step in steps:
+        if spans and step == spans[-1][1] + 1:
+            spans[-1][1] = step
+        else:
+            spans.append([step, step])
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+    return f"{'steps' if len(steps) > 1 else 'step'} {shown}"

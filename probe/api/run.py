@@ -1,0 +1,146 @@
+"""``msprobe run``: collecting from a program that has no line of ours.
+
+The program is run in this process. When it has imported a framework, that framework's adapter is asked to report how
+the program trains, and a `TrainingLoop` makes steps of it. The debugger is the one that the script would have made.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from probe.api import debugger, mindspore, pytorch
+from probe.api.import_watch import ImportWatch
+from probe.backends import loader
+from probe.backends.shared.patching import wrap_attribute
+from probe.collect.session import Session
+from probe.collect.training_loop import AUTO, TrainingLoop
+from probe.common import log
+from probe.common.config.config import load_config
+from probe.common.dump.layout import step_folder
+from probe.common.interfaces import Handle
+
+_FRAMEWORKS = ("torch", "mindspore", "mindtorch")
+_SPAWN = "multiprocessing.spawn"
+"""Not imported by us: MindSpore reports errors at the end of a program in which it was imported first."""
+_DEBUGGERS: dict[str, type[debugger.PrecisionDebugger]] = {
+    "torch": pytorch.PrecisionDebugger,
+    "mindspore": mindspore.PrecisionDebugger,
+    "msadapter": mindspore.PrecisionDebugger,
+}
+
+
+class Run:
+    """Collects from the program that is run in this process.
+
+    Args:
+        config_path: A configuration file, or ``None``.
+        arguments: `task`, `dump_path`, `level` and `step`, which win over the file.
+        step_after: What a step ends with, see `TrainingLoop`.
+
+    Raises:
+        MsprobeException: something in the configuration is wrong.
+    """
+
+    def __init__(self, config_path: str | None, arguments: dict[str, Any], step_after: str = AUTO) -> None:
+        self._config_path = config_path
+        self._arguments = arguments
+        self._step_after = step_after
+        self.config = load_config(config_path, **arguments)
+        self._loops: dict[str, TrainingLoop] = {}
+        self._own_debugger = False
+        self._spawned = False
+        """Whether the program started processes that collect by themselves."""
+        self._spawning: Handle | None = None
+        self._watch = ImportWatch((*_FRAMEWORKS, _SPAWN), self._imported)
+        for name in (*_FRAMEWORKS, _SPAWN):
+            if name in sys.modules:
+                self._imported(name)
+
+    def _with_run(self, preparation: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        """What a process is given that is spawned, and not forked: it has to begin such a run itself.
+
+        It is unpickled before the program's main module is imported there, and nothing reads it.
+        """
+
+        def given(*args: Any, **kwargs: Any) -> dict[str, Any]:
+            self._spawned = True
+            return {**preparation(*args, **kwargs), "msprobe run": self}
+
+        return given
+
+    def __reduce__(self) -> Any:
+        return Run, (self._config_path, self._arguments, self._step_after)
+
+    def _imported(self, name: str) -> None:
+        if name == _SPAWN:
+            self._spawning = wrap_attribute(sys.modules[name], "get_preparation_data", self._with_run)
+            return
+        backend = "msadapter" if name == "mindtorch" else loader.detect(name)
+        if backend in self._loops:
+            return
+        try:
+            training = loader.load(backend).training
+            self._loops[backend] = TrainingLoop(training, self._step_after, lambda: self._session(backend))
+        except Exception as error:
+            log.error(f"msprobe run cannot watch {name} ({type(error).__name__}: {error}); the program runs without.")
+
+    def _session(self, backend: str) -> Session | None:
+        """The session of the one debugger, made when the first of the frameworks trains."""
+        if any(loop.session is not None for loop in self._loops.values()):
+            return None
+        kind = _DEBUGGERS[backend]
+        if any(each.exists() for each in _DEBUGGERS.values()):
+            self._own_debugger = True
+            log.warning("the script has a PrecisionDebugger of its own, which collects; msprobe run does not.")
+            return None
+        if backend != "torch":
+            loader.room("mindspore", "hooks.graph_mode").check_pynative()
+        kind(self._config_path, **self._arguments)
+        return kind.session()
+
+    def end(self) -> None:
+        """The program has ended: say what was collected, or why nothing was."""
+        self._watch.remove()
+        if self._spawning is not None:
+            self._spawning.remove()
+        for loop in self._loops.values():
+            loop.end()
+        if self._own_debugger:
+            return
+        forwards = sum(loop.forwards for loop in self._loops.values())
+        if self._spawned and not forwards:
+            log.info(f"what the processes collected that were started is in {os.path.abspath(self.config.dump_path)}.")
+            return
+        session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
+        if session is None:
+            log.warning(self._why_nothing(forwards))
+            return
+        session.stop()
+        collected = session.collected_steps
+        if not collected:
+            steps = sum(loop.steps for loop in self._loops.values())
+            log.warning(f"msprobe run collected nothing: the program ran {steps} steps, none of them wanted.")
+            return
+        root = os.path.abspath(self.config.dump_path)
+        first = os.path.join(root, step_folder(collected[0]))
+        log.info(f"{len(collected)} steps were collected into {root}; msprobe show {first} shows the first one.")
+
+    def _why_nothing(self, forwards: int) -> str:
+        text = "msprobe run collected nothing: "
+        if not self._loops:
+            text += f"the program imported none of {', '.join(_FRAMEWORKS)} in this process. "
+            return text + "What launches others is put in front: torchrun ... -m msprobe run train.py."
+        if forwards:
+            text += f"none of the {forwards} calls of models that were seen recorded gradients. "
+            text += "--step-after forward collects inference too. "
+        else:
+            text += "no call of a model was seen in this process. "
+        return text + "Calls inside of a compiled function (torch.compile, ms.jit) are not seen."
+
+
+def first_on_path(folder: str) -> None:
+    """Have imports look where Python would look first for the program, instead of where it found us."""
+    sys.path[0] = folder

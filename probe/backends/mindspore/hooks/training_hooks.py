@@ -1,0 +1,103 @@
+"""Seeing how a program trains: outermost calls of cells, gradients, and the calls of optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import FunctionType
+from typing import Any, Callable
+
+from mindspore import nn
+from mindspore.common.api import _pynative_executor
+from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
+
+from probe.backends.mindspore.guards import is_unobserved
+from probe.backends.protocol import TrainingListener
+from probe.backends.shared import training
+from probe.backends.shared.patching import Handles
+from probe.common.interfaces import Handle
+
+recording: Callable[[], bool] = _pynative_executor.requires_grad
+_OPTIMIZERS = (nn.Optimizer, ExperimentalOptimizer)
+
+
+def attach_training(listener: TrainingListener) -> Handle:
+    """Report to `listener` until the handle is removed."""
+
+    def call(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        cell = args[0]
+        if is_unobserved():
+            return body(*args, **kwargs)
+        if _is_optimizer(cell):
+            result = body(*args, **kwargs)
+            listener.leave_optimizer(cell)
+            return result
+        # A cell that trains another one computes gradients and calls the optimizer inside of its own call.
+        inside = list(filter(_is_optimizer, _children(cell)))
+        listener.enter_forward(cell, recording() or bool(inside))
+        try:
+            result = body(*args, **kwargs)
+            for optimizer in inside:
+                listener.leave_optimizer(optimizer)
+            return result
+        finally:
+            listener.leave_forward()
+
+    return Handles([attach_calls(nn.Cell.__call__, call), attach_backwards(listener)])
+
+
+def attach_calls(function: Any, around: training.Record) -> Handle:
+    """Call `around` in the place of the outermost calls of `function`, if it is written in Python."""
+    if not isinstance(function, FunctionType):
+        return Handles([])
+    return training.OutermostCalls(function, training.plain_swap, around)
+
+
+def attach_backwards(listener: TrainingListener) -> Handle:
+    """Report whenever gradients of a function were computed."""
+
+    def backward(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = body(*args, **kwargs)
+        listener.leave_backward()
+        return result
+
+    kind = type(_pynative_executor)
+    return Handles([attach_calls(vars(kind).get(name), backward) for name in ("grad", "grad_aux")])
+
+
+def outermost(module: nn.Cell) -> Any:
+    """The cell that holds `module` and is held by none, but for those that train it, such as TrainOneStepCell."""
+    cell = training.outermost(module, nn.Cell, lambda holder: () if _trains(holder) else _children(holder))
+    while _trains(cell):
+        trained = [child for child in _children(cell) if isinstance(child, nn.Cell) and not _is_optimizer(child)]
+        cell = next((child for child in trained if child.trainable_params()), None)
+        if cell is None:
+            return module
+    return cell
+
+
+def _trains(cell: nn.Cell) -> bool:
+    return any(map(_is_optimizer, _children(cell)))
+
+
+def _is_optimizer(cell: Any) -> bool:
+    return isinstance(cell, _OPTIMIZERS)
+
+
+def _children(cell: nn.Cell) -> Iterable[Any]:
+    # One whose constructor failed half-way has none.
+    return list((vars(cell).get("_cells") or {}).values())
+
+
+def holds(module: Any) -> bool:
+    """Whether there are modules inside of `module`."""
+    return any(child is not None for child in _children(module))
+
+
+def optimizers() -> list[Any]:
+    """Every optimizer that there is."""
+    return training.instances(*_OPTIMIZERS)
+
+
+def parameters(optimizer: Any) -> frozenset[int]:
+    """The identities of the parameters that `optimizer` updates."""
+    return frozenset(id(parameter) for parameter in optimizer.parameters)

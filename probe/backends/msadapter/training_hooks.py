@@ -1,0 +1,63 @@
+"""Seeing how a program trains: torch's modules and optimizers, MindSpore's gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Callable
+
+from probe.backends.mindspore.guards import is_unobserved
+from probe.backends.mindspore.hooks import training_hooks
+from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.protocol import TrainingListener
+from probe.backends.shared import training
+from probe.backends.shared.patching import Handles
+from probe.common.interfaces import Handle
+
+_Module = torch_module("nn").Module
+_optimizers_of_torch = torch_module("optim.optimizer")
+
+
+def attach_training(listener: TrainingListener) -> Handle:
+    """Report to `listener` until the handle is removed."""
+
+    def forward(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if is_unobserved():
+            return body(*args, **kwargs)
+        listener.enter_forward(args[0], training_hooks.recording())
+        try:
+            return body(*args, **kwargs)
+        finally:
+            listener.leave_forward()
+
+    return Handles(
+        [
+            training.OptimizerSteps(_optimizers_of_torch, listener),
+            training_hooks.attach_calls(_Module.__call__, forward),
+            training_hooks.attach_backwards(listener),
+        ]
+    )
+
+
+def outermost(module: Any) -> Any:
+    """The module that holds `module` and is held by none."""
+    return training.outermost(module, _Module, _children)
+
+
+def _children(module: Any) -> Iterable[Any]:
+    return list(vars(module).get("_modules", {}).values())
+
+
+def holds(module: Any) -> bool:
+    """Whether there are modules inside of `module`."""
+    return any(child is not None for child in _children(module))
+
+
+def optimizers() -> list[Any]:
+    """Every optimizer that there is."""
+    return training.instances(_optimizers_of_torch.Optimizer)
+
+
+def parameters(optimizer: Any) -> frozenset[int]:
+    """The identities of the parameters that `optimizer` updates."""
+    groups = getattr(optimizer, "param_groups", [])
+    return frozenset(id(parameter) for group in groups for parameter in group["params"])

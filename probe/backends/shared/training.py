@@ -1,0 +1,116 @@
+"""Seeing how a program trains, without a line in its script: what the frameworks have in common.
+
+Objects are found among those that Python's garbage collector knows, which costs some 50 ms for a million objects and is
+done once for each model; nothing is in the way of a program that makes modules and optimizers.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterable
+from types import FunctionType, ModuleType
+from typing import Any, Callable
+
+from probe.backends.protocol import TrainingListener
+from probe.backends.shared.patching import CodeSwap, remove_all
+from probe.common.interfaces import Handle
+
+Record = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""Called in the place of a function with what does its work, and its args and kwargs."""
+MakeSwap = Callable[[FunctionType, Record], CodeSwap]
+
+
+def plain_swap(function: FunctionType, record: Record) -> CodeSwap:
+    """A `CodeSwap` for a framework whose compiler never reads `function`."""
+    swap = CodeSwap(function, lambda args, kwargs: record(swap.body, args, kwargs))
+    return swap
+
+
+def instances(*kinds: type) -> list[Any]:
+    """Every object of these classes that the garbage collector knows."""
+    # By its type alone: to ask a proxy for its class may run code of the user's.
+    return [found for found in gc.get_objects() if issubclass(type(found), kinds)]
+
+
+def outermost(module: Any, kind: type, children: Callable[[Any], Iterable[Any]]) -> Any:
+    """The module that holds `module` and is held by none; one that several others hold is not looked beyond."""
+    holders: dict[int, list[Any]] = {}
+    for holder in instances(kind):
+        for child in children(holder):
+            holders.setdefault(id(child), []).append(holder)
+    seen = {id(module)}
+    while len(found := holders.get(id(module), [])) == 1 and id(found[0]) not in seen:
+        module = found[0]
+        seen.add(id(module))
+    return module
+
+
+class OutermostCalls:
+    """Calls `around` in the place of `function` unless another call of it is going on.
+
+    The function has its own code again while a call goes on, so that calls inside of it cost nothing and compilers see
+    it as it is.
+    """
+
+    def __init__(self, function: FunctionType, make_swap: MakeSwap, around: Record) -> None:
+        self._swap = make_swap(function, self._call)
+        self._around = around
+        self._attached = True
+        self._swap.install()
+
+    def _call(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._swap.restore()
+        try:
+            return self._around(body, args, kwargs)
+        finally:
+            if self._attached:
+                self._swap.install()
+
+    def remove(self) -> None:
+        self._attached = False
+        self._swap.restore()
+
+
+class OptimizerSteps:
+    """Reports the end of every step of an optimizer that has hooks as torch's have.
+
+    Whoever is told may remove hooks of all optimizers then: those of one optimizer, of which ours is one, are called
+    before those of all, and a hook that is removed while its dictionary is walked is the last one in it.
+
+    Args:
+        module: ``torch.optim.optimizer`` or what stands in its place.
+        listener: Who is told.
+    """
+
+    def __init__(self, module: ModuleType | Any, listener: TrainingListener) -> None:
+        self._listener = listener
+        self._watched: weakref.WeakKeyDictionary[Any, Handle] = weakref.WeakKeyDictionary()
+        self._stepping: Any = None
+        self.count = 0
+        """How many steps have ended."""
+        self._handle: Handle = module.register_optimizer_step_pre_hook(self._before)
+
+    def _before(self, optimizer: Any, *_: Any) -> None:
+        if optimizer not in self._watched:
+            self._watched[optimizer] = optimizer.register_step_post_hook(self._after)
+
+    def _after(self, optimizer: Any, *_: Any) -> None:
+        self.count += 1
+        self._stepping = optimizer
+        try:
+            self._listener.leave_optimizer(optimizer)
+        finally:
+            self._stepping = None
+
+    def remove(self) -> None:
+        self._handle.remove()
+        stepping = self._stepping
+        if stepping is not None:
+            hooks = stepping._optimizer_step_post_hooks
+            ours = self._watched.pop(stepping, None)
+            if ours is not None and next(reversed(hooks)) == ours.id:  # type: ignore[attr-defined]
+                ours.remove()
+        remove_all(list(self._watched.values()))
+        self._watched.clear()
+

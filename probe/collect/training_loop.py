@@ -1,0 +1,217 @@
+"""Where the steps of a program begin and end that has no line of ours in its script.
+
+A step begins with the first forward that records gradients, and all that follows belongs to it until every optimizer
+has updated its parameters. What runs between that and the next such forward, such as an evaluation, is not collected.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from probe.backends.protocol import TrainingHooks
+from probe.collect.session import Session
+from probe.common import log
+from probe.common.errors import MsprobeException
+from probe.common.interfaces import Handle
+
+AUTO, FORWARD, BACKWARD, OPTIMIZER = "auto", "forward", "backward", "optimizer"
+STEP_AFTER = (BACKWARD, OPTIMIZER, FORWARD)
+"""What a user can have every step end with; without that it is `AUTO`."""
+
+_PATIENCE = 16
+"""An optimizer that did not step while others did so often is not waited for any more."""
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def _guarded(method: _Method) -> _Method:
+    """A failure of the tool ends collection and not the training."""
+
+    @functools.wraps(method)
+    def guarded(self: TrainingLoop, *args: Any) -> None:
+        try:
+            if self.session is not None or self._claim():
+                method(self, *args)
+        except Exception as error:
+            why = str(error) if isinstance(error, MsprobeException) else f"{type(error).__name__}: {error}"
+            log.error(f"msprobe run collects nothing more ({why}); the training goes on.")
+            self.end()
+
+    return guarded  # type: ignore[return-value]
+
+
+class TrainingLoop:
+    """Implements `probe.backends.protocol.TrainingListener`: starts, stops and counts the steps of a session.
+
+    Args:
+        training: What the framework says of the program.
+        step_after: ``auto``, or what every step ends with: ``forward``, ``backward`` or ``optimizer``.
+        make_session: Called at the first event; ``None`` if somebody else collects from this process.
+    """
+
+    def __init__(self, training: TrainingHooks, step_after: str, make_session: Callable[[], Session | None]) -> None:
+        self._training = training
+        self._step_after = step_after
+        self._make_session = make_session
+        self.session: Session | None = None
+        self.forwards = 0
+        """How many outermost forwards were seen, with gradients or without."""
+        self.steps = 0
+        """How many steps have ended."""
+        self._in_forward = False
+        self._step_open = False
+        self._end_due = False
+        """The step ends when the forward has ended in which its optimizer was called."""
+        self._models: list[weakref.ref[Any]] = []
+        """In the order in which they were called first."""
+        self._noted: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The modules whose model was looked for."""
+        self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The modules that were called in training mode."""
+        self._optimizers: dict[int, frozenset[int]] | None = None
+        """The parameters of each optimizer that is waited for; ``None`` until they were looked for."""
+        self._updated: set[int] = set()
+        """The parameters that were updated in this step."""
+        self._updates: dict[int, int] = {}
+        """How often each optimizer has stepped in this step."""
+        self._handle: Handle | None = training.attach_training(self)
+
+    # --- what the program does
+
+    def enter_forward(self, module: Any, recording: bool) -> None:
+        self._in_forward = True
+        self.forwards += 1
+        if self._handle is not None and (self._step_after == FORWARD or (recording and not self._evaluates(module))):
+            self._enter_forward(module)
+        elif self._step_open and self._handle is not None:
+            self._add(module)
+
+    def leave_forward(self) -> None:
+        self._in_forward = False
+        if self._end_due or (self._step_after == FORWARD and self._step_open):
+            self._end_step()
+
+    def leave_backward(self) -> None:
+        if self._step_open and (self._step_after == BACKWARD or (self._step_after == AUTO and self._no_optimizer())):
+            self._end_step()
+
+    def leave_optimizer(self, optimizer: Any) -> None:
+        if self._step_open and (
+            self._step_after == OPTIMIZER or (self._step_after == AUTO and self._all_have_stepped(optimizer))
+        ):
+            self._end_step()
+
+    # --- steps
+
+    @_guarded
+    def _enter_forward(self, module: Any) -> None:
+        session = self.session
+        assert session is not None
+        if self._step_open:
+            self._add(module)
+            return
+        self._step_open = True
+        if session.step_wanted:
+            self._note(module)
+            session.start(self._by_prefix(), None, None)
+
+    @_guarded
+    def _add(self, module: Any) -> None:
+        """A model that was not called before is collected from as well."""
+        if self.session is not None and self.session.active and self._note(module):
+            self.session.extend(self._by_prefix())
+
+    @_guarded
+    def _end_step(self) -> None:
+        session = self.session
+        assert session is not None
+        if self._in_forward:
+            self._end_due = True
+            return
+        self._step_open = self._end_due = False
+        self._updated.clear()
+        self._updates.clear()
+        self.steps += 1
+        session.stop()
+        session.step()
+        if not session.remaining:
+            self.end()
+
+    def end(self) -> None:
+        """Watch the program no longer."""
+        handle, self._handle = self._handle, None
+        self._step_open = self._end_due = False
+        if handle is not None:
+            handle.remove()
+
+    def _claim(self) -> bool:
+        self.session = self._make_session()
+        if self.session is None:
+            self.end()
+        return self.session is not None
+
+    # --- models
+
+    def _evaluates(self, module: Any) -> bool:
+        """Whether a module that was trained before is called in evaluation mode, with gradients nobody asks for."""
+        if getattr(module, "training", True):
+            self._trained.add(module)
+            return False
+        return module in self._trained
+
+    def _note(self, module: Any) -> bool:
+        """Note the model that `module` is a part of; whether it is a new one.
+
+        One with nothing inside it, such as a loss function, would have no records.
+        """
+        if module in self._noted:
+            return False
+        self._noted.add(module)
+        model = self._training.outermost(module)
+        if any(model is noted() for noted in self._models) or (self._models and not self._training.holds(model)):
+            return False
+        self._models.append(weakref.ref(model))
+        return True
+
+    def _by_prefix(self) -> dict[str, Any]:
+        """The models that are still there; the names of the first one's modules have no prefix."""
+        models = ((index, noted()) for index, noted in enumerate(self._models))
+        return {str(index or ""): model for index, model in models if model is not None}
+
+    # --- optimizers
+
+    def _no_optimizer(self) -> bool:
+        if not self._optimizers:
+            self._find_optimizers()
+        return not self._optimizers
+
+    def _find_optimizers(self) -> None:
+        found = ((id(optimizer), self._training.parameters(optimizer)) for optimizer in self._training.optimizers())
+        self._optimizers = {identity: parameters for identity, parameters in found if parameters}
+
+    def _all_have_stepped(self, optimizer: Any) -> bool:
+        """Whether every optimizer has stepped, or another one that has the same parameters, such as the one it wraps.
+        """
+        if self._optimizers is None:
+            self._find_optimizers()
+        assert self._optimizers is not None
+        parameters = self._training.parameters(optimizer)
+        self._optimizers[id(optimizer)] = parameters
+        self._updated |= parameters
+        self._updates[id(optimizer)] = self._updates.get(id(optimizer), 0) + 1
+        waiting = [identity for identity, owned in self._optimizers.items() if not owned & self._updated]
+        if waiting and self._updates[id(optimizer)] >= _PATIENCE:
+            log.warning(
+                f"{type(optimizer).__name__} has stepped {_PATIENCE} times in step {self._current()} and another "
+                "optimizer not once; a step no longer waits for it. With --step-after optimizer a step ends with each."
+            )
+            for identity in waiting:
+                del self._optimizers[identity]
+            waiting = []
+        return not waiting
+
+    def _current(self) -> int:
+        return self.session.current_step if self.session is not None else 0

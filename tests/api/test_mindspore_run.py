@@ -1,0 +1,70 @@
+"""``msprobe run`` with MindSpore: functions of gradients, `Model.train`, and graph mode."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from running import run
+
+PRELUDE = """
+import mindspore as ms, numpy as np
+from mindspore import nn, train, dataset
+
+np.random.seed(0)
+ms.set_seed(0)
+x, y = np.random.randn(20, 8).astype(np.float32), np.random.randint(0, 4, 20).astype(np.int32)
+net, loss = nn.SequentialCell(nn.Dense(8, 16), nn.ReLU(), nn.Dense(16, 4)), nn.CrossEntropyLoss()
+"""
+CELLS = ["0.Dense", "1.ReLU", "2.Dense"]
+
+
+def test_steps_end_with_the_optimizer_and_evaluation_belongs_to_none(tmp_path: Path) -> None:
+    program = """
+optimizer = nn.Adam(net.trainable_params(), 1e-2)
+
+def forward(x, y):
+    return loss(net(x), y)
+
+gradient = ms.value_and_grad(forward, None, optimizer.parameters)
+for step in range(4):
+    for _ in range(2):
+        value, gradients = gradient(ms.Tensor(x), ms.Tensor(y))
+    optimizer(gradients)
+    net(ms.Tensor(x))
+print("parameters", [float(p.asnumpy().sum()).hex() for p in net.trainable_params()])
+"""
+    ran = run(tmp_path, PRELUDE + program, "--step", "1-2")
+    assert (ran.status, ran.steps) == (0, ["step1", "step2"]), ran.err
+    expected = [f"Cell.{cell}.forward.{number}" for number in (0, 1) for cell in CELLS]
+    assert ran.forwards(1, "Cell") == ran.forwards(2, "Cell") == expected
+    bare = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert bare.stdout.splitlines()[-1] in ran.out.splitlines()
+
+
+def test_the_network_of_a_model_is_what_is_trained(tmp_path: Path) -> None:
+    program = """
+ms.set_context(mode=ms.PYNATIVE_MODE)
+data = dataset.NumpySlicesDataset((x, y), ["x", "y"], shuffle=False).batch(5)
+model = train.Model(net, loss, nn.Momentum(net.trainable_params(), 0.1, 0.9), metrics={"acc"})
+model.train(1, data, dataset_sink_mode=False)
+model.eval(data, dataset_sink_mode=False)
+"""
+    ran = run(tmp_path, PRELUDE + program, "--step", "all", "--level", "L0")
+    assert (ran.status, len(ran.steps)) == (0, 4), ran.err
+    inside = [f"Cell._backbone.{cell}.forward.0" for cell in CELLS]
+    outside = ["Cell._backbone.SequentialCell.forward.0", "Cell._loss_fn.CrossEntropyLoss.forward.0"]
+    assert ran.forwards(3, "Cell") == inside + outside
+
+
+def test_what_is_compiled_is_not_seen_and_that_is_reported(tmp_path: Path) -> None:
+    program = """
+ms.set_context(mode=ms.GRAPH_MODE)
+net(ms.Tensor(x))
+print("ended")
+"""
+    ran = run(tmp_path, PRELUDE + program)
+    assert (ran.status, ran.steps) == (0, []) and "ended" in ran.out
+    (line,) = ran.warnings
+    assert "msprobe run collected nothing" in line and "ms.jit" in line

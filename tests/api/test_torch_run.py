@@ -1,0 +1,354 @@
+"""``msprobe run`` with PyTorch: where steps begin and end, which models are seen, and that nothing else changes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import forks
+import pytest
+from running import Ran, run
+
+PRELUDE = """
+import sys, torch
+from torch import nn
+
+torch.manual_seed(0)
+
+def network(width=8):
+    return nn.Sequential(nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, 4))
+"""
+IN_A_FORK = """
+import sys
+{before}
+from probe.api.cli import main
+sys.exit(main(["run", "-o", "out", *{options!r}, "program.py"]))
+"""
+
+
+def quick(scripts: Any, folder: Path, program: str, *options: str, before: str = "") -> Ran:
+    """The same as `run` in a fork of a process that has imported torch before."""
+    (folder / "program.py").write_text(PRELUDE + program, encoding="utf-8")
+    ended = scripts.run(folder, IN_A_FORK.format(options=options, before=before))
+    return Ran(ended.status, ended.out, ended.err, folder / "out")
+
+
+LINEAR_RELU_LINEAR = ["Module.0.Linear", "Module.1.ReLU", "Module.2.Linear"]
+
+
+def calls(*numbers: int) -> list[str]:
+    return [f"{name}.forward.{number}" for number in numbers for name in LINEAR_RELU_LINEAR]
+
+
+TRAINING = """
+net, loss = network(), nn.CrossEntropyLoss()
+optimizer = torch.optim.Adam(net.parameters())
+for step in range(4):
+    for _ in range(2):
+        loss(net(torch.randn(5, 8)), torch.randint(0, 4, (5,))).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    net.eval()
+    with torch.no_grad():
+        net(torch.randn(2, 8))
+    net(torch.randn(2, 8))
+    net.train()
+print("argv", sys.argv[1:], __name__)
+print("parameters", [p.sum().item().hex() for p in net.parameters()], torch.rand(1).item())
+"""
+
+
+def test_a_script_is_collected_from_as_it_is(tmp_path: Path) -> None:
+    """Two steps of accumulated gradients; evaluation, with and without gradients, belongs to none."""
+    ran = run(tmp_path, PRELUDE + TRAINING, arguments=("--lr", "0.1"))
+    assert ran.status == 0, ran.err
+    assert ran.steps == ["step0", "step1"]
+    for step in (0, 1):
+        assert ran.forwards(step) == calls(0, 1)
+        assert {"Functional.cross_entropy.0.forward", "Module.0.Linear.parameters_grad.1"} <= set(ran.data(step))
+    assert "argv ['--lr', '0.1'] __main__" in ran.out
+    bare = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert [line for line in ran.out.splitlines() if line.startswith("parameters")] == bare.stdout.splitlines()[1:]
+
+
+def test_call_stacks_end_with_the_program(scripts: Any, tmp_path: Path) -> None:
+    ran = quick(scripts, tmp_path, TRAINING, "--step", "0")
+    (path,) = ran.folder.glob("step0/*/stack.json")
+    stacks = [frames for _, frames in json.loads(path.read_text()).values()]
+    assert stacks and all(f"{tmp_path / 'program.py'}, line" in frames[-1] for frames in stacks)
+
+
+def test_steps_that_are_not_wanted_are_counted_and_nothing_is_left_in_the_way(scripts: Any, tmp_path: Path) -> None:
+    # Imported here, so before the run begins.
+    before = """
+import torch
+swapped = torch.nn.Module.__call__, torch.autograd.backward, torch.amp.GradScaler.step
+codes = [function.__code__ for function in swapped]
+"""
+    after = """
+assert [function.__code__ for function in swapped] == codes
+from torch.optim import optimizer as hooks
+assert not hooks._global_optimizer_pre_hooks and not optimizer._optimizer_step_post_hooks
+assert not net[0]._forward_hooks and not net[0]._forward_pre_hooks
+"""
+    (tmp_path / "before.py").write_text(before)
+    program = "from before import *\n" + TRAINING + after
+    ran = quick(scripts, tmp_path, program, "--step", "1,2", "--level", "L0", before="import before")
+    assert (ran.status, ran.steps) == (0, ["step1", "step2"]), ran.err
+    assert ran.forwards(2) == calls(0, 1)
+
+
+def test_with_several_optimizers_a_step_ends_when_each_has_stepped(scripts: Any, tmp_path: Path) -> None:
+    program = """
+judge, maker = network(), network(4)
+maker[2] = nn.Linear(16, 8)
+judges, makers = torch.optim.SGD(judge.parameters(), 0.1), torch.optim.Adam(maker.parameters())
+for step in range(3):
+    for _ in range(2):
+        judges.zero_grad()
+        (judge(torch.randn(5, 8)) - judge(maker(torch.randn(5, 4)).detach())).sum().backward()
+        judges.step()
+    makers.zero_grad()
+    judge(maker(torch.randn(5, 4))).sum().backward()
+    makers.step()
+"""
+    ran = quick(scripts, tmp_path, program, "--level", "L0")
+    assert ran.steps == ["step0", "step1"] and ran.warnings == []
+    for step in (0, 1):
+        # Five calls of the first model, three of the one that was called after it.
+        names = ran.forwards(step)
+        assert {"Module.0.Linear.forward.4", "Module.1.0.Linear.forward.2"} <= set(names)
+        assert not {"Module.0.Linear.forward.5", "Module.1.0.Linear.forward.3"} & set(names)
+
+
+def test_an_optimizer_that_never_steps_is_not_waited_for_without_end(scripts: Any, tmp_path: Path) -> None:
+    program = """
+net, other = network(), network()
+optimizer, unused = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)
+for step in range(20):
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+"""
+    ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "all")
+    assert len(ran.steps) == 1 + 4 and ran.forwards(4) == calls(0)
+    assert [line for line in ran.warnings if "SGD has stepped 16 times in step 0" in line] == ran.warnings
+
+
+@pytest.mark.parametrize(
+    ("loop", "steps", "forwards"),
+    [
+        # The gradient is not finite, so the scaler passes the optimizer over.
+        (
+            """
+optimizer, scaler = torch.optim.AdamW(net.parameters()), torch.amp.GradScaler("cpu")
+for step in range(3):
+    loss = net(torch.randn(5, 8)).sum() * (float("inf") if step == 0 else 1.0)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+""",
+            3,
+            [0],
+        ),
+        # The optimizer calls the model.
+        (
+            """
+optimizer, x = torch.optim.LBFGS(net.parameters(), max_iter=3), torch.randn(5, 8)
+def closure():
+    optimizer.zero_grad()
+    loss = net(x).pow(2).sum()
+    loss.backward()
+    return loss
+for step in range(2):
+    optimizer.step(closure)
+""",
+            2,
+            [0, 1, 2],
+        ),
+        # There is none.
+        (
+            """
+for step in range(2):
+    net(torch.randn(5, 8)).sum().backward()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter -= 0.1 * parameter.grad
+""",
+            2,
+            [0],
+        ),
+    ],
+    ids=["scaler", "closure", "by_hand"],
+)
+def test_what_updates_the_parameters_ends_a_step(
+    scripts: Any, tmp_path: Path, loop: str, steps: int, forwards: list[int]
+) -> None:
+    ran = quick(scripts, tmp_path, "net = network()" + loop, "--step", "all")
+    assert (ran.status, len(ran.steps)) == (0, steps), ran.err
+    assert all(ran.forwards(step) == calls(*forwards) for step in range(steps))
+
+
+def test_inference_is_collected_when_asked_for_and_else_reported(scripts: Any, tmp_path: Path) -> None:
+    program = """
+net = network().eval()
+with torch.no_grad():
+    for _ in range(3):
+        net(torch.randn(5, 8))
+"""
+    ran = quick(scripts, tmp_path, program)
+    assert ran.steps == [] and "--step-after forward" in ran.warnings[0]
+    ran = quick(scripts, tmp_path, program, "--step-after", "forward", "--step", "1-2")
+    assert ran.steps == ["step1", "step2"] and ran.forwards(2) == calls(0)
+
+
+@pytest.mark.parametrize(("event", "steps"), [("backward", 4), ("optimizer", 2)])
+def test_the_end_of_a_step_can_be_forced(scripts: Any, tmp_path: Path, event: str, steps: int) -> None:
+    program = """
+net, other = network(), network()
+optimizer, unused = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)
+for step in range(2):
+    net(torch.randn(5, 8)).sum().backward()
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+"""
+    ran = quick(scripts, tmp_path, program, "--step-after", event, "--step", "all")
+    assert len(ran.steps) == steps
+
+
+def test_a_model_that_is_trained_through_its_parts_is_one_model(scripts: Any, tmp_path: Path) -> None:
+    program = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = network(), nn.Linear(4, 2)
+
+    def loss(self, x):
+        return self.decoder(self.encoder(x)).sum()
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+model.loss(torch.randn(5, 8)).backward()
+optimizer.step()
+"""
+    ran = quick(scripts, tmp_path, program, "--level", "L0")
+    parts = ["encoder.0.Linear", "encoder.1.ReLU", "encoder.2.Linear", "encoder.Sequential", "decoder.Linear"]
+    assert ran.forwards(0) == [f"Module.{part}.forward.0" for part in parts]
+
+
+def test_an_error_of_the_program_is_shown_as_without_the_tool(scripts: Any, tmp_path: Path) -> None:
+    program = """
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+net(torch.randn(5, 9))
+"""
+    ran = quick(scripts, tmp_path, program, "--level", "L1")
+    bare = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.status == bare.returncode == 1
+
+    def frames(text: str) -> list[str]:
+        found = [line for line in text.splitlines() if line.startswith('  File "')]
+        return [line for line in found if "site-packages" not in line]
+
+    assert frames(ran.err) == frames(bare.stderr) != []
+    assert ran.err.splitlines()[-1] == bare.stderr.splitlines()[-1]
+    assert "probe" not in "".join(frames(ran.err)).replace(str(tmp_path), "")
+    assert list(ran.data(0)) == ["Functional.linear.0.forward"]
+
+
+@pytest.mark.parametrize(("code", "status"), [("sys.exit(3)", 3), ("sys.exit('wrong')", 1), ("raise OSError(5)", 1)])
+def test_the_exit_status_is_the_programs(scripts: Any, tmp_path: Path, code: str, status: int) -> None:
+    assert quick(scripts, tmp_path, code).status == status
+
+
+def test_a_script_with_a_debugger_of_its_own_is_left_to_it(scripts: Any, tmp_path: Path) -> None:
+    program = """
+from msprobe.pytorch import PrecisionDebugger
+debugger = PrecisionDebugger(dump_path="own", level="L0")
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+debugger.start(net)
+net(torch.randn(5, 8)).sum().backward()
+debugger.stop()
+debugger.step()
+optimizer.step()
+"""
+    ran = quick(scripts, tmp_path, program)
+    assert ran.steps == [] and len(list(tmp_path.glob("own/step*"))) == 1
+    assert [line for line in ran.warnings if "a PrecisionDebugger of its own" in line] == ran.warnings
+
+
+def test_a_compiled_model_is_compiled_once_more_for_the_steps_that_are_collected(scripts: Any, tmp_path: Path) -> None:
+    program = """
+net = network()
+compiled = torch.compile(net, fullgraph=True, backend="eager")
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(6):
+    compiled(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+print("graphs", torch._dynamo.utils.counters["stats"]["unique_graphs"])
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "2,4")
+    assert "graphs 2" in ran.out.splitlines(), ran.err
+    assert ran.forwards(4) == ["Module._orig_mod.Sequential.forward.0"]
+
+
+TWO_PROCESSES = """
+import os, torch.distributed as dist
+import torch.multiprocessing as mp
+
+def train(rank=None):
+    if rank is None:
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meet", rank=rank, world_size=2)
+    net = nn.parallel.DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for step in range(2):
+        net(torch.randn(5, 8)).sum().backward()
+        optimizer.step()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "launcher"),
+    [
+        ("train()", ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")),
+        ("mp.spawn(train, nprocs=2)", ()),
+    ],
+    ids=["torchrun", "spawn"],
+)
+def test_each_of_several_processes_is_collected_from(tmp_path: Path, start: str, launcher: tuple[str, ...]) -> None:
+    program = PRELUDE + TWO_PROCESSES + f"    {start}\n"
+    ran = run(tmp_path, program, "--level", "L0", arguments=(str(tmp_path),), launcher=launcher)
+    assert ran.status == 0, ran.err
+    for step in (0, 1):
+        for rank in (0, 1):
+            assert "Module.module.0.Linear.forward.0" in ran.data(step, f"rank{rank}")
+    assert not [line for line in ran.warnings if "collected nothing" in line]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--level", "L3", "train.py"], '"level" is "L3"; allowed: "L0", "L1", "mix", "debug".'),
+        (["--level", "debug", "train.py"], 'allowed: "L0", "L1", "mix"'),
+        (["--step", "a", "train.py"], '"step[0]" is "a"; allowed: whole numbers'),
+        (["absent.py"], 'absent.py" cannot be read (No such file or directory)'),
+        (["-m", "absent.module"], 'module "absent.module"'),
+        ([], "no program was given"),
+    ],
+)
+def test_wrong_options_end_before_the_program_begins(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "train.py").write_text("print('begun')")
+    environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT}
+    command = [sys.executable, "-m", "msprobe", "run", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and message in done.stderr and "begun" not in done.stdout
+    assert len(done.stderr.splitlines()) == 1 and [path.name for path in tmp_path.iterdir()] == ["train.py"]
