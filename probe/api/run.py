@@ -7,6 +7,7 @@ the program trains, and a `TrainingLoop` makes steps of it. The debugger is the 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +16,11 @@ from probe.api import debugger, mindspore, pytorch
 from probe.api.import_watch import ImportWatch
 from probe.backends import loader
 from probe.backends.shared.patching import wrap_attribute
+from probe.collect.config_reload import ConfigReload
 from probe.collect.session import Session
 from probe.collect.training_loop import AUTO, TrainingLoop
 from probe.common import log
-from probe.common.config.config import load_config
-from probe.common.dump.layout import step_folder
+from probe.common.config.fields import numbers_text
 from probe.common.interfaces import Handle
 
 _FRAMEWORKS = ("torch", "mindspore", "mindtorch")
@@ -48,7 +49,7 @@ class Run:
         self._config_path = config_path
         self._arguments = arguments
         self._step_after = step_after
-        self.config = load_config(config_path, **arguments)
+        self.config = ConfigReload(config_path, arguments).config
         self._loops: dict[str, TrainingLoop] = {}
         self._own_debugger = False
         self._spawned = False
@@ -112,7 +113,7 @@ class Run:
             return
         forwards = sum(loop.forwards for loop in self._loops.values())
         if self._spawned and not forwards:
-            log.info(f"what the processes collected that were started is in {os.path.abspath(self.config.dump_path)}.")
+            log.info(f"the processes that were started collect by themselves; see: {self._show_command}")
             return
         session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
         if session is None:
@@ -124,9 +125,12 @@ class Run:
             steps = sum(loop.steps for loop in self._loops.values())
             log.warning(f"msprobe run collected nothing: the program ran {steps} steps, none of them wanted.")
             return
-        root = os.path.abspath(self.config.dump_path)
-        first = os.path.join(root, step_folder(collected[0]))
-        log.info(f"{len(collected)} steps were collected into {root}; msprobe show {first} shows the first one.")
+        which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
+        log.info(f"collected {which} into {os.path.abspath(self.config.dump_path)}; see: {self._show_command}")
+
+    @property
+    def _show_command(self) -> str:
+        return f"msprobe show {shlex.quote(self.config.dump_path)}"
 
     def _why_nothing(self, forwards: int) -> str:
         text = "msprobe run collected nothing: "

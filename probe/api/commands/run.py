@@ -12,6 +12,7 @@ from probe.api.run import Run as RunningProgram
 from probe.api.run import first_on_path
 from probe.collect.training_loop import AUTO, STEP_AFTER
 from probe.common import log
+from probe.common.config.fields import numbers_text
 from probe.common.errors import MsprobeException
 
 _DEFAULTS = {"level": "mix", "dump_path": "./msprobe_output", "step": ["0-1"]}
@@ -64,7 +65,7 @@ class Run:
             first_on_path(os.path.dirname(os.path.abspath(name)))
             arguments = program
         config = running.config
-        steps = _shortened(config.step) if config.step else "every step"
+        steps = f"step {numbers_text(config.step)}" if config.step else "every step"
         log.info(f"msprobe run: {steps} at level {config.level}, task {config.task}, into {config.dump_path}.")
         try:
             return script.execute(main, code, arguments)
@@ -84,14 +85,3 @@ def _steps(text: str | None) -> list[str] | None:
         return None
     return [] if text == "all" else [part for part in re.split(r"[,\s]+", text) if part]
 
-
-def _shortened(steps: tuple[int, ...]) -> str:
-    """``0, 1, 2, 7`` as ``step 0-2, 7``."""
-    spans: list[list[int]] = []
-    for step in steps:
-        if spans and step == spans[-1][1] + 1:
-            spans[-1][1] = step
-        else:
-            spans.append([step, step])
-    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
-    return f"{'steps' if len(steps) > 1 else 'step'} {shown}"

@@ -1,4 +1,4 @@
-"""What docs/reference/reading.md prints is what its script and its commands give, but for numbers and paths of a machine."""
+"""What reading.md prints is what its script and its commands give, but for numbers and paths of a machine."""
 
 from __future__ import annotations
 
