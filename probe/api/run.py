@@ -107,6 +107,7 @@ class Run:
         self._watch.remove()
         if self._spawning is not None:
             self._spawning.remove()
+        unended = any(loop.step_open and not loop.steps for loop in self._loops.values())
         for loop in self._loops.values():
             loop.end()
         if self._own_debugger:
@@ -120,6 +121,8 @@ class Run:
             log.warning(self._why_nothing(forwards))
             return
         session.stop()
+        if unended:
+            log.warning("the program ended in its first step: no optimizer stepped. --step-after says what ends a step.")
         collected = session.collected_steps
         if not collected:
             steps = sum(loop.steps for loop in self._loops.values())

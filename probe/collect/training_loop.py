@@ -32,13 +32,16 @@ def _guarded(method: _Method) -> _Method:
 
     @functools.wraps(method)
     def guarded(self: TrainingLoop, *args: Any) -> None:
+        if self._handle is None:
+            return
         try:
-            if self.session is not None or self._claim():
-                method(self, *args)
+            method(self, *args)
         except Exception as error:
             why = str(error) if isinstance(error, MsprobeException) else f"{type(error).__name__}: {error}"
             log.error(f"msprobe run collects nothing more ({why}); the training goes on.")
             self.end()
+            if self.session is not None:
+                self.session.stop()
 
     return guarded  # type: ignore[return-value]
 
@@ -49,7 +52,7 @@ class TrainingLoop:
     Args:
         training: What the framework says of the program.
         step_after: ``auto``, or what every step ends with: ``forward``, ``backward`` or ``optimizer``.
-        make_session: Called at the first event; ``None`` if somebody else collects from this process.
+        make_session: Called when the first step begins; ``None`` if somebody else collects from this process.
     """
 
     def __init__(self, training: TrainingHooks, step_after: str, make_session: Callable[[], Session | None]) -> None:
@@ -62,7 +65,8 @@ class TrainingLoop:
         self.steps = 0
         """How many steps have ended."""
         self._in_forward = False
-        self._step_open = False
+        self.step_open = False
+        """Whether a step has begun and not ended."""
         self._end_due = False
         """The step ends when the forward has ended in which its optimizer was called."""
         self._models: list[weakref.ref[Any]] = []
@@ -81,57 +85,57 @@ class TrainingLoop:
 
     # --- what the program does
 
+    @_guarded
     def enter_forward(self, module: Any, recording: bool) -> None:
         self._in_forward = True
         self.forwards += 1
-        if self._handle is not None and (self._step_after == FORWARD or (recording and not self._evaluates(module))):
-            self._enter_forward(module)
-        elif self._step_open and self._handle is not None:
+        if self.step_open:
             self._add(module)
+        elif self._step_after == FORWARD or (recording and not self._evaluates(module)):
+            self._begin_step(module)
 
+    @_guarded
     def leave_forward(self) -> None:
         self._in_forward = False
-        if self._end_due or (self._step_after == FORWARD and self._step_open):
+        if self._end_due or (self._step_after == FORWARD and self.step_open):
             self._end_step()
 
+    @_guarded
     def leave_backward(self) -> None:
-        if self._step_open and (self._step_after == BACKWARD or (self._step_after == AUTO and self._no_optimizer())):
+        if self.step_open and (self._step_after == BACKWARD or (self._step_after == AUTO and self._no_optimizer())):
             self._end_step()
 
+    @_guarded
     def leave_optimizer(self, optimizer: Any) -> None:
-        if self._step_open and (
+        if self.step_open and (
             self._step_after == OPTIMIZER or (self._step_after == AUTO and self._all_have_stepped(optimizer))
         ):
             self._end_step()
 
     # --- steps
 
-    @_guarded
-    def _enter_forward(self, module: Any) -> None:
-        session = self.session
-        assert session is not None
-        if self._step_open:
-            self._add(module)
+    def _begin_step(self, module: Any) -> None:
+        if self.session is None:
+            self.session = self._make_session()
+        if self.session is None:
+            self.end()
             return
-        self._step_open = True
-        if session.step_wanted:
+        self.step_open = True
+        if self.session.step_wanted:
             self._note(module)
-            session.start(self._by_prefix(), None, None)
+            self.session.start(self._by_prefix(), None, None)
 
-    @_guarded
     def _add(self, module: Any) -> None:
         """A model that was not called before is collected from as well."""
         if self.session is not None and self.session.active and self._note(module):
             self.session.extend(self._by_prefix())
 
-    @_guarded
     def _end_step(self) -> None:
         session = self.session
-        assert session is not None
-        if self._in_forward:
+        if self._in_forward or session is None:
             self._end_due = True
             return
-        self._step_open = self._end_due = False
+        self.step_open = self._end_due = False
         self._updated.clear()
         self._updates.clear()
         self.steps += 1
@@ -143,15 +147,9 @@ class TrainingLoop:
     def end(self) -> None:
         """Watch the program no longer."""
         handle, self._handle = self._handle, None
-        self._step_open = self._end_due = False
+        self.step_open = self._end_due = False
         if handle is not None:
             handle.remove()
-
-    def _claim(self) -> bool:
-        self.session = self._make_session()
-        if self.session is None:
-            self.end()
-        return self.session is not None
 
     # --- models
 
