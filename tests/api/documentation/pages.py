@@ -19,7 +19,8 @@ A comment right above a block says what is different:
 - ``<!-- new process -->``: later blocks of Python have a process of their own, as a debugger wants that is made anew.
 - ``<!-- given: code -->``: Python that runs first, for what the reader has already.
 
-A page runs in a folder of its own, which holds `FIXTURES`: two small runs and the configuration of the examples.
+A page runs in a folder of its own, which holds `FIXTURES`: two small runs, and a configuration and a training of the
+examples.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ FIXTURES = {
     "run_a": CASES / "multi_rank" / "target",
     "run_b": CASES / "multi_rank" / "golden",
     "config.json": ROOT / "examples" / "config.json",
+    "train.py": ROOT / "examples" / "train.py",
 }
 LANGUAGES = ("python", "sh", "console", "json", "yaml", "toml", "text")
 NOT_RUN = ("pip", "make", "pytest", "git", "tox", "source")
