@@ -94,7 +94,7 @@ class TensorBudget:
         except OSError:
             free = ""
         step = os.path.basename(self._folder.step_path)
-        log.info(f"The tensor files of {step} take {sizes}. Each further step takes as much; {ends}{free}.")
+        log.info(f"The tensor files of {step} take {sizes}. Each further step takes about as much; {ends}{free}.")
 
 
 def size_text(size: int) -> str:
