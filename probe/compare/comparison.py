@@ -20,6 +20,7 @@ from probe.common.match.row import Row
 from probe.common.metrics import statistics
 from probe.common.metrics.checksums import checksum
 from probe.common.metrics.dtypes import may_match
+from probe.common.metrics.error_bounds import are_empty
 from probe.common.metrics.missing import UNSUPPORTED
 from probe.common.progress import with_progress
 from probe.compare.coverage import count_parameters, coverage
@@ -239,6 +240,8 @@ def measure(
 def measure_row(comparison: Comparison, row: Row, mode: Mode, further: int = 0) -> None:
     """Give a row its metrics; of real data those that it has without its values, with `further` of the user's own."""
     target, golden = row.target, row.golden
+    if target is not None and golden is not None and are_empty(target, golden) and not comparison.options.compat:
+        _forget_values(target, golden)
     if mode is Mode.STATISTICS and target is not None and golden is not None:
         row.metrics = statistics.compare_items(target, golden)
         if comparison.options.compat:
@@ -261,6 +264,14 @@ def measure_row(comparison: Comparison, row: Row, mode: Mode, further: int = 0) 
     elif golden is None and (mode is not Mode.CHECKSUM or row.metrics[0] == "N/A"):
         # A missing checksum has a message of its own.
         row.notes += (NO_MATCH,)
+
+
+def _forget_values(target: Item, golden: Item) -> None:
+    """Of tensors without elements some dumps say nothing, others NaN or zero; there is nothing that could differ."""
+    for item in (target, golden):
+        item.max = item.min = item.mean = item.norm = None
+    if target.md5 != golden.md5:
+        target.md5 = golden.md5 = None
 
 
 def _is_requires_grad_consistent(comparison: Comparison, target: Item | None, golden: Item | None) -> bool:

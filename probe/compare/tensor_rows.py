@@ -20,7 +20,7 @@ from probe.common.dump.reading.tensor_reading import Array, read_tensor
 from probe.common.errors import FileCheckException
 from probe.common.match.row import Row
 from probe.common.metrics.dtypes import plain_name
-from probe.common.metrics.error_bounds import extent
+from probe.common.metrics.error_bounds import are_empty, extent
 from probe.common.metrics.missing import NOT_MEASURED, SHAPE_UNMATCHED, UNSUPPORTED
 from probe.common.metrics.user_metrics import Algorithm
 from probe.common.metrics.values import as_measured, compare_values
@@ -61,7 +61,8 @@ class Values:
         sides = (self.target, row.target), (self.golden, row.golden)
         paths = [dump.tensor_path(item) for dump, item in sides]
         if None in paths:
-            row.judged = paths == [None, None] or not (row.target.is_tensor and row.golden.is_tensor)
+            of_tensors = row.target.is_tensor and row.golden.is_tensor
+            row.judged = paths == [None, None] or not of_tensors or are_empty(row.target, row.golden)
             for path, (_, item), who in zip(paths, sides, ("target", "golden")):
                 # A tensor without elements has nothing to save.
                 if path is None and item.is_tensor and (self.compat or extent(item.shape).elements):

@@ -147,6 +147,30 @@ def test_nan_against_inf_is_an_error(tmp_path: Path) -> None:  # D17
     assert result.rows[0].messages == ()
 
 
+@pytest.mark.parametrize("ends", [{}, dict.fromkeys(("Max", "Min", "Mean", "Norm"), float("nan")), {"md5": "00000000"}])
+@pytest.mark.parametrize("framework", ["pytorch", "mindspore"])
+def test_tensors_without_elements_are_equal_whatever_is_said_of_their_values(
+    tmp_path: Path, ends: dict[str, Any], framework: str
+) -> None:
+    nothing = dict.fromkeys(("Max", "Min", "Mean", "Norm"))
+    full = tensor(md5="abcdef12") if "md5" in ends else tensor()
+    other = {"md5": None} if "md5" in ends else {}
+    sides = [
+        {LINEAR: call([full], [tensor(**{**nothing, "shape": [0, 3], **values})])}
+        for values in (ends, {**nothing, **other}, ends)
+    ]
+    for target, golden in ((sides[0], sides[1]), (sides[1], sides[2]), (sides[0], sides[2])):
+        result = compared(tmp_path, target, golden, heads={"target": {"framework": framework}})
+        assert [found.verdict for found in result.rows] == ["pass", "pass"] and result.divergence is None
+
+
+def test_a_tensor_without_elements_is_not_one_with_some(tmp_path: Path) -> None:
+    empty = tensor(**dict.fromkeys(("Max", "Min", "Mean", "Norm")), shape=[0])
+    for target, golden in ((empty, tensor()), (tensor(), empty), (empty, {**empty, "shape": [0, 2]})):
+        result = compared(tmp_path, {LINEAR: call([], [target])}, {LINEAR: call([], [golden])})
+        assert row(result, "output.0").verdict == "error"
+
+
 def test_devices_are_never_a_finding(tmp_path: Path) -> None:  # D18
     target, golden = {LINEAR: call([scalar("npu:0")], [])}, {LINEAR: call([scalar("cuda:0")], [])}
     assert compared(tmp_path, target, golden).rows[0].messages == ()

@@ -83,6 +83,11 @@ def extent(shape: Shape | None) -> Extent:
     return Extent(math.prod(sizes), max(sizes, default=1))
 
 
+def are_empty(target: Item, golden: Item) -> bool:
+    """Whether these are tensors of one shape without elements."""
+    return target.shape == golden.shape and extent(target.shape).elements == 0 and target.is_tensor and golden.is_tensor
+
+
 @cache
 def unit_roundoff(dtype: str | None) -> float:
     """Half the distance from 1 to the next number of the type; 0 of a type without rounding."""
