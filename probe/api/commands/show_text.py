@@ -191,14 +191,24 @@ def several_dumps_lines(
 def _head_lines(dump: Dump) -> Iterator[Line]:
     for found in first_nonfinite(dump):
         yield Line(found.text, _BAD if found.record else "")
-        if stack := (dump.stacks or {}).get(found.record):
+        if stack := _stack(dump, found.record):
             yield Line(f"  called at: {' '.join(users_line(stack).split())}")
     yield Line(f"{dump.path}: {_head(dump)}", _HEAD)
 
 
+def _stack(dump: Dump, record: str) -> list[str]:
+    try:
+        return (dump.stacks or {}).get(record, []) if record else []
+    except MsprobeException:
+        # Nobody asked for the stacks: a damaged stack.json is no reason to show nothing.
+        return []
+
+
 def _table(dump: Dump, wanted: Wanted, as_tree: bool, with_stacks: bool) -> Iterator[Line]:
     if as_tree and not dump.tree:
-        raise MsprobeException(f"{dump.path} has no call tree: level {dump.level} records none. Leave --tree out.")
+        raise MsprobeException(
+            f"{dump.path} has no call tree: construct.json is missing, or empty as at level L1. Leave --tree out."
+        )
     rows = _tree_rows(dump, wanted) if as_tree else _rows(dump, wanted)
     return _aligned(rows, (dump.stacks or {}) if with_stacks else {})
 
