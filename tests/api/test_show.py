@@ -126,12 +126,17 @@ def test_a_tree_shows_what_ran_inside_of_what(folder: Path, capsys: pytest.Captu
     assert found == [BLOCK, SOFTMAX]
 
 
-def test_a_dump_without_a_tree_says_so(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_stack_file_hides_no_dump(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "stack.json").write_text("[]")
+    assert len(names(shown(capsys, folder))) == 5
+    assert cli.main(["show", str(folder), "--stack"]) == 2
+    assert "stack.json" in capsys.readouterr().err
+
+
+def test_a_dump_without_a_tree_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "construct.json").write_text("{}")
     assert cli.main(["show", str(folder), "--tree"]) == 2
-    assert "has no call tree: level mix records none. Leave --tree out." in capsys.readouterr().err
+    assert "has no call tree: construct.json is missing, or empty as at level L1. Leave --tree out." in capsys.readouterr().err
 
 
 def test_stacks_stand_below_their_record(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

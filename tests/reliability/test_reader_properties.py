@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import probe
+from probe.api.commands.show_text import Wanted, dump_as_json, dump_lines
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import MsprobeException
 from probe.common.match import mapping_files
@@ -68,6 +69,9 @@ def everything(path: str) -> int:
     for record in dump:
         for item in dump.items(record):
             dump.tensor_path(item)
+    shown = [line.text for line in dump_lines(dump, Wanted(items=True))]
+    assert shown and json.dumps(dump_as_json(dump, Wanted()), allow_nan=False) and dump._repr_html_()
+    dump.where("Max > 1 or nan or 2 in shape or value == 1 or 'a' in dtype")
     return len(dump)
 
 

@@ -28,6 +28,8 @@ _NUMBERS = ("Max", "Min", "Mean", "Norm")
 _EXAMPLES = 6
 _WIDEST_SHAPE = 24
 _AT_ONCE = 500
+_LONGEST_VALUE = 80
+_DEEPEST = 100
 
 
 class Line(NamedTuple):
@@ -189,21 +191,33 @@ def several_dumps_lines(
 def _head_lines(dump: Dump) -> Iterator[Line]:
     for found in first_nonfinite(dump):
         yield Line(found.text, _BAD if found.record else "")
-        if stack := (dump.stacks or {}).get(found.record):
+        if stack := _stack(dump, found.record):
             yield Line(f"  called at: {' '.join(users_line(stack).split())}")
     yield Line(f"{dump.path}: {_head(dump)}", _HEAD)
 
 
+def _stack(dump: Dump, record: str) -> list[str]:
+    try:
+        return (dump.stacks or {}).get(record, []) if record else []
+    except MsprobeException:
+        # Nobody asked for the stacks: a damaged stack.json is no reason to show nothing.
+        return []
+
+
 def _table(dump: Dump, wanted: Wanted, as_tree: bool, with_stacks: bool) -> Iterator[Line]:
     if as_tree and not dump.tree:
-        raise MsprobeException(f"{dump.path} has no call tree: level {dump.level} records none. Leave --tree out.")
+        raise MsprobeException(
+            f"{dump.path} has no call tree: construct.json is missing, or empty as at level L1. Leave --tree out."
+        )
     rows = _tree_rows(dump, wanted) if as_tree else _rows(dump, wanted)
     return _aligned(rows, (dump.stacks or {}) if with_stacks else {})
 
 
 def _head(dump: Dump) -> str:
     died = ", the journal of a run that died" if dump.died else ""
-    return f"{dump.framework}, {dump.level}, {dump.task}, {len(dump)} records{died}"
+    # Old files do not say everything.
+    known = [text for text in (dump.framework, dump.level, dump.task) if text]
+    return f"{', '.join(known)}, {len(dump)} records{died}"
 
 
 def _known(dump: Dump, wanted: Wanted) -> str:
@@ -296,7 +310,11 @@ def _cells(row: _Row) -> tuple[str, ...]:
         numbers = tuple(map(number_text, statistics(item)))
         shape = "" if item.shape is None else shape_text(item.shape)
         return (*numbers, kind, shape, f"{name}  {item.md5}" if item.md5 else name)
-    return ("", "", "", "", kind, "", f"{name} = {item.value}")
+    return ("", "", "", "", kind, "", f"{name} = {_cut(str(item.value))}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 # --- several dumps
@@ -391,11 +409,14 @@ def _recorded(item: Item) -> tuple[Any, ...]:
     return (item.max, item.min, item.mean, item.norm) if item.is_tensor else (None,) * 4
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
+    """`value` as JSON has it; of what a damaged file nests deeper than anyone can read, nothing."""
+    if depth > _DEEPEST:
+        return None
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, (list, tuple)):
-        return [_plain(part) for part in value]
+        return [_plain(part, depth + 1) for part in value]
     if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
+        return {key: _plain(part, depth + 1) for key, part in value.items()}
     return value

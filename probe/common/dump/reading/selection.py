@@ -17,6 +17,7 @@ from probe.common.errors import MissingDependency, MsprobeException
 FRAME_LIBRARIES = ("polars", "pandas")
 """The libraries that `Selection.to_frame` serves; the first that is installed, unless one is named."""
 _SHOWN = 50
+_LONGEST_VALUE = 80
 # Of a column of whole numbers.
 _LARGEST = 2**63 - 1
 
@@ -134,7 +135,7 @@ def number_text(value: float | None) -> str:
 def _shown(item: Item) -> tuple[str, ...]:
     numbers = map(number_text, statistics(item))
     shape = "" if item.shape is None or not item.is_tensor else shape_text(item.shape)
-    value = "" if item.value is None else str(item.value)
+    value = "" if item.value is None else str(item.value)[:_LONGEST_VALUE]
     return (item.name, item.dtype or "", shape, *numbers, value)
 
 
