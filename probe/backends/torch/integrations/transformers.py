@@ -40,8 +40,8 @@ class MsprobeTrainerCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if args.torch_compile:
             log.warning(
-                "torch_compile is on: the modules of the model run inside of compiled code and have no records. Leave it "
-                'out, or call torch.compiler.set_stance("force_eager") before the training.',
+                "torch_compile is on: the modules of the model run inside of compiled code and have no records. Leave "
+                'it out, or call torch.compiler.set_stance("force_eager") before the training.',
                 once="trainer-torch-compile",
             )
         self._steps.begin_training(state.global_step)
