@@ -55,6 +55,12 @@ def test_a_training_after_one_that_failed_begins_a_step(programs: Any) -> None:
     assert programs.train("trainer", "run", do=["train", "train"], **options).forwards(WORDS) == [2, 1, 2, 2]
 
 
+def test_a_compiled_model_is_warned_of(programs: Any) -> None:
+    found = programs.train("trainer", "run", torch_compile=True, torch_compile_backend="eager", max_steps=1)
+    assert "torch_compile is on: the modules of the model run inside of compiled code" in found.output
+    assert found.forwards(WORDS) == [0]
+
+
 def test_two_processes_record_what_one_does_and_compute_what_they_do_without(programs: Any) -> None:
     options = {"gradient_accumulation_steps": 2, "bf16": True, "activation_checkpointing": True, "max_steps": 2}
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

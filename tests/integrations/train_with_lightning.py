@@ -118,6 +118,9 @@ class Skipping(Automatic):
     def on_train_batch_start(self, batch: Any, index: int) -> int | None:
         return -1 if index == 2 else None
 
+    def on_train_epoch_end(self) -> None:
+        self.net(torch.ones(1, 4))
+
 
 class Failing(Automatic):
     """Fails in its second batch, once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from probe.backends.torch.integrations.steps import Steps
+from probe.common import log
 from probe.common.errors import MissingDependency
 
 try:
@@ -37,6 +38,12 @@ class MsprobeTrainerCallback(TrainerCallback):  # type: ignore[misc]
         self._steps = Steps(type(self).__name__, debugger)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.torch_compile:
+            log.warning(
+                "torch_compile is on: the modules of the model run inside of compiled code and have no records. Leave "
+                'it out, or call torch.compiler.set_stance("force_eager") before the training.',
+                once="trainer-torch-compile",
+            )
         self._steps.begin_training(state.global_step)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
