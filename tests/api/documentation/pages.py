@@ -162,9 +162,12 @@ def blocks(page: Path) -> list[Block]:
 @functools.cache
 def environment(page: Path) -> str:
     """Where a page runs: an environment of tox.ini, ``core`` without a framework, ``agreement`` with two."""
-    needed = {block.environment for block in blocks(page) if block.runs} - {""}
+    found = blocks(page)
+    needed = {block.environment for block in found if block.runs} - {""}
+    if "train.py" not in {block.title for block in found}:
+        needed |= {"torch" for block in found if block.runs and "train.py" in block.text}  # that of `FIXTURES`
     if needed <= {"torch", "integrations"}:
-        return max(needed, default="core", key=("torch", "integrations", "core").index) if needed else "core"
+        return "integrations" if "integrations" in needed else "torch" if needed else "core"
     return needed.pop() if len(needed) == 1 else "agreement"
 
 

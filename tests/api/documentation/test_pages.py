@@ -81,21 +81,13 @@ def test_files_are_used_by_a_command(page: Path) -> None:
             assert any(block.title in later.text for later in found[number + 1 :] if later.runs), block.place
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_listings_of_examples_are_the_examples(page: Path) -> None:
-    for block in blocks(page):
-        example = ROOT / "examples" / block.title
-        # Other listings have files of the same names.
-        listed = block.title and f"examples/{block.title}" in page.read_text(encoding="utf-8")
-        if block.language == "python" and listed and example.is_file():
-            # Without its docstring, and what the linter is told.
-            code = example.read_text(encoding="utf-8").partition("\n")[2].replace("  # noqa: E402", "")
-            assert block.text.strip() == code.strip(), block.place
-
-
-def test_the_quick_starts_are_listed() -> None:
-    titles = {block.title for page in PAGES for block in blocks(page)}
-    assert {path.name for path in ROOT.glob("examples/quick_start*.py")} <= titles
+@pytest.mark.parametrize("example", [*ROOT.glob("examples/quick_start*.py"), ROOT / "examples" / "train.py"], ids=name)
+def test_an_example_is_listed_as_it_is(example: Path) -> None:
+    # Without its docstring, and what the linter is told.
+    code = example.read_text(encoding="utf-8").partition("\n")[2].replace("  # noqa: E402", "").strip()
+    pages_with_it = {"train.py": PAGES[:1]}.get(example.name, PAGES)
+    listings = [block.text.strip() for page in pages_with_it for block in blocks(page) if block.title == example.name]
+    assert listings and set(listings) == {code}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -203,6 +195,7 @@ def test_a_file_that_nothing_uses_is_found(tmp_path: Path) -> None:
         ("import torch\nimport mindtorch.torch_proxy", "msadapter"),
         ("import torch\nimport lightning", "integrations"),
         ("import torch\n```\n```python\nimport mindspore", "agreement"),
+        ("import probe\n```\n```sh\nmsprobe run train.py 1", "torch"),
     ],
 )
 def test_the_environment_of_a_page_is_that_of_its_imports(code: str, environment: str, tmp_path: Path) -> None:
