@@ -136,7 +136,8 @@ def test_a_damaged_stack_file_hides_no_dump(folder: Path, capsys: pytest.Capture
 def test_a_dump_without_a_tree_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "construct.json").write_text("{}")
     assert cli.main(["show", str(folder), "--tree"]) == 2
-    assert "has no call tree: construct.json is missing, or empty as at level L1. Leave --tree out." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "has no call tree: construct.json is missing, or empty as at level L1. Leave --tree out." in said
 
 
 def test_stacks_stand_below_their_record(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

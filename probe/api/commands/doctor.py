@@ -3,64 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import importlib.machinery
-import importlib.metadata
-import importlib.util
-import os
-import platform
-import re
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
-from probe import _version as package
 from probe.common.terminal_text import print_text
-
-_TIMEOUT_S = 120
-
-
-class _Framework(NamedTuple):
-    """A framework, or what belongs to one."""
-
-    name: str
-    distribution: str
-    oldest: tuple[int, ...]
-    missing: str
-    """What to say where it is not installed; empty for what few need."""
-
-
-_FRAMEWORKS = (
-    _Framework("torch", "torch", (2, 2), "pip install 'msprobe[torch]'"),
-    _Framework("torch_npu", "torch_npu", (), ""),
-    _Framework("mindspore", "mindspore", (2, 7), "pip install 'msprobe[mindspore]'"),
-    # It comes inside of mindnlp, which must be installed without what it asks for.
-    _Framework(
-        "mindtorch", "mindnlp", (), "pip install 'msprobe[msadapter]' && pip install --no-deps mindnlp==0.5.1"
-    ),
-)
-_COMPILED = (
-    ("backends/shared/_reduction", "statistics on the CPU take three or four passes over a tensor and not one"),
-    ("backends/torch/tensors/_plain_tensors", "describing a small PyTorch tensor takes more than twice the time"),
-    ("common/_frames", "call stacks are walked in Python"),
-)
-_OPTIONAL = (
-    ("rich", "colours, and the bar of a comparison", "pip install 'msprobe[compare]'"),
-    ("openpyxl", "workbooks: compare --xlsx, merge_result", "pip install 'msprobe[compare]'"),
-    ("isal", "checksums ten times as fast", "pip install 'msprobe[fast]'"),
-    ("xxhash", "equal tensor files found without reading them", "pip install 'msprobe[fast]'"),
-    ("distributed", "compare --dask", "pip install 'msprobe[dask]'"),
-    ("polars", "to_frame(); pandas serves as well", "pip install polars"),
-    ("pandas", "to_frame(); polars serves as well", "pip install pandas"),
-)
 
 
 class Doctor:
     """Print what is there: Python, frameworks, compiled parts, optional packages; and how to get what is missing.
 
-    Each framework is imported in a process of its own, so that one that is broken ends neither this command nor hides
+    Each framework is imported in a process of its own, so that one that is broken neither ends this command nor hides
     the others. Nothing else is read, and nothing is fetched.
     """
 
@@ -72,110 +22,9 @@ class Doctor:
         )
 
     def run(self, args: argparse.Namespace) -> int:
-        system = f"{platform.system()} {platform.machine()}"
-        print_text(f"msprobe {package.__version__} in {os.path.dirname(os.path.abspath(package.__file__))}")
-        print_text(f"Python {platform.python_version()} ({system}) at {sys.executable}")
-        for title, lines in (
-            ("frameworks", _frameworks(not args.no_import)),
-            ("compiled parts", _compiled()),
-            ("packages", _packages()),
-        ):
-            print()
-            print_text(title)
-            for text in lines:
-                print_text(f"  {text}")
+        # Not needed by the other commands, and what it imports takes time.
+        from probe.api.commands.installation import lines
+
+        for line in lines(not args.no_import):
+            print_text(line)
         return 0
-
-
-# --- frameworks
-
-
-def _frameworks(imported: bool) -> Iterator[str]:
-    # Found without importing any: that takes seconds, and may end the process.
-    found = {one.name: _version(one.distribution) for one in _FRAMEWORKS if _is_installed(one.name)}
-    with ThreadPoolExecutor() as pool:
-        tried = {name: pool.submit(_try_import, name) for name in found if imported}
-        for one in _FRAMEWORKS:
-            if one.name in found:
-                result = tried[one.name].result() if one.name in tried else "installed"
-                yield f"{one.name:12} {_shown(one, found[one.name]):20} {result}"
-            elif one.missing:
-                yield f"{one.name:12} {'not installed':20} {one.missing}"
-    yield from _conflicts(found)
-
-
-def _shown(one: _Framework, version: str) -> str:
-    return version if one.name == one.distribution else f"of {one.distribution} {version}"
-
-
-def _is_installed(module: str) -> bool:
-    """Whether a package of this name would be imported; it is not imported to find out."""
-    try:
-        found = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        return False
-    # Without an origin it is any folder of that name.
-    return found is not None and found.origin is not None
-
-
-def _version(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "of unknown version"
-
-
-def _try_import(name: str) -> str:
-    start = time.perf_counter()
-    command = [sys.executable, "-c", f"import {name}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return f"BROKEN: importing it did not end within {_TIMEOUT_S} s"
-    if done.returncode == 0:
-        return f"imports in {time.perf_counter() - start:.1f} s"
-    if done.returncode < 0:
-        return f"BROKEN: importing it ends the process (signal {-done.returncode})"
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    return f"BROKEN: {said[-1] if said else f'importing it ends with status {done.returncode}'}"
-
-
-def _conflicts(found: dict[str, str]) -> Iterator[str]:
-    for one in _FRAMEWORKS:
-        if one.name in found and one.oldest and _numbers(found[one.name]) < one.oldest:
-            least = f"{one.name}>={'.'.join(map(str, one.oldest))}"
-            yield f"! {one.name} {found[one.name]} is older than what is supported: pip install '{least}'"
-    if "mindtorch" in found and "torch" in found:
-        yield "! torch stands beside mindtorch, which it hides: pip uninstall torch, where MSAdapter is meant"
-    if "mindspore" in found and _is_installed("numpy") and _numbers(_version("numpy")) >= (2,):
-        yield "! MindSpore fails at arithmetic between a tensor and a number with numpy 2: pip install 'numpy<2'"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with; those of an unknown version are newer than any."""
-    found = re.match(r"\d+(\.\d+)*", version)
-    return tuple(map(int, found[0].split("."))) if found else (sys.maxsize,)
-
-
-# --- the rest
-
-
-def _compiled() -> Iterator[str]:
-    root = os.path.dirname(os.path.abspath(package.__file__))
-    missing = False
-    for path, cost in _COMPILED:
-        name = os.path.basename(path)
-        is_there = any(os.path.isfile(f"{root}/{path}{suffix}") for suffix in importlib.machinery.EXTENSION_SUFFIXES)
-        missing = missing or not is_there
-        yield f"{name:20} there" if is_there else f"{name:20} missing: {cost}"
-    if missing:
-        yield "they are made where a C compiler is found when the package is installed; in a checkout:"
-        yield "  python setup.py build_ext --inplace"
-
-
-def _packages() -> Iterator[str]:
-    for name, purpose, command in _OPTIONAL:
-        if _is_installed(name):
-            yield f"{name:12} {_version(name):14} {purpose}"
-        else:
-            yield f"{name:12} {'not installed':14} {purpose}: {command}"

@@ -41,11 +41,17 @@ def test_it_is_kept_without_outputs() -> None:
 def test_it_runs_and_shows_what_it_says(tmp_path: Path) -> None:
     for needed in ("nbclient", "ipykernel", "polars"):
         pytest.importorskip(needed)
-    path = os.pathsep.join([str(Path(probe.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "IPYTHONDIR": str(tmp_path / "ipython")}
+    modules = os.pathsep.join([str(Path(probe.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    # The package may not be installed.
+    command = tmp_path / "bin" / "msprobe"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m probe.api.cli "$@"\n')
+    command.chmod(0o755)
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": modules, "PATH": path, "IPYTHONDIR": str(tmp_path / "ipython")}
     # In a process of its own: what the kernel's libraries warn of is not ours.
-    command = [sys.executable, "-W", "ignore", "-c", RUN, str(NOTEBOOK)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    call = [sys.executable, "-W", "ignore", "-c", RUN, str(NOTEBOOK)]
+    done = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     cells = json.loads((tmp_path / "done.ipynb").read_text())["cells"]
     _, ended, show, items, where, frame, verdict, cause = (shown(one) for one in cells if one["cell_type"] == "code")

@@ -7,16 +7,16 @@ from types import FunctionType
 from typing import Any, Callable
 
 from mindspore import nn
-from mindspore.common.api import _pynative_executor
 from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 
 from probe.backends.mindspore.guards import is_unobserved
+from probe.backends.mindspore.pynative import executor
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
 from probe.backends.shared.patching import Handles
 from probe.common.interfaces import Handle
 
-recording: Callable[[], bool] = _pynative_executor.requires_grad
+recording: Callable[[], bool] = executor.requires_grad
 _OPTIMIZERS = (nn.Optimizer, ExperimentalOptimizer)
 
 
@@ -60,7 +60,7 @@ def attach_backwards(listener: TrainingListener) -> Handle:
         listener.leave_backward()
         return result
 
-    kind = type(_pynative_executor)
+    kind = type(executor)
     return Handles([attach_calls(vars(kind).get(name), backward) for name in ("grad", "grad_aux")])
 
 
