@@ -45,6 +45,13 @@ def test_manual_optimization_ends_a_step_with_the_batch_in_which_an_optimizer_st
     assert found.bits == programs.train("lightning", "without", callback=False, **options).bits
 
 
+def test_optimizers_that_lightning_does_not_count_are_warned_of(programs: Any) -> None:
+    found = programs.train("lightning", "run", module="Uncounted")
+    assert found.forwards(NET) == [8]
+    assert "all its batches belong to one step" in found.output
+    assert "all its batches" not in programs.train("lightning", "other", module="Accumulating").output
+
+
 def test_a_resumed_training_begins_with_the_global_step(programs: Any) -> None:
     programs.train("lightning", "first", callback=False, do=["fit", "save"])
     path = str(programs.folder / "first.ckpt")

@@ -112,6 +112,17 @@ class Accumulating(Adversarial):
         return torch.optim.SGD(self.net.parameters(), 0.01)
 
 
+class Uncounted(Adversarial):
+    """One optimizer, stepped by hand behind Lightning's back."""
+
+    def training_step(self, batch: torch.Tensor, index: int) -> None:
+        self.manual_backward(self.net(batch).square().mean())
+        self.optimizers(use_pl_optimizer=False).step()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.net.parameters(), 0.01)
+
+
 class Skipping(Automatic):
     """Ends each epoch before its third batch."""
 

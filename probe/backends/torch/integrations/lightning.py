@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from probe.backends.torch.integrations.steps import Steps
+from probe.common import log
 from probe.common.errors import MissingDependency
 
 # Lightning is one library under two names, and `lightning` brings the other one along. A Trainer of either takes
@@ -48,10 +49,15 @@ class MsprobeLightningCallback(Callback):  # type: ignore[misc]
         self._steps = Steps(type(self).__name__, debugger)
         self._stepped = 0
         """``trainer.global_step`` when the last step ended."""
+        self._epoch_began = 0
+        """``trainer.global_step`` when the epoch began."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._stepped = trainer.global_step
         self._steps.begin_training(self._stepped)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._epoch_began = trainer.global_step
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         self._steps.collect(pl_module)
@@ -67,6 +73,12 @@ class MsprobeLightningCallback(Callback):  # type: ignore[misc]
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         # A module that ends the epoch in `on_train_batch_start` leaves a batch that does not end.
         self._steps.pause()
+        if trainer.global_step == self._epoch_began:
+            log.warning(
+                "trainer.global_step is what it was before this epoch, so all its batches belong to one step. "
+                "Lightning does not count the steps of optimizers that are fetched with use_pl_optimizer=False.",
+                once="lightning-no-step",
+            )
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._steps.end()
