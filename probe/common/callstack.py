@@ -34,10 +34,6 @@ def leave_out(code: CodeType) -> None:
     _LEFT_OUT[id(code)] = code
 
 
-def _is_own(code: CodeType) -> bool:
-    return code.co_filename.startswith(OWN_FILES) or MARK in code.co_consts
-
-
 def hide_own_frames(error: BaseException) -> None:
     """Take the tool's own frames out of the traceback of an error of the user's.
 
@@ -46,7 +42,8 @@ def hide_own_frames(error: BaseException) -> None:
     kept: list[TracebackType] = []
     entry = error.__traceback__
     while entry is not None:
-        if not _is_own(entry.tb_frame.f_code):
+        code = entry.tb_frame.f_code
+        if not code.co_filename.startswith(OWN_FILES) and MARK not in code.co_consts:
             kept.append(entry)
         entry = entry.tb_next
     for outer, inner in itertools.zip_longest(kept, kept[1:]):
@@ -141,7 +138,7 @@ class CallStacks:
 
     def _see(self, code: CodeType) -> bool:
         self._codes.append(code)
-        ours = _is_own(code) or id(code) in _LEFT_OUT
+        ours = code.co_filename.startswith(OWN_FILES) or MARK in code.co_consts or id(code) in _LEFT_OUT
         self._own[id(code)] = ours
         return ours
 

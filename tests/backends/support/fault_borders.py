@@ -15,7 +15,7 @@ _EVERYWHERE: Borders = {
     "collect/saved_values.py": {"callback"},
     "backends/shared/async_collectives.py": {"wait_and_report"},
     # Looks at the traceback of the user's error, which is raised to the user next.
-    "common/callstack.py": {"hide_own_frames", "_is_own"},
+    "common/callstack.py": {"hide_own_frames"},
     # Hooks that do nothing but call, guarded, the tool.
     "backends/shared/autograd/node_hooks.py": {"__call__"},
 }

@@ -17,6 +17,7 @@ from typing_extensions import Protocol
 from probe.backends.mindspore.guards import guarded
 from probe.backends.shared.patching import Attributes
 from probe.common import log
+from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import Listener
 
 _COMPILERS = ("_JitExecutor", "_CellGraphExecutor")
@@ -63,6 +64,9 @@ class Compilation:
                 for one in attached:
                     guarded(listener, "ms.jit", one.suspend)
                 return compiling(executor, *args, **kwargs)
+            except BaseException as error:
+                hide_own_frames(error)
+                raise
             finally:
                 self._depth -= 1
                 for one in attached:

@@ -1,0 +1,13 @@
+"""The pages of the documentation that need these libraries run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pages
+import pytest
+
+
+@pytest.mark.parametrize("page", pages.pages_of("integrations"), ids=pages.name)
+def test_pages_run(page: Path, tmp_path: Path) -> None:
+    pages.run_page(page, tmp_path)
