@@ -122,7 +122,7 @@ class Run:
             return
         session.stop()
         if unended:
-            log.warning("the program ended in its first step: no optimizer stepped. --step-after says what ends a step.")
+            log.warning("the program ended in its first step: no optimizer stepped; --step-after says what ends one.")
         collected = session.collected_steps
         if not collected:
             steps = sum(loop.steps for loop in self._loops.values())

@@ -125,7 +125,7 @@ open("total.txt", "w").write(f"{more}")
 
 ```console
 $ cat total.txt
-1.25
+1.51
 ```
 
 ```json
@@ -158,6 +158,7 @@ def test_a_good_page_runs(tmp_path: Path) -> None:
         ("2 + 2)", "2 + 3)", r"page.md:6: python add.py prints\n5"),
         ("2 + 2)", "2 +)", "page.md:2: invalid syntax"),
         ("$ python add.py", "$ python other.py", "page.md:6: python other.py: status 2"),
+        ("1.51", "1.2", "page.md:24: cat total.txt prints"),
         ("total = 1.5", "total = missing", "(?s)page.md:11: .*NameError"),
         ("more = total", "more = None.value", "(?s)page.md:20: .*AttributeError"),
         ("open(", "raise SystemExit(3)\nopen(", "page.md:20: "),

@@ -57,7 +57,8 @@ def definitions(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", DEVELOPMENT, ids=name)
 def test_listed_functions_are_in_their_files(page: Path) -> None:
-    listed = re.findall(r"^ *(\S.*?) {2,}(probe/\S+\.py)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(r"^ {4,}(\S.*?) {2,}(probe/\S+\.py)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert listed or not page.name.startswith("life-of-")
     every = [(function, path) for functions, path in listed for function in functions.split(", ")]
     assert [(function, path) for function, path in every if function not in definitions(ROOT / path)] == []
 

@@ -810,7 +810,7 @@ def test_many_unknown_keys_do_not_flood_the_log(capsys):
 
 
 def documentation():
-    return (Path(__file__).parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    return (Path(__file__).parents[3] / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
 
 
 def test_the_documented_example_is_accepted_without_a_warning(capsys):
