@@ -295,7 +295,7 @@ class Session:
             if self._rank is None:
                 log.warning(
                     f'this process has no rank, and "rank" is {ranks}: nothing is collected here. Leave "rank" out, or '
-                    f"make it that rank with start(rank_id={self.config.rank[0]}).",
+                    f"give it one with start(rank_id={self.config.rank[0]}).",
                     once="no-rank",
                 )
             else:

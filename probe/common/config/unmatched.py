@@ -64,12 +64,19 @@ def _of_scope(scope: Sequence[str], key: str, met: Met) -> list[str]:
         return []
     first, last = scope
     if not met.first_of_scope:
-        near = _nearest([first], met.calls)
+        near = _near_in_scope(first, met.calls)
         return [f"nothing was collected, for {show(first)}, the first name of {key}, was not met{near}."]
     if not met.last_of_scope:
-        near = _nearest([last], met.calls)
+        near = _near_in_scope(last, met.calls)
         return [f"collection did not end early, for {show(last)}, the last name of {key}, was not met after it{near}."]
     return []
+
+
+def _near_in_scope(name: str, calls: Mapping[str, int]) -> str:
+    parsed = naming.parse(name)
+    if parsed is None or parsed.number >= calls.get(parsed.base, 0):
+        return _nearest([name], calls)
+    return "; its forward was met" if parsed.direction == naming.BACKWARD else "; it was met before"
 
 
 def _of_texts(texts: Sequence[str], key: str, calls: Mapping[str, int]) -> list[str]:

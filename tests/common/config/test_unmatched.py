@@ -78,6 +78,14 @@ def test_of_a_scope_the_name_that_was_not_met_is_named(first: bool, last: bool, 
     assert said(scope=scope) == []
 
 
+def test_of_a_call_in_a_scope_that_ran_it_is_said_what_of_it_was_met() -> None:
+    scope = ("Functional.relu.1.backward", "Functional.conv2d.0.forward")
+    (first,) = said(scope=scope, first_of_scope=False, records=False)
+    assert first.endswith("the first name of \"statistics.scope\", was not met; its forward was met.")
+    (last,) = said(scope=scope, last_of_scope=False)
+    assert last.endswith("the last name of \"statistics.scope\", was not met after it; it was met before.")
+
+
 def test_what_other_settings_leave_out_is_said_too() -> None:
     assert said(names=("relu",), records=False) == [
         'nothing was recorded: no call that "statistics.list" and "statistics.scope" want had a part that '
