@@ -1,4 +1,4 @@
-"""What is said of names that a step did not have; the sentences are those of docs/configuration.md."""
+"""What is said of names that a step did not have; the sentences are those of docs/reference/configuration.md."""
 
 from __future__ import annotations
 
