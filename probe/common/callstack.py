@@ -37,7 +37,8 @@ def leave_out(code: CodeType) -> None:
 def hide_own_frames(error: BaseException) -> None:
     """Take the tool's own frames out of the traceback of an error of the user's.
 
-    In the frame that handles it, and to be followed by ``raise`` alone, which does not enter that frame again.
+    In the frame that handles it, and to be followed by ``raise`` alone, which does not enter that frame again (Python
+    3.9 and 3.10 do).
     """
     kept: list[TracebackType] = []
     entry = error.__traceback__

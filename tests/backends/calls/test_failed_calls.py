@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,9 @@ def test_the_traceback_of_an_error_is_the_users(runs: Any, backend: Any, level: 
     debugger.stop()
     assert type(found) is type(expected) and str(found) == str(expected)
     frames = traceback.extract_tb(found.__traceback__)
-    assert [frame.name for frame in frames if Path(frame.filename).is_relative_to(ROOT)] == []
+    own = [frame.name for frame in frames if Path(frame.filename).is_relative_to(ROOT)]
+    # Before 3.11 Python enters the frame that raises an error again once more.
+    assert len(own) <= (sys.version_info < (3, 11))
     if level != "L0":
         # The tool waits for each result, so the line is that of the call.
         assert "self.act(x) @ x" in [frame.line.partition("return ")[2].partition("  #")[0] for frame in frames]
