@@ -9,13 +9,16 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from probe.backends.protocol import TrainingHooks
-from probe.collect.session import Session
 from probe.common import log
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
+
+if TYPE_CHECKING:
+    # The command line reads the names of events here, and need not wait for the rest.
+    from probe.collect.session import Session
 
 AUTO, FORWARD, BACKWARD, OPTIMIZER = "auto", "forward", "backward", "optimizer"
 STEP_AFTER = (BACKWARD, OPTIMIZER, FORWARD)

@@ -8,8 +8,6 @@ import re
 from typing import Any
 
 from probe.api import script
-from probe.api.run import Run as RunningProgram
-from probe.api.run import first_on_path
 from probe.collect.training_loop import AUTO, STEP_AFTER
 from probe.common import log
 from probe.common.config.fields import numbers_text
@@ -52,6 +50,10 @@ class Run:
         program = args.module if args.module is not None else args.program
         if not program:
             raise MsprobeException("no program was given; give a script and its arguments, or -m and a module.")
+        # Later than the command line, whose other commands need none of what collects.
+        from probe.api.run import Run as RunningProgram
+        from probe.api.run import first_on_path
+
         name = program[0]
         running = RunningProgram(args.config, self._arguments(args), args.step_after)
         if running.config.level == "debug":
