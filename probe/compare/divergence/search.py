@@ -449,6 +449,9 @@ class _Search:
         if turned and target is not None and golden is not None and target.shape != golden.shape:
             error.reshaped = True
         if self._note_difference(call, row, judged) or target is None or golden is None:
+            if judged.suspect is None and self._has_other_size(call, row, terms):
+                # What was noted of it last is the finding itself and not its cause.
+                judged.suspect = self._suspect(call, row, judged.differences.pop().reason, ALTOGETHER, 0.0)
             return
         difference = error.difference(row)
         self._note_shown(call, difference)
@@ -478,6 +481,16 @@ class _Search:
         if difference > allowed and judged.suspect is None:
             reason = differences.of_output(row, difference, terms.error, allowed)
             judged.suspect = self._suspect(call, row, reason, difference, allowed)
+
+    def _has_other_size(self, call: AlignedCall, row: Row, terms: Terms) -> bool:
+        """Whether a call returns another number of values for the same inputs, in the same program."""
+        target, golden, error = row.target, row.golden, self._error
+        if not self._same_names or target is None or golden is None or not _rounds(row):
+            return False
+        if terms.error or error.largest or error.broken or error.reshaped or target.dtype != golden.dtype:
+            return False
+        differs = extent(target.shape).elements != extent(golden.shape).elements
+        return differs and all(_of_one_shape(each) for each in call.rows if is_input(each))
 
     def _is_gradient_of_a_part(self, call: AlignedCall) -> bool:
         """Whether one framework gives the gradient of the whole and the other that of its second operation."""
@@ -595,6 +608,10 @@ def _rounds(row: Row) -> bool:
     return bool(
         (golden is not None and unit_roundoff(golden.dtype)) or (target is not None and unit_roundoff(target.dtype))
     )
+
+
+def _of_one_shape(row: Row) -> bool:
+    return row.target is None or row.golden is None or row.target.shape == row.golden.shape
 
 
 def _overwrites(call: AlignedCall, row: Row) -> bool:

@@ -347,6 +347,22 @@ def test_another_argument_is_the_cause_where_values_diverge_and_else_a_differenc
     assert divergence.first.reason.startswith("output.0 differs by 3.3e-01 of its size")
 
 
+@pytest.mark.parametrize("last", [True, False])
+def test_a_call_that_returns_another_number_of_values_is_named(tmp_path: Path, last: bool) -> None:
+    """Also where nothing that is recorded takes them."""
+    runs = []
+    for count in (4, 3):
+        found = np.sort(X.ravel())[-count:]
+        run = {"Torch.topk.0.forward": call([tensor(X), plain(count)], tensor(found))}
+        if not last:
+            run["Tensor.sum.0.forward"] = call([tensor(found)], tensor(found.sum()))
+        runs.append(run)
+    divergence = compared(tmp_path, *runs)
+    assert named(divergence) == "Torch.topk.0.forward" and divergence is not None
+    assert divergence.first.reason == "output.0 has shape [4] and in the golden run [3]"
+    assert divergence.first.cause == "input.1 is 4 and in the golden run 3"
+
+
 def mask_of_another_type(after: np.ndarray) -> Run:
     """A mask of whole numbers that one call takes, and the product behind it."""
     mask = np.tril(np.ones((16, 64)))
