@@ -104,7 +104,8 @@ def _client(address: str) -> Client:
         raise MissingDependency("--dask needs dask's distributed: pip install 'msprobe[dask]'.") from None
     try:
         return Client(address, timeout=_PATIENCE_S, set_as_default=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
+        # The last one where another protocol's answer is taken for the length of a message.
         reason = str(error)
     # Not inside the clause above: while the error is alive so is the client, which then hangs when the program ends.
     # And now: freed while another client starts, it waits for a lock that this one holds.
