@@ -68,7 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return SAME
     try:
         status: int = args.run(args)
-        sys.stdout.flush()
+        # A program that was run may have closed it.
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read along has seen enough, as `head` has; nor does Python's own flush at the end concern anyone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

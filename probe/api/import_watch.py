@@ -1,4 +1,4 @@
-"""Being told when a program has imported a module, which we do not import ourselves."""
+"""A callback for when a program has imported a module, which we do not import ourselves."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 
 class ImportWatch(importlib.abc.MetaPathFinder):
@@ -40,11 +41,15 @@ class ImportWatch(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads as `loader` does, and stands nowhere any more when it has."""
+    """Loads as `loader` does, which the module has for its loader in the end."""
 
     def __init__(self, loader: importlib.abc.Loader, imported: Callable[[str], None]) -> None:
         self._loader = loader
         self._imported = imported
+
+    def __getattr__(self, name: str) -> Any:
+        # A program may look at the specification and not import the module.
+        return getattr(self._loader, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)

@@ -2,38 +2,41 @@
 
 The program is run in this process. When it has imported a framework, that framework's adapter is asked to report how
 the program trains, and a `TrainingLoop` makes steps of it. The debugger is the one that the script would have made.
+
+What collects needs numpy, which is imported after the program's framework: a program may set variables before that
+import of its own.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from probe.api import debugger, mindspore, pytorch
 from probe.api.import_watch import ImportWatch
 from probe.backends import loader
 from probe.backends.shared.patching import wrap_attribute
 from probe.collect.config_reload import ConfigReload
-from probe.collect.session import Session
 from probe.collect.training_loop import AUTO, TrainingLoop
 from probe.common import log
 from probe.common.config.fields import numbers_text
 from probe.common.interfaces import Handle
 
+if TYPE_CHECKING:
+    from probe.api.debugger import PrecisionDebugger
+    from probe.collect.session import Session
+
 _FRAMEWORKS = ("torch", "mindspore", "mindtorch")
 _SPAWN = "multiprocessing.spawn"
 """Not imported by us: MindSpore reports errors at the end of a program in which it was imported first."""
-_DEBUGGERS: dict[str, type[debugger.PrecisionDebugger]] = {
-    "torch": pytorch.PrecisionDebugger,
-    "mindspore": mindspore.PrecisionDebugger,
-    "msadapter": mindspore.PrecisionDebugger,
-}
+_NAMES = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore", "msadapter": "probe.api.mindspore"}
+"""Where the debugger of a backend is."""
 
 
-class Run:
+class RunningProgram:
     """Collects from the program that is run in this process.
 
     Args:
@@ -46,10 +49,11 @@ class Run:
     """
 
     def __init__(self, config_path: str | None, arguments: dict[str, Any], step_after: str = AUTO) -> None:
-        self._config_path = config_path
-        self._arguments = arguments
-        self._step_after = step_after
         self.config = ConfigReload(config_path, arguments).config
+        # The program may change its directory.
+        self._config_path = config_path and os.path.abspath(config_path)
+        self._arguments = {**arguments, "dump_path": os.path.abspath(self.config.dump_path)}
+        self._step_after = step_after
         self._loops: dict[str, TrainingLoop] = {}
         self._own_debugger = False
         self._spawned = False
@@ -73,7 +77,7 @@ class Run:
         return given
 
     def __reduce__(self) -> Any:
-        return Run, (self._config_path, self._arguments, self._step_after)
+        return _begin_in_child, (self._config_path, self._arguments, self._step_after)
 
     def _imported(self, name: str) -> None:
         if name == _SPAWN:
@@ -92,22 +96,22 @@ class Run:
         """The session of the one debugger, made when the first of the frameworks trains."""
         if any(loop.session is not None for loop in self._loops.values()):
             return None
-        kind = _DEBUGGERS[backend]
-        if any(each.exists() for each in _DEBUGGERS.values()):
+        if any(_debugger(each).exists() for each in _NAMES):
             self._own_debugger = True
             log.warning("the script has a PrecisionDebugger of its own, which collects; msprobe run does not.")
             return None
         if backend != "torch":
             loader.room("mindspore", "hooks.graph_mode").check_pynative()
+        kind = _debugger(backend)
         kind(self._config_path, **self._arguments)
         return kind.session()
 
-    def end(self) -> None:
+    def end(self, failed: bool) -> None:
         """The program has ended: say what was collected, or why nothing was."""
         self._watch.remove()
         if self._spawning is not None:
             self._spawning.remove()
-        unended = any(loop.step_open and not loop.steps for loop in self._loops.values())
+        unended = [loop.waiting_text() for loop in self._loops.values() if loop.step_open and not loop.steps]
         for loop in self._loops.values():
             loop.end()
         if self._own_debugger:
@@ -121,15 +125,15 @@ class Run:
             log.warning(self._why_nothing(forwards))
             return
         session.stop()
-        if unended:
-            log.warning("the program ended in its first step: no optimizer stepped; --step-after says what ends one.")
+        if unended and not failed:
+            log.warning(f"the program ended in its first step. {unended[0]}")
         collected = session.collected_steps
         if not collected:
             steps = sum(loop.steps for loop in self._loops.values())
             log.warning(f"msprobe run collected nothing: the program ran {steps} steps, none of them wanted.")
             return
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
-        log.info(f"collected {which} into {os.path.abspath(self.config.dump_path)}; see: {self._show_command}")
+        log.info(f"collected {which} into {self._arguments['dump_path']}; see: {self._show_command}")
 
     @property
     def _show_command(self) -> str:
@@ -148,6 +152,15 @@ class Run:
         return text + "Calls inside of a compiled function (torch.compile, ms.jit) are not seen."
 
 
-def first_on_path(folder: str) -> None:
-    """Have imports look where Python would look first for the program, instead of where it found us."""
-    sys.path[0] = folder
+def _debugger(backend: str) -> type[PrecisionDebugger]:
+    found: type[PrecisionDebugger] = importlib.import_module(_NAMES[backend]).PrecisionDebugger
+    return found
+
+
+def _begin_in_child(config_path: str | None, arguments: dict[str, Any], step_after: str) -> RunningProgram | None:
+    """Collect from a process that the program has spawned; whatever is wrong, the process begins."""
+    try:
+        return RunningProgram(config_path, arguments, step_after)
+    except Exception as error:
+        log.error(f"msprobe run collects nothing in process {os.getpid()} ({type(error).__name__}: {error}).")
+        return None

@@ -4,44 +4,67 @@ from __future__ import annotations
 
 import builtins
 import importlib.util
-import io
 import os
 import sys
+import threading
 from collections.abc import Sequence
-from types import FrameType, ModuleType, TracebackType
-from typing import Any
+from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
+from types import CodeType, FrameType, ModuleType
+from typing import Any, Callable
 
-from probe.common.callstack import MARK, OWN_FILES, leave_out
+from probe.common.callstack import hide_own_frames, leave_out
 from probe.common.errors import FileCheckException, MsprobeException
 
 ENDED_BY_ERROR, INTERRUPTED = 1, 130
 
 
-def load_script(path: str) -> tuple[ModuleType, Any]:
-    """Make the main module of the script at `path`; returns it and its code.
+@dataclass(frozen=True)
+class Program:
+    """A main module that has not run yet.
+
+    Args:
+        main: The module.
+        compiled: Gives its code; what is wrong with it is an error of the program.
+        folder: Where the program's imports are looked for first.
+    """
+
+    main: ModuleType
+    compiled: Callable[[], CodeType]
+    folder: str
+
+
+def load_script(path: str) -> Program:
+    """The program in the script at `path`.
 
     Raises:
         FileCheckException: there is no such file.
-        SyntaxError: as Python raises it.
     """
+    absolute = os.path.abspath(path)
+    loader = SourceFileLoader("__main__", absolute)
     try:
-        with io.open_code(path := os.path.abspath(path)) as stream:
-            source = stream.read()
+        source = loader.get_data(absolute)
     except OSError as error:
         text = f'"{path}" cannot be read ({error.strerror}); give the path of a script.'
         raise FileCheckException(text) from error
-    module = ModuleType("__main__")
-    module.__file__ = path
-    module.__builtins__ = builtins  # type: ignore[attr-defined]
-    return module, compile(source, path, "exec", dont_inherit=True)
+    main = _main(absolute, loader)
+
+    def compiled() -> CodeType:
+        code: CodeType = compile(source, absolute, "exec", dont_inherit=True)
+        return code
+
+    # The real folder, where the script is a link.
+    return Program(main, compiled, os.path.dirname(os.path.realpath(absolute)))
 
 
-def load_module(name: str) -> tuple[ModuleType, Any]:
-    """The same for a module or package by its name, as ``python -m`` runs it.
+def load_module(name: str) -> Program:
+    """The program in a module, or in ``__main__`` of a package, by its name.
 
     Raises:
         MsprobeException: there is no such module, or it cannot be run.
     """
+    folder = os.getcwd()
+    search_first(folder)
     try:
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.submodule_search_locations is not None:
@@ -49,38 +72,53 @@ def load_module(name: str) -> tuple[ModuleType, Any]:
             spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError) as error:
         raise MsprobeException(f'module "{name}" cannot be found ({error}).') from error
-    code = getattr(spec.loader, "get_code", lambda _: None)(name) if spec is not None else None
-    if spec is None or code is None:
+    get_code = getattr(spec.loader, "get_code", None) if spec is not None else None
+    if spec is None or get_code is None:
         raise MsprobeException(f'there is no module "{name}" that can be run.')
-    module = ModuleType("__main__")
-    module.__file__ = spec.origin
-    module.__spec__ = spec
-    module.__loader__ = spec.loader
-    module.__package__ = spec.parent
-    module.__builtins__ = builtins  # type: ignore[attr-defined]
-    return module, code
+    main = _main(spec.origin or name, spec.loader)
+    main.__spec__ = spec
+    main.__package__ = spec.parent
+    return Program(main, lambda: get_code(name), folder)
 
 
-def execute(main: ModuleType, code: Any, arguments: Sequence[str]) -> int:
-    """Run `code` in `main` with ``sys.argv`` as given; returns the exit status.
+def _main(file: str, loader: Any) -> ModuleType:
+    main = ModuleType("__main__")
+    main.__file__ = file
+    main.__loader__ = loader
+    main.__dict__.update(__builtins__=builtins, __cached__=None, __annotations__={})
+    return main
+
+
+def search_first(folder: str) -> None:
+    """Have imports look where Python would look first for the program, instead of where it found us."""
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = folder
+
+
+def execute(program: Program, arguments: Sequence[str]) -> int:
+    """Run `program` with ``sys.argv`` as given, and wait for its threads; returns the exit status.
 
     An error of the program is shown as Python shows it, without frames of ours. Call stacks begin with the program.
     """
     sys.argv = list(arguments)
-    sys.modules["__main__"] = main
+    sys.modules["__main__"] = program.main
+    search_first(program.folder)
     launcher: FrameType | None = sys._getframe()
     while launcher is not None:
         leave_out(launcher.f_code)
         launcher = launcher.f_back
     try:
-        exec(code, main.__dict__)
+        exec(program.compiled(), program.main.__dict__)
     except SystemExit as error:
-        return _status(error)
+        status = _status(error)
     except BaseException as error:
-        frames = _without_own(error.__traceback__)
-        sys.excepthook(type(error), error.with_traceback(frames), frames)
-        return INTERRUPTED if isinstance(error, KeyboardInterrupt) else ENDED_BY_ERROR
-    return 0
+        hide_own_frames(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else ENDED_BY_ERROR
+    else:
+        status = 0
+    _wait_for_threads()
+    return status
 
 
 def _status(error: SystemExit) -> int:
@@ -91,22 +129,8 @@ def _status(error: SystemExit) -> int:
     return ENDED_BY_ERROR
 
 
-def _without_own(frames: TracebackType | None) -> TracebackType | None:
-    kept = [frame for frame in _each(frames) if not _is_own(frame)]
-    shown: TracebackType | None = None
-    for frame in reversed(kept):
-        shown = TracebackType(shown, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-    return shown
-
-
-def _each(frames: TracebackType | None) -> list[TracebackType]:
-    found = []
-    while frames is not None:
-        found.append(frames)
-        frames = frames.tb_next
-    return found
-
-
-def _is_own(frame: TracebackType) -> bool:
-    code = frame.tb_frame.f_code
-    return code.co_filename.startswith(OWN_FILES) or MARK in code.co_consts
+def _wait_for_threads() -> None:
+    """As Python does at its end, where what they trained could not be told of any more."""
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()

@@ -98,8 +98,11 @@ class TrainingHooks(Protocol):
     def outermost(self, module: Any) -> Any:
         """The module that holds `module`, directly or not, and is held by none: the model it is a part of."""
 
-    def holds(self, module: Any) -> bool:
-        """Whether there are modules inside of `module`."""
+    def inside(self, module: Any) -> Sequence[Any]:
+        """The modules inside of `module`, itself not among them."""
+
+    def has_parameters(self, module: Any) -> bool:
+        """Whether `module` or a module inside of it has a parameter."""
 
     def optimizers(self) -> Sequence[Any]:
         """Every optimizer that there is."""

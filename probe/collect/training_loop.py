@@ -7,6 +7,7 @@ has updated its parameters. What runs between that and the next such forward, su
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -68,6 +69,8 @@ class TrainingLoop:
         self.steps = 0
         """How many steps have ended."""
         self._in_forward = False
+        self._thread = 0
+        """The thread that began the step."""
         self.step_open = False
         """Whether a step has begun and not ended."""
         self._end_due = False
@@ -75,11 +78,11 @@ class TrainingLoop:
         self._models: list[weakref.ref[Any]] = []
         """In the order in which they were called first."""
         self._noted: weakref.WeakSet[Any] = weakref.WeakSet()
-        """The modules whose model was looked for."""
+        """The modules of the models that were looked for."""
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         """The modules that were called in training mode."""
-        self._optimizers: dict[int, frozenset[int]] | None = None
-        """The parameters of each optimizer that is waited for; ``None`` until they were looked for."""
+        self._optimizers: dict[int, tuple[str, frozenset[int]]] | None = None
+        """Class and parameters of each optimizer that is waited for; ``None`` until they were looked for."""
         self._updated: set[int] = set()
         """The parameters that were updated in this step."""
         self._updates: dict[int, int] = {}
@@ -90,30 +93,38 @@ class TrainingLoop:
 
     @_guarded
     def enter_forward(self, module: Any, recording: bool) -> None:
-        self._in_forward = True
         self.forwards += 1
         if self.step_open:
-            self._add(module)
-        elif self._step_after == FORWARD or (recording and not self._evaluates(module)):
+            if self._is_of_step():
+                self._in_forward = True
+                self._add(module)
+        elif self._begins_step(module, recording):
+            self._in_forward = True
             self._begin_step(module)
 
     @_guarded
     def leave_forward(self) -> None:
+        if not self._is_of_step():
+            return
         self._in_forward = False
         if self._end_due or (self._step_after == FORWARD and self.step_open):
             self._end_step()
 
     @_guarded
     def leave_backward(self) -> None:
-        if self.step_open and (self._step_after == BACKWARD or (self._step_after == AUTO and self._no_optimizer())):
+        if self._is_of_step() and (self._step_after == BACKWARD or (self._step_after == AUTO and self._no_optimizer())):
             self._end_step()
 
     @_guarded
     def leave_optimizer(self, optimizer: Any) -> None:
-        if self.step_open and (
-            self._step_after == OPTIMIZER or (self._step_after == AUTO and self._all_have_stepped(optimizer))
-        ):
+        if not self._is_of_step():
+            self._note_optimizer(optimizer)
+        elif self._step_after == OPTIMIZER or (self._step_after == AUTO and self._all_have_stepped(optimizer)):
             self._end_step()
+
+    def _is_of_step(self) -> bool:
+        """Whether what is reported belongs to the step that has begun: another thread may train another model."""
+        return self.step_open and threading.get_ident() == self._thread
 
     # --- steps
 
@@ -124,6 +135,8 @@ class TrainingLoop:
             self.end()
             return
         self.step_open = True
+        self._thread = threading.get_ident()
+        self._models = [model for model in self._models if model() is not None]
         if self.session.step_wanted:
             self._note(module)
             self.session.start(self._by_prefix(), None, None)
@@ -156,6 +169,11 @@ class TrainingLoop:
 
     # --- models
 
+    def _begins_step(self, module: Any, recording: bool) -> bool:
+        """Whether this is a call of a model, and not of something without parameters that prepares data."""
+        trains = self._step_after == FORWARD or (recording and not self._evaluates(module))
+        return trains and self._training.has_parameters(module)
+
     def _evaluates(self, module: Any) -> bool:
         """Whether a module that was trained before is called in evaluation mode, with gradients nobody asks for."""
         if getattr(module, "training", True):
@@ -166,13 +184,14 @@ class TrainingLoop:
     def _note(self, module: Any) -> bool:
         """Note the model that `module` is a part of; whether it is a new one.
 
-        One with nothing inside it, such as a loss function, would have no records.
+        One that has nothing inside it, such as a loss function, would have no records.
         """
-        if module in self._noted:
+        if module in self._noted or (self._models and not self._training.has_parameters(module)):
             return False
-        self._noted.add(module)
         model = self._training.outermost(module)
-        if any(model is noted() for noted in self._models) or (self._models and not self._training.holds(model)):
+        inside = self._training.inside(model)
+        self._noted.update((module, model, *inside))
+        if any(model is noted() for noted in self._models) or (self._models and not inside):
             return False
         self._models.append(weakref.ref(model))
         return True
@@ -190,29 +209,42 @@ class TrainingLoop:
         return not self._optimizers
 
     def _find_optimizers(self) -> None:
-        found = ((id(optimizer), self._training.parameters(optimizer)) for optimizer in self._training.optimizers())
-        self._optimizers = {identity: parameters for identity, parameters in found if parameters}
+        self._optimizers = self._optimizers or {}
+        for optimizer in self._training.optimizers():
+            self._note_optimizer(optimizer)
+
+    def _note_optimizer(self, optimizer: Any) -> None:
+        parameters = self._training.parameters(optimizer)
+        if parameters and self._optimizers is not None:
+            self._optimizers[id(optimizer)] = type(optimizer).__name__, parameters
 
     def _all_have_stepped(self, optimizer: Any) -> bool:
-        """Whether every optimizer has stepped, or another one that has the same parameters, such as the one it wraps.
-        """
+        """Whether every optimizer has stepped, or one that has parameters of it, such as the one that it wraps."""
         if self._optimizers is None:
             self._find_optimizers()
         assert self._optimizers is not None
-        parameters = self._training.parameters(optimizer)
-        self._optimizers[id(optimizer)] = parameters
-        self._updated |= parameters
+        self._note_optimizer(optimizer)
+        self._updated |= self._training.parameters(optimizer)
+        if id(optimizer) not in self._optimizers:
+            return False  # it has no parameters
         self._updates[id(optimizer)] = self._updates.get(id(optimizer), 0) + 1
-        waiting = [identity for identity, owned in self._optimizers.items() if not owned & self._updated]
+        waiting = self._waiting()
         if waiting and self._updates[id(optimizer)] >= _PATIENCE:
-            log.warning(
-                f"{type(optimizer).__name__} has stepped {_PATIENCE} times in step {self._current()} and another "
-                "optimizer not once; a step no longer waits for it. With --step-after optimizer a step ends with each."
-            )
+            log.warning(f"{self.waiting_text()} A step no longer waits for the other one.")
             for identity in waiting:
                 del self._optimizers[identity]
             waiting = []
         return not waiting
 
-    def _current(self) -> int:
-        return self.session.current_step if self.session is not None else 0
+    def _waiting(self) -> list[int]:
+        """The optimizers that the step waits for."""
+        return [each for each, (_, owned) in (self._optimizers or {}).items() if not owned & self._updated]
+
+    def waiting_text(self) -> str:
+        """Why the step that has begun has not ended."""
+        optimizers = self._optimizers or {}
+        waiting = ", ".join(optimizers[each][0] for each in self._waiting())
+        if self._step_after != AUTO or not self._updates or not waiting:
+            return "No optimizer stepped; --step-after says what ends a step."
+        stepped = " and ".join(f"{optimizers[each][0]} ({self._updates[each]} times)" for each in self._updates)
+        return f"In one step {stepped} stepped and {waiting} not once; --step-after optimizer ends a step with each."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from typing import Any
 
@@ -47,32 +46,24 @@ class Run:
         parser.add_argument("program", nargs=argparse.REMAINDER, metavar="train.py", help="the script, its arguments")
 
     def run(self, args: argparse.Namespace) -> int:
-        program = args.module if args.module is not None else args.program
+        program = args.program[args.program[:1] == ["--"] :] if args.module is None else args.module
         if not program:
             raise MsprobeException("no program was given; give a script and its arguments, or -m and a module.")
-        # Later than the command line, whose other commands need none of what collects.
-        from probe.api.run import Run as RunningProgram
-        from probe.api.run import first_on_path
+        from probe.api.run import RunningProgram
 
         name = program[0]
         running = RunningProgram(args.config, self._arguments(args), args.step_after)
         if running.config.level == "debug":
             raise MsprobeException('level is "debug", which needs lines in a script; allowed: "L0", "L1", "mix".')
-        if args.module is not None:
-            first_on_path(os.getcwd())
-            main, code = script.load_module(name)
-            arguments = [main.__file__ or name, *program[1:]]
-        else:
-            main, code = script.load_script(name)
-            first_on_path(os.path.dirname(os.path.abspath(name)))
-            arguments = program
+        loaded = script.load_script(name) if args.module is None else script.load_module(name)
+        # Of a module Python gives the file.
+        arguments = program if args.module is None else [loaded.main.__file__ or name, *program[1:]]
         config = running.config
         steps = f"step {numbers_text(config.step)}" if config.step else "every step"
         log.info(f"msprobe run: {steps} at level {config.level}, task {config.task}, into {config.dump_path}.")
-        try:
-            return script.execute(main, code, arguments)
-        finally:
-            running.end()
+        status = script.execute(loaded, arguments)
+        running.end(failed=status != 0)
+        return status
 
     def _arguments(self, args: argparse.Namespace) -> dict[str, Any]:
         given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Callable
 
 from probe.backends.mindspore.guards import is_unobserved
@@ -43,13 +42,18 @@ def outermost(module: Any) -> Any:
     return training.outermost(module, _Module, _children)
 
 
-def _children(module: Any) -> Iterable[Any]:
-    return list(vars(module).get("_modules", {}).values())
+def _children(module: Any) -> list[Any]:
+    return training.children(module, "_modules")
 
 
-def holds(module: Any) -> bool:
-    """Whether there are modules inside of `module`."""
-    return any(child is not None for child in _children(module))
+def inside(module: Any) -> list[Any]:
+    """The modules inside of `module`, itself not among them."""
+    return [each for each in module.modules() if each is not module]
+
+
+def has_parameters(module: Any) -> bool:
+    """Whether `module` or a module inside of it has a parameter."""
+    return next(iter(module.parameters()), None) is not None
 
 
 def optimizers() -> list[Any]:
@@ -59,5 +63,4 @@ def optimizers() -> list[Any]:
 
 def parameters(optimizer: Any) -> frozenset[int]:
     """The identities of the parameters that `optimizer` updates."""
-    groups = getattr(optimizer, "param_groups", [])
-    return frozenset(id(parameter) for group in groups for parameter in group["params"])
+    return training.parameters_of_groups(optimizer)

@@ -33,6 +33,17 @@ def instances(*kinds: type) -> list[Any]:
     return [found for found in gc.get_objects() if issubclass(type(found), kinds)]
 
 
+def children(module: Any, attribute: str) -> list[Any]:
+    """What the dictionary in `attribute` of a module holds; one whose constructor failed half-way has none."""
+    return [child for child in (vars(module).get(attribute) or {}).values() if child is not None]
+
+
+def parameters_of_groups(optimizer: Any) -> frozenset[int]:
+    """The identities of the parameters in the groups of an optimizer as torch has them."""
+    groups = getattr(optimizer, "param_groups", [])
+    return frozenset(id(parameter) for group in groups for parameter in group["params"])
+
+
 def outermost(module: Any, kind: type, children: Callable[[Any], Iterable[Any]]) -> Any:
     """The module that holds `module` and is held by none; one that several others hold is not looked beyond."""
     holders: dict[int, list[Any]] = {}

@@ -14,6 +14,8 @@ from probe.common.show import show
 _MOST_SHOWN = 3
 _MOST_COMPARED = 5000
 """Names among which the nearest are looked for, which takes 0.1 s."""
+_MOST_NUMBERS = 5000
+"""Calls of one function whose names are looked through."""
 _LONGEST_COMPARED = 200
 _NEAR = 0.6
 
@@ -90,7 +92,13 @@ def _of_texts(texts: Sequence[str], key: str, calls: Mapping[str, int]) -> list[
 
 def _occurs(text: str, base: str, count: int) -> bool:
     """Whether `text` is in the name of a record that `count` calls of `base` may have."""
-    return text in base or any(text in name for number in range(count) for name in _names(base, number))
+    if text in base:
+        return True
+    if not any(map(str.isdigit, text)):
+        count = min(count, 1)  # it is in the names of all numbers or of none
+    elif count > _MOST_NUMBERS:
+        return True  # nothing is said of it
+    return any(text in name for number in range(count) for name in _names(base, number))
 
 
 def _names(base: str, number: int) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import FunctionType
 from typing import Any, Callable
 
@@ -83,14 +82,18 @@ def _is_optimizer(cell: Any) -> bool:
     return isinstance(cell, _OPTIMIZERS)
 
 
-def _children(cell: nn.Cell) -> Iterable[Any]:
-    # One whose constructor failed half-way has none.
-    return list((vars(cell).get("_cells") or {}).values())
+def _children(cell: nn.Cell) -> list[Any]:
+    return training.children(cell, "_cells")
 
 
-def holds(module: Any) -> bool:
-    """Whether there are modules inside of `module`."""
-    return any(child is not None for child in _children(module))
+def inside(module: nn.Cell) -> list[nn.Cell]:
+    """The cells inside of `module`, itself not among them."""
+    return [cell for _, cell in module.cells_and_names() if cell is not module]
+
+
+def has_parameters(module: nn.Cell) -> bool:
+    """Whether `module` or a cell inside of it has a parameter."""
+    return next(iter(module.get_parameters()), None) is not None
 
 
 def optimizers() -> list[Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, Callable, cast
 
 import torch
 from torch.optim import optimizer as optimizers_of_torch
+from torch.utils.data import get_worker_info
 
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
@@ -23,6 +23,8 @@ def attach_training(listener: TrainingListener) -> Handle:
 
     @passed_over
     def forward(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if get_worker_info() is not None:
+            return body(*args, **kwargs)  # what prepares data, in a process of a loader, is no training
         listener.enter_forward(args[0], torch.is_grad_enabled())
         try:
             return body(*args, **kwargs)
@@ -85,14 +87,18 @@ def outermost(module: torch.nn.Module) -> torch.nn.Module:
     return cast("torch.nn.Module", training.outermost(module, torch.nn.Module, _children))
 
 
-def _children(module: torch.nn.Module) -> Sequence[Any]:
-    # One whose constructor failed half-way has none.
-    return list(vars(module).get("_modules", {}).values())
+def _children(module: torch.nn.Module) -> list[Any]:
+    return training.children(module, "_modules")
 
 
-def holds(module: Any) -> bool:
-    """Whether there are modules inside of `module`."""
-    return any(child is not None for child in _children(module))
+def inside(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules inside of `module`, itself not among them."""
+    return [each for each in module.modules() if each is not module]
+
+
+def has_parameters(module: torch.nn.Module) -> bool:
+    """Whether `module` or a module inside of it has a parameter."""
+    return next(module.parameters(), None) is not None
 
 
 def optimizers() -> list[torch.optim.Optimizer]:
@@ -102,5 +108,4 @@ def optimizers() -> list[torch.optim.Optimizer]:
 
 def parameters(optimizer: torch.optim.Optimizer) -> frozenset[int]:
     """The identities of the parameters that `optimizer` updates."""
-    groups = getattr(optimizer, "param_groups", [])
-    return frozenset(id(parameter) for group in groups for parameter in group["params"])
+    return training.parameters_of_groups(optimizer)

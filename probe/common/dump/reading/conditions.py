@@ -212,7 +212,7 @@ def _constant(node: ast.Constant) -> _Operand:
 def _literal(node: ast.expr) -> Any:
     try:
         value = ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError):
         value = None
     if not isinstance(value, (int, float, str)):
         raise _Refused(f"a list holds numbers and texts, and not {_spelled(node)}")

@@ -152,7 +152,8 @@ def _processes(folder: str) -> list[str]:
 
 
 def _last_write(folder: str) -> float:
-    return max(entry.stat().st_mtime for entry in os.scandir(folder))
+    # Of a link the time of the link itself, for it may lead nowhere.
+    return max(entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(folder))
 
 
 def _place(folder: str) -> _Place:
