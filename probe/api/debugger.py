@@ -52,6 +52,8 @@ class PrecisionDebugger:
     _session: Session
     _served_by: str
     _config_path: str | None
+    _starts: int = 0
+    """How often collection was started when the ``with`` block was entered."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> PrecisionDebugger:
         return cls._instance if cls._instance is not None else super().__new__(cls)
@@ -93,11 +95,14 @@ class PrecisionDebugger:
             log.warning(f"{text} PrecisionDebugger.reset() makes room for a new one.", once=text)
 
     def __enter__(self) -> PrecisionDebugger:
+        self._starts = self._session.starts
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._session.starts == self._starts:
+            log.warning("nothing was collected in this block: call start(model) in it.", once="empty-block")
         self._session.end()
 
     @classmethod

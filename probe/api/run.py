@@ -111,6 +111,8 @@ class RunningProgram:
         self._watch.remove()
         if self._spawning is not None:
             self._spawning.remove()
+        failure = next((loop.failure for loop in self._loops.values() if loop.failure), "")
+        in_step = any(loop.step_open for loop in self._loops.values())
         unended = [loop.waiting_text() for loop in self._loops.values() if loop.step_open and not loop.steps]
         for loop in self._loops.values():
             loop.end()
@@ -122,7 +124,7 @@ class RunningProgram:
             return
         session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
         if session is None:
-            log.warning(self._why_nothing(forwards))
+            log.warning(f"msprobe run collected nothing: {failure or self._why_nothing(forwards)}")
             return
         session.stop()
         if unended and not failed:
@@ -130,25 +132,27 @@ class RunningProgram:
         collected = session.collected_steps
         if not collected:
             steps = sum(loop.steps for loop in self._loops.values())
-            log.warning(f"msprobe run collected nothing: the program ran {steps} steps, none of them wanted.")
+            why = f"the program ran {steps} steps, none of them wanted."
+            if session.starts:
+                why = failure or "what was wanted could not be written, or is not of this rank; see the lines above."
+            log.warning(f"msprobe run collected nothing: {why}")
             return
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
-        log.info(f"collected {which} into {self._arguments['dump_path']}; see: {self._show_command}")
+        until = f", step {collected[-1]} until the program failed in it," if failed and in_step else ""
+        log.info(f"collected {which}{until} into {self._arguments['dump_path']}; see: {self._show_command}")
 
     @property
     def _show_command(self) -> str:
         return f"msprobe show {shlex.quote(self.config.dump_path)}"
 
     def _why_nothing(self, forwards: int) -> str:
-        text = "msprobe run collected nothing: "
         if not self._loops:
-            text += f"the program imported none of {', '.join(_FRAMEWORKS)} in this process. "
+            text = f"the program imported none of {', '.join(_FRAMEWORKS)} in this process. "
             return text + "What launches others is put in front: torchrun ... -m msprobe run train.py."
+        text = "no call of a model was seen in this process. What launches others is put in front of msprobe run. "
         if forwards:
-            text += f"none of the {forwards} calls of models that were seen recorded gradients. "
+            text = f"none of the {forwards} calls of models that were seen recorded gradients. "
             text += "--step-after forward collects inference too. "
-        else:
-            text += "no call of a model was seen in this process. "
         return text + "Calls inside of a compiled function (torch.compile, ms.jit) are not seen."
 
 

@@ -62,6 +62,8 @@ class Session:
         """The wanted steps that have begun; ``None`` before any step has begun in this process."""
         self._filters_checked = False
         """Whether it was logged already which names of the configuration no call has."""
+        self._emptiness_checked = False
+        """Whether it was looked at already if the first step has any records."""
         self._made_at = time.time()
         self._rank: int | None = None
         self._ended = False
@@ -72,6 +74,8 @@ class Session:
         """Why the folder of the last step could not be written."""
         self._opened = False
         """Whether a folder was opened already."""
+        self.starts = 0
+        """How often `start` or `save` was called."""
         self.collected_steps: list[int] = []
         """The steps that have a folder."""
         self._active = False
@@ -272,6 +276,7 @@ class Session:
         return self.collector.folder
 
     def _begin_step(self) -> None:
+        self.starts += 1
         step = self.current_step
         if self._begun == step:
             return
@@ -396,6 +401,7 @@ class Session:
         self._attempt(self.saved.reset)
         self._attempt(self._flush)
         self._attempt(self._log_unmatched)
+        self._attempt(self._log_empty)
         self._attempt(self._adapter.end_step)
         self._attempt(self._remove, self._gradients)
         self._attempt(self.collector.end_step)
@@ -415,6 +421,19 @@ class Session:
             return
         for line in lines:
             log.warning(f"step {self.current_step}: {line}")
+
+    def _log_empty(self) -> None:
+        """Log once that a step which was collected has no records, for no reason that the configuration gives."""
+        config = self.config
+        if self._emptiness_checked or config.level == "debug" or config.task == "structure":
+            return
+        self._emptiness_checked = True
+        if config.names or config.scope or config.data_mode or self._folder.has_records():
+            return
+        what = "no module inside of the model was called between start and stop; the model itself has no record"
+        if config.level != "L0":
+            what = "nothing that is recorded was called between start and stop"
+        log.warning(f"step {self.current_step} has no records: {what}.")
 
     def _log_unreached(self) -> None:
         """Log which wanted steps never began, once the program is over."""

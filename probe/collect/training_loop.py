@@ -42,6 +42,7 @@ def _guarded(method: _Method) -> _Method:
             method(self, *args)
         except Exception as error:
             why = str(error) if isinstance(error, MsprobeException) else f"{type(error).__name__}: {error}"
+            self.failure = self.failure or why
             log.error(f"msprobe run collects nothing more ({why}); the training goes on.")
             self.end()
             if self.session is not None:
@@ -68,6 +69,8 @@ class TrainingLoop:
         """How many outermost forwards were seen, with gradients or without."""
         self.steps = 0
         """How many steps have ended."""
+        self.failure = ""
+        """Why nothing more is collected."""
         self._in_forward = False
         self._thread = 0
         """The thread that began the step."""
@@ -245,6 +248,6 @@ class TrainingLoop:
         optimizers = self._optimizers or {}
         waiting = ", ".join(optimizers[each][0] for each in self._waiting())
         if self._step_after != AUTO or not self._updates or not waiting:
-            return "No optimizer stepped; --step-after says what ends a step."
+            return "No optimizer was seen to step; --step-after backward, or forward, says what ends a step."
         stepped = " and ".join(f"{optimizers[each][0]} ({self._updates[each]} times)" for each in self._updates)
         return f"In one step {stepped} stepped and {waiting} not once; --step-after optimizer ends a step with each."

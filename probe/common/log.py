@@ -61,6 +61,8 @@ def reset() -> None:
 def threshold() -> int:
     """The lowest level that is shown now."""
     text = os.environ.get("MSPROBE_LOG_LEVEL", "")
+    if text.lower() in LEVELS:
+        return LEVELS[text.lower()]
     return int(text) if text in ("0", "1", "2", "3", "4") else _level
 
 

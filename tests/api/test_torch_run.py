@@ -135,7 +135,7 @@ for step in range(20):
 """
     ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "all")
     assert len(ran.steps) == 1 + 4 and ran.forwards(4) == calls(0)
-    assert [line for line in ran.warnings if "SGD has stepped 16 times in step 0" in line] == ran.warnings
+    assert [line for line in ran.warnings if "SGD (16 times) stepped and SGD not once" in line] == ran.warnings
 
 
 @pytest.mark.parametrize(
@@ -279,6 +279,96 @@ optimizer.step()
     ran = quick(scripts, tmp_path, program)
     assert ran.steps == [] and len(list(tmp_path.glob("own/step*"))) == 1
     assert [line for line in ran.warnings if "a PrecisionDebugger of its own" in line] == ran.warnings
+
+
+def test_a_model_is_scripted_in_a_step_that_has_begun(scripts: Any, tmp_path: Path) -> None:
+    program = """
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+net(torch.randn(5, 8)).sum().backward()
+hooks = [list(module._forward_hooks) for module in net.modules()]
+scripted = torch.jit.script(net)
+assert [list(module._forward_hooks) for module in net.modules()] == hooks
+assert torch.equal(scripted(torch.ones(5, 8)), net(torch.ones(5, 8)))
+optimizer.step()
+"""
+    ran = quick(scripts, tmp_path, program)
+    assert (ran.status, ran.forwards(0)[:6]) == (0, calls(0, 1)), ran.err
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_prepares_data_is_no_model(scripts: Any, tmp_path: Path, workers: int) -> None:
+    """Not even in the process of a loader, where gradients are recorded."""
+    program = f"""
+class Data(torch.utils.data.Dataset):
+    scale = nn.Softplus()
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return self.scale(torch.full((8,), float(index)))
+
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for batch in torch.utils.data.DataLoader(Data(), batch_size=5, num_workers={workers}):
+    nn.MSELoss()(net(batch), torch.zeros(5, 4)).backward()
+    optimizer.step()
+"""
+    ran = quick(scripts, tmp_path, program, "--level", "L0")
+    assert ran.forwards(0) == ran.forwards(1) == calls(0), ran.err
+    assert [path.name for path in ran.folder.rglob("dump.journal")] == ran.warnings == []
+
+
+def test_other_threads_have_no_part_in_a_step(scripts: Any, tmp_path: Path) -> None:
+    program = """
+import threading
+net, other = network(), network()
+optimizer, of_other = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)
+del of_other
+
+def train():
+    torch.optim.SGD(other.parameters(), 0.1).step()
+
+for step in range(2):
+    net(torch.randn(5, 8)).sum().backward()
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+"""
+    ran = quick(scripts, tmp_path, program, "--level", "L0", "--step-after", "optimizer")
+    assert ran.forwards(0) == ran.forwards(1) == calls(0, 1), ran.err
+
+
+def test_nothing_that_a_program_can_set_is_imported_before_it(tmp_path: Path) -> None:
+    """Variables of numpy's libraries count until numpy is imported."""
+    program = "import sys\nprint('imported', {'numpy', 'torch', 'multiprocessing.spawn'} & set(sys.modules))"
+    assert "imported set()" in run(tmp_path, program).out
+
+
+def test_a_process_that_is_spawned_finds_its_configuration(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"dump_path": "./from_file", "level": "L0", "step": [0]}')
+    program = PRELUDE + """
+import multiprocessing, os
+
+def train():
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+
+if __name__ == "__main__":
+    os.mkdir("elsewhere")
+    os.chdir("elsewhere")
+    process = multiprocessing.get_context("spawn").Process(target=train)
+    process.start()
+    process.join()
+    sys.exit(process.exitcode)
+"""
+    ran = run(tmp_path, program, "--config", "config.json")
+    assert (ran.status, ran.forwards(0)) == (0, calls(0)), ran.err
 
 
 def test_a_compiled_model_is_compiled_once_more_for_the_steps_that_are_collected(scripts: Any, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodDescriptorType
 from typing import Any, Callable
 
@@ -30,6 +31,7 @@ from probe.backends.torch.hooks.api_backward import ApiBackward
 from probe.backends.torch.hooks.api_calls import ApiCalls, all_disabled
 from probe.backends.torch.hooks.function_mode import FunctionMode
 from probe.backends.torch.hooks.torch_compile import readable_swap
+from probe.backends.torch.hooks.torch_script import script_guard
 from probe.common.interfaces import ApiName, Listener
 
 _COMPILED = frozenset((BuiltinFunctionType, MethodDescriptorType))
@@ -120,13 +122,23 @@ class ApiHooks:
             self._attributes.set(*replacement)
         self._calls.async_handles.install()
         self._mode.install()
+        script_guard.install(self, self._suspended)
 
     def remove(self) -> None:
         """Put everything back; calls still running in other threads end without being seen."""
         # Also when it was done already: something may have failed, or have been on another thread.
         self._attached = False
+        script_guard.remove(self)
         parts = (self._mode.remove, self._attributes.remove, self._calls.async_handles.remove)
         each([*parts, *(swap.restore for swap in self._swaps)])
+
+    @contextmanager
+    def _suspended(self, _module: Any) -> Iterator[None]:
+        self.remove()
+        try:
+            yield
+        finally:
+            self.install()
 
     def end_step(self) -> None:
         self._calls.async_handles.forget()

@@ -27,6 +27,7 @@ from probe.backends.torch.hooks.torch_compile import (
     say_what_is_compiled,
     seen_from_outside,
 )
+from probe.backends.torch.hooks.torch_script import script_guard, without_hooks
 from probe.common import log
 from probe.common.dump import naming
 from probe.common.interfaces import Handle, Listener, ModuleName
@@ -191,15 +192,19 @@ class ModuleHooks:
         say_what_is_compiled(modules, list(given.values()))
         return self._attach(modules)
 
+    def remove(self) -> None:
+        script_guard.remove(self)
+
     def attach_one(self, module: torch.nn.Module, name: ModuleName) -> ModuleHandles:
         return self._attach([(name, module)])
 
     def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
         forward: list[Handle] = [HooksStayOut()]
         try:
+            script_guard.install(self, without_hooks(_Hook))
             for name, module in modules:
                 self._attach_forward(name, module, forward)
-            return ModuleHandles(Handles(forward), self._parameters)
+            return ModuleHandles(Handles([*forward, self]), self._parameters)
         except BaseException:
             Handles(forward).remove()
             raise
