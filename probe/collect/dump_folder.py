@@ -126,6 +126,11 @@ class DumpFolder:
         """The path of the file that has, or will have, the records."""
         return os.path.join(self.path, self.header.file_name)
 
+    @property
+    def failed(self) -> bool:
+        """Whether something could not be recorded, which was logged."""
+        return bool(self._failures)
+
     def has_records(self) -> bool:
         """Whether there are any in the files; true as well where these are not made of all that was collected."""
         if self.journal.frames != self._written:

@@ -428,7 +428,7 @@ class Session:
         if self._emptiness_checked or config.level == "debug" or config.task == "structure":
             return
         self._emptiness_checked = True
-        if config.names or config.scope or config.data_mode or self._folder.has_records():
+        if config.names or config.scope or config.data_mode or self._folder.failed or self._folder.has_records():
             return
         what = "no module inside of the model was called between start and stop; the model itself has no record"
         if config.level != "L0":

@@ -18,6 +18,8 @@ from probe.common.callstack import MARK
 from probe.common.interfaces import Handle
 
 Handler = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+Record = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""Called in the place of a function with what does its work, and its args and kwargs."""
 _ABSENT = object()
 _HANDLER = "__probe_handler"
 """The keyword-only argument of swapped code whose default is the handler."""
@@ -108,6 +110,12 @@ class CodeSwap:
             del self._function.__dict__["__signature__"]
         if self._changing is not None and self._original is not None:
             self._changing(self)
+
+
+def plain_swap(function: FunctionType, record: Record) -> CodeSwap:
+    """A `CodeSwap` of a function that no compiler reads."""
+    swap = CodeSwap(function, lambda args, kwargs: record(swap.body, args, kwargs))
+    return swap
 
 
 def _signature(function: FunctionType) -> Any:

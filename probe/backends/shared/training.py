@@ -13,18 +13,10 @@ from types import FunctionType, ModuleType
 from typing import Any, Callable
 
 from probe.backends.protocol import TrainingListener
-from probe.backends.shared.patching import CodeSwap, remove_all
+from probe.backends.shared.patching import CodeSwap, Record, remove_all
 from probe.common.interfaces import Handle
 
-Record = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-"""Called in the place of a function with what does its work, and its args and kwargs."""
 MakeSwap = Callable[[FunctionType, Record], CodeSwap]
-
-
-def plain_swap(function: FunctionType, record: Record) -> CodeSwap:
-    """A `CodeSwap` for a framework whose compiler never reads `function`."""
-    swap = CodeSwap(function, lambda args, kwargs: record(swap.body, args, kwargs))
-    return swap
 
 
 def instances(*kinds: type) -> list[Any]:

@@ -12,7 +12,7 @@ from probe.backends.mindspore.guards import is_unobserved
 from probe.backends.mindspore.pynative import executor
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
-from probe.backends.shared.patching import Handles
+from probe.backends.shared.patching import Handles, Record, plain_swap
 from probe.common.interfaces import Handle
 
 recording: Callable[[], bool] = executor.requires_grad
@@ -44,11 +44,11 @@ def attach_training(listener: TrainingListener) -> Handle:
     return Handles([attach_calls(nn.Cell.__call__, call), attach_backwards(listener)])
 
 
-def attach_calls(function: Any, around: training.Record) -> Handle:
+def attach_calls(function: Any, around: Record) -> Handle:
     """Call `around` in the place of the outermost calls of `function`, if it is written in Python."""
     if not isinstance(function, FunctionType):
         return Handles([])
-    return training.OutermostCalls(function, training.plain_swap, around)
+    return training.OutermostCalls(function, plain_swap, around)
 
 
 def attach_backwards(listener: TrainingListener) -> Handle:

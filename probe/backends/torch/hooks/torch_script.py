@@ -5,48 +5,66 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FunctionType
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import torch
-from torch.jit import _recursive
+from torch.jit import _recursive, _script
 
-from probe.backends.shared.patching import CodeSwap
+from probe.backends.shared.patching import CodeSwap, plain_swap
 
-Suspended = Callable[[torch.nn.Module], "AbstractContextManager[Any]"]
-"""Gives, for a module that is made into a ScriptModule, what suspends hooks until it is left."""
+Suspended = Callable[[Optional[torch.nn.Module]], "AbstractContextManager[Any]"]
+"""Gives what suspends hooks while a module is made into a ScriptModule, or a function (``None``) into another."""
+_FRAMES_BETWEEN = 3
+"""Of the code that was put in place, its handler, and what it calls here."""
 
 
 class _ScriptGuard:
-    """Suspends the hooks of all that have asked for it while a module is made into a ScriptModule.
+    """Suspends the hooks of all that have asked for it while ``torch.jit.script`` works.
 
-    There is one function to put code into, so there is one of these.
+    There is one place to put code into, so there is one of these.
     """
 
     def __init__(self) -> None:
-        function: Any = getattr(_recursive, "create_script_module", None)
-        self._swap = CodeSwap(function, self._make) if isinstance(function, FunctionType) else None
         self._asked: dict[int, Suspended] = {}
+        self._swaps: list[CodeSwap] = []
+        for owner, name, work in (
+            (_recursive, "create_script_module", self._make_module),
+            (_script, "_script_impl", self._make_function),
+        ):
+            function: Any = getattr(owner, name, None)
+            if isinstance(function, FunctionType):
+                self._swaps.append(plain_swap(function, work))
 
-    def _make(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        assert self._swap is not None
-        body = self._swap.body
-        module = args[0] if args else kwargs.get("nn_module")
-        if not isinstance(module, torch.nn.Module):
+    def _make_module(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self._suspended(args[0] if args else kwargs["nn_module"]):
             return body(*args, **kwargs)
+
+    def _make_function(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if isinstance(args[0] if args else kwargs.get("obj"), torch.nn.Module):
+            return body(*args, **kwargs)
+        # It looks up names in the frame of whoever called it, which is so many frames further away now.
+        if "_frames_up" in kwargs:
+            kwargs = {**kwargs, "_frames_up": kwargs["_frames_up"] + _FRAMES_BETWEEN}
+        with self._suspended(None):
+            return body(*args, **kwargs)
+
+    @contextmanager
+    def _suspended(self, module: torch.nn.Module | None) -> Iterator[None]:
         with ExitStack() as stack:
             for suspended in list(self._asked.values()):
                 stack.enter_context(suspended(module))
-            return body(*args, **kwargs)
+            yield
 
     def install(self, owner: object, suspended: Suspended) -> None:
         self._asked[id(owner)] = suspended
-        if self._swap is not None:
-            self._swap.install()
+        for swap in self._swaps:
+            swap.install()
 
     def remove(self, owner: object) -> None:
         self._asked.pop(id(owner), None)
-        if self._swap is not None and not self._asked:
-            self._swap.restore()
+        if not self._asked:
+            for swap in self._swaps:
+                swap.restore()
 
 
 script_guard = _ScriptGuard()
@@ -55,9 +73,9 @@ script_guard = _ScriptGuard()
 def without_hooks(kind: type) -> Suspended:
     """What leaves a module, and all inside of it, without forward hooks of class `kind`."""
 
-    def suspended(module: torch.nn.Module) -> AbstractContextManager[Any]:
+    def suspended(module: torch.nn.Module | None) -> AbstractContextManager[Any]:
         stack = ExitStack()
-        for each in module.modules():
+        for each in () if module is None else module.modules():
             stack.enter_context(_without(each._forward_pre_hooks, kind))
             stack.enter_context(_without(each._forward_hooks, kind))
         return stack
