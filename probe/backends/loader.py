@@ -31,8 +31,12 @@ class _Backend(NamedTuple):
 
 _BACKENDS: dict[str, _Backend] = {
     "torch": _Backend("probe.backends.torch.adapter", "TorchAdapter", "torch", "torch"),
-    "mindspore": _Backend("probe.backends.mindspore.adapter", "MindSporeAdapter", "mindspore", "'mindspore==2.10.0' 'numpy<2'"),
-    "msadapter": _Backend("probe.backends.msadapter.adapter", "MSAdapterAdapter", "mindspore", "'mindspore==2.7.0' 'numpy<2' ml_dtypes"),
+    "mindspore": _Backend(
+        "probe.backends.mindspore.adapter", "MindSporeAdapter", "mindspore", "'mindspore==2.10.0' 'numpy<2'"
+    ),
+    "msadapter": _Backend(
+        "probe.backends.msadapter.adapter", "MSAdapterAdapter", "mindspore", "'mindspore==2.7.0' 'numpy<2' ml_dtypes"
+    ),
 }
 _loaded: dict[str, FrameworkAdapter] = {}
 

@@ -99,7 +99,7 @@ WITH_MINDTORCH = "pip install 'mindspore==2.7.0' 'numpy<2' ml_dtypes"
         ({"mindtorch": "0.5.1"}, {"torch": OWN, "mindspore": f"not installed {WITH_MINDTORCH}"}),
         ({"torch": "2.13.0"}, {"mindspore": "not installed pip install 'mindspore==2.10.0'", "mindtorch": OWN}),
         ({"mindspore": "2.10.0"}, {"torch": "not installed pip install torch", "mindtorch": OWN}),
-        ({"mindspore": "2.7.1"}, {"torch": "not installed pip install torch", "mindtorch": "not installed pip install"}),
+        ({"mindspore": "2.7.1"}, {"mindtorch": f"not installed {WITH_MINDTORCH}"}),
     ],
 )
 def test_nothing_is_recommended_that_breaks_what_is_there(
