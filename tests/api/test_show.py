@@ -144,6 +144,16 @@ def test_where_nothing_fits_the_nearest_names_are_said(
     assert shown(capsys, folder, *options)[-1].startswith(f"nothing fits; {hint}")
 
 
+def test_a_module_named_by_its_record_has_all_that_is_below_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gradients = "Module.layers.0.fc.Linear.parameters_grad.0"
+    folder = dump(tmp_path / "a", {**DATA, gradients: {"weight": [tensor(1.0)]}})
+    assert [name.split("  ")[0] for name in names(shown(capsys, folder, "--module", BLOCK))] == [
+        LINEAR, SOFTMAX, BLOCK, gradients,
+    ]  # fmt: skip
+
+
 def test_no_hint_ends_in_the_air(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = dump(tmp_path / "a", {LOG: DATA[LOG]})
     (folder / "construct.json").write_text("{}")

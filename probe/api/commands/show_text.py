@@ -102,21 +102,24 @@ def _is_api(wanted: str) -> Callable[[str], bool]:
 def _inside(wanted: str, tree: CallTree) -> Callable[[str], bool]:
     """Whether a call is of a module that `wanted` fits, or ran inside of one."""
     record = naming.parse(_record_in(wanted))
-    pattern = wanted if record is None else record.base
+    # By its path, since gradients of parameters of modules inside of it stand at no call in the tree.
+    patterns = (wanted,) if record is None else (record.base, record.base.rpartition(".")[0])
 
     @cache
     def fits(base: str) -> bool:
         root, _, _ = base.partition(".")
         paths = _paths(base)
         texts = (base, _class_name(base), *paths, *(f"{root}.{path}" for path in paths))
-        return any(fnmatchcase(text, pattern) for text in texts) or any(_ends(path, pattern) for path in paths)
+        if any(fnmatchcase(text, pattern) for pattern in patterns for text in texts):
+            return True
+        return any(_ends(path, wanted) for path in paths)
 
     def is_inside(name: str) -> bool:
         for call in (name, *tree.around(name)):
             parsed = naming.parse(call)
             if parsed is not None and parsed.is_module and fits(parsed.base):
                 return True
-            if call in naming.OUTSIDE_MODULES and fnmatchcase(call, pattern):
+            if call in naming.OUTSIDE_MODULES and fnmatchcase(call, wanted):
                 return True
         return False
 
