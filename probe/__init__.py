@@ -30,3 +30,8 @@ def __getattr__(name: str) -> Any:
     if name not in _FOUND_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_FOUND_IN[name]), name)
+
+
+def __dir__() -> list[str]:
+    # What is found lazily is offered by completion too.
+    return sorted({*globals(), *_FOUND_IN})

@@ -2,7 +2,7 @@
 
 A framework is heavy, may not be installed, and may be installed and broken; none of that may hurt someone who uses
 another one. So an adapter's module, the only place that imports its framework, is imported when the first call needs
-it, and what goes wrong then is said in words that name the extra to install.
+it, and what goes wrong then is said in words that name what to install.
 
 Which adapter serves is decided by each call that needs one and not when the package is imported, since a script may
 import its framework later. Only what is imported already is looked at: a program whose tensors are those of a
@@ -25,13 +25,18 @@ class _Backend(NamedTuple):
     module: str
     adapter: str
     package: str
-    extra: str
+    install: str
+    """What pip is to be given. Not an extra of ours: on the package index that name belongs to somebody else."""
 
 
 _BACKENDS: dict[str, _Backend] = {
     "torch": _Backend("probe.backends.torch.adapter", "TorchAdapter", "torch", "torch"),
-    "mindspore": _Backend("probe.backends.mindspore.adapter", "MindSporeAdapter", "mindspore", "mindspore"),
-    "msadapter": _Backend("probe.backends.msadapter.adapter", "MSAdapterAdapter", "mindspore", "msadapter"),
+    "mindspore": _Backend(
+        "probe.backends.mindspore.adapter", "MindSporeAdapter", "mindspore", "'mindspore==2.10.0' 'numpy<2'"
+    ),
+    "msadapter": _Backend(
+        "probe.backends.msadapter.adapter", "MSAdapterAdapter", "mindspore", "'mindspore==2.7.0' 'numpy<2' ml_dtypes"
+    ),
 }
 _loaded: dict[str, FrameworkAdapter] = {}
 
@@ -82,7 +87,7 @@ def _import(backend: _Backend, module: str) -> ModuleType:
     found = importlib.util.find_spec(backend.package)
     # Without an origin it is no package, but any folder of that name in which a script was started.
     if found is None or found.origin is None:
-        text = f'{backend.package} is not installed; run: pip install "msprobe[{backend.extra}]".'
+        text = f"{backend.package} is not installed; run: pip install {backend.install}."
         if importlib.util.find_spec("mindtorch") is not None:
             # Installing the real one beside it would hide it.
             text = f"{backend.package} is not imported yet; mindtorch is installed: make torch mean it first."

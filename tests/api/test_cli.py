@@ -94,6 +94,22 @@ def test_recover_says_where_a_journal_was_cut_off(tmp_path: Path, capsys: pytest
     )
 
 
+def test_recover_says_what_is_lost_behind_a_damaged_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = journal(tmp_path / "rank1", ["a.0.forward"]).stat().st_size
+    path = journal(tmp_path / "rank0", ["a.0.forward", *(f"b.{n}.forward" for n in range(100))])
+    data = bytearray(path.read_bytes())
+    data[whole + 10] ^= 1
+    path.write_bytes(bytes(data))
+    assert cli.main(["recover", str(tmp_path / "rank0")]) == 0
+    assert capsys.readouterr().out == (
+        f"{tmp_path / 'rank0'}: 1 records in dump.json; the journal is damaged at byte {whole}; what follows, "
+        f"{(len(data) - whole) / 1024:.0f} KiB, is lost\n"
+    )
+    assert names(tmp_path / "rank0") == ["a.0.forward"]
+
+
 def test_recover_can_remove_the_journals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = journal(tmp_path / "rank0", ["a.0.forward"])
     assert cli.main(["recover", "--remove", str(tmp_path)]) == 0

@@ -63,7 +63,8 @@ def test_a_broken_framework_ends_nothing_and_is_named(tmp_path: Path, source: st
     lines = doctor(tmp_path)
     assert " ".join(line(lines, "torch")) == f"torch 2.1.0 {said}"
     assert line(lines, "torch_npu")[1:3] == ["2.1.0", "imports"]
-    assert "  ! torch 2.1.0 is older than what is supported: pip install 'torch>=2.2'" in lines
+    command = "" if line(lines, "mindtorch")[1] != "not" else ": pip install 'torch>=2.2'"
+    assert f"  ! torch 2.1.0 is older than what is supported{command}" in lines
     assert line(doctor(tmp_path, options=("--no-import",)), "torch") == ["torch", "2.1.0", "installed"]
 
 
@@ -71,14 +72,47 @@ def test_what_is_missing_comes_with_its_command(tmp_path: Path) -> None:
     # A folder that happens to be called so is no framework.
     (tmp_path / "mindspore").mkdir()
     lines = doctor(tmp_path, options=("--no-import",))
-    for name, extra in (("torch", "torch"), ("mindspore", "mindspore"), ("isal", "fast"), ("openpyxl", "compare")):
+    for name in ("isal", "openpyxl"):
         found = " ".join(line(lines, name))
-        assert "not installed" not in found or found.endswith(f"pip install 'msprobe[{extra}]'")
+        assert "not installed" not in found or found.endswith(f"pip install {name}")
     # As find_spec, which is asked, says it too.
     code = "import importlib.util as u; print(getattr(u.find_spec('mindspore'), 'origin', None) is None)"
     alone = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     if alone.stdout.strip() == "True":
         assert line(lines, "mindspore")[1:3] == ["not", "installed"]
+
+
+OWN = "not installed wants an environment of its own"
+WITH_MINDTORCH = "pip install 'mindspore==2.7.0' 'numpy<2' ml_dtypes"
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        (
+            {},
+            {
+                "torch": "not installed pip install torch",
+                "mindspore": "not installed pip install 'mindspore==2.10.0' 'numpy<2'",
+                "mindtorch": f"not installed {WITH_MINDTORCH} && pip install --no-deps mindnlp==0.5.1",
+            },
+        ),
+        ({"mindtorch": "0.5.1"}, {"torch": OWN, "mindspore": f"not installed {WITH_MINDTORCH}"}),
+        ({"torch": "2.13.0"}, {"mindspore": "not installed pip install 'mindspore==2.10.0'", "mindtorch": OWN}),
+        ({"mindspore": "2.10.0"}, {"torch": "not installed pip install torch", "mindtorch": OWN}),
+        ({"mindspore": "2.7.1"}, {"mindtorch": f"not installed {WITH_MINDTORCH}"}),
+    ],
+)
+def test_nothing_is_recommended_that_breaks_what_is_there(
+    tmp_path: Path, there: dict[str, str], expected: dict[str, str]
+) -> None:
+    for name, version in there.items():
+        package(tmp_path, name, version, "", "mindnlp" if name == "mindtorch" else "")
+    lines = doctor(tmp_path, options=("--no-import",))
+    if any(line(lines, name)[1] != "not" for name in ("torch", "mindspore", "mindtorch") if name not in there):
+        pytest.skip("a framework is installed here")
+    for name, said in expected.items():
+        assert " ".join(line(lines, name)[1:]).startswith(said)
 
 
 def test_compiled_parts_are_those_beside_the_sources() -> None:

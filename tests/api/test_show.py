@@ -95,7 +95,17 @@ def test_a_record_is_a_line_with_what_is_not_finite_or_its_first_output(
         (["--module", "layers.*"], [LINEAR, SOFTMAX, BLOCK, NORM]),
         (["--module", "Block"], [LINEAR, SOFTMAX, BLOCK]),
         (["--module", "*Norm"], [NORM]),
+        (["--module", f"{NORM}.output.0"], [NORM]),
+        (["--module", BLOCK], [LINEAR, SOFTMAX, BLOCK]),
+        (["--module", "Module.layers.0.Block"], [LINEAR, SOFTMAX, BLOCK]),
+        (["--module", "Module.layers.0"], [LINEAR, SOFTMAX, BLOCK]),
+        (["--module", "Module.layers"], [LINEAR, SOFTMAX, BLOCK, NORM]),
+        (["--module", "norm"], [NORM]),
+        (["--module", "1.norm"], [NORM]),
         (["--api", "softmax"], [SOFTMAX]),
+        (["--api", SOFTMAX], [SOFTMAX]),
+        (["--api", f"{SOFTMAX}.input.0"], [SOFTMAX]),
+        (["--api", "Functional.softmax.0"], [SOFTMAX]),
         (["--api", "Functional.*"], [LINEAR, SOFTMAX]),
         (["--api", "log", "--module", "layers.0"], []),
         (["--where", "Max > 10"], [f"{BLOCK}  output.0", f"{LOG}  input.0"]),
@@ -109,11 +119,65 @@ def test_what_is_asked_for_is_shown(
 ) -> None:
     lines = shown(capsys, folder, *options)
     if not expected:
-        assert lines[-1] == "nothing fits; modules are layers.0, layers.1.norm"
+        assert lines[-1] == "nothing fits; each option by itself may fit something"
         return
     found = names(lines)
     with_items = "--where" in options or "--items" in options
     assert (found if with_items else [name.split("  ")[0] for name in found]) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (["--module", "layrs.0"], "nearest modules: layers.0, "),
+        (["--module", "Module.layers.1.nrm.LayerNorm.forward.0"], "nearest modules: layers.1.norm"),
+        (["--module", "nrom"], "nearest modules: layers.1.norm"),
+        (["--module", "zzz"], "modules are layers.0, layers.1.norm"),
+        (["--api", "sofmax"], "nearest functions: Functional.softmax"),
+        (["--api", "Functional.lienar.0.forward"], "nearest functions: Functional.linear"),
+        (["--api", "zzz"], "functions are Functional.linear, Functional.softmax, Torch.log"),
+    ],
+)
+def test_where_nothing_fits_the_nearest_names_are_said(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], hint: str
+) -> None:
+    assert shown(capsys, folder, *options)[-1].startswith(f"nothing fits; {hint}")
+
+
+def test_a_module_named_by_its_record_has_all_that_is_below_its_path(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gradients = "Module.layers.0.fc.Linear.parameters_grad.0"
+    folder = dump(tmp_path / "a", {**DATA, gradients: {"weight": [tensor(1.0)]}})
+    assert [name.split("  ")[0] for name in names(shown(capsys, folder, "--module", BLOCK))] == [
+        LINEAR, SOFTMAX, BLOCK, gradients,
+    ]  # fmt: skip
+
+
+def test_no_hint_ends_in_the_air(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = dump(tmp_path / "a", {LOG: DATA[LOG]})
+    (folder / "construct.json").write_text("{}")
+    assert shown(capsys, folder, "--module", "norm")[-1] == "nothing fits; no module was recorded"
+
+
+def test_what_ran_inside_the_optimizer_is_a_module_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = dump(tmp_path / "a")
+    (folder / "construct.json").write_text(json.dumps({**TREE, "optimizer": None, LOG: "optimizer"}))
+    assert [name.split("  ")[0] for name in names(shown(capsys, folder, "--module", "optimizer"))] == [LOG]
+
+
+def test_of_a_structure_dump_the_tree_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = dump(tmp_path / "a", {}, task="structure")
+    assert names(shown(capsys, folder)) == names(shown(capsys, folder, "--tree")) == [BLOCK, LINEAR, SOFTMAX, LOG, NORM]
+    assert names(shown(capsys, folder, "--module", "layers.0")) == [BLOCK, LINEAR, SOFTMAX]
+    (folder / "construct.json").write_text("{}")
+    assert shown(capsys, folder)[-1] == "nothing was recorded"
+
+
+def test_without_a_stack_file_a_line_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "stack.json").unlink()
+    said = "there are no call stacks: stack.json is missing"
+    assert said in shown(capsys, folder, "--stack") and said not in shown(capsys, folder)
 
 
 def test_a_tree_shows_what_ran_inside_of_what(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +261,8 @@ def test_json_is_json_whatever_the_numbers_are(folder: Path, capsys: pytest.Capt
 
     (found,) = json.loads("\n".join(shown(capsys, folder, "--json", "--stack")), parse_constant=refuse)
     assert (found["step"], found["rank"], found["level"], found["records_in_dump"]) == (0, 0, "mix", 5)
-    assert found["first_nonfinite"]["name"] == f"{SOFTMAX}.input.0" and found["first_nonfinite"]["Min"] == "-Infinity"
+    assert (found["first_nan"]["name"], found["first_nan"]["Min"]) == (f"{LOG}.output.0", "NaN")
+    assert (found["first_infinity"]["name"], found["first_infinity"]["Min"]) == (f"{SOFTMAX}.input.0", "-Infinity")
     assert [record["name"] for record in found["records"]] == list(DATA)
     linear, softmax, *_ = found["records"]
     assert linear["inside"] == BLOCK and linear["stack"] == STACK and softmax["stack"] == []

@@ -202,7 +202,7 @@ def test_without_distributed_the_extra_to_install_is_named(
     # So that it cannot be imported, where it is installed.
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert compare(*RANKS, tmp_path / "out", "--dask", "127.0.0.1:8786") == cli.FAILED
-    said = "msprobe compare: --dask needs dask's distributed: pip install 'msprobe[dask]'.\n"
+    said = "msprobe compare: --dask needs dask's distributed: pip install 'dask[distributed]'.\n"
     assert capsys.readouterr().err == said
 
 

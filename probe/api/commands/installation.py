@@ -26,30 +26,31 @@ class _Framework(NamedTuple):
     name: str
     distribution: str
     oldest: tuple[int, ...]
-    missing: str
-    """What to say where it is not installed; empty for what few need."""
 
 
 _FRAMEWORKS = (
-    _Framework("torch", "torch", (2, 2), "pip install 'msprobe[torch]'"),
-    _Framework("torch_npu", "torch_npu", (), ""),
-    _Framework("mindspore", "mindspore", (2, 7), "pip install 'msprobe[mindspore]'"),
-    # It comes inside of mindnlp, which must be installed without what it asks for.
-    _Framework(
-        "mindtorch", "mindnlp", (), "pip install 'msprobe[msadapter]' && pip install --no-deps mindnlp==0.5.1"
-    ),
+    _Framework("torch", "torch", (2, 2)),
+    _Framework("torch_npu", "torch_npu", ()),
+    _Framework("mindspore", "mindspore", (2, 7)),
+    _Framework("mindtorch", "mindnlp", ()),
 )
+# With numpy 2 MindSpore fails at arithmetic between a tensor and a number.
+_MINDSPORE = "pip install 'mindspore==2.10.0' 'numpy<2'"
+_MINDSPORE_OF_MINDTORCH = "pip install 'mindspore==2.7.0' 'numpy<2' ml_dtypes"
+_VERSIONS_OF_MINDTORCH = ((2, 7, 0), (2, 7, 1))
+# It comes inside of mindnlp, which must be installed without what it asks for.
+_MINDTORCH = "pip install --no-deps mindnlp==0.5.1"
 _COMPILED = (
     ("backends/shared/_reduction", "statistics on the CPU take three or four passes over a tensor and not one"),
     ("backends/torch/tensors/_plain_tensors", "describing a small PyTorch tensor takes more than twice the time"),
     ("common/_frames", "call stacks are walked in Python"),
 )
 _OPTIONAL = (
-    ("rich", "colours, and the bar of a comparison", "pip install 'msprobe[compare]'"),
-    ("openpyxl", "workbooks: compare --xlsx, merge_result", "pip install 'msprobe[compare]'"),
-    ("isal", "checksums ten times as fast", "pip install 'msprobe[fast]'"),
-    ("xxhash", "equal tensor files found without reading them", "pip install 'msprobe[fast]'"),
-    ("distributed", "compare --dask", "pip install 'msprobe[dask]'"),
+    ("rich", "colours, and the bar of a comparison", "pip install rich"),
+    ("openpyxl", "workbooks: compare --xlsx, merge_result", "pip install openpyxl"),
+    ("isal", "checksums ten times as fast", "pip install isal"),
+    ("xxhash", "equal tensor files found without reading them", "pip install xxhash"),
+    ("distributed", "compare --dask", "pip install 'dask[distributed]'"),
     ("polars", "to_frame(); pandas serves as well", "pip install polars"),
     ("pandas", "to_frame(); polars serves as well", "pip install pandas"),
 )
@@ -85,9 +86,29 @@ def _frameworks(imported: bool) -> Iterator[str]:
             if one.name in found:
                 result = tried[one.name].result() if one.name in tried else "installed"
                 yield f"{one.name:12} {_shown(one, found[one.name]):20} {result}"
-            elif one.missing:
-                yield f"{one.name:12} {'not installed':20} {one.missing}"
+            elif advice := _advice(one.name, found):
+                yield f"{one.name:12} {'not installed':20} {advice}"
     yield from _conflicts(found)
+
+
+def _advice(missing: str, found: dict[str, str]) -> str:
+    """What to say of a framework that is missing beside those in `found`: no command that breaks these."""
+    if missing == "torch":
+        own = "wants an environment of its own: it would hide mindtorch"
+        return own if "mindtorch" in found else "pip install torch"
+    if missing == "mindspore":
+        return _MINDSPORE_OF_MINDTORCH if "mindtorch" in found else _MINDSPORE
+    if missing == "mindtorch":
+        if "torch" in found:
+            return "wants an environment of its own: torch would hide it"
+        if "mindspore" in found and not _suits_mindtorch(found["mindspore"]):
+            return "wants an environment of its own, with MindSpore 2.7.0"
+        return f"{_MINDSPORE_OF_MINDTORCH} && {_MINDTORCH}"
+    return ""  # few need what is left
+
+
+def _suits_mindtorch(mindspore: str) -> bool:
+    return _numbers(mindspore)[:3] in _VERSIONS_OF_MINDTORCH
 
 
 def _shown(one: _Framework, version: str) -> str:
@@ -129,12 +150,18 @@ def _try_import(name: str) -> str:
 def _conflicts(found: dict[str, str]) -> Iterator[str]:
     for one in _FRAMEWORKS:
         if one.name in found and one.oldest and _numbers(found[one.name]) < one.oldest:
-            least = f"{one.name}>={'.'.join(map(str, one.oldest))}"
-            yield f"! {one.name} {found[one.name]} is older than what is supported: pip install '{least}'"
+            yield f"! {one.name} {found[one.name]} is older than what is supported{_newer(one, found)}"
     if "mindtorch" in found and "torch" in found:
         yield "! torch stands beside mindtorch, which it hides: pip uninstall torch, where MSAdapter is meant"
     if "mindspore" in found and _is_installed("numpy") and _numbers(_version("numpy")) >= (2,):
         yield "! MindSpore fails at arithmetic between a tensor and a number with numpy 2: pip install 'numpy<2'"
+
+
+def _newer(one: _Framework, found: dict[str, str]) -> str:
+    if "mindtorch" in found:
+        # There a newer MindSpore is wrong as well, and a torch is not to be there at all.
+        return f": {_MINDSPORE_OF_MINDTORCH}" if one.name == "mindspore" else ""
+    return f": pip install '{one.name}>={'.'.join(map(str, one.oldest))}'"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from probe.common.terminal_text import print_text
+
+if TYPE_CHECKING:
+    from probe.common.dump.recovery import Recovered
 
 
 class Recover:
@@ -32,12 +36,20 @@ class Recover:
                 print_text(f"msprobe recover: {found.folder}: {found.problem}", sys.stderr)
                 status = 2
                 continue
-            torn = "" if found.torn_at is None else f"; the last record was cut off at byte {found.torn_at} and is lost"
             left = f"; {found.unwritten} tensors had not been written yet" if found.unwritten else ""
-            print_text(f"{found.folder}: {found.records} records in {found.file_name}{torn}{left}")
+            print_text(f"{found.folder}: {found.records} records in {found.file_name}{_torn(found)}{left}")
         for journal in set_aside(args.directory):
             nothing = False
             print_text(f"{journal}: of an earlier run; to use it, move it to an empty folder as {JOURNAL_FILE}.")
         if nothing:
             print_text(f"{args.directory}: nothing to recover: its runs ended normally, or were recovered before.")
         return status
+
+
+def _torn(found: Recovered) -> str:
+    if found.torn_at is None:
+        return ""
+    if found.lost:
+        size = f"{found.lost} bytes" if found.lost < 1024 else f"{found.lost / 1024:.0f} KiB"
+        return f"; the journal is damaged at byte {found.torn_at}; what follows, {size}, is lost"
+    return f"; the last record was cut off at byte {found.torn_at} and is lost"

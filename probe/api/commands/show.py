@@ -31,7 +31,7 @@ class Show:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("path", metavar="PATH", type=arguments.path, help="a dump, or a folder with one or several")
-        add("--module", metavar="GLOB", help="modules by path or class, with all that ran inside: 'layers.1', '*Norm'")
+        add("--module", metavar="GLOB", help="modules by path, class or record, and all inside: 'layers.1', '*Norm'")
         add("--api", metavar="GLOB", help="functions by name: 'softmax', 'Functional.*'; or whole records")
         add("--where", metavar="CONDITION", help="items for which this holds: 'Max > 1e4 or nan'")
         add("--items", action="store_true", help="a line for each input, parameter and output")

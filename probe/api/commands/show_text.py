@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple, Optional
 
 from probe.common.dump import naming
+from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.conditions import Condition, condition
 from probe.common.dump.reading.dump import Dump, read
@@ -72,39 +73,79 @@ class Wanted:
         """The records of `dump` that are asked for by their names."""
         if self.module is None and self.api is None:
             return iter(dump)
-        is_inside = (lambda name: True) if self.module is None else _inside(self.module, dump.tree or CallTree())
-        return (record for record in dump if self._is_api(record.name) and is_inside(record.name))
+        is_named = self.named(dump)
+        return (record for record in dump if is_named(record.name))
 
-    def _is_api(self, name: str) -> bool:
-        if self.api is None:
-            return True
-        if fnmatchcase(name, self.api):
+    def named(self, dump: Dump) -> Callable[[str], bool]:
+        """Whether a call of `dump` is asked for by its name."""
+        is_inside = (lambda name: True) if self.module is None else _inside(self.module, dump.tree or CallTree())
+        is_api = (lambda name: True) if self.api is None else _is_api(self.api)
+        return lambda name: is_api(name) and is_inside(name)
+
+
+def _is_api(wanted: str) -> Callable[[str], bool]:
+    """Whether a call is of a function that `wanted` fits: a pattern, or a name as the tool prints it."""
+    pattern = _record_in(wanted) or wanted
+
+    def fits(name: str) -> bool:
+        if fnmatchcase(name, pattern):
             return True
         parsed = naming.parse(name)
         if parsed is None or parsed.is_module:
             return False
-        return fnmatchcase(parsed.base, self.api) or fnmatchcase(naming.function_name(name), self.api)
+        numbered = f"{parsed.base}.{parsed.number}"
+        return any(fnmatchcase(text, pattern) for text in (parsed.base, numbered, naming.function_name(name)))
+
+    return fits
 
 
-def _inside(pattern: str, tree: CallTree) -> Callable[[str], bool]:
-    """Whether a call is of a module that `pattern` fits, or ran inside of one."""
+def _inside(wanted: str, tree: CallTree) -> Callable[[str], bool]:
+    """Whether a call is of a module that `wanted` fits, or ran inside of one."""
+    record = naming.parse(_record_in(wanted))
+    # By its path, since gradients of parameters of modules inside of it stand at no call in the tree.
+    patterns = (wanted,) if record is None else (record.base, record.base.rpartition(".")[0])
 
     @cache
     def fits(base: str) -> bool:
-        _, _, inner = base.partition(".")
-        path, _, class_name = inner.rpartition(".")
-        parts = path.split(".")
-        around = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
-        return any(fnmatchcase(text, pattern) for text in (base, class_name, *around))
+        root, _, _ = base.partition(".")
+        paths = _paths(base)
+        texts = (base, _class_name(base), *paths, *(f"{root}.{path}" for path in paths))
+        if any(fnmatchcase(text, pattern) for pattern in patterns for text in texts):
+            return True
+        return any(_ends(path, wanted) for path in paths)
 
     def is_inside(name: str) -> bool:
         for call in (name, *tree.around(name)):
             parsed = naming.parse(call)
             if parsed is not None and parsed.is_module and fits(parsed.base):
                 return True
+            if call in naming.OUTSIDE_MODULES and fnmatchcase(call, wanted):
+                return True
         return False
 
     return is_inside
+
+
+def _record_in(text: str) -> str:
+    """The record that `text` is the name of, or the name of an item of; empty where it is neither."""
+    parts = text.split(".")
+    names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((name for name in names if naming.parse(name) is not None), "")
+
+
+def _paths(base: str) -> list[str]:
+    """The paths of a module and of those around it: ``layers``, ``layers.1`` of ``Module.layers.1.Block``."""
+    parts = base.split(".")[1:-1]
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _class_name(base: str) -> str:
+    return base.rpartition(".")[2]
+
+
+def _ends(path: str, wanted: str) -> bool:
+    # A number by itself would be one of every list.
+    return not wanted.isdecimal() and path.endswith(f".{wanted}")
 
 
 # --- what is first
@@ -120,22 +161,29 @@ class Finding(NamedTuple):
 
 def first_nonfinite(dump: Dump) -> list[Finding]:
     """Where the first infinity and the first NaN are, or that there is none."""
-    infinite: tuple[Record, Item] | None = None
+    nan, infinity = _first_of_each(dump)
     found = []
-    for record, item in dump.nonfinite():
-        if item.has_nan:
-            found.append(_pointer(_FIRST_NAN, dump, record, item))
-            break
-        infinite = infinite or (record, item)
-    if infinite is not None:
+    if infinity is not None:
         # A mask has infinities where nothing is wrong, so that a NaN is named as well.
-        found.insert(0, _pointer("first infinity", dump, *infinite))
+        found.append(_pointer("first infinity", dump, *infinity))
+    if nan is not None:
+        found.append(_pointer(_FIRST_NAN, dump, *nan))
     if found:
         return found
     tensors = (item for record in dump for item in dump.items(record) if item.is_tensor)
     if any(item.max is not None for item in tensors):
         return [Finding("no NaN and no infinity")]
     return [Finding("whether there is a NaN is not known: no statistics were recorded")]
+
+
+def _first_of_each(dump: Dump) -> tuple[tuple[Record, Item] | None, tuple[Record, Item] | None]:
+    """The first NaN, and the first infinity if it comes before; what follows a NaN says nothing."""
+    infinity: tuple[Record, Item] | None = None
+    for record, item in dump.nonfinite():
+        if item.has_nan:
+            return (record, item), infinity
+        infinity = infinity or (record, item)
+    return None, infinity
 
 
 def _pointer(what: str, dump: Dump, record: Record, item: Item) -> Finding:
@@ -161,11 +209,11 @@ def dump_lines(dump: Dump, wanted: Wanted, as_tree: bool = False, with_stacks: b
         MsprobeException: a tree is asked for and there is none.
         DumpFormatError: a record is damaged.
     """
-    yield from _head_lines(dump)
+    yield from _head_lines(dump, with_stacks)
     table = _table(dump, wanted, as_tree, with_stacks)
     first = next(table, None)
     if first is None:
-        yield Line(f"nothing fits{_known(dump, wanted)}")
+        yield Line("nothing was recorded" if wanted.everything else f"nothing fits{_known(dump, wanted)}")
     else:
         yield from chain([first], table)
 
@@ -182,18 +230,20 @@ def several_dumps_lines(
             if not nothing:
                 yield Line("")
             nothing = False
-            yield from _head_lines(dump)
+            yield from _head_lines(dump, with_stacks)
             yield from chain([first], table)
     if nothing:
         yield Line(f"nothing fits in any of {len(run)} dumps{_known(next(iter(run)), wanted)}")
 
 
-def _head_lines(dump: Dump) -> Iterator[Line]:
+def _head_lines(dump: Dump, with_stacks: bool) -> Iterator[Line]:
     for found in first_nonfinite(dump):
         yield Line(found.text, _BAD if found.record else "")
         if stack := _stack(dump, found.record):
             yield Line(f"  called at: {' '.join(users_line(stack).split())}")
     yield Line(f"{dump.path}: {_head(dump)}", _HEAD)
+    if with_stacks and dump.stacks is None:
+        yield Line("there are no call stacks: stack.json is missing")
 
 
 def _stack(dump: Dump, record: str) -> list[str]:
@@ -209,7 +259,8 @@ def _table(dump: Dump, wanted: Wanted, as_tree: bool, with_stacks: bool) -> Iter
         raise MsprobeException(
             f"{dump.path} has no call tree: construct.json is missing, or empty as at level L1. Leave --tree out."
         )
-    rows = _tree_rows(dump, wanted) if as_tree else _rows(dump, wanted)
+    # At task "structure" the tree is all that there is.
+    rows = _tree_rows(dump, wanted) if as_tree or not len(dump) else _rows(dump, wanted)
     return _aligned(rows, (dump.stacks or {}) if with_stacks else {})
 
 
@@ -222,15 +273,34 @@ def _head(dump: Dump) -> str:
 
 def _known(dump: Dump, wanted: Wanted) -> str:
     """What names there are, when none fits."""
-    if wanted.module is None and wanted.api is None:
-        return ""
-    names: dict[str, None] = {}
-    for record in dump:
-        parsed = record.parsed
-        if parsed is not None and parsed.is_module is (wanted.module is not None):
-            names[parsed.base.partition(".")[2].rpartition(".")[0] if parsed.is_module else parsed.base] = None
-    kind = "modules" if wanted.module is not None else "functions"
-    return f"; {kind} are {', '.join(islice(names, _EXAMPLES))}{', ...' if len(names) > _EXAMPLES else ''}"
+    names = list(dict.fromkeys((*(dump.tree or ()), *(record.name for record in dump))))
+    for kind, text, alone in (
+        ("module", wanted.module, Wanted(module=wanted.module)),
+        ("function", wanted.api, Wanted(api=wanted.api)),
+    ):
+        if text is not None and not any(map(alone.named(dump), names)):
+            return _known_of(kind, text, names)
+    given = [part for part in (wanted.module, wanted.api, wanted.fits) if part is not None]
+    return "; each option by itself may fit something" if len(given) > 1 else ""
+
+
+def _known_of(kind: str, wanted: str, names: Iterable[str]) -> str:
+    parsed = [one for one in map(naming.parse, names) if one is not None and one.is_module is (kind == "module")]
+    bases = dict.fromkeys(one.base for one in parsed)
+    if not bases:
+        return f"; no {kind} was recorded"
+    known = dict.fromkeys((_paths(base) or [base])[-1] if kind == "module" else base for base in bases)
+    record = naming.parse(_record_in(wanted))
+    text = wanted if record is None else record.base
+    if kind == "module":
+        spelled = {part: path for path in known for part in path.split(".") if not part.isdecimal()}
+        spelled.update({name: name for base in bases for name in (_class_name(base), *_paths(base))})
+        text = text.partition(".")[2] if naming.is_module(text) else text
+    else:
+        spelled = {name: base for base in bases for name in (base.rpartition(".")[2], base)}
+    if near := dict.fromkeys(spelled[name] for name in nearest(text, spelled)):
+        return f"; nearest {kind}s: {', '.join(near)}"
+    return f"; {kind}s are {', '.join(islice(known, _EXAMPLES))}{', ...' if len(known) > _EXAMPLES else ''}"
 
 
 class _Row(NamedTuple):
@@ -250,6 +320,8 @@ def _tree_rows(dump: Dump, wanted: Wanted) -> Iterator[_Row]:
     tree = dump.tree or CallTree()
     found = {record.name: list(_rows_of(dump, record, wanted, 0)) for record in wanted.records(dump)}
     found = {name: rows for name, rows in found.items() if rows}
+    if not len(dump) and wanted.fits is None:
+        found = {name: [] for name in filter(wanted.named(dump), tree)}
     names = {around for name in found for around in tree.around(name)} | set(found)
     for depth, name in tree.walk():
         if name in names or wanted.everything:
@@ -364,7 +436,7 @@ def dump_as_json(dump: Dump, wanted: Wanted, with_stacks: bool = False, limit: i
     """
     stacks = (dump.stacks or {}) if with_stacks else None
     tree = dump.tree or CallTree()
-    first = next(iter(dump.nonfinite()), None)
+    nan, infinity = _first_of_each(dump)
     records = []
     for record in wanted.records(dump):
         items = [item for item in dump.items(record) if wanted.fits is None or wanted.fits(item)]
@@ -385,7 +457,8 @@ def dump_as_json(dump: Dump, wanted: Wanted, with_stacks: bool = False, limit: i
         "level": dump.level,
         "died": dump.died,
         "records_in_dump": len(dump),
-        "first_nonfinite": None if first is None else _item_json(first[1]),
+        "first_nan": None if nan is None else _item_json(nan[1]),
+        "first_infinity": None if infinity is None else _item_json(infinity[1]),
         "records": records,
     }
 

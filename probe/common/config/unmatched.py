@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from probe.common.config.config import Config
 from probe.common.dump import naming
+from probe.common.dump.nearest_names import nearest
 from probe.common.show import show
 
 _MOST_SHOWN = 3
 _MOST_COMPARED = 5000
-"""Names among which the nearest are looked for, which takes 0.1 s."""
 _MOST_NUMBERS = 5000
 """Calls of one function whose names are looked through."""
-_LONGEST_COMPARED = 200
-_NEAR = 0.6
 
 
 class Met(NamedTuple):
@@ -118,19 +115,15 @@ def _nearest(texts: Sequence[str], calls: Mapping[str, int]) -> str:
         parsed = naming.parse(text)
         if parsed is None:
             parts = _parts(bases)
-            found.update(dict.fromkeys(parts[part] for part in _like(text, parts)))
+            found.update(dict.fromkeys(parts[part] for part in nearest(text, parts)))
         else:
             # Of a call that is known only the number is wrong.
-            near = [parsed.base] if parsed.base in calls else _like(parsed.base, bases)
+            near = [parsed.base] if parsed.base in calls else nearest(parsed.base, bases)
             found.update(dict.fromkeys(_last_record(parsed, base, calls[base]) for base in near))
     if found:
         return "; nearest names seen: " + ", ".join(show(name) for name in islice(found, _MOST_SHOWN))
     among = "among others " if len(calls) > _MOST_SHOWN else ""
     return f"; names seen: {among}" + ", ".join(show(base) for base in islice(calls, _MOST_SHOWN))
-
-
-def _like(wanted: str, names: Iterable[str]) -> list[str]:
-    return difflib.get_close_matches(wanted[:_LONGEST_COMPARED], names, _MOST_SHOWN, _NEAR)
 
 
 def _last_record(wanted: naming.ParsedName, base: str, count: int) -> str:

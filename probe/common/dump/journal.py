@@ -221,7 +221,9 @@ class JournalReader:
         self._stream = files.open_for_reading(path, buffering=1 << 17)
         self._size = os.fstat(self._stream.fileno()).st_size
         self.torn_at: int | None = None
-        """Where a frame was cut off, when the writer died in the middle of one."""
+        """Where the frames end that can be read, when something follows them: cut off, or damaged."""
+        self.lost = 0
+        """The bytes from a damaged frame to the end; 0 where the writer died in the middle of the last one."""
         self.stacks: dict[int, list[Frame]] = {}
         self.nodes: dict[str, Node] = {}
         self._records: dict[str, list[Any]] = {}
@@ -248,9 +250,16 @@ class JournalReader:
             # No frame is empty: zeros are what a file system leaves of a block that a power cut kept it from writing.
             if not data or len(data) != length or crc32(data) != crc:
                 self.torn_at = offset
+                if self._holds_something_from(offset + head_size + length):
+                    self.lost = size - offset
                 return
             yield offset, data
             offset += head_size + length
+
+    def _holds_something_from(self, offset: int) -> bool:
+        """Whether anything but zeros follows, which a writer that died in a frame before has not written."""
+        self._stream.seek(offset)
+        return any(chunk.strip(b"\0") for chunk in iter(lambda: self._stream.read(1 << 17), b""))
 
     def _index(self) -> Header:
         header: Header | None = None

@@ -26,11 +26,13 @@ class Recovered:
     file_name: str
     records: int
     torn_at: int | None
-    """The byte at which the process died in the middle of a record, if it did."""
+    """The byte at which the records end that can be read, if something follows that cannot."""
     problem: str | None = None
     """Why the files could not be made, if so."""
     unwritten: int = 0
     """Tensors that were still to be written (``async_dump``): their entries name no file."""
+    lost: int = 0
+    """The bytes from a damaged place to the end of the journal; 0 where the process died in the last record."""
 
 
 def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
@@ -74,7 +76,12 @@ def _recover_one(folder: str, remove: bool) -> Recovered:
     header = json_files.write(folder, files.forget_unwritten)
     with JournalReader(journal) as reader:
         found = Recovered(
-            folder, header.file_name, reader.records_count, reader.torn_at, unwritten=files.unwritten
+            folder,
+            header.file_name,
+            reader.records_count,
+            reader.torn_at,
+            unwritten=files.unwritten,
+            lost=reader.lost,
         )
     remove_left(folder, JSON_FILES)
     if remove:

@@ -101,7 +101,7 @@ def _client(address: str) -> Client:
     try:
         from distributed import Client
     except ImportError:
-        raise MissingDependency("--dask needs dask's distributed: pip install 'msprobe[dask]'.") from None
+        raise MissingDependency("--dask needs dask's distributed: pip install 'dask[distributed]'.") from None
     try:
         return Client(address, timeout=_PATIENCE_S, set_as_default=False)
     except (OSError, ValueError, MemoryError) as error:

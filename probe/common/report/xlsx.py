@@ -29,7 +29,7 @@ def load_openpyxl() -> Any:
     try:
         import openpyxl
     except ImportError:
-        raise MissingDependency("openpyxl is needed for workbooks: pip install 'msprobe[compare]'.") from None
+        raise MissingDependency("openpyxl is needed for workbooks: pip install openpyxl.") from None
     return openpyxl
 
 

@@ -74,3 +74,12 @@ def test_methods_and_names_in_the_text_exist(page: Path) -> None:
     assert methods - every - bound - of_users == set()
     for found, path in re.findall(r"`(\w+)`\s+in\s+`(probe/[\w/]+\.py)`", text):
         assert found in (ROOT / path).read_text(encoding="utf-8"), f"{found} in {path}"
+
+
+def test_nobody_is_told_to_install_by_a_name_that_is_somebody_elses() -> None:
+    # On the package index `msprobe` is another project's.
+    files = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"]
+    files += [path for top in ("probe", "docs", "examples") for path in ROOT.glob(f"{top}/**/*") if path.is_file()]
+    texts = {path: path.read_bytes() for path in files if path.suffix in (".py", ".md", ".ipynb", ".json", ".yaml")}
+    wrong = [name(path) for path, text in texts.items() if b"msprobe[" in text or b"pip install msprobe" in text]
+    assert len(texts) > 100 and wrong == []

@@ -208,7 +208,7 @@ def test_a_journal_cut_anywhere_gives_exactly_its_whole_frames() -> None:
         frames = max(n for n, end in enumerate(ends) if end <= size)
         with reading(whole[:size]) as reader:
             assert list(reader.records()) == expected[frames], f"cut at byte {size}"
-            assert reader.torn_at == (None if ends[frames] == size else ends[frames])
+            assert reader.torn_at == (None if ends[frames] == size else ends[frames]) and reader.lost == 0
             assert len(reader.nodes) == [0, 0, 1, 2, 3, 3][frames]
 
 
@@ -234,7 +234,7 @@ def test_zeros_after_the_end_are_a_torn_frame() -> None:
     # of an empty frame with the right checksum.
     for zeros in (1, 7, 8, 9, 100):
         with reading(raw(*FRAMES) + b"\0" * zeros) as reader:
-            assert len(list(reader.records())) == 2 and reader.torn_at == len(raw(*FRAMES))
+            assert len(list(reader.records())) == 2 and reader.torn_at == len(raw(*FRAMES)) and reader.lost == 0
 
 
 # --- what is no journal

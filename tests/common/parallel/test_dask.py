@@ -21,7 +21,7 @@ from probe.common.parallel import dask_cluster
 
 # CI runs these tests in `core`, where distributed is installed and they must not be left out.
 if not os.environ.get("TOX_ENV_NAME", "").startswith("core"):
-    pytest.importorskip("distributed", reason="needs dask's distributed: pip install 'msprobe[dask]'")
+    pytest.importorskip("distributed", reason="needs dask's distributed: pip install 'dask[distributed]'")
 
 ROOT = Path(probe.__file__).parents[1]
 STEP = Path(__file__).parents[2] / "compare" / "cases" / "multi_rank"

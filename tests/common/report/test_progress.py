@@ -17,7 +17,7 @@ import probe
 from probe.common.progress import with_progress
 
 pty = pytest.importorskip("pty", reason="terminals are POSIX's")
-pytest.importorskip("rich", reason="needs rich: pip install 'msprobe[compare]'")
+pytest.importorskip("rich", reason="needs rich: pip install rich")
 
 # So that there is time to see something.
 SLOW = """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from probe.common import html_table
 from probe.common.dump.layout import JOURNAL_FILE, RECORD_FILES, TENSOR_FOLDER, step_and_rank
+from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading import conditions
 from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item, Record
@@ -72,7 +73,15 @@ class Dump:
         return name in self._by_name
 
     def __getitem__(self, name: str) -> Record:
-        return self._by_name[name]
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise KeyError(self._no_record(name)) from None
+
+    def _no_record(self, name: object) -> str:
+        near = nearest(name, self._by_name) if isinstance(name, str) else []
+        hint = f"; nearest names: {', '.join(near)}" if near else ""
+        return f"{self.path} has no record {name!r}{hint}"
 
     def release(self) -> None:
         """Give the memory of the records back, which is that of the file, for one who has all the items; names stay."""

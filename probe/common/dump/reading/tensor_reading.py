@@ -52,7 +52,7 @@ def _read_pt(path: str, mapped: bool) -> Array:
     try:
         import torch
     except ImportError:
-        raise MissingDependency(f"{path}: torch is needed to read .pt files: pip install 'msprobe[torch]'.") from None
+        raise MissingDependency(f"{path}: torch is needed to read .pt files: pip install torch.") from None
     size, is_archive = check_pt(path)
     # Files of before PyTorch 1.6 are no archives, and only these can be mapped.
     value = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and is_archive)

@@ -38,6 +38,18 @@ def scalar(value: Any, kind: str | None = None) -> dict[str, Any]:
     return {"type": kind or type(value).__name__, "value": value}
 
 
+def test_a_record_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
+    dump = probe.read(dump_file(tmp_path, {RELU: {}, "Torch.add.0.forward": {}}))
+    with pytest.raises(KeyError, match=r"no record 'Torch.rellu.0.forward'; nearest names: Torch.relu.0.forward"):
+        dump["Torch.rellu.0.forward"]
+    with pytest.raises(KeyError, match="has no record 3"):
+        dump[3]  # type: ignore[index]
+
+
+def test_what_is_imported_lazily_is_offered_by_completion() -> None:
+    assert set(probe.__all__) <= set(dir(probe))
+
+
 def test_a_recorded_dump_is_read_with_head_records_tree_and_stacks() -> None:
     folder = CASES / "identical_stat" / "target"
     dump = probe.read(folder)

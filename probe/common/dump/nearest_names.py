@@ -1,0 +1,28 @@
+"""Which of the names of a dump, or of a step, are most like one that is none of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from itertools import islice
+
+MOST = 3
+"""How many are named."""
+_MOST_COMPARED = 5000
+"""Names among which the nearest are looked for, which takes 0.1 s."""
+_LONGEST_COMPARED = 200
+_NEAR = 0.6
+
+
+def nearest(wanted: str, names: Iterable[str]) -> list[str]:
+    """The names most like `wanted`, the nearest first; none where none is like it.
+
+    Args:
+        wanted: a name that a user gave.
+        names: the names that there are; of very many the first thousands are looked at.
+
+    Example:
+        >>> nearest("Torch.rellu", ["Torch.add", "Torch.relu"])
+        ['Torch.relu']
+    """
+    return difflib.get_close_matches(wanted[:_LONGEST_COMPARED], islice(names, _MOST_COMPARED), MOST, _NEAR)
