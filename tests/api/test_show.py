@@ -77,6 +77,15 @@ def test_the_first_lines_say_where_the_first_nan_and_infinity_are(
     ]
 
 
+@pytest.mark.parametrize(("value", "returned"), [(math.nan, math.nan), (-math.inf, -math.inf)])
+def test_a_plain_number_that_went_in_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float, returned: float
+) -> None:
+    """Such as the infinity that a mask is filled with."""
+    data = {LOG: call([tensor(50.0), {"type": "float", "value": value}], [tensor(1.0, returned)])}
+    assert shown(capsys, dump(tmp_path / "run", data))[0].endswith(f"{LOG}.output.0; input.1 is {value}")
+
+
 def test_a_record_is_a_line_with_what_is_not_finite_or_its_first_output(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

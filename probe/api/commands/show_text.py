@@ -193,8 +193,13 @@ def _pointer(what: str, dump: Dump, record: Record, item: Item) -> Finding:
         text += f" in {module}"
     if item.state in (INPUT, PARAMETERS):
         return Finding(text, record.name)
-    given = [one for one in dump.items(record) if one.state in (INPUT, PARAMETERS) and one.is_tensor]
-    if given and not any(one.has_nan or one.has_inf for one in given):
+    given = [one for one in dump.items(record) if one.state in (INPUT, PARAMETERS)]
+    plain = [one for one in given if isinstance(one.value, float) and not math.isfinite(one.value)]
+    tensors = [one for one in given if one.is_tensor]
+    if plain:
+        # Such as the infinity that a mask is filled with.
+        text += f"; {plain[0].name[len(record.name) + 1 :]} is {plain[0].value}"
+    elif tensors and not any(one.has_nan or one.has_inf for one in tensors):
         text += "; all that went in is finite"
     return Finding(text, record.name)
 
