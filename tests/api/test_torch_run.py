@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import forks
 import pytest
 from running import Ran, run
 
@@ -259,11 +257,6 @@ net(torch.randn(5, 9))
     assert list(ran.data(0)) == ["Functional.linear.0.forward"]
 
 
-@pytest.mark.parametrize(("code", "status"), [("sys.exit(3)", 3), ("sys.exit('wrong')", 1), ("raise OSError(5)", 1)])
-def test_the_exit_status_is_the_programs(scripts: Any, tmp_path: Path, code: str, status: int) -> None:
-    assert quick(scripts, tmp_path, code).status == status
-
-
 def test_a_script_with_a_debugger_of_its_own_is_left_to_it(scripts: Any, tmp_path: Path) -> None:
     program = """
 from msprobe.pytorch import PrecisionDebugger
@@ -352,12 +345,6 @@ for step in range(2):
     assert ran.forwards(0) == ran.forwards(1) == calls(0, 1), ran.err
 
 
-def test_nothing_that_a_program_can_set_is_imported_before_it(tmp_path: Path) -> None:
-    """Variables of numpy's libraries count until numpy is imported."""
-    program = "import sys\nprint('imported', {'numpy', 'torch', 'multiprocessing.spawn'} & set(sys.modules))"
-    assert "imported set()" in run(tmp_path, program).out
-
-
 def test_a_process_that_is_spawned_finds_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"dump_path": "./from_file", "level": "L0", "step": [0]}')
     program = PRELUDE + """
@@ -432,23 +419,3 @@ def test_each_of_several_processes_is_collected_from(tmp_path: Path, start: str,
         for rank in (0, 1):
             assert "Module.module.0.Linear.forward.0" in ran.data(step, f"rank{rank}")
     assert not [line for line in ran.warnings if "collected nothing" in line]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--level", "L3", "train.py"], '"level" is "L3"; allowed: "L0", "L1", "mix", "debug".'),
-        (["--level", "debug", "train.py"], 'allowed: "L0", "L1", "mix"'),
-        (["--step", "a", "train.py"], '"step[0]" is "a"; allowed: whole numbers'),
-        (["absent.py"], 'absent.py" cannot be read (No such file or directory)'),
-        (["-m", "absent.module"], 'module "absent.module"'),
-        ([], "no program was given"),
-    ],
-)
-def test_wrong_options_end_before_the_program_begins(tmp_path: Path, arguments: list[str], message: str) -> None:
-    (tmp_path / "train.py").write_text("print('begun')")
-    environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT}
-    command = [sys.executable, "-m", "msprobe", "run", *arguments]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and message in done.stderr and "begun" not in done.stdout
-    assert len(done.stderr.splitlines()) == 1 and [path.name for path in tmp_path.iterdir()] == ["train.py"]

@@ -1,0 +1,108 @@
+"""``msprobe run`` is Python to the program: its arguments, imports, errors, output and exit status. No framework."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import probe
+
+CHECKOUT = str(Path(probe.__file__).parents[1])
+
+
+def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": CHECKOUT, "MSPROBE_LOG_LEVEL": "4", **variables}
+    return subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def both(folder: Path, *program: str) -> list[subprocess.CompletedProcess[str]]:
+    """What a program does by itself, and under ``msprobe run``."""
+    return [run(folder, *program), run(folder, "-m", "msprobe", "run", *program)]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import sys, helper\nprint(sys.argv, sys.path[0], __file__, __name__, __doc__, __cached__, __annotations__)",
+        "import sys\nsys.exit(3)",
+        "raise SystemExit('wrong')",
+        "def f():\n    1 / 0\n\nf()",
+        "def f(:\n",
+        "import os\nos.kill(os.getpid(), 2)",
+        "import sys\nprint('written')\nsys.stdout.close()",
+        "import sys\nsys.stdout = None",
+        "import sys\nsys.excepthook = lambda *error: print('own', error[0])\nraise OSError(5)",
+        "import atexit, threading, time\natexit.register(print, 'exit')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\nprint('main')",
+        "import dataclasses, pickle\n\n@dataclasses.dataclass\nclass A:\n    x: int\n\n"
+        "print(pickle.loads(pickle.dumps(A(3))))",
+        "import importlib.util\nprint(importlib.util.find_spec('multiprocessing.spawn').loader.get_filename())",
+    ],
+    ids=[
+        "globals", "exit", "exit_with_text", "error", "syntax", "interrupt", "closed_output", "no_output", "excepthook",
+        "threads", "pickle", "find_spec",
+    ],
+)  # fmt: skip
+def test_a_program_does_what_it_does_by_itself(tmp_path: Path, program: str) -> None:
+    (tmp_path / "program.py").write_text(program)
+    (tmp_path / "helper.py").write_text("")
+    alone, ran = both(tmp_path, "program.py", "--lr", "0.1")
+    # Python itself ends by the signal then, which a shell counts as 130.
+    assert ran.returncode == (130 if alone.returncode == -2 else alone.returncode)
+    assert (ran.stdout, ran.stderr) == (alone.stdout, alone.stderr)
+
+
+def test_a_module_and_a_package_are_run_like_a_script(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    for name in ("__main__", "part"):
+        (tmp_path / "package" / f"{name}.py").write_text("import sys\nfrom . import part\nprint(__package__, sys.argv)")
+    for module in ("package", "package.part"):
+        alone, ran = both(tmp_path, "-m", module, "-x")
+        assert (ran.returncode, ran.stdout, ran.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+
+
+def test_a_script_behind_a_link_imports_from_its_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "program.py").write_text("import helper\nprint(helper.x)")
+    (tmp_path / "real" / "helper.py").write_text("x = 5")
+    (tmp_path / "link.py").symlink_to(tmp_path / "real" / "program.py")
+    assert [done.stdout for done in both(tmp_path, "link.py")] == ["5\n", "5\n"]
+
+
+def test_nothing_that_a_program_can_set_is_imported_before_it(tmp_path: Path) -> None:
+    """Variables of numpy's libraries count until numpy is imported."""
+    (tmp_path / "program.py").write_text("import sys\nprint({'numpy', 'torch', 'multiprocessing'} & set(sys.modules))")
+    assert run(tmp_path, "-m", "msprobe", "run", "program.py").stdout == "set()\n"
+
+
+def test_a_program_without_a_framework_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("")
+    done = run(tmp_path, "-m", "msprobe", "run", "program.py", MSPROBE_LOG_LEVEL="2")
+    assert "collected nothing: the program imported none of torch, mindspore, mindtorch" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--level", "L3", "program.py"], '"level" is "L3"; allowed: "L0", "L1", "mix", "debug".'),
+        (["--level", "debug", "program.py"], 'allowed: "L0", "L1", "mix"'),
+        (["--step", "a", "program.py"], '"step[0]" is "a"; allowed: whole numbers'),
+        (["absent.py"], 'absent.py" cannot be read (No such file or directory)'),
+        (["-m", "absent.module"], 'module "absent.module"'),
+        ([], "no program was given"),
+        (["--"], "no program was given"),
+    ],
+)
+def test_wrong_options_end_before_the_program_begins(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "program.py").write_text("print('begun')")
+    done = run(tmp_path, "-m", "msprobe", "run", *arguments)
+    assert done.returncode == 2 and message in done.stderr and "begun" not in done.stdout
+    assert len(done.stderr.splitlines()) == 1 and [path.name for path in tmp_path.iterdir()] == ["program.py"]
