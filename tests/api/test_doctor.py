@@ -27,7 +27,10 @@ def doctor(*folders: Path, options: tuple[str, ...] = ()) -> list[str]:
     path = os.pathsep.join(map(str, (*folders, Path(probe.__file__).parents[1])))
     environment = {**os.environ, "PYTHONPATH": path}
     call = [sys.executable, "-m", "probe.api.cli", "doctor", *options]
-    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    # Python looks first in the folder that it runs in, where a checkout may be.
+    done = subprocess.run(
+        call, cwd=Path(probe.__file__).parents[1], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
     assert done.stderr == ""
     return done.stdout.splitlines()
 

@@ -184,8 +184,12 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, (str, type)) else re.sub(r"0x\w+", "", repr(value))
 
 
+NOT_REPEATED = frozenset(("torch.linalg.lstsq",))
+"""Whose last bits depend on where its memory lies: 250 calls of its jvp gave 18 results, without the tool."""
+
+
 def chosen(tracer: str, level: str) -> list[Operator]:
-    found = list(operators().values())
+    found = [operator for operator in operators().values() if operator.name not in NOT_REPEATED]
     if LONG:
         return found
     choice = random.Random(f"{SEED} {tracer} {level}")
