@@ -24,13 +24,12 @@ def package(folder: Path, name: str, version: str, source: str, distribution: st
 
 def doctor(*folders: Path, options: tuple[str, ...] = ()) -> list[str]:
     """The lines of the command, with these folders in front of what is installed."""
-    path = os.pathsep.join(map(str, (*folders, Path(probe.__file__).parents[1])))
+    root = Path(probe.__file__).parents[1]
+    path = os.pathsep.join(map(str, (*folders, root)))
     environment = {**os.environ, "PYTHONPATH": path}
     call = [sys.executable, "-m", "probe.api.cli", "doctor", *options]
     # Python looks first in the folder that it runs in, where a checkout may be.
-    done = subprocess.run(
-        call, cwd=Path(probe.__file__).parents[1], env=environment, capture_output=True, text=True, timeout=120, check=True
-    )
+    done = subprocess.run(call, cwd=root, env=environment, capture_output=True, text=True, timeout=120, check=True)
     assert done.stderr == ""
     return done.stdout.splitlines()
 
