@@ -84,11 +84,11 @@ class TrainingLoop:
         """The modules of the models that were looked for."""
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         """The modules that were called in training mode."""
-        self._optimizers: dict[int, tuple[str, frozenset[int]]] | None = None
-        """Class and parameters of each optimizer that is waited for; ``None`` until they were looked for."""
+        self._optimizers: weakref.WeakKeyDictionary[Any, frozenset[int]] | None = None
+        """The parameters of each optimizer that is waited for; ``None`` until they were looked for."""
         self._updated: set[int] = set()
         """The parameters that were updated in this step."""
-        self._updates: dict[int, int] = {}
+        self._updates: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         """How often each optimizer has stepped in this step."""
         self._handle: Handle | None = training.attach_training(self)
 
@@ -212,14 +212,14 @@ class TrainingLoop:
         return not self._optimizers
 
     def _find_optimizers(self) -> None:
-        self._optimizers = self._optimizers or {}
+        self._optimizers = self._optimizers or weakref.WeakKeyDictionary()
         for optimizer in self._training.optimizers():
             self._note_optimizer(optimizer)
 
     def _note_optimizer(self, optimizer: Any) -> None:
         parameters = self._training.parameters(optimizer)
         if parameters and self._optimizers is not None:
-            self._optimizers[id(optimizer)] = type(optimizer).__name__, parameters
+            self._optimizers[optimizer] = parameters
 
     def _all_have_stepped(self, optimizer: Any) -> bool:
         """Whether every optimizer has stepped, or one that has parameters of it, such as the one that it wraps."""
@@ -227,27 +227,26 @@ class TrainingLoop:
             self._find_optimizers()
         assert self._optimizers is not None
         self._note_optimizer(optimizer)
-        self._updated |= self._training.parameters(optimizer)
-        if id(optimizer) not in self._optimizers:
+        if optimizer not in self._optimizers:
             return False  # it has no parameters
-        self._updates[id(optimizer)] = self._updates.get(id(optimizer), 0) + 1
+        self._updated |= self._optimizers[optimizer]
+        self._updates[optimizer] = self._updates.get(optimizer, 0) + 1
         waiting = self._waiting()
-        if waiting and self._updates[id(optimizer)] >= _PATIENCE:
+        if waiting and self._updates[optimizer] >= _PATIENCE:
             log.warning(f"{self.waiting_text()} A step no longer waits for the other one.")
-            for identity in waiting:
-                del self._optimizers[identity]
+            for unused in waiting:
+                del self._optimizers[unused]
             waiting = []
         return not waiting
 
-    def _waiting(self) -> list[int]:
+    def _waiting(self) -> list[Any]:
         """The optimizers that the step waits for."""
-        return [each for each, (_, owned) in (self._optimizers or {}).items() if not owned & self._updated]
+        return [each for each, owned in list((self._optimizers or {}).items()) if not owned & self._updated]
 
     def waiting_text(self) -> str:
         """Why the step that has begun has not ended."""
-        optimizers = self._optimizers or {}
-        waiting = ", ".join(optimizers[each][0] for each in self._waiting())
+        waiting = ", ".join(type(each).__name__ for each in self._waiting())
         if self._step_after != AUTO or not self._updates or not waiting:
             return "No optimizer was seen to step; --step-after backward, or forward, says what ends a step."
-        stepped = " and ".join(f"{optimizers[each][0]} ({self._updates[each]} times)" for each in self._updates)
+        stepped = " and ".join(f"{type(each).__name__} ({count} times)" for each, count in self._updates.items())
         return f"In one step {stepped} stepped and {waiting} not once; --step-after optimizer ends a step with each."

@@ -123,6 +123,23 @@ for step in range(3):
         assert not {"Module.0.Linear.forward.5", "Module.1.0.Linear.forward.3"} & set(names)
 
 
+def test_an_optimizer_that_is_gone_is_not_waited_for(scripts: Any, tmp_path: Path) -> None:
+    """Two models, trained one after the other by one function."""
+    program = """
+def train(net):
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for step in range(2):
+        net(torch.randn(5, 8)).sum().backward()
+        optimizer.step()
+
+first, second = network(), network()
+train(first)
+train(second)
+"""
+    ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "all")
+    assert len(ran.steps) == 4 and ran.warnings == []
+
+
 def test_an_optimizer_that_never_steps_is_not_waited_for_without_end(scripts: Any, tmp_path: Path) -> None:
     program = """
 net, other = network(), network()
@@ -291,6 +308,25 @@ def make():
     return torch.jit.script(shifted)
 
 assert torch.equal(make()(torch.ones(2)), 2 + torch.sin(torch.ones(2)))
+
+def make_class():
+    # A class is looked up in the frame around its use.
+    @torch.jit.script
+    class Inner:
+        def __init__(self, x: int):
+            self.x = x
+
+    @torch.jit.script
+    class Outer:
+        def __init__(self, x: int):
+            self.inner = Inner(x)
+
+        def get(self) -> int:
+            return self.inner.x
+
+    return Outer
+
+assert make_class()(5).get() == 5
 assert [list(module._forward_hooks) for module in net.modules()] == hooks
 assert torch.equal(scripted(torch.ones(5, 8)), net(torch.ones(5, 8)))
 optimizer.step()

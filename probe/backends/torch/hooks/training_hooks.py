@@ -12,7 +12,7 @@ from torch.utils.data import get_worker_info
 
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
-from probe.backends.shared.patching import CodeSwap, Handles
+from probe.backends.shared.patching import Handles
 from probe.backends.torch.guards import passed_over
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.common.interfaces import Handle
@@ -62,18 +62,7 @@ def _scaler_hook(listener: TrainingListener, steps: training.OptimizerSteps) -> 
             listener.leave_optimizer(inspect.signature(body).bind(*args, **kwargs).arguments["optimizer"])
         return result
 
-    return _Installed(readable_swap(function, step))
-
-
-class _Installed:
-    """A swap that is in place until `remove`."""
-
-    def __init__(self, swap: CodeSwap) -> None:
-        self._swap = swap
-        swap.install()
-
-    def remove(self) -> None:
-        self._swap.restore()
+    return training.OutermostCalls(function, readable_swap, step)
 
 
 def _scaler_step() -> FunctionType | None:
