@@ -1,0 +1,229 @@
+"""The calls of one dump as a tree in order of execution, held as arrays: a node is an index.
+
+A node is a call of a module, a call of an API, a record of gradients, a group of APIs that no module made, or the root.
+The order is that in which calls ended, so that a module follows everything inside of it: the nodes below node ``i`` are
+``firsts[i]`` to ``i - 1``, and the root is the last one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Optional
+
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, module_name, parse
+from probe.common.dump.reading.dump import Dump
+from probe.common.errors import DumpFormatError
+
+MODULE, API, GROUP = 0, 1, 9
+"""What a node is; the numbers are those of the drop-in database. Gradients of parameters and the root are modules."""
+
+ROOT = "DefaultModel"
+_GROUP = "Apis_Between_Modules"
+_DEEPEST = 400
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The nodes of one dump. All sequences have one entry for each node, in order of execution."""
+
+    path: str
+    """The file that was read."""
+    names: list[str]
+    """Each occurs once."""
+    parents: array[int]
+    """-1 of the root."""
+    firsts: array[int]
+    """The first node of the subtree, which is the node itself where nothing is inside of it."""
+    depths: array[int]
+    """0 of the root."""
+    kinds: bytearray
+    has_record: bytearray
+    """1 where the dump has values of the call; 0 of groups, the root, and calls that were not recorded."""
+    micro_steps: array[int]
+    """The number of the micro step that a node belongs to; all 0 where there is one."""
+    framework: str = "pytorch"
+    task: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    level: Optional[str] = None  # noqa: UP045
+    step: Optional[int] = None  # noqa: UP045
+    rank: Optional[int] = None  # noqa: UP045
+    notes: list[str] = field(default_factory=list)
+    """What is missing or could not be placed, a sentence each."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The node of each name."""
+        return {name: node for node, name in enumerate(self.names)}
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """The nodes directly inside of each node, in order of execution."""
+        found: list[list[int]] = [[] for _ in self.names]
+        for node, parent in enumerate(self.parents):
+            if parent >= 0:
+                found[parent].append(node)
+        return found
+
+    def above(self, node: int) -> Iterator[int]:
+        """The nodes around a node, innermost first; the root is the last."""
+        parent = self.parents[node]
+        while parent >= 0:
+            yield parent
+            parent = self.parents[parent]
+
+
+def graph_of(dump: Dump) -> Graph:
+    """The graph of a dump.
+
+    Raises:
+        DumpFormatError: calls are inside of themselves, or of each other in a circle, or more than 400 deep; the
+            message names one.
+    """
+    records = [record.name for record in dump]
+    notes: list[str] = []
+    if dump.died:
+        notes.append(f"{dump.path} is the journal of a run that died: what ran after its last record is missing.")
+    tree: Mapping[str, str | None] = dump.tree or {}
+    if not tree:
+        tree = dict.fromkeys(records)
+        notes.append(
+            f"{dump.path} has no tree of calls (level {dump.level}): they are listed in order. "
+            "Collect with level mix to see the modules around them."
+        )
+    parents = _with_corrected_parents(tree, records, notes)
+    for name, parent in parents.items():
+        if parent is not None and parent not in parents:
+            notes.append(f"{name} is inside of {parent}, which is not in construct.json: it is shown at the top.")
+            parents[name] = None
+    return _ordered(dump, parents, set(records), notes)
+
+
+def _with_corrected_parents(
+    tree: Mapping[str, str | None], records: Iterable[str], notes: list[str]
+) -> dict[str, str | None]:
+    """The call that each call is shown inside of; those of the backward pass mirror those of the forward pass."""
+    parents = dict(tree)
+    backwards = _last_backwards(parents)
+    for name in records:
+        if name not in parents:
+            parents[name] = _owner_of_gradients(name, backwards)
+    for name, parent in parents.items():
+        parsed = parse(name) if BACKWARD in name else None
+        if parsed is None or parsed.direction != BACKWARD or not (parsed.is_module or parent is None):
+            continue
+        twin = name.replace(f".{BACKWARD}", f".{FORWARD}") if not parsed.is_module else None
+        twin = twin or module_name(parsed.base, parsed.number, FORWARD)
+        above = tree.get(twin)
+        around = parse(above) if above else None
+        mirrored = module_name(around.base, around.number, BACKWARD) if around and around.is_module else None
+        parents[name] = mirrored if mirrored in parents else None
+    return parents
+
+
+def _last_backwards(names: Iterable[str]) -> dict[str, str]:
+    """The last backward record of each module."""
+    found: dict[str, tuple[int, str]] = {}
+    for name in names:
+        parsed = parse(name) if BACKWARD in name and is_module(name) else None
+        if parsed is not None and parsed.direction == BACKWARD:
+            found[parsed.base] = max(found.get(parsed.base, (-1, "")), (parsed.number, name))
+    return {base: name for base, (_, name) in found.items()}
+
+
+def _owner_of_gradients(name: str, backwards: Mapping[str, str]) -> str | None:
+    parsed = parse(name)
+    if parsed is None or parsed.direction != PARAMETERS_GRAD:
+        return None
+    return backwards.get(parsed.base)
+
+
+def _ordered(dump: Dump, parents: Mapping[str, str | None], records: set[str], notes: list[str]) -> Graph:
+    children: dict[str | None, list[str]] = {}
+    for name, parent in parents.items():
+        children.setdefault(parent, []).append(name)
+    top = _grouped(children.get(None, []), children)
+    children[ROOT] = top
+    names: list[str] = []
+    parent_of: dict[str, str] = {}
+    depth_of: dict[str, int] = {}
+    ahead: list[tuple[str, bool]] = [(ROOT, False)]
+    depth_of[ROOT] = 0
+    while ahead:
+        name, is_done = ahead.pop()
+        inside = children.get(name, ())
+        if is_done or not inside:
+            names.append(name)
+            continue
+        depth = depth_of[name] + 1
+        if depth > _DEEPEST:
+            raise DumpFormatError(f"{dump.path}: {name} is more than {_DEEPEST} calls deep.")
+        ahead.append((name, True))
+        for child in reversed(inside):
+            parent_of[child] = name
+            depth_of[child] = depth
+            ahead.append((child, False))
+    if len(names) <= len(parents):
+        lost = next(name for name in parents if name not in depth_of)
+        raise DumpFormatError(f"{dump.path}: {lost} is inside of itself in construct.json.")
+    return _arrays(dump, names, parent_of, depth_of, records, notes)
+
+
+def _grouped(top: list[str], children: dict[str | None, list[str]]) -> list[str]:
+    """What is at the top, with each run of two or more calls of APIs as one group."""
+    found: list[str] = []
+    groups = 0
+    run: list[str] = []
+    for name in [*top, ""]:
+        if name and not is_module(name):
+            run.append(name)
+            continue
+        if len(run) > 1:
+            group = f"{_GROUP}.{groups}"
+            groups += 1
+            children[group] = run
+            found.append(group)
+        else:
+            found += run
+        run = []
+        found += [name] if name else []
+    return found
+
+
+def _arrays(
+    dump: Dump,
+    names: list[str],
+    parent_of: Mapping[str, str],
+    depth_of: Mapping[str, int],
+    records: set[str],
+    notes: list[str],
+) -> Graph:
+    index = {name: node for node, name in enumerate(names)}
+    parents = array("i", [index[parent_of[name]] if name in parent_of else -1 for name in names])
+    firsts = array("i", range(len(names)))
+    for node, parent in enumerate(parents):
+        if parent >= 0 and firsts[node] < firsts[parent]:
+            firsts[parent] = firsts[node]
+    kinds = bytearray(
+        GROUP if name.startswith(_GROUP) else MODULE if name == ROOT or is_module(name) else API for name in names
+    )
+    return Graph(
+        dump.path,
+        names,
+        parents,
+        firsts,
+        array("i", [depth_of[name] for name in names]),
+        kinds,
+        bytearray(name in records for name in names),
+        array("i", bytes(4 * len(names))),
+        dump.framework,
+        dump.task,
+        dump.level,
+        dump.step,
+        dump.rank,
+        notes,
+    )
