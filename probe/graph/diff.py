@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from probe.common.dump.reading.dump import Dump
-from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Stacks
 from probe.common.match.row import Row
 from probe.common.progress import ProgressCallback
@@ -197,9 +195,10 @@ class _Judged:
         found = self._result.divergence
         first = None if found is None else self._nodes(found.first)
         suspects = [] if found is None else [self._nodes(each) for each in found.suspects]
-        # The first comes last, so that it stands where it is one of the others too.
-        for status, each in [] if found is None else [*((SUSPECT, each) for each in found.suspects), (DIVERGED, found.first)]:
-            self._add_unexplained(each, status, golden_statuses)
+        for each in [] if found is None else found.suspects:
+            self._add_unexplained(each, SUSPECT, golden_statuses)
+        if found is not None:
+            self._add_unexplained(found.first, DIVERGED, golden_statuses)
         for node, other in enumerate(pairs.golden):
             if other >= 0:
                 golden_statuses[other] = self._statuses[node]
@@ -231,9 +230,8 @@ class _Judged:
         if not aligned:
             of_both = (row for row in self._result.rows if row.target is not None and row.golden is not None)
             calls = list(dict.fromkeys((row.record, row.golden_record or row.record) for row in of_both))
-        target, golden = self._evidence.calls
-        judged = {call.record.name for call in target if call.items}, {call.record.name for call in golden if call.items}
-        return paired(self._graph, self._other, calls, judged, _reason(self._options))
+        mine, theirs = ({call.record.name for call in side if call.items} for side in self._evidence.calls)
+        return paired(self._graph, self._other, calls, (mine, theirs), _reason(self._options))
 
     def _one_side_only(self, pairs: Pairs) -> bytearray:
         self._statuses[:] = bytearray(NO_DATA if other >= 0 else ONE_SIDE for other in pairs.golden)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from probe.common.dump.naming import parse
-from probe.common.match import patience_diff
+from probe.common.match.call_order import pairs_in_order
 from probe.graph.graph import GROUP, Graph
 from probe.graph.status import ALIGNED, ALONE, EXACT, MANUAL
 
@@ -114,8 +114,7 @@ class _Pairs:
             return
         kinds = [_kind(self._target, node) for node in nodes]
         other_kinds = [_kind(self._golden, node) for node in others]
-        pairs = patience_diff.align(kinds, other_kinds)
-        for i, j in pairs:
+        for i, j in pairs_in_order(kinds, other_kinds):
             self.add(nodes[i], others[j])
 
 
