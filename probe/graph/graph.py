@@ -101,7 +101,7 @@ def graph_of(dump: Dump) -> Graph:
     if dump.died:
         notes.append(f"{dump.path} is the journal of a run that died: what ran after its last record is missing.")
     tree: Mapping[str, str | None] = dump.tree or {}
-    if not tree:
+    if not tree and dump.level != "debug":
         notes.append(
             f"{dump.path} has no tree of calls (level {dump.level}): they are listed in order. "
             "Collect with level mix to see the modules around them."
