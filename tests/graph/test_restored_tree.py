@@ -21,7 +21,7 @@ _RELU = "File /site-packages/torch/nn/modules/activation.py, line 90, in forward
 
 
 def _line(number: int, code: str) -> str:
-    return f"File /work/model.py, line {number}, in forward, \n {code}"
+    return f"File /home/user/model.py, line {number}, in forward, \n {code}"
 
 
 def _stack(*lines: str, inside: list[str] = _TORCH) -> list[str]:
@@ -32,7 +32,7 @@ def _stack(*lines: str, inside: list[str] = _TORCH) -> list[str]:
     return found
 
 
-_MAIN = "File /work/train.py, line 3, in <module>, \n loss = model(x).sum()"
+_MAIN = "File /home/user/train.py, line 3, in <module>, \n loss = model(x).sum()"
 
 
 def _layers(number: int) -> dict[str, list[str]]:
