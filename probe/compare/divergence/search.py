@@ -49,8 +49,8 @@ from probe.compare.divergence.between_steps import BetweenSteps
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
 from probe.compare.divergence.differences import Differences
 from probe.compare.divergence.effects import Effects
-from probe.compare.divergence.parameters import Parameter, Parameters
 from probe.compare.divergence.judged_calls import EXPLAINED, SAME, STRUCTURE, UNEXPLAINED, JudgedCall
+from probe.compare.divergence.parameters import Parameter, Parameters
 from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.result import Difference, Mode, Unexplained
@@ -296,7 +296,9 @@ class _Search:
         in_kind = [*judged.differences, *noted]
         if judged.suspect is not None:
             reason = f"{judged.suspect.reason}; what is computed from it is the same"
-            return (STRUCTURE, f"{judged.differences[0].reason}; {reason}") if judged.differences else (EXPLAINED, reason)
+            if judged.differences:
+                return STRUCTURE, f"{judged.differences[0].reason}; {reason}"
+            return EXPLAINED, reason
         if in_kind:
             return STRUCTURE, f"{in_kind[0].reason}; no value differs by more than is explained"
         if judged.largest is None or not judged.largest[1]:
