@@ -8,8 +8,9 @@ import msgspec
 
 from probe._version import __version__
 from probe.common import files
+from probe.graph.overflow_levels import LEVELS
 from probe.graph.page.columns import Columns
-from probe.graph.page.manifest import FORMAT, LEVELS, STATUSES, name_of
+from probe.graph.page.manifest import FORMAT, STATUSES, name_of
 from probe.graph.page.numbers import rounded
 from probe.graph.page.texts import as_json
 from probe.graph.status import REASONS
