@@ -26,6 +26,7 @@ from probe.compare.output.tables import VALUES
 from probe.compare.result import Mode
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.located import Place, located
+from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import HTML, JSON, MODEL_EXPLORER, GraphOptions
 from probe.graph.page.blocks import Blocks
 from probe.graph.page.columns import PROBE, Columns, columns_of
@@ -191,6 +192,8 @@ def made(task: GraphTask, watch: ProgressCallback | None = None) -> Columns:
         diff = diff_of(target, golden, options.compare, place.before, pairs=options.pairs, watch=watch)
     else:
         diff = recorded_diff(target, golden, options.compare.fuzzy)
+    for graph in filter(None, (diff.target, diff.golden)):
+        add_micro_steps(graph, options.micro_step)
     if options.tensor_log:
         _print_metrics(diff)
     return rows_of(diff, options, place.run)

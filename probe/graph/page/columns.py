@@ -108,8 +108,11 @@ class Columns:
     """The row of the first divergence; -1 without one."""
     suspects: list[int]
     nonfinite: int
+    """The row of the first value that is not finite; -1 without one."""
+    origin: Optional[dict[str, Any]] = None  # noqa: UP045
+    """Where the first divergence comes from, as the manifest says it."""
     run: str = ""
-    verdict: list[str] = field(default_factory=list)
+    """What tells the comparison from those of other runs."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -165,7 +168,8 @@ class _Collector:
             golden_stack = self._of_golden(self._stacks.add(golden.names, diff.golden_stacks, prefixes), -1)
         rows = self._items_of_rows()
         items, tensors = self._items(rows)
-        details = Details(self._by_row(diff.why), self._by_row(diff.cause))
+        why = {**_by_row(diff.golden_why, self._row_of_golden), **_by_row(diff.why, self._row_of)}
+        details = Details(why, _by_row(diff.cause, self._row_of))
         return Columns(
             _side(target, prefixes),
             None if golden is None else _side(golden, prefixes),
@@ -197,14 +201,26 @@ class _Collector:
             -1 if diff.first is None else self._row(diff.first),
             [self._row(pair) for pair in diff.suspects],
             -1,
+            self._origin(),
         )
+
+    def _origin(self) -> dict[str, Any] | None:
+        origin, first = self._diff.origin, self._diff.first
+        if origin is None or first is None:
+            return None
+        # A module of the side that made the call.
+        rows = self._row_of if first[0] >= 0 else self._row_of_golden
+        return {
+            "kind": origin.kind,
+            "module": rows.get(origin.module),
+            "item": origin.item,
+            "parameter": origin.parameter,
+            "nonfinite": origin.is_nonfinite,
+        }
 
     def _row(self, pair: tuple[int, int]) -> int:
         node, other = pair
         return self._row_of[node] if node >= 0 else self._row_of_golden[other]
-
-    def _by_row(self, said: Mapping[int, str]) -> dict[int, str]:
-        return {self._row_of[node]: text for node, text in said.items()}
 
     def _of_target(self, column: Any, missing: Any, dtype: Any = np.int64) -> NDArray[Any]:
         """A column of the target's nodes as one of rows."""
@@ -262,6 +278,10 @@ def _picked(column: Any, nodes: Integers, missing: Any, dtype: Any) -> NDArray[A
     if not len(entries):
         return np.full(len(nodes), missing, dtype=dtype)
     return np.where(nodes >= 0, entries[nodes], np.array(missing, dtype=dtype))
+
+
+def _by_row(said: Mapping[int, str], rows: Mapping[int, int]) -> dict[int, str]:
+    return {rows[node]: text for node, text in said.items()}
 
 
 def _side(graph: Graph, prefixes: Prefixes) -> Side:

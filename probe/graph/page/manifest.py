@@ -95,6 +95,7 @@ def comparison_as_json(columns: Columns, rules: str = PROBE) -> dict[str, Any]:
         "first": columns.first if columns.first >= 0 else None,
         "chain": chain(columns, columns.first),
         "suspects": columns.suspects,
+        "origin": columns.origin,
         "nonfinite": columns.nonfinite if columns.nonfinite >= 0 else None,
         "worst": int(columns.status.max()),
         "counts": counts,
@@ -137,7 +138,8 @@ def _counts(columns: Columns) -> list[str]:
     """How many nodes have which status by the rules of msProbe, which names no first divergence."""
     counts = np.bincount(columns.status, minlength=len(STATUSES[MSPROBE])).tolist()
     names = [status.name for status in STATUSES[MSPROBE]]
-    found = ["by the rules of msProbe: " + ", ".join(f"{counts[k]} {names[k]}" for k in (ERROR, WARNING, PASS, UNMATCHED))]
+    numbers = ", ".join(f"{counts[status]} {names[status]}" for status in (ERROR, WARNING, PASS, UNMATCHED))
+    found = [f"by the rules of msProbe: {numbers}"]
     for status in (ERROR, WARNING):
         if counts[status]:
             row = int(np.flatnonzero(columns.status == status)[0])
