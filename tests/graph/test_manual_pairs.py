@@ -28,7 +28,8 @@ def _graph(folder: Path, tree: dict[str, str | None]) -> Graph:
 
 
 def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
-    entries = [{"target": "A", "golden": "B", "descendants": True}, {"target": "C", "golden": "D", "rank": 1, "step": 0}]
+    second_entry = {"target": "C", "golden": "D", "rank": 1, "step": 0}
+    entries = [{"target": "A", "golden": "B", "descendants": True}, second_entry]
     yaml = "- {target: A, golden: B, descendants: true}\n- target: C\n  golden: D\n  rank: 1\n  step: 0\n"
     for text in (json.dumps(entries), yaml):
         first, second = load_pairs(_file(tmp_path, text))
