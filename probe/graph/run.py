@@ -126,8 +126,13 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
     if goldens:
         _check(places, options.compare)
     cut = Prefixes(options.strip_paths).path
-    title = " and ".join(map(cut, targets)) + (f" beside {' and '.join(map(cut, goldens))}" if goldens else "")
-    return Work([GraphTask(place, options) for place in places], list(dict.fromkeys(map(cut, unpaired))), title)
+    name = title(list(map(cut, targets)), list(map(cut, goldens)))
+    return Work([GraphTask(place, options) for place in places], list(dict.fromkeys(unpaired)), name)
+
+
+def title(targets: Sequence[str], goldens: Sequence[str]) -> str:
+    """What a page is called."""
+    return " and ".join(targets) + (f" beside {' and '.join(goldens)}" if goldens else "")
 
 
 def _check(places: Sequence[Place], options: Options) -> None:
@@ -218,7 +223,9 @@ def _print_metrics(diff: GraphDiff) -> None:
 # --- writing
 
 
-class _PageWriter:
+class PageWriter:
+    """Puts comparisons on a page."""
+
     def __init__(self, path: str, manifest: Manifest, max_megabytes: float) -> None:
         self._path, self._manifest, self._max_megabytes = path, manifest, max_megabytes
         self._blocks, self._comparisons = Blocks(), list[Any]()
@@ -253,7 +260,7 @@ def show(
     rules = work.tasks[0].options.rules
     manifest = Manifest(work.title, rules, work.unpaired)
     makers: dict[str, Callable[[], Writer]] = {
-        HTML: lambda: _PageWriter(stem, manifest, max_megabytes),
+        HTML: lambda: PageWriter(stem, manifest, max_megabytes),
         JSON: lambda: JsonWriter(stem, rules, manifest.unpaired),
         MODEL_EXPLORER: lambda: ModelExplorerWriter(stem, rules),
     }
