@@ -67,7 +67,7 @@ def summaries_and_page(
     _, unpaired = located(target, golden)
     manifest = Manifest(title([target], [golden]), unpaired=unpaired)
     stem = os.path.join(output, f"graph_{tasks[0].stamp}")
-    page = written(columns(), [PageWriter(stem, manifest, max_megabytes)], manifest)
+    page = written(columns(), [PageWriter(manifest, stem, max_megabytes)], manifest)
     return found, page.files[0]
 
 
