@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
-from probe.common.match.by_name import by_name
+from probe.common.match.by_name import by_name, with_pairs, without
 from probe.common.match.calls import Call, Calls, calls
 from probe.common.match.fuzzy import by_kind
 from probe.common.match.mapping import correspondence
@@ -25,6 +25,7 @@ from probe.common.metrics.missing import UNSUPPORTED
 from probe.common.progress import with_progress
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees, aligned_calls
+from probe.compare.divergence.judged_calls import JudgedCall
 from probe.compare.divergence.overlap import overlap
 from probe.compare.divergence.precision import TypePair
 from probe.compare.divergence.search import unexplained
@@ -85,6 +86,18 @@ class Comparison:
         return self.target.level == "debug"
 
 
+@dataclass
+class Evidence:
+    """What a comparison has seen on its way, for who shows more than its result."""
+
+    calls: Calls = field(default_factory=lambda: ([], []))
+    """The calls of both sides with their items."""
+    aligned: list[AlignedCall] = field(default_factory=list)
+    """The calls side by side, as far as both sides can have made them; none of saved values."""
+    judged: list[JudgedCall] = field(default_factory=list)
+    """What was found of each pair, in the order in which they were judged."""
+
+
 @dataclass(frozen=True)
 class Matched:
     """What belongs together in two dumps."""
@@ -107,6 +120,7 @@ def compare_dumps(
     release: bool = False,
     watch: ProgressCallback | None = None,
     before: tuple[str, str] | None = None,
+    evidence: Evidence | None = None,
 ) -> ComparisonResult:
     """Compare two dumps with each other.
 
@@ -118,6 +132,7 @@ def compare_dumps(
             of these dumps afterwards.
         watch: a callback for how far the measuring is.
         before: the paths of the dumps of the step before, which tell of the optimizer's step between.
+        evidence: gets what was seen on the way.
 
     Raises:
         MsprobeException: these two cannot be compared, and why.
@@ -135,7 +150,7 @@ def compare_dumps(
     stacks = target.stacks, golden.stacks
     result = ComparisonResult(target.path, golden.path, mode, comparison.debug, matched.rows, *stacks)
     result.data_mapping, result.proposal, result.algorithms = matched.derived, matched.proposal, algorithms
-    add_divergence(comparison, both, matched.same_names, result)
+    add_divergence(comparison, both, matched.same_names, result, evidence)
     if result.divergence is not None and not comparison.options.compat:
         blame(result.rows, result.divergence.first)
     return result
@@ -190,12 +205,15 @@ def match(comparison: Comparison, both: Calls) -> Matched:
     """Pair the items of the calls of both dumps."""
     options = comparison.options
     derived = proposal = None
+    rest = without(both, options.pairs) if options.pairs else both
     if options.fuzzy:
-        rows = list(by_kind(*both))
+        rows = list(by_kind(*rest))
     else:
-        names = correspondence((comparison.target, comparison.golden), both, options)
+        names = correspondence((comparison.target, comparison.golden), rest, options)
         derived, proposal = names.derived, names.proposal
-        rows = list(by_name(*both, names.mapping))
+        rows = list(by_name(*rest, names.mapping))
+    if options.pairs:
+        rows = with_pairs(rows, both, options.pairs, comparison.across_frameworks)
     if options.compat:
         rows = [row for row in rows if row.target is not None]
         # With mapped items the reference tool does not ask for their types.
@@ -293,8 +311,16 @@ def judge(comparison: Comparison, records: Iterable[list[Row]], mode: Mode) -> N
         advisor.judge(rows)
 
 
-def add_divergence(comparison: Comparison, both: Calls, same_names: bool, result: ComparisonResult) -> None:
+def add_divergence(
+    comparison: Comparison,
+    both: Calls,
+    same_names: bool,
+    result: ComparisonResult,
+    evidence: Evidence | None = None,
+) -> None:
     """Say in `result`, which has all rows, where each of the runs ends, and where they diverge."""
+    if evidence is not None:
+        evidence.calls = both
     target, golden = comparison.target, comparison.golden
     result.levels = target.level, golden.level
     result.truncations = truncations(*both, result.rows, result.levels, (target.died, golden.died))
@@ -302,14 +328,18 @@ def add_divergence(comparison: Comparison, both: Calls, same_names: bool, result
         return
     order = [call.record.name for call in both[1]]
     shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
-    aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, same_names)
+    by_hand = dict(comparison.options.pairs)
+    aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, same_names, by_hand)
     of_golden = (row for row in shared.rows if row.golden is not None)
     golden_records = dict.fromkeys(row.golden_record or row.record for row in of_golden)
     pairs = [(call.record, call.golden_record) for call in aligned]
     result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows), both)
     result.pairing = pairing(pairs, comparison.options, result.proposal is not None)
     everything = comparison.options.all_divergences
-    more = None, comparison.before, everything, comparison.across_frameworks
+    if evidence is not None:
+        evidence.aligned = aligned
+    judged = None if evidence is None else evidence.judged
+    more = None, comparison.before, everything, comparison.across_frameworks, judged
     set_divergence(result, aligned, shared.level, shared.trees, same_names, *more)
     if result.divergence is not None and comparison.across_frameworks:
         result.divergence = _with_settings(result.divergence, target, golden)
@@ -325,14 +355,16 @@ def set_divergence(
     before: tuple[str, str] | None = None,
     everything: bool = False,
     across_frameworks: bool = False,
+    judged: list[JudgedCall] | None = None,
 ) -> None:
     """Say in `result` where the runs diverge, given the calls that both sides can have made.
 
     Args:
         result: has the mode and the stacks.
-        aligned, level, trees, same_names, types, before, everything, across_frameworks: those of `unexplained`.
+        aligned, level, trees, same_names, types, before, everything, across_frameworks, judged: those of
+            `unexplained`.
     """
-    search = types, before, everything, across_frameworks
+    search = types, before, everything, across_frameworks, judged
     found = unexplained(aligned, result.mode, level, trees, same_names, *search)
     result.with_effect, result.without_effect = found.with_effect, found.without_effect
     if found.diverged:

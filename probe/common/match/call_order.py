@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Optional
 
 from probe.common.dump.naming import BACKWARD, module_name, parse
 from probe.common.dump.reading.sources import Tree
+from probe.common.match import patience_diff
 
 _LONGEST = 4000
-"""Looking for the best alignment takes time with the square of this; what is longer is paired by name, and there what
-the golden side has alone is left out, since it has no place."""
+"""Looking for the best alignment takes time with the square of this. What is longer is cut where keys correspond for
+certain; of a stretch that stays longer, calls of the same name are paired, and those that the golden side has alone are
+left out, since they have no place."""
 
 Aligned = tuple[Optional[str], Optional[str]]
+Key = Hashable
 
 
 def align(target: Sequence[str], golden: Sequence[str], trees: tuple[Tree | None, Tree | None]) -> list[Aligned]:
@@ -26,19 +29,62 @@ def align(target: Sequence[str], golden: Sequence[str], trees: tuple[Tree | None
     for side, tree in zip((target, golden), trees):
         backwards = _backwards(side)
         keys.append([_key(name, tree, backwards) for name in side])
+    found: list[Aligned] = []
+    start = other_start = 0
+    for i, j in [*pairs_in_order(*keys), (len(target), len(golden))]:
+        gap = target[start:i], golden[other_start:j]
+        if max(map(len, gap)) > _LONGEST:
+            found += _by_name(gap)
+        else:
+            found += ((None, name) for name in gap[1])
+            found += ((name, None) for name in gap[0])
+        found += zip(target[i : i + 1], golden[j : j + 1])
+        start, other_start = i + 1, j + 1
+    return found
+
+
+def pairs_in_order(target: Sequence[Key], golden: Sequence[Key]) -> list[tuple[int, int]]:
+    """The places of equal keys that correspond, both ascending.
+
+    Args:
+        target, golden: what says of each call what it is, and neither how many there were before nor where.
+    """
     start = 0
-    shortest = min(map(len, keys))
-    while start < shortest and keys[0][start] == keys[1][start]:
+    shortest = min(len(target), len(golden))
+    while start < shortest and target[start] == golden[start]:
         start += 1
     end = 0
-    while end < shortest - start and keys[0][-1 - end] == keys[1][-1 - end]:
+    while end < shortest - start and target[-1 - end] == golden[-1 - end]:
         end += 1
-    found: list[Aligned] = list(zip(target[:start], golden[:start]))
-    middle = [side[start : len(side) - end] for side in keys]
-    names = target[start : len(target) - end], golden[start : len(golden) - end]
-    found += _by_order(middle, names) if max(map(len, middle)) <= _LONGEST else _by_name(names)
-    found += zip(target[len(target) - end :], golden[len(golden) - end :])
+    found = [(place, place) for place in range(start)]
+    found += _between(target, golden, (start, len(target) - end, start, len(golden) - end))
+    found += ((len(target) - place, len(golden) - place) for place in range(end, 0, -1))
     return found
+
+
+_Stretch = tuple[int, int, int, int]
+"""Begin and end in the first and in the second sequence."""
+
+
+def _between(target: Sequence[Key], golden: Sequence[Key], stretch: _Stretch) -> Iterator[tuple[int, int]]:
+    start, end, other_start, other_end = stretch
+    mine, theirs = target[start:end], golden[other_start:other_end]
+    if max(len(mine), len(theirs)) <= _LONGEST:
+        yield from ((start + i, other_start + j) for i, j in _matching(mine, theirs))
+        return
+    last, other_last = 0, 0
+    for i, j in [*patience_diff.align(mine, theirs), (len(mine), len(theirs))]:
+        gap = mine[last:i], theirs[other_last:j]
+        if all(gap) and max(map(len, gap)) <= _LONGEST:
+            yield from ((start + last + k, other_start + other_last + n) for k, n in _matching(*gap))
+        if i < len(mine):
+            yield start + i, other_start + j
+        last, other_last = i + 1, j + 1
+
+
+def _matching(mine: Sequence[Key], theirs: Sequence[Key]) -> Iterator[tuple[int, int]]:
+    for i, j, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
+        yield from zip(range(i, i + size), range(j, j + size))
 
 
 def _key(name: str, tree: Tree | None, backwards: Mapping[str, str]) -> tuple[str, str]:
@@ -67,15 +113,6 @@ def _kind(name: str) -> str:
         # Its number tells one pass from the next.
         return f"{parsed.base.rpartition('.')[0]}.{parsed.direction}.{parsed.number}"
     return f"{parsed.base}.{parsed.direction}"
-
-
-def _by_order(keys: list[list[tuple[str, str]]], names: tuple[Sequence[str], Sequence[str]]) -> Iterator[Aligned]:
-    for kind, i, end_i, j, end_j in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_opcodes():
-        if kind == "equal":
-            yield from zip(names[0][i:end_i], names[1][j:end_j])
-        else:
-            yield from ((None, name) for name in names[1][j:end_j])
-            yield from ((name, None) for name in names[0][i:end_i])
 
 
 def _by_name(names: tuple[Sequence[str], Sequence[str]]) -> Iterator[Aligned]:

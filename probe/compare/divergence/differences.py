@@ -118,6 +118,20 @@ def of_input(row: Row, difference: float, allowed: float, called: str | None) ->
     return f"{of_parameter(row, difference)}{where}; what was recorded before explains {_size(allowed)}"
 
 
+def of_explained(inputs: float, outputs: float, before: float | None) -> str:
+    """A call that differs by no more than is explained.
+
+    Args:
+        inputs, outputs: the largest relative differences.
+        before: what calls before it differ by, where it differs by no more than that.
+    """
+    if before is not None:
+        return f"it differs by {_size(max(inputs, outputs))} of its size; calls before it differ by {_size(before)}"
+    if outputs:
+        return f"what it returns differs by {_size(outputs)} of its size, and is not computed from its inputs"
+    return f"its inputs differ by {_size(inputs)} of their size; what it returns does not differ"
+
+
 def of_batch(target: Item, golden: Item) -> str:
     """An input that is a part of the golden batch, as each rank of several has it."""
     mine, theirs = target.shape or (), golden.shape or ()

@@ -49,6 +49,7 @@ from probe.compare.divergence.between_steps import BetweenSteps
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
 from probe.compare.divergence.differences import Differences
 from probe.compare.divergence.effects import Effects
+from probe.compare.divergence.judged_calls import EXPLAINED, SAME, STRUCTURE, UNEXPLAINED, JudgedCall
 from probe.compare.divergence.parameters import Parameter, Parameters
 from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
@@ -100,6 +101,8 @@ class _Judgement:
     differences: list[Difference] = field(default_factory=list)
     outputs: list[tuple[Item, Item, float, float]] = field(default_factory=list)
     """Of both sides, with their relative difference and the factor that the call may have increased it by."""
+    largest: tuple[Row, float, float, float] | None = None
+    """The output that differs the most: its relative difference, that of the inputs, and what is explained."""
 
 
 def unexplained(
@@ -112,6 +115,7 @@ def unexplained(
     before: tuple[str, str] | None = None,
     everything: bool = False,
     across_frameworks: bool = False,
+    judged: list[JudgedCall] | None = None,
 ) -> Findings:
     """The calls of two runs that nothing explains, and what else differs.
 
@@ -125,8 +129,9 @@ def unexplained(
         before: the paths of the dumps of the step before, where there is one.
         everything: look for all of them, and not for the first and `SUSPECTS` more.
         across_frameworks: whether the runs are of two frameworks.
+        judged: gets what was found of each pair of calls that is looked at.
     """
-    search = _Search(calls, mode, level, trees, same_names, types, before, across_frameworks)
+    search = _Search(calls, mode, level, trees, same_names, types, before, across_frameworks, judged)
     found: dict[tuple[str, str], Unexplained] = {}
     is_complete = False
     for place, call in _causes_first(calls):
@@ -170,6 +175,7 @@ class _Search:
         types: Counter[TypePair] | None,
         before: tuple[str, str] | None,
         across_frameworks: bool,
+        judged: list[JudgedCall] | None,
     ) -> None:
         self._calls = calls
         self._mode = mode
@@ -196,6 +202,7 @@ class _Search:
         """Whether a tensor was seen that takes a gradient on one side only, as many after it then do."""
         self._missing: AlignedCall | None = None
         """A call that one side did not make, right before this one."""
+        self._judged = judged
 
     @cached_property
     def _between_steps(self) -> BetweenSteps | None:
@@ -240,11 +247,71 @@ class _Search:
         one_sided = summary.gradient_on_one_side and self._same_names and not self._gradient_noted
         if self._is_backward_of_moved(call):
             self._missing = None
+            self._keep(call, EXPLAINED, "the forward call differs without effect, and its backward as it does")
             return None
+        before = self._error.largest
         if one_sided or (summary.differs and not self._is_below_any_bound(call, summary)):
-            suspect = self._conclude(call, self._judge_items(call))
+            noted = len(self.without_effect)
+            judged = self._judge_items(call)
+            suspect = self._conclude(call, judged)
+            if self._judged is not None:
+                outcome, reason = self._outcome(judged, suspect, self.without_effect[noted:])
+                self._keep(call, outcome, reason, suspect=suspect)
+        elif summary.differs:
+            self._keep(call, EXPLAINED, "", before)
+        else:
+            self._keep(call, SAME)
         self._missing = None
         return suspect
+
+    def _keep(
+        self,
+        call: AlignedCall,
+        outcome: int,
+        reason: str = "",
+        before: float | None = None,
+        suspect: Unexplained | None = None,
+    ) -> None:
+        """Tell the one who asked for every judgement of this one; `before` is what calls before it differ by."""
+        if self._judged is None:
+            return
+        inputs, outputs = (0.0, 0.0) if outcome == SAME else self._largest_differences(call)
+        if outcome == EXPLAINED and not reason:
+            if not inputs and not outputs:
+                outcome = SAME
+            else:
+                reason = differences.of_explained(inputs, outputs, before)
+        self._judged.append(JudgedCall(call, outcome, inputs, outputs, reason, suspect))
+
+    def _largest_differences(self, call: AlignedCall) -> tuple[float, float]:
+        """The largest relative difference of an input or parameter, and of an output."""
+        inputs = outputs = 0.0
+        for row in call.rows:
+            if row.target is row.golden and self._mode is not Mode.TENSOR:
+                continue
+            difference = self._error.difference(row)
+            if is_input(row):
+                inputs = max(inputs, difference)
+            else:
+                outputs = max(outputs, difference)
+        return inputs, outputs
+
+    @staticmethod
+    def _outcome(judged: _Judgement, suspect: Unexplained | None, noted: list[Difference]) -> tuple[int, str]:
+        """What a judgement came to, and the rule with its numbers."""
+        if suspect is not None:
+            return UNEXPLAINED, suspect.reason
+        in_kind = [*judged.differences, *noted]
+        if judged.suspect is not None:
+            reason = f"{judged.suspect.reason}; what is computed from it is the same"
+            if judged.differences:
+                return STRUCTURE, f"{judged.differences[0].reason}; {reason}"
+            return EXPLAINED, reason
+        if in_kind:
+            return STRUCTURE, f"{in_kind[0].reason}; no value differs by more than is explained"
+        if judged.largest is None or not judged.largest[1]:
+            return EXPLAINED, ""
+        return EXPLAINED, differences.of_output(*judged.largest)
 
     def _is_backward_of_moved(self, call: AlignedCall) -> bool:
         parsed = parse(call.record or "") if self._moved else None
@@ -478,6 +545,8 @@ class _Search:
             largest = self._grown * max(of_inputs, error.largest)
             allowed = max(explained(largest, factor, added), turned_off * factor)
         judged.outputs.append((target, golden, difference, factor))
+        if self._judged is not None and (judged.largest is None or difference > judged.largest[1]):
+            judged.largest = row, difference, terms.error, allowed
         if difference > allowed and judged.suspect is None:
             reason = differences.of_output(row, difference, terms.error, allowed)
             judged.suspect = self._suspect(call, row, reason, difference, allowed)

@@ -1,0 +1,28 @@
+"""What the search found of every pair of calls, for who shows them all."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.result import Unexplained
+
+SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)
+"""What a judgement comes to: nothing differs; what differs is explained; an argument, a type or a shape differs and no
+value does by more than is explained; a value does."""
+
+
+class JudgedCall(NamedTuple):
+    """One pair of calls, and what was found of it."""
+
+    call: AlignedCall
+    outcome: int
+    """`SAME`, `EXPLAINED`, `STRUCTURE` or `UNEXPLAINED`."""
+    inputs: float
+    """The largest relative difference of inputs and parameters."""
+    outputs: float
+    """The largest relative difference of outputs."""
+    reason: str
+    """What differs by how much, and what is explained; empty where nothing differs."""
+    suspect: Optional[Unexplained] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """What is named for it where nothing explains it: this call, or one around or before it."""

@@ -1,0 +1,409 @@
+"""One dump beside another: which nodes are pairs, and what ``compare`` says of them."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Optional
+
+from probe.common.dump.levels import both_record
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.sources import Stacks
+from probe.common.match.row import ERROR, Row
+from probe.common.progress import ProgressCallback
+from probe.compare.comparison import Evidence, compare_dumps
+from probe.compare.divergence.call_digest import is_input, row_difference
+from probe.compare.divergence.differences import item_name
+from probe.compare.divergence.judged_calls import SAME as CALL_SAME
+from probe.compare.divergence.judged_calls import STRUCTURE as CALL_STRUCTURE
+from probe.compare.divergence.judged_calls import JudgedCall
+from probe.compare.divergence.parameters import Parameters
+from probe.compare.options import Options
+from probe.compare.output.summary import Summary, summarise
+from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Unexplained
+from probe.graph.graph import GROUP, Graph, graph_of
+from probe.graph.manual_pairs import ManualPair, expanded
+from probe.graph.pairing import Pairs, paired
+from probe.graph.status import (
+    ALIGNED,
+    DIVERGED,
+    EXPLAINED,
+    FUZZY,
+    MAPPING,
+    ONE_SIDE,
+    SAME,
+    STRUCTURE,
+    SUSPECT,
+)
+
+STRUCTURE_MODE = "structure"
+"""What dumps are compared by that hold calls and no values."""
+
+
+PARAMETER, INPUT_OF_CALL, COMPUTE, KIND = "parameter", "input", "compute", "structure"
+"""Where a divergence comes from: a parameter, an input that no recorded call gave, what the call computes, or a call, a
+shape or an argument that one side alone has."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the first divergence comes from."""
+
+    kind: str
+    """`PARAMETER`, `INPUT_OF_CALL`, `COMPUTE` or `KIND`."""
+    module: int
+    """The innermost module around the call, or the call if it is one, on the side that made it; -1 without a tree."""
+    item: str = ""
+    """The item that shows it; empty of a call that one side alone made."""
+    parameter: str = ""
+    """The parameter that it is, as its module calls it: ``weight``."""
+    is_nonfinite: bool = False
+    """Whether one side has a NaN or an infinity there, and the other has none."""
+
+
+@dataclass
+class GraphDiff:
+    """A dump as a graph, and where there is one the dump that it is held against.
+
+    What has one entry for each node of the target is indexed with the nodes of `target`.
+    """
+
+    target: Graph
+    golden: Optional[Graph]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    pairs: array[int]
+    """The golden run's node of each node of the target; -1 without one."""
+    reasons: bytearray
+    """Why they are a pair: indices in `REASONS`."""
+    statuses: bytearray
+    """Indices in `STATUSES`."""
+    golden_statuses: bytearray
+    """The same for each node of the golden run."""
+    in_errors: array[float]
+    """The largest relative difference of inputs and parameters; NaN where there is nothing to compare."""
+    out_errors: array[float]
+    """The largest relative difference of outputs."""
+    why: dict[int, str]
+    """The rule behind the status of a node of the target, with its numbers."""
+    cause: dict[int, str]
+    """What made a node of the target diverge."""
+    golden_why: dict[int, str]
+    """Why a node of the golden run has no partner."""
+    first: Optional[tuple[int, int]]  # noqa: UP045
+    """The first divergence: nodes of target and golden run, -1 of a side that did not make the call."""
+    suspects: list[tuple[int, int]]
+    """The next calls that nothing explains, in order."""
+    origin: Optional[Origin]  # noqa: UP045
+    """Where the first divergence comes from."""
+    items: dict[int, list[Row]]
+    """The matched items of each node of the target that has values."""
+    golden_items: dict[int, list[Row]]
+    """The items of each node that the golden run alone has."""
+    summary: Optional[Summary]  # noqa: UP045
+    """What ``msprobe compare`` says of the two; ``None`` of one dump, and of dumps without values."""
+    mode: str
+    """``statistics``, ``tensor``, ``checksum`` or ``structure``."""
+    stacks: Optional[Stacks]  # noqa: UP045
+    golden_stacks: Optional[Stacks]  # noqa: UP045
+    notes: list[str] = field(default_factory=list)
+    """What is to be known of both together, a sentence each."""
+
+
+def diff_of(
+    target: Dump,
+    golden: Dump | None = None,
+    options: Options | None = None,
+    before: tuple[str, str] | None = None,
+    *,
+    pairs: Sequence[ManualPair] = (),
+    values: bool = True,
+    watch: ProgressCallback | None = None,
+) -> GraphDiff:
+    """A dump as a graph beside the one of a golden run, judged as ``compare`` does.
+
+    Args:
+        target: the dump.
+        golden: the one that it is held against; without it the graph of one dump.
+        options: what the user chose, as for ``compare``; all divergences are looked for.
+        before: the paths of the dumps of the step before, which tell of the optimizer's step between.
+        pairs: nodes that belong together whatever else is found; `load_pairs` reads them.
+        values: compare real data by its values; otherwise by its statistics.
+        watch: a callback for how far the measuring is.
+
+    Raises:
+        MsprobeException: these two cannot be compared, and why.
+        DumpFormatError: a dump has no order in which its calls are inside of each other.
+
+    Example:
+        >>> diff = diff_of(read("run_a/step0/rank0"), read("run_b/step0/rank0"))  # doctest: +SKIP
+        >>> diff.target.names[diff.first[0]]  # doctest: +SKIP
+        'Functional.linear.12.forward'
+    """
+    graph = graph_of(target)
+    if golden is None:
+        return _alone(target, graph)
+    other = graph_of(golden)
+    manual = expanded(pairs, graph, other)
+    by_hand = tuple((graph.names[mine], other.names[theirs]) for mine, theirs in manual.items())
+    options = replace(options or Options(), all_divergences=True, pairs=by_hand)
+    if target.task == golden.task == STRUCTURE_MODE:
+        return _without_values(target, golden, graph, other, options, manual)
+    evidence = Evidence()
+    result = compare_dumps(target, golden, options, values=values, watch=watch, before=before, evidence=evidence)
+    return _Judged(target, golden, graph, other, options, result, evidence, manual).diff()
+
+
+def diff_from(
+    target: Dump, golden: Dump, options: Options, result: ComparisonResult, evidence: Evidence
+) -> GraphDiff:
+    """The graphs of two dumps that were compared already; `evidence` is what the comparison has seen on its way."""
+    return _Judged(target, golden, graph_of(target), graph_of(golden), options, result, evidence, {}).diff()
+
+
+def _alone(dump: Dump, graph: Graph) -> GraphDiff:
+    nothing = array("d", [math.nan]) * len(graph)
+    items = {
+        graph.index[record.name]: [Row(record.name, item, None) for item in dump.items(record)] for record in dump
+    }
+    return GraphDiff(
+        graph,
+        None,
+        array("i", [-1]) * len(graph),
+        bytearray(len(graph)),
+        bytearray(len(graph)),
+        bytearray(),
+        nothing,
+        array("d", nothing),
+        {},
+        {},
+        {},
+        None,
+        [],
+        None,
+        items,
+        {},
+        None,
+        dump.task or STRUCTURE_MODE,
+        dump.stacks,
+        None,
+    )
+
+
+def _without_values(
+    target: Dump, golden: Dump, graph: Graph, other: Graph, options: Options, manual: dict[int, int]
+) -> GraphDiff:
+    """Two dumps that hold calls and no values: what both made is the same."""
+    found = _alone(target, graph)
+    pairs = paired(graph, other, (), (set(), set()), _reason(options), manual)
+    found.golden, found.pairs, found.reasons = other, *pairs
+    found.statuses = bytearray(SAME if each >= 0 else ONE_SIDE for each in pairs.golden)
+    taken = set(pairs.golden)
+    found.golden_statuses = bytearray(SAME if node in taken else ONE_SIDE for node in range(len(other)))
+    found.golden_stacks = golden.stacks
+    return found
+
+
+def _reason(options: Options) -> int:
+    """Why calls of two names are a pair."""
+    return FUZZY if options.fuzzy else MAPPING if options.maps_names else ALIGNED
+
+
+class _Judged:
+    """Puts what ``compare`` found on the nodes of two graphs."""
+
+    def __init__(
+        self,
+        target: Dump,
+        golden: Dump,
+        graph: Graph,
+        other: Graph,
+        options: Options,
+        result: ComparisonResult,
+        evidence: Evidence,
+        manual: dict[int, int],
+    ) -> None:
+        self._dumps = target, golden
+        self._graph, self._other = graph, other
+        self._options = options
+        self._result, self._evidence = result, evidence
+        self._manual = manual
+        self._statuses = bytearray(len(graph))
+        self._in_errors = array("d", [math.nan]) * len(graph)
+        self._out_errors = array("d", [math.nan]) * len(graph)
+        self._why: dict[int, str] = {}
+        self._cause: dict[int, str] = {}
+        self._golden_why: dict[int, str] = {}
+
+    def diff(self) -> GraphDiff:
+        pairs = self._pairs()
+        golden_statuses = self._one_side_only(pairs)
+        for judged in self._evidence.judged:
+            self._add_judged(judged)
+        if self._result.debug:
+            self._add_saved_values(pairs)
+        found = self._result.divergence
+        first = None if found is None else self._nodes(found.first)
+        suspects = [] if found is None else [self._nodes(each) for each in found.suspects]
+        for each in [] if found is None else found.suspects:
+            self._add_unexplained(each, SUSPECT, golden_statuses)
+        if found is not None:
+            self._add_unexplained(found.first, DIVERGED, golden_statuses)
+        for node, other in enumerate(pairs.golden):
+            if other >= 0:
+                golden_statuses[other] = self._statuses[node]
+        items, golden_items = self._items(pairs)
+        return GraphDiff(
+            self._graph,
+            self._other,
+            pairs.golden,
+            pairs.reasons,
+            self._statuses,
+            golden_statuses,
+            self._in_errors,
+            self._out_errors,
+            self._why,
+            self._cause,
+            self._golden_why,
+            first,
+            suspects,
+            None if found is None else self._origin(found.first),
+            items,
+            golden_items,
+            summarise(self._result),
+            self._result.mode.value,
+            self._result.stacks,
+            self._result.golden_stacks,
+        )
+
+    def _pairs(self) -> Pairs:
+        aligned = self._evidence.aligned
+        calls = [(call.record, call.golden_record) for call in aligned if call.record and call.golden_record]
+        if not aligned:
+            of_both = (row for row in self._result.rows if row.target is not None and row.golden is not None)
+            calls = list(dict.fromkeys((row.record, row.golden_record or row.record) for row in of_both))
+        mine, theirs = ({call.record.name for call in side if call.items} for side in self._evidence.calls)
+        return paired(self._graph, self._other, calls, (mine, theirs), _reason(self._options), self._manual)
+
+    def _one_side_only(self, pairs: Pairs) -> bytearray:
+        """Give nodes without a partner their statuses, and all others none; returns those of the golden run."""
+        taken = set(pairs.golden)
+        without = [other < 0 for other in pairs.golden], [node not in taken for node in range(len(self._other))]
+        found = bytearray(len(self._other))
+        side: tuple[Graph, bytearray, dict[int, str], str]
+        for side, is_alone, other_level in (
+            ((self._graph, self._statuses, self._why, TARGET), without[0], self._result.levels[1]),
+            ((self._other, found, self._golden_why, GOLDEN), without[1], self._result.levels[0]),
+        ):
+            self._say_alone(side, is_alone, other_level)
+        return found
+
+    def _say_alone(
+        self, side: tuple[Graph, bytearray, dict[int, str], str], is_alone: Sequence[bool], other_level: str | None
+    ) -> None:
+        graph, statuses, why, name = side
+        levels = self._result.levels
+        aligned = {call.record if name == TARGET else call.golden_record for call in self._evidence.aligned}
+        only = f"only the {name} makes this call"
+        lacks = f"the {GOLDEN if name == TARGET else TARGET} was recorded at level {other_level}, which leaves it out"
+        ends = [str(each) for each in self._result.truncations if each.side != name]
+        for node, alone in enumerate(is_alone):
+            if not alone:
+                continue
+            call = graph.names[node]
+            if graph.kinds[node] != GROUP and not both_record(call, levels):
+                why[node] = lacks
+            elif graph.kinds[node] == GROUP and all(not statuses[child] for child in graph.children[node]):
+                continue  # What is inside of it has been looked at.
+            else:
+                statuses[node] = ONE_SIDE
+                why[node] = ends[0] if ends and graph.has_record[node] and call not in aligned else only
+
+    def _add_judged(self, judged: JudgedCall) -> None:
+        node = self._graph.index.get(judged.call.record or "", -1)
+        if node < 0:
+            return
+        self._in_errors[node], self._out_errors[node] = judged.inputs, judged.outputs
+        if judged.outcome == CALL_SAME:
+            self._statuses[node] = SAME
+            return
+        self._statuses[node] = STRUCTURE if judged.outcome == CALL_STRUCTURE else EXPLAINED
+        self._why[node] = judged.reason
+        suspect = judged.suspect
+        if suspect is not None and suspect.record != judged.call.record:
+            self._cause[node] = f"named for it: {suspect.record or suspect.golden_record}"
+        if math.isinf(judged.inputs) or math.isinf(judged.outputs):
+            self._statuses[node] = DIVERGED
+
+    def _add_saved_values(self, pairs: Pairs) -> None:
+        """Statuses of values that were saved by hand, of which nobody knows which comes from which."""
+        for node, rows in self._rows_by_node().items():
+            if pairs.golden[node] < 0:
+                continue
+            differing = [row for row in rows if row.target is not None and row.golden is not None]
+            largest = max((row_difference(row, self._result.mode) for row in differing), default=0.0)
+            self._out_errors[node] = largest
+            worst = next((row for row in rows if row.verdict == ERROR), None)
+            if math.isinf(largest):
+                self._statuses[node] = DIVERGED
+            else:
+                self._statuses[node] = SUSPECT if worst is not None else EXPLAINED if largest else SAME
+            if largest:
+                self._why[node] = f"it differs by {largest:.1e} of its size"
+            if worst is not None and worst.messages:
+                self._why[node] = worst.messages[0]
+
+    def _origin(self, found: Unexplained) -> Origin:
+        index = self._graph.index if found.record else self._other.index
+        module = index.get(found.module, -1)
+        call = next((call for call in self._evidence.aligned if call.record == found.record and found.item), None)
+        row = None if call is None else next((row for row in call.rows if item_name(row) == found.item), None)
+        if call is None or row is None or row.target is None or row.golden is None:
+            return Origin(KIND, module, found.item)
+        is_nonfinite = math.isinf(row_difference(row, self._result.mode)) if row.target.is_tensor else False
+        parameter = Parameters(self._evidence.aligned).of(call, row)
+        if parameter is not None:
+            return Origin(PARAMETER, module, found.item, parameter.name, is_nonfinite)
+        if row.target.shape != row.golden.shape:
+            return Origin(KIND, module, found.item)
+        return Origin(INPUT_OF_CALL if is_input(row) else COMPUTE, module, found.item, "", is_nonfinite)
+
+    def _add_unexplained(self, found: Unexplained, status: int, golden_statuses: bytearray) -> None:
+        node, other = self._nodes(found)
+        if node >= 0:
+            self._statuses[node] = status
+            self._why[node] = found.reason
+            if found.cause:
+                self._cause[node] = found.cause
+        elif other >= 0:
+            golden_statuses[other] = status
+
+    def _nodes(self, found: Unexplained) -> tuple[int, int]:
+        return self._graph.index.get(found.record, -1), self._other.index.get(found.golden_record, -1)
+
+    def _items(self, pairs: Pairs) -> tuple[dict[int, list[Row]], dict[int, list[Row]]]:
+        target, golden = self._evidence.calls
+        found: dict[int, list[Row]] = {}
+        for call in self._evidence.aligned:
+            if call.record and call.golden_record:
+                found[self._graph.index[call.record]] = call.rows
+        if not self._evidence.aligned:
+            found = self._rows_by_node()
+        for each in target:
+            node = self._graph.index[each.record.name]
+            if node not in found:
+                found[node] = [Row(each.record.name, item, None) for item in each.items]
+        taken = set(pairs.golden)
+        alone = {}
+        for each in golden:
+            node = self._other.index[each.record.name]
+            if node not in taken:
+                alone[node] = [Row(each.record.name, None, item, each.record.name) for item in each.items]
+        return found, alone
+
+    def _rows_by_node(self) -> dict[int, list[Row]]:
+        found: dict[int, list[Row]] = {}
+        for row in self._result.rows:
+            if row.target is not None:
+                found.setdefault(self._graph.index[row.record], []).append(row)
+        return found

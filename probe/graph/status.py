@@ -1,0 +1,21 @@
+"""What is said of a node: its status by the judgement of ``compare``, and what made its pair."""
+
+from __future__ import annotations
+
+NO_DATA, SAME, EXPLAINED, STRUCTURE, ONE_SIDE, SUSPECT, DIVERGED = range(7)
+"""The statuses of a node in order of severity.
+
+`EXPLAINED` differs by no more than its inputs and rounding explain; `STRUCTURE` differs in a shape, a type or an
+argument that changes no value; `SUSPECT` is one of the later calls that nothing explains, and `DIVERGED` the first of
+them, or a call that has values which are not finite on one side only.
+"""
+
+STATUSES = ("no data", "same", "explained", "structure", "one side only", "suspect", "diverged")
+"""Their names."""
+
+ALONE, EXACT, ALIGNED, FUZZY, MAPPING, MANUAL = range(6)
+"""Why two nodes are a pair: they have the same name below nodes that are a pair for the same reason; they have the same
+place and kind; with ``-fm``; by a mapping file; by hand. `ALONE` has no partner."""
+
+REASONS = ("", "exact", "aligned", "fuzzy", "mapping", "manual")
+"""Their names."""
