@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
-from probe.common.match.by_name import by_name
+from probe.common.match.by_name import by_name, with_pairs, without
 from probe.common.match.calls import Call, Calls, calls
 from probe.common.match.fuzzy import by_kind
 from probe.common.match.mapping import correspondence
@@ -205,12 +205,15 @@ def match(comparison: Comparison, both: Calls) -> Matched:
     """Pair the items of the calls of both dumps."""
     options = comparison.options
     derived = proposal = None
+    rest = without(both, options.pairs) if options.pairs else both
     if options.fuzzy:
-        rows = list(by_kind(*both))
+        rows = list(by_kind(*rest))
     else:
-        names = correspondence((comparison.target, comparison.golden), both, options)
+        names = correspondence((comparison.target, comparison.golden), rest, options)
         derived, proposal = names.derived, names.proposal
-        rows = list(by_name(*both, names.mapping))
+        rows = list(by_name(*rest, names.mapping))
+    if options.pairs:
+        rows = with_pairs(rows, both, options.pairs, comparison.across_frameworks)
     if options.compat:
         rows = [row for row in rows if row.target is not None]
         # With mapped items the reference tool does not ask for their types.
@@ -325,7 +328,8 @@ def add_divergence(
         return
     order = [call.record.name for call in both[1]]
     shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
-    aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, same_names)
+    by_hand = dict(comparison.options.pairs)
+    aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, same_names, by_hand)
     of_golden = (row for row in shared.rows if row.golden is not None)
     golden_records = dict.fromkeys(row.golden_record or row.record for row in of_golden)
     pairs = [(call.record, call.golden_record) for call in aligned]

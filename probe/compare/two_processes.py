@@ -69,7 +69,7 @@ def can_be_compared(comparison: Comparison) -> bool:
         and target.task == golden.task == "statistics"
         and target.level == golden.level != "debug"
         and not (comparison.across_frameworks or target.died or golden.died)
-        and not (options.fuzzy or options.maps_names or options.compat)
+        and not (options.fuzzy or options.maps_names or options.compat or options.pairs)
         and len(target) >= _FEW_RECORDS
         and os.path.getsize(target.path) < CSV_ROWS * _ROW_BYTES
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
@@ -19,6 +20,7 @@ from probe.compare.options import Options
 from probe.compare.output.summary import Summary, summarise
 from probe.compare.result import ComparisonResult, Unexplained
 from probe.graph.graph import Graph, graph_of
+from probe.graph.manual_pairs import ManualPair, expanded
 from probe.graph.pairing import Pairs, paired
 from probe.graph.status import (
     ALIGNED,
@@ -86,6 +88,7 @@ def diff_of(
     options: Options | None = None,
     before: tuple[str, str] | None = None,
     *,
+    pairs: Sequence[ManualPair] = (),
     values: bool = True,
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
@@ -96,6 +99,7 @@ def diff_of(
         golden: the one that it is held against; without it the graph of one dump.
         options: what the user chose, as for ``compare``; all divergences are looked for.
         before: the paths of the dumps of the step before, which tell of the optimizer's step between.
+        pairs: nodes that belong together whatever else is found; `load_pairs` reads them.
         values: compare real data by its values; otherwise by its statistics.
         watch: a callback for how far the measuring is.
 
@@ -112,12 +116,14 @@ def diff_of(
     if golden is None:
         return _alone(target, graph)
     other = graph_of(golden)
-    options = replace(options or Options(), all_divergences=True)
+    manual = expanded(pairs, graph, other)
+    by_hand = tuple((graph.names[mine], other.names[theirs]) for mine, theirs in manual.items())
+    options = replace(options or Options(), all_divergences=True, pairs=by_hand)
     if target.task == golden.task == STRUCTURE_MODE:
-        return _without_values(target, golden, graph, other, options)
+        return _without_values(target, golden, graph, other, options, manual)
     evidence = Evidence()
     result = compare_dumps(target, golden, options, values=values, watch=watch, before=before, evidence=evidence)
-    return _Judged(target, golden, graph, other, options, result, evidence).diff()
+    return _Judged(target, golden, graph, other, options, result, evidence, manual).diff()
 
 
 def _alone(dump: Dump, graph: Graph) -> GraphDiff:
@@ -147,10 +153,12 @@ def _alone(dump: Dump, graph: Graph) -> GraphDiff:
     )
 
 
-def _without_values(target: Dump, golden: Dump, graph: Graph, other: Graph, options: Options) -> GraphDiff:
+def _without_values(
+    target: Dump, golden: Dump, graph: Graph, other: Graph, options: Options, manual: dict[int, int]
+) -> GraphDiff:
     """Two dumps that hold calls and no values: what both made is the same."""
     found = _alone(target, graph)
-    pairs = paired(graph, other, (), (set(), set()), _reason(options))
+    pairs = paired(graph, other, (), (set(), set()), _reason(options), manual)
     found.golden, found.pairs, found.reasons = other, *pairs
     found.statuses = bytearray(SAME if each >= 0 else ONE_SIDE for each in pairs.golden)
     taken = set(pairs.golden)
@@ -176,11 +184,13 @@ class _Judged:
         options: Options,
         result: ComparisonResult,
         evidence: Evidence,
+        manual: dict[int, int],
     ) -> None:
         self._dumps = target, golden
         self._graph, self._other = graph, other
         self._options = options
         self._result, self._evidence = result, evidence
+        self._manual = manual
         self._statuses = bytearray(len(graph))
         self._in_errors = array("d", [math.nan]) * len(graph)
         self._out_errors = array("d", [math.nan]) * len(graph)
@@ -231,7 +241,7 @@ class _Judged:
             of_both = (row for row in self._result.rows if row.target is not None and row.golden is not None)
             calls = list(dict.fromkeys((row.record, row.golden_record or row.record) for row in of_both))
         mine, theirs = ({call.record.name for call in side if call.items} for side in self._evidence.calls)
-        return paired(self._graph, self._other, calls, (mine, theirs), _reason(self._options))
+        return paired(self._graph, self._other, calls, (mine, theirs), _reason(self._options), self._manual)
 
     def _one_side_only(self, pairs: Pairs) -> bytearray:
         self._statuses[:] = bytearray(NO_DATA if other >= 0 else ONE_SIDE for other in pairs.golden)

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from probe.common.dump.naming import parse
-from probe.common.match.call_order import pairs_in_order
-from probe.graph.graph import GROUP, Graph
+from probe.graph.graph import Graph
+from probe.graph.manual_pairs import in_order
 from probe.graph.status import ALIGNED, ALONE, EXACT, MANUAL
 
 
@@ -31,7 +30,7 @@ def paired(
     calls: Iterable[tuple[str, str]],
     judged: tuple[set[str], set[str]],
     reason: int = ALIGNED,
-    manual: Mapping[str, str] | None = None,
+    manual: Mapping[int, int] | None = None,
 ) -> Pairs:
     """The pairs of two graphs.
 
@@ -44,9 +43,9 @@ def paired(
     """
     pairs = _Pairs(target, golden, judged)
     for mine, theirs in (manual or {}).items():
-        pairs.add(target.index[mine], golden.index[theirs])
-    for mine, theirs in calls:
-        pairs.add(target.index.get(mine, -1), golden.index.get(theirs, -1))
+        pairs.add(mine, theirs)
+    for name, golden_name in calls:
+        pairs.add(target.index.get(name, -1), golden.index.get(golden_name, -1))
     pairs.add(len(target) - 1, len(golden) - 1)
     pairs.add_modules_around()
     pairs.add_inside()
@@ -80,7 +79,7 @@ class _Pairs:
             if mine in votes:
                 found = votes.pop(mine)
                 theirs = max(found, key=lambda node: (found[node], -node))
-                if self._is_open(1, theirs) and _kind(self._target, mine) == _kind(self._golden, theirs):
+                if self._is_open(1, theirs) and self._target.kinds[mine] == self._golden.kinds[theirs]:
                     self.add(mine, theirs)
             theirs = self.golden_of[mine]
             if parent < 0 or theirs < 0 or not self._is_open(0, parent):
@@ -99,45 +98,23 @@ class _Pairs:
             other_left = [node for node in self._golden.children[theirs] if self._is_open(1, node)] if left else []
             if left and other_left:
                 self._add_by_name(left, other_left)
-                self._add_in_order(
-                    [node for node in left if self.golden_of[node] < 0],
-                    [node for node in other_left if self._target_of[node] < 0],
-                )
+                left = [node for node in left if self.golden_of[node] < 0]
+                other_left = [node for node in other_left if self._target_of[node] < 0]
+                for node, other in in_order(self._target, left, self._golden, other_left):
+                    self.add(node, other)
 
     def _add_by_name(self, nodes: Sequence[int], others: Sequence[int]) -> None:
         there = {self._golden.names[node]: node for node in others}
         for node in nodes:
             self.add(node, there.get(self._target.names[node], -1))
 
-    def _add_in_order(self, nodes: Sequence[int], others: Sequence[int]) -> None:
-        if not nodes or not others:
-            return
-        kinds = [_kind(self._target, node) for node in nodes]
-        other_kinds = [_kind(self._golden, node) for node in others]
-        for i, j in pairs_in_order(kinds, other_kinds):
-            self.add(nodes[i], others[j])
-
-
-def _kind(graph: Graph, node: int) -> tuple[str, ...]:
-    """What two nodes share that may be a pair: function or place in the module around, direction, and no numbers."""
-    if graph.kinds[node] == GROUP:
-        return ("group",)
-    parsed = parse(graph.names[node])
-    if parsed is None:
-        return (graph.names[node],)
-    if not parsed.is_module:
-        return "api", parsed.base.rpartition(".")[2], parsed.direction
-    path = parsed.base.split(".")[1:-1]
-    return "module", path[-1] if path else "", parsed.direction
-
-
-def _reasons(target: Graph, golden: Graph, golden_of: array[int], reason: int, manual: set[str]) -> bytearray:
+def _reasons(target: Graph, golden: Graph, golden_of: array[int], reason: int, manual: set[int]) -> bytearray:
     found = bytearray(len(target))
     for node in range(len(target) - 1, -1, -1):
         other, parent = golden_of[node], target.parents[node]
         if other < 0:
             found[node] = ALONE
-        elif target.names[node] in manual:
+        elif node in manual:
             found[node] = MANUAL
         elif target.names[node] != golden.names[other]:
             found[node] = reason

@@ -2,14 +2,15 @@
 
 The key is the item's name. Backward records are numbered anew, on both sides, in the order in which they appear:
 recomputation changes the numbers of backward calls, and what was recomputed here need not be so there.
+Calls that a person paired are left out first and added at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from probe.common.dump.reading.records import Item
-from probe.common.match.calls import Call
+from probe.common.match.calls import Call, Calls
 from probe.common.match.name_mapping import NameMapping
 from probe.common.match.row import Row
 
@@ -76,3 +77,52 @@ def _suffixes(call: Call) -> list[str]:
 
 def _own_names(golden: list[Call]) -> dict[str, tuple[Item, str]]:
     return {item.name: (item, call.record.name) for call in golden for item in call.items}
+
+
+# --- pairs made by hand
+
+RecordPairs = Sequence[tuple[str, str]]
+"""Names of records of the target and of the golden side; names of no record say nothing."""
+
+
+def without(calls: Calls, pairs: RecordPairs) -> Calls:
+    """The calls that are left to be matched otherwise."""
+    in_pairs = _in_pairs(calls, pairs)
+    mine, theirs = set(in_pairs), set(in_pairs.values())
+    target, golden = calls
+    return [call for call in target if call.record.name not in mine], [
+        call for call in golden if call.record.name not in theirs
+    ]
+
+
+def with_pairs(rows: Iterable[Row], calls: Calls, pairs: RecordPairs, across_frameworks: bool) -> list[Row]:
+    """`rows` and those of the pairs: items of the target in its order, then what the golden side has alone in its own.
+
+    Args:
+        rows: those of the calls that `without` leaves.
+        calls: all calls.
+        pairs: the pairs.
+        across_frameworks: whether parameters have the names of two frameworks.
+    """
+    target, golden = calls
+    mapping = NameMapping(parameters=across_frameworks)
+    in_pairs = _in_pairs(calls, pairs)
+    there = {call.record.name: call for call in golden}
+    of_target: dict[str, list[Row]] = {}
+    alone: dict[str, list[Row]] = {}
+    for row in rows:
+        (alone if row.target is None else of_target).setdefault(row.record, []).append(row)
+    for call in target:
+        if call.record.name in in_pairs:
+            other = there[in_pairs[call.record.name]]
+            key = call.record.name
+            for row in by_name([Call(call.record, key, call.items)], [Call(other.record, key, other.items)], mapping):
+                (alone if row.target is None else of_target).setdefault(row.record, []).append(row)
+    found = [row for call in target for row in of_target.get(call.record.name, ())]
+    return found + [row for call in golden for row in alone.get(call.record.name, ())]
+
+
+def _in_pairs(calls: Calls, pairs: RecordPairs) -> dict[str, str]:
+    """The pairs of which both sides have a record."""
+    mine, theirs = ({call.record.name for call in side} for side in calls)
+    return {one: other for one, other in pairs if one in mine and other in theirs}

@@ -20,6 +20,7 @@ class MatchOptions:
         api_mapping, cell_mapping: files, or `BUILT_IN`.
         data_mapping: a file that names items.
         layer_mapping: a file that names layers, or `BUILT_IN`; it becomes a data mapping.
+        pairs: records that belong together whatever else is said, of the target and of the golden side.
 
     Raises:
         MsprobeException: two of them exclude each other.
@@ -31,6 +32,7 @@ class MatchOptions:
     cell_mapping: str | None = None
     data_mapping: str | None = None
     layer_mapping: str | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         if self.fuzzy and self.maps_items:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.match.call_order import align
+from probe.common.match.call_order import Aligned, align
 from probe.common.match.row import Row
 from probe.compare.divergence.call_digest import CallDigest
 
@@ -45,7 +45,11 @@ class AlignedCall:
 
 
 def aligned_calls(
-    rows: Iterable[Row], golden_order: Sequence[str], trees: Trees, same_names: bool
+    rows: Iterable[Row],
+    golden_order: Sequence[str],
+    trees: Trees,
+    same_names: bool,
+    by_hand: Mapping[str, str] | None = None,
 ) -> list[AlignedCall]:
     """The calls of the target in order, and those that only the golden side made where they would be.
 
@@ -56,6 +60,7 @@ def aligned_calls(
         same_names: whether both sides use the same names for the same things. Then a call without a match was not made
             on the other side, and the numbers of those after it may have shifted, so that calls are paired by their
             order.
+        by_hand: records that are a pair whatever their order is.
     """
     of_target: dict[str, list[Row]] = {}
     golden_only: dict[str, list[Row]] = {}
@@ -69,7 +74,7 @@ def aligned_calls(
     calls = [AlignedCall(record, _golden_record(found), found) for record, found in of_target.items()]
     matched = {call.golden_record for call in calls}
     if same_names and (None in matched or any(record not in matched for record in golden_only)):
-        return _in_order(calls, golden_only, golden_order, trees)
+        return _in_order(calls, golden_only, golden_order, trees, by_hand or {})
     return [
         AlignedCall(call.record, call.golden_record, call.rows + golden_only[call.golden_record])
         if call.golden_record in golden_only
@@ -83,7 +88,11 @@ def _golden_record(rows: list[Row]) -> str | None:
 
 
 def _in_order(
-    calls: list[AlignedCall], golden_only: dict[str, list[Row]], golden_order: Sequence[str], trees: Trees
+    calls: list[AlignedCall],
+    golden_only: dict[str, list[Row]],
+    golden_order: Sequence[str],
+    trees: Trees,
+    by_hand: Mapping[str, str],
 ) -> list[AlignedCall]:
     items: dict[str, list[Item]] = {name: [] for name in golden_order}
     for call in calls:
@@ -92,8 +101,13 @@ def _in_order(
     for name, rows in golden_only.items():
         items[name] += [row.golden for row in rows if row.golden is not None]
     by_name = {call.record: call for call in calls}
+    known = set(golden_order)
+    fixed = {mine: theirs for mine, theirs in by_hand.items() if mine in by_name and theirs in known}
+    taken = set(fixed.values())
+    left = [call.record for call in calls if call.record and call.record not in fixed]
+    aligned = align(left, [name for name in golden_order if name not in taken] if taken else golden_order, trees)
     found = []
-    for record, golden_record in align([call.record for call in calls if call.record], golden_order, trees):
+    for record, golden_record in _with_fixed(aligned, fixed, [call.record for call in calls if call.record]):
         if record is None:
             found.append(AlignedCall(None, golden_record, []))
         elif golden_record is None:
@@ -101,6 +115,22 @@ def _in_order(
         else:
             found.append(_paired(by_name[record], golden_record, items[golden_record]))
     return found
+
+
+def _with_fixed(
+    aligned: Iterable[Aligned], fixed: Mapping[str, str], order: Sequence[str]
+) -> Iterator[Aligned]:
+    """`aligned` with the pairs of `fixed` where the target makes these calls."""
+    if not fixed:
+        yield from aligned
+        return
+    place = {name: number for number, name in enumerate(order)}
+    waiting = sorted(fixed, key=place.__getitem__, reverse=True)
+    for record, golden_record in aligned:
+        while record is not None and waiting and place[waiting[-1]] < place[record]:
+            yield waiting[-1], fixed[waiting.pop()]
+        yield record, golden_record
+    yield from ((record, fixed[record]) for record in reversed(waiting))
 
 
 def _paired(call: AlignedCall, golden_record: str, items: list[Item]) -> AlignedCall:
