@@ -8,18 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
+from probe.common.dump.levels import both_record
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
-from probe.common.match.row import Row
+from probe.common.match.row import ERROR, Row
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import Evidence, compare_dumps
+from probe.compare.divergence.call_digest import is_input, row_difference
+from probe.compare.divergence.differences import item_name
 from probe.compare.divergence.judged_calls import SAME as CALL_SAME
 from probe.compare.divergence.judged_calls import STRUCTURE as CALL_STRUCTURE
 from probe.compare.divergence.judged_calls import JudgedCall
+from probe.compare.divergence.parameters import Parameters
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, summarise
-from probe.compare.result import ComparisonResult, Unexplained
-from probe.graph.graph import Graph, graph_of
+from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Unexplained
+from probe.graph.graph import GROUP, Graph, graph_of
 from probe.graph.manual_pairs import ManualPair, expanded
 from probe.graph.pairing import Pairs, paired
 from probe.graph.status import (
@@ -28,7 +32,6 @@ from probe.graph.status import (
     EXPLAINED,
     FUZZY,
     MAPPING,
-    NO_DATA,
     ONE_SIDE,
     SAME,
     STRUCTURE,
@@ -37,6 +40,27 @@ from probe.graph.status import (
 
 STRUCTURE_MODE = "structure"
 """What dumps are compared by that hold calls and no values."""
+
+
+PARAMETER, INPUT_OF_CALL, COMPUTE, KIND = "parameter", "input", "compute", "structure"
+"""Where a divergence comes from: a parameter, an input that no recorded call gave, what the call computes, or a call, a
+shape or an argument that one side alone has."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the first divergence comes from."""
+
+    kind: str
+    """`PARAMETER`, `INPUT_OF_CALL`, `COMPUTE` or `KIND`."""
+    module: int
+    """The innermost module around the call, or the call if it is one, on the side that made it; -1 without a tree."""
+    item: str = ""
+    """The item that shows it; empty of a call that one side alone made."""
+    parameter: str = ""
+    """The parameter that it is, as its module calls it: ``weight``."""
+    is_nonfinite: bool = False
+    """Whether one side has a NaN or an infinity there, and the other has none."""
 
 
 @dataclass
@@ -64,10 +88,14 @@ class GraphDiff:
     """The rule behind the status of a node of the target, with its numbers."""
     cause: dict[int, str]
     """What made a node of the target diverge."""
+    golden_why: dict[int, str]
+    """Why a node of the golden run has no partner."""
     first: Optional[tuple[int, int]]  # noqa: UP045
     """The first divergence: nodes of target and golden run, -1 of a side that did not make the call."""
     suspects: list[tuple[int, int]]
     """The next calls that nothing explains, in order."""
+    origin: Optional[Origin]  # noqa: UP045
+    """Where the first divergence comes from."""
     items: dict[int, list[Row]]
     """The matched items of each node of the target that has values."""
     golden_items: dict[int, list[Row]]
@@ -142,8 +170,10 @@ def _alone(dump: Dump, graph: Graph) -> GraphDiff:
         array("d", nothing),
         {},
         {},
+        {},
         None,
         [],
+        None,
         items,
         {},
         None,
@@ -196,12 +226,15 @@ class _Judged:
         self._out_errors = array("d", [math.nan]) * len(graph)
         self._why: dict[int, str] = {}
         self._cause: dict[int, str] = {}
+        self._golden_why: dict[int, str] = {}
 
     def diff(self) -> GraphDiff:
         pairs = self._pairs()
         golden_statuses = self._one_side_only(pairs)
         for judged in self._evidence.judged:
             self._add_judged(judged)
+        if self._result.debug:
+            self._add_saved_values(pairs)
         found = self._result.divergence
         first = None if found is None else self._nodes(found.first)
         suspects = [] if found is None else [self._nodes(each) for each in found.suspects]
@@ -224,8 +257,10 @@ class _Judged:
             self._out_errors,
             self._why,
             self._cause,
+            self._golden_why,
             first,
             suspects,
+            None if found is None else self._origin(found.first),
             items,
             golden_items,
             summarise(self._result),
@@ -244,12 +279,38 @@ class _Judged:
         return paired(self._graph, self._other, calls, (mine, theirs), _reason(self._options), self._manual)
 
     def _one_side_only(self, pairs: Pairs) -> bytearray:
-        self._statuses[:] = bytearray(NO_DATA if other >= 0 else ONE_SIDE for other in pairs.golden)
-        found = bytearray([ONE_SIDE]) * len(self._other)
-        for other in pairs.golden:
-            if other >= 0:
-                found[other] = NO_DATA
+        """Give nodes without a partner their statuses, and all others none; returns those of the golden run."""
+        taken = set(pairs.golden)
+        without = [other < 0 for other in pairs.golden], [node not in taken for node in range(len(self._other))]
+        found = bytearray(len(self._other))
+        side: tuple[Graph, bytearray, dict[int, str], str]
+        for side, is_alone, other_level in (
+            ((self._graph, self._statuses, self._why, TARGET), without[0], self._result.levels[1]),
+            ((self._other, found, self._golden_why, GOLDEN), without[1], self._result.levels[0]),
+        ):
+            self._say_alone(side, is_alone, other_level)
         return found
+
+    def _say_alone(
+        self, side: tuple[Graph, bytearray, dict[int, str], str], is_alone: Sequence[bool], other_level: str | None
+    ) -> None:
+        graph, statuses, why, name = side
+        levels = self._result.levels
+        aligned = {call.record if name == TARGET else call.golden_record for call in self._evidence.aligned}
+        only = f"only the {name} makes this call"
+        lacks = f"the {GOLDEN if name == TARGET else TARGET} was recorded at level {other_level}, which leaves it out"
+        ends = [str(each) for each in self._result.truncations if each.side != name]
+        for node, alone in enumerate(is_alone):
+            if not alone:
+                continue
+            call = graph.names[node]
+            if graph.kinds[node] != GROUP and not both_record(call, levels):
+                why[node] = lacks
+            elif graph.kinds[node] == GROUP and all(not statuses[child] for child in graph.children[node]):
+                continue  # What is inside of it has been looked at.
+            else:
+                statuses[node] = ONE_SIDE
+                why[node] = ends[0] if ends and graph.has_record[node] and call not in aligned else only
 
     def _add_judged(self, judged: JudgedCall) -> None:
         node = self._graph.index.get(judged.call.record or "", -1)
@@ -261,8 +322,44 @@ class _Judged:
             return
         self._statuses[node] = STRUCTURE if judged.outcome == CALL_STRUCTURE else EXPLAINED
         self._why[node] = judged.reason
+        suspect = judged.suspect
+        if suspect is not None and suspect.record != judged.call.record:
+            self._cause[node] = f"named for it: {suspect.record or suspect.golden_record}"
         if math.isinf(judged.inputs) or math.isinf(judged.outputs):
             self._statuses[node] = DIVERGED
+
+    def _add_saved_values(self, pairs: Pairs) -> None:
+        """Statuses of values that were saved by hand, of which nobody knows which comes from which."""
+        for node, rows in self._rows_by_node().items():
+            if pairs.golden[node] < 0:
+                continue
+            differing = [row for row in rows if row.target is not None and row.golden is not None]
+            largest = max((row_difference(row, self._result.mode) for row in differing), default=0.0)
+            self._out_errors[node] = largest
+            worst = next((row for row in rows if row.verdict == ERROR), None)
+            if math.isinf(largest):
+                self._statuses[node] = DIVERGED
+            else:
+                self._statuses[node] = SUSPECT if worst is not None else EXPLAINED if largest else SAME
+            if largest:
+                self._why[node] = f"it differs by {largest:.1e} of its size"
+            if worst is not None and worst.messages:
+                self._why[node] = worst.messages[0]
+
+    def _origin(self, found: Unexplained) -> Origin:
+        index = self._graph.index if found.record else self._other.index
+        module = index.get(found.module, -1)
+        call = next((call for call in self._evidence.aligned if call.record == found.record and found.item), None)
+        row = None if call is None else next((row for row in call.rows if item_name(row) == found.item), None)
+        if call is None or row is None or row.target is None or row.golden is None:
+            return Origin(KIND, module, found.item)
+        is_nonfinite = math.isinf(row_difference(row, self._result.mode)) if row.target.is_tensor else False
+        parameter = Parameters(self._evidence.aligned).of(call, row)
+        if parameter is not None:
+            return Origin(PARAMETER, module, found.item, parameter.name, is_nonfinite)
+        if row.target.shape != row.golden.shape:
+            return Origin(KIND, module, found.item)
+        return Origin(INPUT_OF_CALL if is_input(row) else COMPUTE, module, found.item, "", is_nonfinite)
 
     def _add_unexplained(self, found: Unexplained, status: int, golden_statuses: bytearray) -> None:
         node, other = self._nodes(found)
@@ -284,9 +381,7 @@ class _Judged:
             if call.record and call.golden_record:
                 found[self._graph.index[call.record]] = call.rows
         if not self._evidence.aligned:
-            for row in self._result.rows:
-                if row.target is not None:
-                    found.setdefault(self._graph.index[row.record], []).append(row)
+            found = self._rows_by_node()
         for each in target:
             node = self._graph.index[each.record.name]
             if node not in found:
@@ -298,3 +393,10 @@ class _Judged:
             if node not in taken:
                 alone[node] = [Row(each.record.name, None, item, each.record.name) for item in each.items]
         return found, alone
+
+    def _rows_by_node(self) -> dict[int, list[Row]]:
+        found: dict[int, list[Row]] = {}
+        for row in self._result.rows:
+            if row.target is not None:
+                found.setdefault(self._graph.index[row.record], []).append(row)
+        return found

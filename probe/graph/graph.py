@@ -8,12 +8,22 @@ The order is that in which calls ended, so that a module follows everything insi
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Optional
 
-from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, is_module, module_name, parse
+from probe.common.dump.naming import (
+    BACKWARD,
+    FORWARD,
+    OUTSIDE_MODULES,
+    PARAMETERS_GRAD,
+    is_gradients,
+    is_module,
+    module_name,
+    parse,
+    unused,
+)
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
 
@@ -23,6 +33,8 @@ MODULE, API, GROUP = 0, 1, 9
 ROOT = "DefaultModel"
 _GROUP = "Apis_Between_Modules"
 _DEEPEST = 400
+_EXAMPLES = 3
+"""How many missing calls are named in notes."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +101,44 @@ def graph_of(dump: Dump) -> Graph:
     if dump.died:
         notes.append(f"{dump.path} is the journal of a run that died: what ran after its last record is missing.")
     tree: Mapping[str, str | None] = dump.tree or {}
-    if not tree:
-        tree = dict.fromkeys(records)
+    if not tree and dump.level != "debug":
         notes.append(
             f"{dump.path} has no tree of calls (level {dump.level}): they are listed in order. "
             "Collect with level mix to see the modules around them."
         )
-    parents = _with_corrected_parents(tree, records, notes)
+    parents = _with_corrected_parents(_with_optimizer(tree or dict.fromkeys(records)), records, notes)
+    _attach_orphans(parents, notes)
+    return _ordered(dump, parents, set(records), notes, is_flat=not tree)
+
+
+def _with_optimizer(tree: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """The tree with clipping and the optimizer as calls of their own, also where they are named as parents alone."""
+    if not any(name not in tree for name in OUTSIDE_MODULES.intersection(filter(None, tree.values()))):
+        return tree
+    found: dict[str, str | None] = {}
+    for name, parent in tree.items():
+        if parent in OUTSIDE_MODULES and parent not in tree:
+            found.setdefault(parent, None)
+        found[name] = parent
+    return found
+
+
+def _attach_orphans(parents: dict[str, str | None], notes: list[str]) -> None:
+    """Put what is inside of a call that is not there at the top."""
+    orphans: dict[str, list[str]] = {}
     for name, parent in parents.items():
         if parent is not None and parent not in parents:
-            notes.append(f"{name} is inside of {parent}, which is not in construct.json: it is shown at the top.")
-            parents[name] = None
-    return _ordered(dump, parents, set(records), notes)
+            orphans.setdefault(parent, []).append(name)
+    lost = list(orphans.items())
+    for _, names in lost:
+        parents.update(dict.fromkeys(names))
+    for parent, names in lost[:_EXAMPLES]:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        be = "are" if more else "is"
+        notes.append(f"{names[0]}{more} {be} inside of {parent}, which is not in construct.json: shown at the top.")
+    if len(lost) > _EXAMPLES:
+        number = sum(len(names) for _, names in lost[_EXAMPLES:])
+        notes.append(f"{number} more are inside of calls that are not in construct.json: shown at the top.")
 
 
 def _with_corrected_parents(
@@ -109,9 +147,15 @@ def _with_corrected_parents(
     """The call that each call is shown inside of; those of the backward pass mirror those of the forward pass."""
     parents = dict(tree)
     backwards = _last_backwards(parents)
+    missing = []
     for name in records:
         if name not in parents:
             parents[name] = _owner_of_gradients(name, backwards)
+            if not is_gradients(name):
+                missing.append(name)
+    if missing:
+        more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
+        notes.append(f"{missing[0]}{more} in the dump and not in construct.json: shown at the top.")
     for name, parent in parents.items():
         parsed = parse(name) if BACKWARD in name else None
         if parsed is None or parsed.direction != BACKWARD or not (parsed.is_module or parent is None):
@@ -136,23 +180,26 @@ def _last_backwards(names: Iterable[str]) -> dict[str, str]:
 
 
 def _owner_of_gradients(name: str, backwards: Mapping[str, str]) -> str | None:
-    parsed = parse(name)
-    if parsed is None or parsed.direction != PARAMETERS_GRAD:
-        return None
-    return backwards.get(parsed.base)
+    # In older files a record's gradients have no number.
+    return backwards.get(name.rpartition(f".{PARAMETERS_GRAD}")[0]) if is_gradients(name) else None
 
 
-def _ordered(dump: Dump, parents: Mapping[str, str | None], records: set[str], notes: list[str]) -> Graph:
+def _ordered(
+    dump: Dump, parents: Mapping[str, str | None], records: set[str], notes: list[str], is_flat: bool
+) -> Graph:
     children: dict[str | None, list[str]] = {}
     for name, parent in parents.items():
         children.setdefault(parent, []).append(name)
-    top = _grouped(children.get(None, []), children)
-    children[ROOT] = top
+    top = children.get(None, [])
+    groups: set[str] = set()
+    if not is_flat:
+        top = _grouped(top, children, groups, parents)
+    root = unused(ROOT, parents)
+    children[root] = top
     names: list[str] = []
     parent_of: dict[str, str] = {}
-    depth_of: dict[str, int] = {}
-    ahead: list[tuple[str, bool]] = [(ROOT, False)]
-    depth_of[ROOT] = 0
+    depth_of: dict[str, int] = {root: 0}
+    ahead: list[tuple[str, bool]] = [(root, False)]
     while ahead:
         name, is_done = ahead.pop()
         inside = children.get(name, ())
@@ -161,36 +208,50 @@ def _ordered(dump: Dump, parents: Mapping[str, str | None], records: set[str], n
             continue
         depth = depth_of[name] + 1
         if depth > _DEEPEST:
-            raise DumpFormatError(f"{dump.path}: {name} is more than {_DEEPEST} calls deep.")
+            raise DumpFormatError(f"{dump.path}: {inside[0]} is more than {_DEEPEST} calls deep in construct.json.")
         ahead.append((name, True))
         for child in reversed(inside):
             parent_of[child] = name
             depth_of[child] = depth
             ahead.append((child, False))
-    if len(names) <= len(parents):
-        lost = next(name for name in parents if name not in depth_of)
-        raise DumpFormatError(f"{dump.path}: {lost} is inside of itself in construct.json.")
-    return _arrays(dump, names, parent_of, depth_of, records, notes)
+    if len(names) < len(parents) + len(groups) + 1:
+        raise DumpFormatError(f"{dump.path}: {_circle(parents, depth_of)} in construct.json.")
+    return _arrays(dump, names, parent_of, depth_of, records, groups, notes)
 
 
-def _grouped(top: list[str], children: dict[str | None, list[str]]) -> list[str]:
+def _circle(parents: Mapping[str, str | None], reached: Container[str]) -> str:
+    """What is wrong with calls that are not below the top, in words."""
+    name = next(name for name in parents if name not in reached)
+    seen: dict[str, None] = {}
+    while name not in seen:
+        seen[name] = None
+        name = parents[name] or ""
+    around = list(seen)[list(seen).index(name) :]
+    if len(around) == 1:
+        return f"{name} is inside of itself"
+    chain = ", which is inside of ".join([*around[:_EXAMPLES], *(["..."] if len(around) > _EXAMPLES else [])])
+    return f"{len(around)} calls are inside of each other in a circle: {chain}, which is inside of {name},"
+
+
+def _grouped(
+    top: list[str], children: dict[str | None, list[str]], groups: set[str], used: Collection[str]
+) -> list[str]:
     """What is at the top, with each run of two or more calls of APIs as one group."""
     found: list[str] = []
-    groups = 0
     run: list[str] = []
-    for name in [*top, ""]:
-        if name and not is_module(name):
+    for name in [*top, None]:
+        if name is not None and not is_module(name) and name not in OUTSIDE_MODULES:
             run.append(name)
             continue
         if len(run) > 1:
-            group = f"{_GROUP}.{groups}"
-            groups += 1
+            group = unused(f"{_GROUP}.{len(groups)}", used)
+            groups.add(group)
             children[group] = run
             found.append(group)
         else:
             found += run
         run = []
-        found += [name] if name else []
+        found += [] if name is None else [name]
     return found
 
 
@@ -200,6 +261,7 @@ def _arrays(
     parent_of: Mapping[str, str],
     depth_of: Mapping[str, int],
     records: set[str],
+    groups: set[str],
     notes: list[str],
 ) -> Graph:
     index = {name: node for node, name in enumerate(names)}
@@ -208,9 +270,10 @@ def _arrays(
     for node, parent in enumerate(parents):
         if parent >= 0 and firsts[node] < firsts[parent]:
             firsts[parent] = firsts[node]
-    kinds = bytearray(
-        GROUP if name.startswith(_GROUP) else MODULE if name == ROOT or is_module(name) else API for name in names
-    )
+    kinds = bytearray(MODULE if is_module(name) else API for name in names)
+    kinds[-1] = MODULE
+    for name in groups | (OUTSIDE_MODULES & index.keys()):
+        kinds[index[name]] = GROUP
     return Graph(
         dump.path,
         names,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.result import Unexplained
 
 SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)
 """What a judgement comes to: nothing differs; what differs is explained; an argument, a type or a shape differs and no
@@ -23,3 +24,5 @@ class JudgedCall(NamedTuple):
     """The largest relative difference of outputs."""
     reason: str
     """What differs by how much, and what is explained; empty where nothing differs."""
+    suspect: Optional[Unexplained] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """What is named for it where nothing explains it: this call, or one around or before it."""

@@ -255,7 +255,8 @@ class _Search:
             judged = self._judge_items(call)
             suspect = self._conclude(call, judged)
             if self._judged is not None:
-                self._keep(call, *self._outcome(judged, suspect, self.without_effect[noted:]))
+                outcome, reason = self._outcome(judged, suspect, self.without_effect[noted:])
+                self._keep(call, outcome, reason, suspect=suspect)
         elif summary.differs:
             self._keep(call, EXPLAINED, "", before)
         else:
@@ -263,7 +264,14 @@ class _Search:
         self._missing = None
         return suspect
 
-    def _keep(self, call: AlignedCall, outcome: int, reason: str = "", before: float | None = None) -> None:
+    def _keep(
+        self,
+        call: AlignedCall,
+        outcome: int,
+        reason: str = "",
+        before: float | None = None,
+        suspect: Unexplained | None = None,
+    ) -> None:
         """Tell the one who asked for every judgement of this one; `before` is what calls before it differ by."""
         if self._judged is None:
             return
@@ -273,7 +281,7 @@ class _Search:
                 outcome = SAME
             else:
                 reason = differences.of_explained(inputs, outputs, before)
-        self._judged.append(JudgedCall(call, outcome, inputs, outputs, reason))
+        self._judged.append(JudgedCall(call, outcome, inputs, outputs, reason, suspect))
 
     def _largest_differences(self, call: AlignedCall) -> tuple[float, float]:
         """The largest relative difference of an input or parameter, and of an output."""

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from probe.graph.page.columns import Columns
 from probe.graph.page.numbers import rounded
 from probe.graph.page.stacks import StackTable
-from probe.graph.page.texts import Texts
+from probe.graph.page.texts import Texts, as_json
 
 Integers = NDArray[np.int64]
 
@@ -25,7 +24,6 @@ TENSORS_IN_BLOCK = 8192
 # No name, no time, no system: the same data is the same bytes wherever it is packed.
 _GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
 _LEVEL = 6
-_as_json = msgspec.json.Encoder().encode
 
 
 def packed(data: Any) -> bytes:
@@ -35,7 +33,7 @@ def packed(data: Any) -> bytes:
         >>> packed([1])[:12]
         b'H4sIAAAAAAAA'
     """
-    text = _as_json(data)
+    text = as_json(data)
     deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = deflate.compress(text) + deflate.flush()
     end = struct.pack("<LL", zlib.crc32(text), len(text) & 0xFFFFFFFF)

@@ -280,5 +280,5 @@ def _first_nonfinite(items: Items, tensors: Tensors) -> int:
     high, low, mean, _ = tensors.statistics
     has_nan_alone = mean.is_nan & ~(high.is_infinite | low.is_infinite)
     bad = high.is_nan | low.is_nan | high.is_infinite | low.is_infinite | has_nan_alone
-    found = np.flatnonzero((items.targets >= 0) & bad[items.targets]) if len(bad) else ()
-    return int(np.searchsorted(items.ends, found[0], side="right")) if len(found) else -1
+    found = np.flatnonzero((items.targets >= 0) & bad[items.targets]).tolist() if len(bad) else []
+    return int(np.searchsorted(items.ends, found[0], side="right")) if found else -1

@@ -84,7 +84,9 @@ class StackTable:
         """Where a stack is, given where its lines are."""
         return self._places.setdefault(stack, len(self._places))
 
-    def add(self, names: Sequence[str], stacks: Mapping[str, list[str]] | None, prefixes: Prefixes) -> NDArray[np.int64]:
+    def add(
+        self, names: Sequence[str], stacks: Mapping[str, list[str]] | None, prefixes: Prefixes
+    ) -> NDArray[np.int64]:
         """Where the stack of each of `names` is; -1 without one."""
         if not stacks or prefixes.leave_out:
             return np.full(len(names), -1, dtype=np.int64)

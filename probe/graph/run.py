@@ -1,0 +1,285 @@
+"""Dumps shown as graphs: each pair of ranks and steps compared, in several processes where that pays, and written."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Optional, Protocol
+
+from probe.common import files, log
+from probe.common.dump.layout import RECORD_FILES, folder_of
+from probe.common.dump.reading.dump import read
+from probe.common.errors import MsprobeException
+from probe.common.match.dump_pairs import DumpPair
+from probe.common.parallel.run import run
+from probe.common.parallel.tasks import Outcomes, Where
+from probe.common.progress import ProgressCallback
+from probe.compare.option_checks import check
+from probe.compare.options import Options
+from probe.compare.output.summary import Summary, first_of
+from probe.compare.output.summary_text import headline
+from probe.compare.output.tables import VALUES
+from probe.compare.result import Mode
+from probe.graph.diff import GraphDiff, diff_of
+from probe.graph.located import Place, located
+from probe.graph.options import HTML, JSON, MODEL_EXPLORER, GraphOptions
+from probe.graph.page.blocks import Blocks
+from probe.graph.page.columns import Columns, columns_of
+from probe.graph.page.manifest import Manifest, comparison_as_json
+from probe.graph.page.stacks import Prefixes
+from probe.graph.writers.json_file import JsonWriter
+from probe.graph.writers.model_explorer import ModelExplorerWriter
+from probe.graph.writers.page import PageData, write_page
+
+MOST_RUNS = 8
+"""How many runs stand beside one."""
+# Below this, of all dumps together, processes take longer to start than the work.
+_SMALL_TEXT = 8_000_000
+
+
+@dataclass(frozen=True)
+class GraphTask:
+    """One comparison that is to be made; it can be sent to another process."""
+
+    place: Place
+    options: GraphOptions
+
+    def absolute(self) -> GraphTask:
+        """The same task for a process that runs in another folder."""
+        place = self.place
+        golden = None if place.golden is None else os.path.abspath(place.golden)
+        before = place.before and (os.path.abspath(place.before[0]), os.path.abspath(place.before[1]))
+        moved = replace(place, target=os.path.abspath(place.target), golden=golden, before=before)
+        return replace(self, place=moved, options=replace(self.options, compare=self.options.compare.absolute()))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be shown.
+
+    Args:
+        tasks: the comparisons, in order.
+        unpaired: a sentence for each dump that has nothing beside it.
+        title: the name of the page.
+    """
+
+    tasks: list[GraphTask]
+    unpaired: list[str]
+    title: str
+
+
+@dataclass
+class Written:
+    """What was made of it."""
+
+    files: list[str] = field(default_factory=list)
+    nodes: int = 0
+    """How many nodes the targets have."""
+    first: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The call where the runs diverge first."""
+    verdict: list[str] = field(default_factory=list)
+    unpaired: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """What could not be read, a sentence each."""
+
+
+class Writer(Protocol):
+    """Makes files of comparisons, which come one after the other."""
+
+    def add(self, columns: Columns, comparison: dict[str, Any]) -> None: ...
+
+    def finish(self) -> list[str]:
+        """Write the files; returns their paths."""
+
+
+def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOptions) -> Work:
+    """The comparisons that paths stand for.
+
+    Args:
+        targets: files or folders; several only beside one golden run, or beside none.
+        goldens: the same of the other side; several only beside one target.
+        options: how dumps are shown.
+
+    Raises:
+        MsprobeException: the paths do not go together, or the options do not fit.
+    """
+    if len(targets) > 1 and len(goldens) > 1:
+        raise MsprobeException(
+            f"-tp is given {len(targets)} times and -gp {len(goldens)} times; give several of one and one of the other."
+        )
+    if max(len(targets), len(goldens)) > MOST_RUNS:
+        raise MsprobeException(f"{max(len(targets), len(goldens))} runs are given; allowed: at most {MOST_RUNS}.")
+    places: list[Place] = []
+    unpaired: list[str] = []
+    for target in targets:
+        for golden in goldens or ("",):
+            name = golden if len(goldens) > 1 else target if len(targets) > 1 else ""
+            found, alone = located(target, golden or None, name)
+            places += found
+            unpaired += alone
+    if goldens:
+        _check(places, options.compare)
+    cut = Prefixes(options.strip_paths).path
+    title = " and ".join(map(cut, targets)) + (f" beside {' and '.join(map(cut, goldens))}" if goldens else "")
+    return Work([GraphTask(place, options) for place in places], list(dict.fromkeys(map(cut, unpaired))), title)
+
+
+def _check(places: Sequence[Place], options: Options) -> None:
+    check([DumpPair(place.target, place.golden or "") for place in places], options, True)
+
+
+def compared(
+    work: Work, where: Where | None = None, watch: ProgressCallback | None = None
+) -> Generator[Columns | str, None, None]:
+    """The comparisons of `work` in order, each when it is asked for; a sentence for one that could not be made.
+
+    Raises:
+        MsprobeException: none could be made.
+    """
+    where = where or Where()
+    tasks = work.tasks
+    found = False
+    with closing(_outcomes(tasks, where, watch)) as outcomes:
+        for task, outcome in zip(tasks, outcomes):
+            log.show(outcome.logged)
+            if outcome.value is not None:
+                found = True
+                if task.options.progress_log:
+                    log.info(f"{task.place}: done")
+                yield outcome.value
+                continue
+            if len(tasks) == 1 or not isinstance(outcome.error, (MsprobeException, OSError)):
+                raise outcome.error or AssertionError(task)
+            yield f"{task.place} is left out: {outcome.error}"
+    if not found:
+        raise MsprobeException(f"{work.title}: no dump could be shown.")
+
+
+def _outcomes(tasks: list[GraphTask], where: Where, watch: ProgressCallback | None) -> Outcomes[Columns]:
+    if where.dask is not None:
+        return run(where, made, [task.absolute() for task in tasks], watch)
+    if not _takes_time(tasks):
+        return run(Where(where.jobs or 1), made, tasks)
+    if len(tasks) == 1:
+        return run(where, partial(made, watch=watch), tasks)
+    return run(where, made, tasks, watch)
+
+
+def _takes_time(tasks: Sequence[GraphTask]) -> bool:
+    size = 0
+    for path in (path for task in tasks for path in (task.place.target, task.place.golden) if path is not None):
+        for name in RECORD_FILES:
+            file = os.path.join(folder_of(path), name)
+            size += os.path.getsize(file) if os.path.isfile(file) else 0
+        if size > _SMALL_TEXT:
+            return True
+    return False
+
+
+def made(task: GraphTask, watch: ProgressCallback | None = None) -> Columns:
+    """Read the dumps of a comparison, judge them, and put them in rows."""
+    place, options = task.place, task.options
+    if watch is not None:
+        watch("reading", 0, None)
+    target, golden = read(place.target), None if place.golden is None else read(place.golden)
+    diff = diff_of(target, golden, options.compare, place.before, pairs=options.pairs, watch=watch)
+    if options.tensor_log:
+        _print_metrics(diff)
+    return rows_of(diff, options, place.run)
+
+
+def rows_of(diff: GraphDiff, options: GraphOptions, name: str = "") -> Columns:
+    """The rows of a comparison; `name` tells it from those of other runs."""
+    prefixes = Prefixes(options.strip_paths)
+    columns = columns_of(diff, prefixes)
+    columns.run = prefixes.path(name) if name else ""
+    return columns
+
+
+def _print_metrics(diff: GraphDiff) -> None:
+    """A log line for each pair of tensors whose values were compared."""
+    for row in (row for rows in diff.items.values() for row in rows) if diff.mode == Mode.TENSOR.value else ():
+        if row.target is not None and row.golden is not None:
+            metrics = ", ".join(f"{name} {value}" for name, value in zip(VALUES, row.metrics))
+            log.info(f"{row.target.name} and {row.golden.name}: {metrics}")
+
+
+# --- writing
+
+
+class _PageWriter:
+    def __init__(self, path: str, manifest: Manifest, max_megabytes: float) -> None:
+        self._path, self._manifest, self._max_megabytes = path, manifest, max_megabytes
+        self._blocks, self._comparisons = Blocks(), list[Any]()
+
+    def add(self, columns: Columns, comparison: dict[str, Any]) -> None:
+        self._blocks.add(columns)
+        self._comparisons.append(comparison)
+
+    def finish(self) -> list[str]:
+        return [write_page(self.page(), self._path, self._max_megabytes)]
+
+    def page(self) -> PageData:
+        return PageData(self._manifest.as_json(self._comparisons), self._blocks.finished())
+
+
+def show(
+    work: Work,
+    output: str,
+    formats: Sequence[str] = (HTML,),
+    max_megabytes: float = 40,
+    where: Where | None = None,
+    watch: ProgressCallback | None = None,
+) -> Written:
+    """Make the comparisons of `work` and write them to the folder `output`.
+
+    Raises:
+        MsprobeException: none could be made.
+        OSError: a file cannot be written.
+    """
+    files.make_folder(output)
+    stem = os.path.join(output, f"graph_{time.strftime('%Y%m%d%H%M%S')}")
+    rules = work.tasks[0].options.rules
+    manifest = Manifest(work.title, rules, work.unpaired)
+    makers: dict[str, Callable[[], Writer]] = {
+        HTML: lambda: _PageWriter(stem, manifest, max_megabytes),
+        JSON: lambda: JsonWriter(stem, rules, manifest.unpaired),
+        MODEL_EXPLORER: lambda: ModelExplorerWriter(stem, rules),
+    }
+    writers = [makers[name]() for name in dict.fromkeys(formats)]
+    return written(compared(work, where, watch), writers, manifest)
+
+
+def written(found: Iterator[Columns | str], writers: Sequence[Writer], manifest: Manifest) -> Written:
+    """Give each comparison to all writers; returns what is to be said at the end."""
+    result = Written(unpaired=manifest.unpaired)
+    summaries: list[Summary] = []
+    alone: list[str] = []
+    for columns in found:
+        if isinstance(columns, str):
+            result.left_out.append(columns)
+            manifest.unpaired.append(columns)
+            continue
+        comparison = comparison_as_json(columns, manifest.rules)
+        for writer in writers:
+            writer.add(columns, comparison)
+        result.nodes += columns.target.nodes
+        if columns.summary is not None:
+            summaries.append(columns.summary)
+        else:
+            alone += comparison["verdict"]
+    result.verdict = [text for text, _ in headline(summaries)] if summaries else alone
+    result.first = first_divergence(summaries)
+    for writer in writers:
+        result.files += writer.finish()
+    return result
+
+
+def first_divergence(summaries: Sequence[Summary]) -> str | None:
+    """The call where all these comparisons diverge first."""
+    first = first_of(summaries)
+    return first.divergence.record if first is not None and first.divergence is not None else None
