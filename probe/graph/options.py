@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from probe.compare.options import Options
 from probe.graph.manual_pairs import ManualPair
-from probe.graph.page.manifest import PROBE
+from probe.graph.page.columns import PROBE
 
 HTML, DATABASE, JSON, MODEL_EXPLORER = "html", "db", "json", "model-explorer"
 FORMATS = (HTML, DATABASE, JSON, MODEL_EXPLORER)

@@ -26,11 +26,13 @@ from probe.compare.output.tables import VALUES
 from probe.compare.result import Mode
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.located import Place, located
+from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import HTML, JSON, MODEL_EXPLORER, GraphOptions
 from probe.graph.page.blocks import Blocks
-from probe.graph.page.columns import Columns, columns_of
+from probe.graph.page.columns import PROBE, Columns, columns_of
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.stacks import Prefixes
+from probe.graph.recorded.diff import recorded_diff
 from probe.graph.writers.json_file import JsonWriter
 from probe.graph.writers.model_explorer import ModelExplorerWriter
 from probe.graph.writers.page import PageData, write_page
@@ -186,7 +188,12 @@ def made(task: GraphTask, watch: ProgressCallback | None = None) -> Columns:
     if watch is not None:
         watch("reading", 0, None)
     target, golden = read(place.target), None if place.golden is None else read(place.golden)
-    diff = diff_of(target, golden, options.compare, place.before, pairs=options.pairs, watch=watch)
+    if options.rules == PROBE:
+        diff = diff_of(target, golden, options.compare, place.before, pairs=options.pairs, watch=watch)
+    else:
+        diff = recorded_diff(target, golden, options.compare.fuzzy)
+    for graph in filter(None, (diff.target, diff.golden)):
+        add_micro_steps(graph, options.micro_step)
     if options.tensor_log:
         _print_metrics(diff)
     return rows_of(diff, options, place.run)
@@ -195,7 +202,7 @@ def made(task: GraphTask, watch: ProgressCallback | None = None) -> Columns:
 def rows_of(diff: GraphDiff, options: GraphOptions, name: str = "") -> Columns:
     """The rows of a comparison; `name` tells it from those of other runs."""
     prefixes = Prefixes(options.strip_paths)
-    columns = columns_of(diff, prefixes)
+    columns = columns_of(diff, prefixes, options.rules, options.overflow)
     columns.run = prefixes.path(name) if name else ""
     return columns
 

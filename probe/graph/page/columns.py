@@ -11,20 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.dump.reading.items import PARAMETERS_GRAD
-from probe.common.match.row import Row
+from probe.common.match.row import ERROR, WARNING, Row
 from probe.common.metrics.error_bounds import is_same
 from probe.compare.output.summary import Summary
 from probe.compare.result import Mode
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
+from probe.graph.overflow_levels import overflows
 from probe.graph.page.order import merged_order, parent_offsets
 from probe.graph.page.stacks import Prefixes, StackTable
 from probe.graph.page.tensors import Tensors, tensors_of
 from probe.graph.page.texts import Texts
+from probe.graph.recorded import statuses as recorded
+from probe.graph.recorded.diff import recorded_overflows
 from probe.graph.status import DIVERGED, EXPLAINED, ONE_SIDE, SAME, STRUCTURE, SUSPECT
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+PROBE, MSPROBE = "probe", "msprobe"
+"""Whose rules the statuses follow."""
 
 
 @dataclass
@@ -102,8 +108,11 @@ class Columns:
     """The row of the first divergence; -1 without one."""
     suspects: list[int]
     nonfinite: int
+    """The row of the first value that is not finite; -1 without one."""
+    origin: Optional[dict[str, Any]] = None  # noqa: UP045
+    """Where the first divergence comes from, as the manifest says it."""
     run: str = ""
-    verdict: list[str] = field(default_factory=list)
+    """What tells the comparison from those of other runs."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -112,30 +121,43 @@ class Columns:
 def columns_of(
     diff: GraphDiff,
     prefixes: Prefixes | None = None,
-    levels: Sequence[int] = b"",
-    golden_levels: Sequence[int] = b"",
+    rules: str = PROBE,
+    find_overflows: bool = False,
 ) -> Columns:
     """The columns of a comparison, or of one graph.
 
     Args:
         prefixes: what is cut off paths.
-        levels, golden_levels: the overflow level of each node of both sides; empty where they were not looked for.
+        rules: whose statuses the comparison has, and whose levels of overflow are shown.
+        find_overflows: look for numbers that are too large; by our rules that is done where one is not finite, too.
     """
-    return _Collector(diff, prefixes or Prefixes()).columns(levels, golden_levels)
+    collector = _Collector(diff, prefixes or Prefixes(), rules)
+    found = collector.columns()
+    if find_overflows or (rules == PROBE and found.tensors.is_nonfinite.any()):
+        collector.add_overflows(found)
+    return found
 
 
 class _Collector:
     """Puts a comparison in rows."""
 
-    def __init__(self, diff: GraphDiff, prefixes: Prefixes) -> None:
-        self._diff, self._prefixes = diff, prefixes
+    def __init__(self, diff: GraphDiff, prefixes: Prefixes, rules: str) -> None:
+        self._diff, self._prefixes, self._rules = diff, prefixes, rules
         self._targets, self._goldens = merged_order(diff.target, diff.golden, diff.pairs)
         self._nodes = list(zip(self._targets.tolist(), self._goldens.tolist()))
         self._row_of = {node: row for row, (node, _) in enumerate(self._nodes) if node >= 0}
         self._row_of_golden = {node: row for row, (_, node) in enumerate(self._nodes) if node >= 0}
         self._texts, self._stacks = Texts(), StackTable()
 
-    def columns(self, levels: Sequence[int], golden_levels: Sequence[int]) -> Columns:
+    def add_overflows(self, columns: Columns) -> None:
+        """Put the levels of overflow in rows, and where the first value is that is not finite."""
+        target, golden = (overflows if self._rules == PROBE else recorded_overflows)(self._diff)
+        columns.level = self._of_target(target.levels, 0)
+        if golden is not None:
+            columns.golden_level = self._of_golden(golden.levels, 0)
+        columns.nonfinite = self._row_of.get(target.first, -1)
+
+    def columns(self) -> Columns:
         diff, prefixes = self._diff, self._prefixes
         target, golden = diff.target, diff.golden
         names = self._of_target(self._texts.places(target.names), -1)
@@ -146,7 +168,8 @@ class _Collector:
             golden_stack = self._of_golden(self._stacks.add(golden.names, diff.golden_stacks, prefixes), -1)
         rows = self._items_of_rows()
         items, tensors = self._items(rows)
-        details = Details(self._by_row(diff.why), self._by_row(diff.cause))
+        why = {**_by_row(diff.golden_why, self._row_of_golden), **_by_row(diff.why, self._row_of)}
+        details = Details(why, _by_row(diff.cause, self._row_of))
         return Columns(
             _side(target, prefixes),
             None if golden is None else _side(golden, prefixes),
@@ -164,8 +187,8 @@ class _Collector:
             self._of_either(target.kinds, golden and golden.kinds),
             self._of_either(diff.statuses, diff.golden_statuses),
             self._of_target(diff.reasons, 0),
-            self._of_target(levels, 0),
-            self._of_golden(golden_levels, 0),
+            self._of_target((), 0),
+            self._of_golden((), 0),
             self._of_target(diff.in_errors, np.nan, np.float64),
             self._of_target(diff.out_errors, np.nan, np.float64),
             self._of_either(target.micro_steps, golden and golden.micro_steps),
@@ -177,15 +200,27 @@ class _Collector:
             details,
             -1 if diff.first is None else self._row(diff.first),
             [self._row(pair) for pair in diff.suspects],
-            _first_nonfinite(items, tensors),
+            -1,
+            self._origin(),
         )
+
+    def _origin(self) -> dict[str, Any] | None:
+        origin, first = self._diff.origin, self._diff.first
+        if origin is None or first is None:
+            return None
+        # A module of the side that made the call.
+        rows = self._row_of if first[0] >= 0 else self._row_of_golden
+        return {
+            "kind": origin.kind,
+            "module": rows.get(origin.module),
+            "item": origin.item,
+            "parameter": origin.parameter,
+            "nonfinite": origin.is_nonfinite,
+        }
 
     def _row(self, pair: tuple[int, int]) -> int:
         node, other = pair
         return self._row_of[node] if node >= 0 else self._row_of_golden[other]
-
-    def _by_row(self, said: Mapping[int, str]) -> dict[int, str]:
-        return {self._row_of[node]: text for node, text in said.items()}
 
     def _of_target(self, column: Any, missing: Any, dtype: Any = np.int64) -> NDArray[Any]:
         """A column of the target's nodes as one of rows."""
@@ -210,14 +245,13 @@ class _Collector:
         names = self._texts.places([_item_name(row) for row in flat])
         tensors, places = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
         differences = [row.relative_difference for row in flat]
-        marked = _marked(self._diff.summary)
         found = Items(
             np.cumsum(np.array([len(each) for each in rows], dtype=np.int64)),
             names,
             places[: len(flat)],
             places[len(flat) :],
             np.array([np.nan if each is None else each for each in differences], dtype=np.float64),
-            bytes(len(flat)) if self._diff.golden is None else bytes([_status(row, marked) for row in flat]),
+            self._statuses(flat),
         )
         for place, row in enumerate(flat):
             if row.messages:
@@ -225,6 +259,15 @@ class _Collector:
         if self._diff.mode == Mode.TENSOR.value and self._diff.golden is not None:
             found.metrics = {place: list(row.metrics) for place, row in enumerate(flat) if row.metrics}
         return found, tensors
+
+
+    def _statuses(self, rows: Sequence[Row]) -> bytes:
+        if self._diff.golden is None:
+            return bytes(len(rows))
+        if self._rules != PROBE:
+            return bytes([_recorded_status(row) for row in rows])
+        marked = _marked(self._diff.summary)
+        return bytes([_status(row, marked) for row in rows])
 
 
 def _picked(column: Any, nodes: Integers, missing: Any, dtype: Any) -> NDArray[Any]:
@@ -235,6 +278,10 @@ def _picked(column: Any, nodes: Integers, missing: Any, dtype: Any) -> NDArray[A
     if not len(entries):
         return np.full(len(nodes), missing, dtype=dtype)
     return np.where(nodes >= 0, entries[nodes], np.array(missing, dtype=dtype))
+
+
+def _by_row(said: Mapping[int, str], rows: Mapping[int, int]) -> dict[int, str]:
+    return {rows[node]: text for node, text in said.items()}
 
 
 def _side(graph: Graph, prefixes: Prefixes) -> Side:
@@ -275,10 +322,8 @@ def _status(row: Row, marked: Mapping[str, int]) -> int:
     return EXPLAINED if difference or not is_same(target, golden) else SAME
 
 
-def _first_nonfinite(items: Items, tensors: Tensors) -> int:
-    """The first row with a tensor of the target that is not finite; -1 without one."""
-    high, low, mean, _ = tensors.statistics
-    has_nan_alone = mean.is_nan & ~(high.is_infinite | low.is_infinite)
-    bad = high.is_nan | low.is_nan | high.is_infinite | low.is_infinite | has_nan_alone
-    found = np.flatnonzero((items.targets >= 0) & bad[items.targets]).tolist() if len(bad) else []
-    return int(np.searchsorted(items.ends, found[0], side="right")) if found else -1
+def _recorded_status(row: Row) -> int:
+    """The status of an item by the rules of the reference tool."""
+    if row.target is None or row.golden is None:
+        return recorded.UNMATCHED
+    return {ERROR: recorded.ERROR, WARNING: recorded.WARNING}.get(row.verdict, recorded.PASS)

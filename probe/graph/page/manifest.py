@@ -12,15 +12,13 @@ from probe._version import __version__
 from probe.compare.output.summary_text import headline
 from probe.compare.output.tables import VALUES
 from probe.compare.result import Mode
-from probe.graph.page.columns import Columns
+from probe.graph.overflow_levels import LEVELS
+from probe.graph.page.columns import MSPROBE, PROBE, Columns
+from probe.graph.recorded.statuses import ERROR, PASS, UNMATCHED, WARNING
 from probe.graph.status import REASONS
 
 FORMAT = 1
 """The form of the data; a page refuses one that it does not know."""
-PROBE, MSPROBE = "probe", "msprobe"
-"""Whose rules the statuses follow."""
-LEVELS = ("", "saturated", "growth", "medium", "high", "critical")
-"""How far a call is from numbers that are too large, from little to much."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +91,11 @@ def comparison_as_json(columns: Columns, rules: str = PROBE) -> dict[str, Any]:
         "step": columns.step,
         "rank": columns.rank,
         "mode": columns.mode,
-        "verdict": verdict(columns),
+        "verdict": verdict(columns, rules),
         "first": columns.first if columns.first >= 0 else None,
         "chain": chain(columns, columns.first),
         "suspects": columns.suspects,
+        "origin": columns.origin,
         "nonfinite": columns.nonfinite if columns.nonfinite >= 0 else None,
         "worst": int(columns.status.max()),
         "counts": counts,
@@ -117,8 +116,10 @@ def chain(columns: Columns, row: int) -> list[int]:
     return found[:-1]
 
 
-def verdict(columns: Columns) -> list[str]:
+def verdict(columns: Columns, rules: str = PROBE) -> list[str]:
     """What ``msprobe compare`` prints first; of one dump, and of dumps without values, what there is to say."""
+    if rules == MSPROBE and columns.golden is not None:
+        return _counts(columns)
     if columns.summary is not None:
         return [text for text, _ in headline([columns.summary])]
     if columns.golden is None:
@@ -131,6 +132,19 @@ def verdict(columns: Columns) -> list[str]:
     row = int(np.flatnonzero((columns.name < 0) | (columns.golden_name < 0))[0])
     side = "golden run" if columns.name[row] < 0 else "target"
     return [f"first difference: {name_of(columns, row)} ({side} only)", f"  {alone} calls of one side alone"]
+
+
+def _counts(columns: Columns) -> list[str]:
+    """How many nodes have which status by the rules of msProbe, which names no first divergence."""
+    counts = np.bincount(columns.status, minlength=len(STATUSES[MSPROBE])).tolist()
+    names = [status.name for status in STATUSES[MSPROBE]]
+    numbers = ", ".join(f"{counts[status]} {names[status]}" for status in (ERROR, WARNING, PASS, UNMATCHED))
+    found = [f"by the rules of msProbe: {numbers}"]
+    for status in (ERROR, WARNING):
+        if counts[status]:
+            row = int(np.flatnonzero(columns.status == status)[0])
+            found.append(f"  first {names[status]}: {name_of(columns, row)}")
+    return found
 
 
 def name_of(columns: Columns, row: int) -> str:

@@ -37,6 +37,12 @@ class Tensors:
     def __len__(self) -> int:
         return len(self.dtypes)
 
+    @property
+    def is_nonfinite(self) -> NDArray[np.bool_]:
+        """Which of them hold a value that is not finite, as far as their largest and smallest value tell."""
+        high, low, *_ = self.statistics
+        return high.is_nan | high.is_infinite | low.is_nan | low.is_infinite
+
 
 def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Integers]:
     """What `items` say, each thing once, and where each item's is; -1 where there is no item."""

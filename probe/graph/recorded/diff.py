@@ -98,7 +98,10 @@ class _Recorded:
             self._judge(rows, statuses, why)
         if self._mode is Mode.STATISTICS:
             for node, of_node in rows.items():
-                in_errors[node], out_errors[node] = _largest(of_node, is_output=False), _largest(of_node, is_output=True)
+                in_errors[node], out_errors[node] = (
+                    _largest(of_node, is_output=False),
+                    _largest(of_node, is_output=True),
+                )
         self._add_groups(statuses)
         golden_statuses = bytearray([UNMATCHED]) * len(self._other)
         for other in self._pairs:

@@ -14,7 +14,7 @@ def recorded_pairs(target: Graph, golden: Graph, fuzzy: bool = False) -> array[i
     """The golden run's node of each node of the target; -1 without one.
 
     Two nodes are a pair if they have the same name and so have all nodes around them. With `fuzzy`, calls of APIs that
-    are directly inside of a pair are paired in the order in which each API is called, whatever the numbers of the calls.
+    are directly inside of a pair are paired in the order in which each API is called, whatever their numbers.
     """
     found = array("i", [-1]) * len(target)
     found[-1] = len(golden) - 1

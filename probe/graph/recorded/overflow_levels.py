@@ -55,4 +55,4 @@ def _grows(inputs: Iterable[Item], outputs: Iterable[Item]) -> bool:
 
 def _norm(item: Item) -> float:
     norm = item.norm
-    return float(norm) if type(norm) in (float, int) and not norm != norm else 0.0
+    return float(norm) if type(norm) in (float, int) and norm == norm else 0.0

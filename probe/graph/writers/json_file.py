@@ -8,8 +8,9 @@ import msgspec
 
 from probe._version import __version__
 from probe.common import files
+from probe.graph.overflow_levels import LEVELS
 from probe.graph.page.columns import Columns
-from probe.graph.page.manifest import FORMAT, LEVELS, STATUSES, name_of
+from probe.graph.page.manifest import FORMAT, STATUSES, name_of
 from probe.graph.page.numbers import rounded
 from probe.graph.page.texts import as_json
 from probe.graph.status import REASONS
@@ -32,6 +33,7 @@ class JsonWriter:
             "chain": [name_of(columns, row) for row in comparison["chain"]],
             "suspects": [name_of(columns, row) for row in comparison["suspects"]],
             "nonfinite": _name(columns, comparison["nonfinite"]),
+            "origin": _origin(columns),
             "worst": statuses[comparison["worst"]],
             "counts": dict(zip(statuses, comparison["counts"])),
             "rows": _rows(columns, statuses),
@@ -56,6 +58,11 @@ class JsonWriter:
 
 def _name(columns: Columns, row: int | None) -> str | None:
     return None if row is None else name_of(columns, row)
+
+
+def _origin(columns: Columns) -> dict[str, Any] | None:
+    origin = columns.origin
+    return None if origin is None else {**origin, "module": _name(columns, origin["module"])}
 
 
 def _rows(columns: Columns, statuses: list[str]) -> list[dict[str, Any]]:

@@ -57,9 +57,7 @@ def test_pairs_are_those_of_the_recorded_tool(case: str) -> None:
     expected = expected_of(case)
     diff = diff_of(expected)
     assert diff.golden is not None
-    pairs = [
-        [name, diff.golden.names[other]] for name, other in zip(diff.target.names, diff.pairs) if other >= 0
-    ]
+    pairs = [[name, diff.golden.names[other]] for name, other in zip(diff.target.names, diff.pairs) if other >= 0]
     assert len(pairs) == expected["matched_pairs"]["count"]
     assert [pair for pair in pairs if pair[0] != pair[1]] == expected["matched_pairs"]["different_names"]
     assert names(diff.target, diff.statuses, UNMATCHED) == expected["sides"]["target"]["unmatched"]
