@@ -126,8 +126,13 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
     if goldens:
         _check(places, options.compare)
     cut = Prefixes(options.strip_paths).path
-    title = " and ".join(map(cut, targets)) + (f" beside {' and '.join(map(cut, goldens))}" if goldens else "")
-    return Work([GraphTask(place, options) for place in places], list(dict.fromkeys(map(cut, unpaired))), title)
+    name = title(list(map(cut, targets)), list(map(cut, goldens)))
+    return Work([GraphTask(place, options) for place in places], list(dict.fromkeys(unpaired)), name)
+
+
+def title(targets: Sequence[str], goldens: Sequence[str]) -> str:
+    """What a page is called."""
+    return " and ".join(targets) + (f" beside {' and '.join(goldens)}" if goldens else "")
 
 
 def _check(places: Sequence[Place], options: Options) -> None:
@@ -184,6 +189,14 @@ def _takes_time(tasks: Sequence[GraphTask]) -> bool:
 
 def made(task: GraphTask, watch: ProgressCallback | None = None) -> Columns:
     """Read the dumps of a comparison, judge them, and put them in rows."""
+    diff = judged(task, watch)
+    if task.options.tensor_log:
+        _print_metrics(diff)
+    return rows_of(diff, task.options, task.place.run)
+
+
+def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
+    """Read the dumps of a comparison and judge them."""
     place, options = task.place, task.options
     if watch is not None:
         watch("reading", 0, None)
@@ -194,9 +207,7 @@ def made(task: GraphTask, watch: ProgressCallback | None = None) -> Columns:
         diff = recorded_diff(target, golden, options.compare.fuzzy)
     for graph in filter(None, (diff.target, diff.golden)):
         add_micro_steps(graph, options.micro_step)
-    if options.tensor_log:
-        _print_metrics(diff)
-    return rows_of(diff, options, place.run)
+    return diff
 
 
 def rows_of(diff: GraphDiff, options: GraphOptions, name: str = "") -> Columns:
@@ -218,8 +229,10 @@ def _print_metrics(diff: GraphDiff) -> None:
 # --- writing
 
 
-class _PageWriter:
-    def __init__(self, path: str, manifest: Manifest, max_megabytes: float) -> None:
+class PageWriter:
+    """Puts comparisons on a page; without a path no file is written."""
+
+    def __init__(self, manifest: Manifest, path: str = "", max_megabytes: float = 0) -> None:
         self._path, self._manifest, self._max_megabytes = path, manifest, max_megabytes
         self._blocks, self._comparisons = Blocks(), list[Any]()
 
@@ -228,7 +241,7 @@ class _PageWriter:
         self._comparisons.append(comparison)
 
     def finish(self) -> list[str]:
-        return [write_page(self.page(), self._path, self._max_megabytes)]
+        return [write_page(self.page(), self._path, self._max_megabytes)] if self._path else []
 
     def page(self) -> PageData:
         return PageData(self._manifest.as_json(self._comparisons), self._blocks.finished())
@@ -253,7 +266,7 @@ def show(
     rules = work.tasks[0].options.rules
     manifest = Manifest(work.title, rules, work.unpaired)
     makers: dict[str, Callable[[], Writer]] = {
-        HTML: lambda: _PageWriter(stem, manifest, max_megabytes),
+        HTML: lambda: PageWriter(manifest, stem, max_megabytes),
         JSON: lambda: JsonWriter(stem, rules, manifest.unpaired),
         MODEL_EXPLORER: lambda: ModelExplorerWriter(stem, rules),
     }
@@ -280,13 +293,8 @@ def written(found: Iterator[Columns | str], writers: Sequence[Writer], manifest:
         else:
             alone += comparison["verdict"]
     result.verdict = [text for text, _ in headline(summaries)] if summaries else alone
-    result.first = first_divergence(summaries)
+    first = first_of(summaries)
+    result.first = None if first is None or first.divergence is None else first.divergence.record
     for writer in writers:
         result.files += writer.finish()
     return result
-
-
-def first_divergence(summaries: Sequence[Summary]) -> str | None:
-    """The call where all these comparisons diverge first."""
-    first = first_of(summaries)
-    return first.divergence.record if first is not None and first.divergence is not None else None
