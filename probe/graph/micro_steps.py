@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from typing import Union
 
 from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, parse
 from probe.common.errors import MsprobeException
@@ -21,7 +20,7 @@ Call = tuple[str, int]
 """A module and the number of its call."""
 
 
-def add_micro_steps(graph: Graph, wanted: Union[str, int] = AUTO) -> int:
+def add_micro_steps(graph: Graph, wanted: str | int = AUTO) -> int:
     """Say in `graph` which micro step each node belongs to; returns how many there are.
 
     Args:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _SAFE_INTEGER = 1e15
+_LARGEST_INTEGER = 2**63
 
 
 @dataclass
@@ -75,9 +76,10 @@ def numbers(column: Sequence[Any]) -> Numbers:
 
 def _plain(value: Any) -> Any:
     """A value that is no float as JSON has it."""
-    if value is None or type(value) in (int, str):
+    if value is None or type(value) is str:
         return value
-    return int(value) if isinstance(value, (bool, int)) else str(value)
+    # What is longer is no number of JSON.
+    return int(value) if isinstance(value, int) and abs(value) < _LARGEST_INTEGER else str(value)
 
 
 def shortest(values: Floats) -> Floats:

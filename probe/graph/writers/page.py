@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -61,27 +61,29 @@ def write_page(data: PageData, path: str, max_megabytes: float) -> str:
         _write(f"{path}.html", html(data).encode("utf-8"))
         return f"{path}.html"
     files.make_folder(path)
-    places: dict[str, int] = {}
-    size = number = 0
-    stream: list[bytes] = []
-    for name, block in data.blocks.items():
-        if not stream or size + len(block) > _BLOCKS_IN_FILE:
-            _write_blocks(path, number, stream)
-            number, size, stream = number + 1, 0, []
-        places[name] = number
-        size += len(block)
-        stream.append(b'probeBlock("%s", "%s");\n' % (name.encode("ascii"), block))
-    _write_blocks(path, number, stream)
-    manifest = {**data.manifest, "files": number, "blocks": places}
+    groups = list(_grouped(data.blocks))
+    for number, group in enumerate(groups):
+        lines = [b'probeBlock("%s", "%s");\n' % (name.encode("ascii"), data.blocks[name]) for name in group]
+        _write(os.path.join(path, f"block{number}.js"), b"".join(lines))
+    places = {name: number for number, group in enumerate(groups) for name in group}
+    manifest = {**data.manifest, "files": len(groups), "blocks": places}
     # Last, so that a page that is there is whole.
     index = os.path.join(path, "index.html")
     _write(index, _page(str(manifest["title"]), _manifest(manifest), _BESIDE).encode("utf-8"))
     return index
 
 
-def _write_blocks(folder: str, number: int, lines: list[bytes]) -> None:
-    if lines:
-        _write(os.path.join(folder, f"block{number}.js"), b"".join(lines))
+def _grouped(blocks: Mapping[str, bytes]) -> Iterator[list[str]]:
+    """The names of the blocks that stand in one file."""
+    group: list[str] = []
+    size = 0
+    for name, block in blocks.items():
+        if group and size + len(block) > _BLOCKS_IN_FILE:
+            yield group
+            group, size = [], 0
+        group.append(name)
+        size += len(block)
+    yield group
 
 
 def _write(path: str, content: bytes) -> None:
