@@ -12,6 +12,7 @@ from probe.common.dump.levels import both_record
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
 from probe.common.match.row import ERROR, Row
+from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import Evidence, compare_dumps
 from probe.compare.divergence.call_digest import is_input, row_difference
@@ -19,7 +20,6 @@ from probe.compare.divergence.differences import item_name
 from probe.compare.divergence.judged_calls import SAME as CALL_SAME
 from probe.compare.divergence.judged_calls import STRUCTURE as CALL_STRUCTURE
 from probe.compare.divergence.judged_calls import JudgedCall
-from probe.compare.divergence.parameters import Parameters
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, summarise
 from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Unexplained
@@ -140,13 +140,26 @@ def diff_of(
         >>> diff.target.names[diff.first[0]]  # doctest: +SKIP
         'Functional.linear.12.forward'
     """
+    with few_collections():
+        return _diff_of(target, golden, options or Options(), before, pairs, values, watch)
+
+
+def _diff_of(
+    target: Dump,
+    golden: Dump | None,
+    options: Options,
+    before: tuple[str, str] | None,
+    pairs: Sequence[ManualPair],
+    values: bool,
+    watch: ProgressCallback | None,
+) -> GraphDiff:
     graph = graph_of(target)
     if golden is None:
         return _alone(target, graph)
     other = graph_of(golden)
     manual = expanded(pairs, graph, other)
     by_hand = tuple((graph.names[mine], other.names[theirs]) for mine, theirs in manual.items())
-    options = replace(options or Options(), all_divergences=True, pairs=by_hand)
+    options = replace(options, all_divergences=True, pairs=by_hand)
     if target.task == golden.task == STRUCTURE_MODE:
         return _without_values(target, golden, graph, other, options, manual)
     evidence = Evidence()
@@ -356,14 +369,14 @@ class _Judged:
     def _origin(self, found: Unexplained) -> Origin:
         index = self._graph.index if found.record else self._other.index
         module = index.get(found.module, -1)
-        call = next((call for call in self._evidence.aligned if call.record == found.record and found.item), None)
-        row = None if call is None else next((row for row in call.rows if item_name(row) == found.item), None)
-        if call is None or row is None or row.target is None or row.golden is None:
+        judged = next((each for each in self._evidence.judged if each.suspect and _is_of(each.suspect, found)), None)
+        rows = [] if judged is None else judged.call.rows
+        row = next((row for row in rows if found.item and item_name(row) == found.item), None)
+        if judged is None or row is None or row.target is None or row.golden is None:
             return Origin(KIND, module, found.item)
-        is_nonfinite = math.isinf(row_difference(row, self._result.mode)) if row.target.is_tensor else False
-        parameter = Parameters(self._evidence.aligned).of(call, row)
-        if parameter is not None:
-            return Origin(PARAMETER, module, found.item, parameter.name, is_nonfinite)
+        is_nonfinite = row.target.is_tensor and math.isinf(row_difference(row, self._result.mode))
+        if judged.parameter:
+            return Origin(PARAMETER, module, found.item, judged.parameter, is_nonfinite)
         if row.target.shape != row.golden.shape:
             return Origin(KIND, module, found.item)
         return Origin(INPUT_OF_CALL if is_input(row) else COMPUTE, module, found.item, "", is_nonfinite)
@@ -407,3 +420,7 @@ class _Judged:
             if row.target is not None:
                 found.setdefault(self._graph.index[row.record], []).append(row)
         return found
+
+
+def _is_of(suspect: Unexplained, found: Unexplained) -> bool:
+    return (suspect.record, suspect.golden_record) == (found.record, found.golden_record)
