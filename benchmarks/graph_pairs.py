@@ -1,9 +1,9 @@
-"""Graph pages of real pairs of runs: two kinds of attention, two types, two frameworks, two ranks of which one is wrong.
+"""Graph pages of real pairs of runs: two kinds of attention, two types, two frameworks, two ranks with one wrong.
 
     python benchmarks/graph_pairs.py --out DIR --mindspore PYTHON
 
-The dumps of DIR/dumps are made once; the pages are DIR/<pair>.html. It needs torch and transformers, for the pair of two
-frameworks an interpreter with MindSpore.
+The dumps of DIR/dumps are made once; the pages are DIR/<pair>.html. It needs torch and transformers, and for the pair
+of two frameworks an interpreter with MindSpore.
 """
 
 from __future__ import annotations
