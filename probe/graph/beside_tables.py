@@ -21,9 +21,11 @@ from probe.graph.diff import diff_from
 from probe.graph.located import located
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
+from probe.graph.outputs import PageWriter
 from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest
-from probe.graph.run import PageWriter, rows_of, title, written
+from probe.graph.run import rows_of, title, written
+from probe.graph.writers.made import Made
 
 
 @dataclass(frozen=True)
@@ -58,11 +60,11 @@ def summaries_and_page(
     tasks = pair_tasks(locate(target, golden), output, options, xlsx, tensor_log)
     found: list[Summary] = []
 
-    def columns() -> Iterator[Columns]:
+    def columns() -> Iterator[Made]:
         with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden)) as outcomes:
             for outcome in outcomes:
                 found.append(outcome.summary)
-                yield outcome.columns
+                yield Made(outcome.columns)
 
     _, unpaired = located(target, golden)
     manifest = Manifest(title([target], [golden]), unpaired=unpaired)

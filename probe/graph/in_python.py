@@ -20,9 +20,11 @@ from probe.graph.graph import Graph, graph_of
 from probe.graph.manual_pairs import load_pairs
 from probe.graph.micro_steps import AUTO, add_micro_steps
 from probe.graph.options import GraphOptions
+from probe.graph.outputs import PageWriter
 from probe.graph.page.columns import PROBE
 from probe.graph.page.manifest import Manifest
-from probe.graph.run import PageWriter, Work, judged, planned, rows_of, written
+from probe.graph.run import Work, judged, planned, rows_of, written
+from probe.graph.writers.made import Made
 from probe.graph.writers.page import PageData, html, write_page
 
 Path = Union[str, "os.PathLike[str]"]
@@ -110,7 +112,7 @@ class GraphView:
         manifest = Manifest(self._work.title, options.rules, list(self.unpaired))
         writer = PageWriter(manifest)
         runs = [task.place.run for task in self._work.tasks]
-        found = (rows_of(diff, options, run) for diff, run in zip(self.diffs, runs))
+        found = (Made(rows_of(diff, options, run)) for diff, run in zip(self.diffs, runs))
         result = written(found, [writer], manifest)
         return writer.page(), result.verdict
 

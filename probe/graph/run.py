@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Optional, Protocol
+from typing import Optional
 
 from probe.common import files, log
 from probe.common.dump.layout import RECORD_FILES, folder_of
@@ -27,15 +26,13 @@ from probe.compare.result import Mode
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.located import Place, located
 from probe.graph.micro_steps import add_micro_steps
-from probe.graph.options import HTML, JSON, MODEL_EXPLORER, GraphOptions
-from probe.graph.page.blocks import Blocks
+from probe.graph.options import HTML, GraphOptions
+from probe.graph.outputs import Writer, needs_diffs, writers_of
 from probe.graph.page.columns import PROBE, Columns, columns_of
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.stacks import Prefixes
 from probe.graph.recorded.diff import recorded_diff
-from probe.graph.writers.json_file import JsonWriter
-from probe.graph.writers.model_explorer import ModelExplorerWriter
-from probe.graph.writers.page import PageData, write_page
+from probe.graph.writers.made import Made
 
 MOST_RUNS = 8
 """How many runs stand beside one."""
@@ -49,6 +46,8 @@ class GraphTask:
 
     place: Place
     options: GraphOptions
+    keeps_diff: bool = False
+    """Whether the comparison itself is wanted, and not only its rows."""
 
     def absolute(self) -> GraphTask:
         """The same task for a process that runs in another folder."""
@@ -87,15 +86,6 @@ class Written:
     unpaired: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     """What could not be read, a sentence each."""
-
-
-class Writer(Protocol):
-    """Makes files of comparisons, which come one after the other."""
-
-    def add(self, columns: Columns, comparison: dict[str, Any]) -> None: ...
-
-    def finish(self) -> list[str]:
-        """Write the files; returns their paths."""
 
 
 def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOptions) -> Work:
@@ -141,7 +131,7 @@ def _check(places: Sequence[Place], options: Options) -> None:
 
 def compared(
     work: Work, where: Where | None = None, watch: ProgressCallback | None = None
-) -> Generator[Columns | str, None, None]:
+) -> Generator[Made | str, None, None]:
     """The comparisons of `work` in order, each when it is asked for; a sentence for one that could not be made.
 
     Raises:
@@ -166,7 +156,7 @@ def compared(
         raise MsprobeException(f"{work.title}: no dump could be shown.")
 
 
-def _outcomes(tasks: list[GraphTask], where: Where, watch: ProgressCallback | None) -> Outcomes[Columns]:
+def _outcomes(tasks: list[GraphTask], where: Where, watch: ProgressCallback | None) -> Outcomes[Made]:
     if where.dask is not None:
         return run(where, made, [task.absolute() for task in tasks], watch)
     if not _takes_time(tasks):
@@ -187,12 +177,12 @@ def _takes_time(tasks: Sequence[GraphTask]) -> bool:
     return False
 
 
-def made(task: GraphTask, watch: ProgressCallback | None = None) -> Columns:
+def made(task: GraphTask, watch: ProgressCallback | None = None) -> Made:
     """Read the dumps of a comparison, judge them, and put them in rows."""
     diff = judged(task, watch)
     if task.options.tensor_log:
         _print_metrics(diff)
-    return rows_of(diff, task.options, task.place.run)
+    return Made(rows_of(diff, task.options, task.place.run), diff if task.keeps_diff else None)
 
 
 def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
@@ -233,24 +223,6 @@ def _print_metrics(diff: GraphDiff) -> None:
 # --- writing
 
 
-class PageWriter:
-    """Puts comparisons on a page; without a path no file is written."""
-
-    def __init__(self, manifest: Manifest, path: str = "", max_megabytes: float = 0) -> None:
-        self._path, self._manifest, self._max_megabytes = path, manifest, max_megabytes
-        self._blocks, self._comparisons = Blocks(), list[Any]()
-
-    def add(self, columns: Columns, comparison: dict[str, Any]) -> None:
-        self._blocks.add(columns)
-        self._comparisons.append(comparison)
-
-    def finish(self) -> list[str]:
-        return [write_page(self.page(), self._path, self._max_megabytes)] if self._path else []
-
-    def page(self) -> PageData:
-        return PageData(self._manifest.as_json(self._comparisons), self._blocks.finished())
-
-
 def show(
     work: Work,
     output: str,
@@ -266,31 +238,28 @@ def show(
         OSError: a file cannot be written.
     """
     files.make_folder(output)
-    stem = os.path.join(output, f"graph_{time.strftime('%Y%m%d%H%M%S')}")
-    rules = work.tasks[0].options.rules
-    manifest = Manifest(work.title, rules, work.unpaired)
-    makers: dict[str, Callable[[], Writer]] = {
-        HTML: lambda: PageWriter(manifest, stem, max_megabytes),
-        JSON: lambda: JsonWriter(stem, rules, manifest.unpaired),
-        MODEL_EXPLORER: lambda: ModelExplorerWriter(stem, rules),
-    }
-    writers = [makers[name]() for name in dict.fromkeys(formats)]
+    options = work.tasks[0].options
+    manifest = Manifest(work.title, options.rules, work.unpaired)
+    if needs_diffs(formats):
+        work = replace(work, tasks=[replace(task, keeps_diff=True) for task in work.tasks])
+    writers = writers_of(formats, output, manifest, options, max_megabytes)
     return written(compared(work, where, watch), writers, manifest)
 
 
-def written(found: Iterator[Columns | str], writers: Sequence[Writer], manifest: Manifest) -> Written:
+def written(found: Iterator[Made | str], writers: Sequence[Writer], manifest: Manifest) -> Written:
     """Give each comparison to all writers; returns what is to be said at the end."""
     result = Written(unpaired=manifest.unpaired)
     summaries: list[Summary] = []
     alone: list[str] = []
-    for columns in found:
-        if isinstance(columns, str):
-            result.left_out.append(columns)
-            manifest.unpaired.append(columns)
+    for each in found:
+        if isinstance(each, str):
+            result.left_out.append(each)
+            manifest.unpaired.append(each)
             continue
+        columns = each.columns
         comparison = comparison_as_json(columns, manifest.rules)
         for writer in writers:
-            writer.add(columns, comparison)
+            writer.add(each, comparison)
         result.nodes += columns.target.nodes
         if columns.summary is not None:
             summaries.append(columns.summary)

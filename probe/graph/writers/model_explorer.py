@@ -17,6 +17,7 @@ from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import STATUSES, name_of
 from probe.graph.page.numbers import rounded
 from probe.graph.page.texts import as_json
+from probe.graph.writers.made import Made
 
 _COLOURS = {
     "none": "#e0e0e0",
@@ -37,7 +38,8 @@ class ModelExplorerWriter:
         self._graphs: list[Any] = []
         self._shown: dict[str, Any] = {}
 
-    def add(self, columns: Columns, comparison: dict[str, Any]) -> None:
+    def add(self, made: Made, comparison: dict[str, Any]) -> None:
+        columns = made.columns
         name = f"{len(self._graphs)}: {columns.target.path}"
         nodes, attributes = _nodes(columns)
         self._graphs.append({"id": name, "nodes": nodes, "groupNodeAttributes": attributes})
