@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from probe.common.dump.levels import both_record
+from probe.common.dump.levels import both_record, in_words
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
 from probe.common.match.row import ERROR, Row
@@ -20,6 +20,7 @@ from probe.compare.divergence.differences import item_name
 from probe.compare.divergence.judged_calls import SAME as CALL_SAME
 from probe.compare.divergence.judged_calls import STRUCTURE as CALL_STRUCTURE
 from probe.compare.divergence.judged_calls import JudgedCall
+from probe.compare.divergence.precision import Precision
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, summarise
 from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Unexplained
@@ -236,7 +237,7 @@ class _Judged:
         evidence: Evidence,
         manual: dict[int, int],
     ) -> None:
-        self._dumps = target, golden
+        self._across_frameworks = target.framework != golden.framework
         self._graph, self._other = graph, other
         self._options = options
         self._result, self._evidence = result, evidence
@@ -287,7 +288,18 @@ class _Judged:
             self._result.mode.value,
             self._result.stacks,
             self._result.golden_stacks,
+            self._notes(),
         )
+
+    def _notes(self) -> list[str]:
+        design = sorted(Precision(self._evidence.aligned).design)
+        found = [
+            f"By design {mine} stands beside {theirs} of the golden run: values are judged with the coarser of the two."
+            for mine, theirs in design
+        ]
+        levels = in_words(self._result.levels)
+        sides = [*([levels] if levels else []), *map(str, self._result.truncations)]
+        return found + [f"{each[0].upper()}{each[1:]}." for each in sides]
 
     def _pairs(self) -> Pairs:
         aligned = self._evidence.aligned
@@ -331,6 +343,9 @@ class _Judged:
             else:
                 statuses[node] = ONE_SIDE
                 why[node] = ends[0] if ends and graph.has_record[node] and call not in aligned else only
+                around = graph.parents[node]
+                if self._across_frameworks and around >= 0 and graph.has_record[around] and not is_alone[around]:
+                    why[node] = f"{only}; what {graph.names[around]} returns is judged in its place"
 
     def _add_judged(self, judged: JudgedCall) -> None:
         node = self._graph.index.get(judged.call.record or "", -1)
