@@ -190,12 +190,25 @@ def folds_names(folder: str) -> bool:
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[BinaryIO]:
     """A stream whose content appears under `path` at once and whole, or not at all."""
+    with _aside(path) as (stream, _):
+        yield stream
+
+
+@contextlib.contextmanager
+def replacing_by_name(path: str) -> Iterator[str]:
+    """The name of an empty file whose content appears under `path` in the same way; for what opens files by itself."""
+    with _aside(path) as (_, name):
+        yield name
+
+
+@contextlib.contextmanager
+def _aside(path: str) -> Iterator[tuple[BinaryIO, str]]:
     aside = f"{path}.{os.getpid()}{_UNFINISHED}"
     try:
         with _create(aside) as stream:
             # For `remove_left`, which may look from another machine.
             lock(stream)
-            yield stream
+            yield stream, aside
         os.replace(aside, path)
     except BaseException as error:
         with contextlib.suppress(OSError):

@@ -174,6 +174,13 @@ def _diff_of(
     return _Judged(target, golden, graph, other, options, result, evidence, manual).diff()
 
 
+def diff_from(
+    target: Dump, golden: Dump, options: Options, result: ComparisonResult, evidence: Evidence
+) -> GraphDiff:
+    """The graphs of two dumps that were compared already; `evidence` is what the comparison has seen on its way."""
+    return _Judged(target, golden, graph_of(target), graph_of(golden), options, result, evidence, {}).diff()
+
+
 def _alone(dump: Dump, graph: Graph) -> GraphDiff:
     nothing = array("d", [math.nan]) * len(graph)
     items = {
