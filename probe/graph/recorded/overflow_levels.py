@@ -16,6 +16,9 @@ from probe.graph.overflow_levels import CRITICAL, HIGH, MEDIUM, NONE
 _GROWTH = 100
 """An output whose norm is so many times that of the largest input is `HIGH`."""
 
+_UNWRITTEN = ("Torch.empty.", "Torch.empty_like.", "Torch.empty_strided.")
+"""What these return holds anything, as nobody has written to it."""
+
 
 def recorded_level(node: str, items: Iterable[Item]) -> int:
     """The level of a call, an index in `LEVELS`.
@@ -24,6 +27,8 @@ def recorded_level(node: str, items: Iterable[Item]) -> int:
         node: the name of the call's record.
         items: what was recorded of it.
     """
+    if node.startswith(_UNWRITTEN):
+        return NONE
     inputs: list[Item] = []
     outputs: list[Item] = []
     for item in items:
