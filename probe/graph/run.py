@@ -23,6 +23,7 @@ from probe.compare.output.summary_text import headline
 from probe.graph.options import HTML, GraphOptions
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.stacks import Prefixes
+from probe.graph.tasks.communication import communication
 from probe.graph.tasks.located import Place, located
 from probe.graph.tasks.task import GraphTask, Task
 from probe.graph.writers.made import Made
@@ -115,6 +116,7 @@ def compared(
     """
     where = where or Where()
     tasks = work.tasks
+    exchanged = communication(tasks)
     found, before = False, 0
     with closing(_outcomes(tasks, where, watch)) as outcomes:
         for task, outcome in zip(tasks, outcomes):
@@ -125,7 +127,7 @@ def compared(
                     log.info(f"{task.place}: done")
                 for each in outcome.value:
                     each.columns.details.move_parts(before)
-                yield from outcome.value
+                    yield exchanged.added(each, task)
                 before += len(outcome.value)
                 continue
             if len(tasks) == 1 or not isinstance(outcome.error, (MsprobeException, OSError)):

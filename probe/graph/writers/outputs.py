@@ -73,7 +73,7 @@ class DatabaseWriter:
         if rank is None:
             # Processes without a rank are numbered.
             rank = sum(section.step == step for section in sections)
-        sections.append(Section(diff, step, rank, levels, golden_levels, _merged_nodes(made.columns)))
+        sections.append(Section(diff, step, rank, levels, golden_levels, _merged_nodes(made.columns), made.exchanged))
 
     def finish(self) -> list[str]:
         paths = []
