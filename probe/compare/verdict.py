@@ -43,14 +43,14 @@ RECORDED = {
 """Messages that the reference tool writes in other words."""
 
 # What these return is not computed, or not yet.
-_IGNORED = frozenset(
+IGNORED = frozenset(
     (
         "empty", "empty_like", "numpy", "to", "__setitem__", "empty_with_format", "new_empty_strided", "new_empty",
         "empty_strided",
     )
 )  # fmt: skip
 # Their outputs do not follow from the inputs of this process alone.
-_ONLY_OUTPUTS = frozenset(("_reduce_scatter_base", "_all_gather_base", "all_to_all_single", "batch_isend_irecv"))
+ONLY_OUTPUTS = frozenset(("_reduce_scatter_base", "_all_gather_base", "all_to_all_single", "batch_isend_irecv"))
 # Fused projections, whose type may differ from that of the parts they are held against.
 _FUSED = ("qkv", "gate_up")
 
@@ -72,12 +72,12 @@ class Advisor:
             return
         found: list[list[str]] = [[] for _ in rows]
         name = function_name(rows[0].record)
-        if name not in _IGNORED:
+        if name not in IGNORED:
             if self.mode is Mode.CHECKSUM:
                 for row, messages in zip(rows, found):
                     self._checksum(row, messages)
             else:
-                self._rules(rows, found, name in _ONLY_OUTPUTS)
+                self._rules(rows, found, name in ONLY_OUTPUTS)
         for row, messages in zip(rows, found):
             if row.notes and not self.compat:
                 messages.extend(note for note in row.notes if note not in messages)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from probe.common.dump.naming import function_name
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import INPUT, PARAMETERS, PARAMETERS_GRAD, Item
 from probe.common.match.row import Row
@@ -90,7 +91,8 @@ def _overflow(graph: Graph, items: Callable[[int], Iterable[Item]]) -> Overflow:
     first = -1
     masks = _Masks()
     for node in range(len(graph)):
-        if not graph.has_record[node]:
+        if not graph.has_record[node] or "empty" in function_name(graph.names[node]):
+            # Memory that nobody has written to may hold anything.
             continue
         call = _Call.of(items(node))
         if call.is_finite or masks.explain(call):
@@ -150,19 +152,22 @@ class _Call:
 
 
 class _Masks:
-    """Knows whether infinities were asked for: follows a run call by call."""
+    """Knows whether minus infinities were asked for: follows a run call by call."""
 
     def __init__(self) -> None:
-        self._is_masked = False
+        self._were_asked_for = False
+        self._came_unasked = False
 
     def explain(self, call: _Call) -> bool:
         """Whether minus infinities are all that is not finite in the next call, and are there on purpose."""
         if not all(map(_is_masked, filter(_is_nonfinite, call.inputs + call.outputs))):
             return False
-        if not any(map(_is_nonfinite, call.inputs)):
-            self._is_masked |= -math.inf in call.numbers
-            return -math.inf in call.numbers
-        return self._is_masked
+        if any(map(_is_nonfinite, call.inputs)):
+            return self._were_asked_for and not self._came_unasked
+        is_asked_for = -math.inf in call.numbers
+        self._were_asked_for |= is_asked_for
+        self._came_unasked |= not is_asked_for
+        return is_asked_for
 
 
 def _is_nonfinite(item: Item) -> bool:

@@ -20,14 +20,13 @@ from probe.compare.verdict import Advisor
 from probe.graph.diff import STRUCTURE_MODE, GraphDiff, diff_of
 from probe.graph.graph import GROUP, graph_of
 from probe.graph.overflow_levels import NONE, Overflow
+from probe.graph.recorded.judged_rows import NORM, as_judged
 from probe.graph.recorded.matching import recorded_pairs
 from probe.graph.recorded.overflow_levels import recorded_level
 from probe.graph.recorded.statuses import ERROR, NO_STATUS, PASS, UNMATCHED, WARNING
 from probe.graph.status import ALONE, EXACT, FUZZY
 
 _STATUS_OF = {ROW_ERROR: ERROR, ROW_WARNING: WARNING}
-_NORM = 7
-"""Where the metrics of statistics have the relative error of the norm."""
 
 Items = dict[str, list[Item]]
 """What was recorded of each call."""
@@ -151,12 +150,13 @@ class _Recorded:
             of_node = [row for row in all_rows if row.target is not None]
             if self._pairs[node] < 0 or not of_node:
                 continue
-            judged = [_as_judged(row, self._mode) for row in of_node]
-            advisor.judge(judged)
-            for row, twin in zip(of_node, judged):
+            judged, twins = as_judged(of_node, self._mode)
+            if twins:
+                advisor.judge(twins)
+            for row, twin in zip(judged, twins):
                 row.verdict, row.messages = twin.verdict, twin.messages
-            statuses[node] = max(_STATUS_OF.get(row.verdict, PASS) for row in of_node)
-            messages = list(dict.fromkeys(chain.from_iterable(row.messages for row in of_node)))
+            statuses[node] = max((_STATUS_OF.get(row.verdict, PASS) for row in judged), default=PASS)
+            messages = list(dict.fromkeys(chain.from_iterable(row.messages for row in judged)))
             if messages:
                 why[node] = " ".join(messages)
 
@@ -193,20 +193,8 @@ def _matched(name: str, items: Iterable[Item], golden_name: str, golden_items: I
     return rows + [Row(name, None, item, golden_name) for item in left.values()]
 
 
-def _as_judged(row: Row, mode: Mode) -> Row:
-    """A row as the rules of ``compare`` have to see it to come to the verdict of the graph."""
-    assert row.target is not None
-    # What the golden side lacks has no type, no shape and no gradient, and differs in all of them.
-    golden = row.golden or Item(row.target.name, row.target.state)
-    metrics = row.metrics
-    if mode is Mode.STATISTICS and type(metrics[_NORM]) is str:
-        # Of what has no finite norm nothing is said, and of a norm that was zero neither.
-        metrics = (*metrics[:_NORM], "N/A")
-    return Row(row.record, row.target, golden, row.golden_record, metrics)
-
-
 def _largest(rows: Iterable[Row], is_output: bool) -> float:
     """The largest relative error of the norms of inputs and parameters, or of outputs, as a fraction."""
     of_kind = (row for row in rows if row.target is not None and (row.target.state == OUTPUT) == is_output)
-    errors = (fraction(row.metrics[_NORM]) for row in of_kind)
+    errors = (fraction(row.metrics[NORM]) for row in of_kind)
     return max((error for error in errors if error is not None), default=math.nan)
