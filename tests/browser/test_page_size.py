@@ -69,7 +69,7 @@ def test_above_the_height_that_browsers_allow_every_line_is_still_reached(large:
     page = open_page(large)
 
     # What happens above 700,000 rows, on a page that a test can afford.
-    page.evaluate("mostRows = 5000")
+    page.evaluate("MOST_ROWS = 5000")
     page.evaluate("openTo(999)")
     assert page.evaluate("byId('space').clientHeight") == 5000 * 22
     page.focus("#scroll")

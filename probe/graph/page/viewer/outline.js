@@ -2,7 +2,8 @@
 
 const ROW = 22;
 /** Browsers limit the height of an element; with more rows than this the place of the scroll bar is mapped. */
-let mostRows = 700000;
+// Not a constant, so that a test need not make a million rows.
+let MOST_ROWS = 700000;
 
 /** 1 for each row that shows what is inside. */
 let opened = new Uint8Array(0);
@@ -12,12 +13,12 @@ let lineCount = 0;
 let drawing = 0;
 
 const scroller = () => byId("scroll");
-const spaceHeight = () => Math.min(lineCount, mostRows) * ROW;
+const spaceHeight = () => Math.min(lineCount, MOST_ROWS) * ROW;
 
 /** The line at the top, also between two. */
 function topLine() {
   const box = scroller();
-  if (lineCount <= mostRows) return box.scrollTop / ROW;
+  if (lineCount <= MOST_ROWS) return box.scrollTop / ROW;
   const most = spaceHeight() - box.clientHeight;
   return most <= 0 ? 0 : (box.scrollTop / most) * (lineCount - box.clientHeight / ROW);
 }
@@ -26,7 +27,7 @@ function topLine() {
 function scrollToLine(line) {
   const box = scroller();
   const most = spaceHeight() - box.clientHeight;
-  box.scrollTop = lineCount <= mostRows ? line * ROW : (line / (lineCount - box.clientHeight / ROW)) * most;
+  box.scrollTop = lineCount <= MOST_ROWS ? line * ROW : (line / (lineCount - box.clientHeight / ROW)) * most;
 }
 
 /** Makes the list of lines from what is open and what passes the filters. */

@@ -88,7 +88,7 @@ function show(key) {
   container.hidden = wanted === "outline";
   views.find((view) => view.key === wanted)?.mount(container);
   showTabs();
-  if (wanted === "outline") drawOutline();
+  if (wanted === "outline") intoSight();
 }
 
 /** Shows a comparison, at a row of it or where it first diverges. @param {number} k @param {number} [row] */
@@ -116,14 +116,25 @@ const sideLine = ({ path, framework, task, level, nodes }, label) =>
 const comparisonName = ({ run, step, rank }) =>
   [run, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ") || TEXTS.comparison;
 
+/** A line of the verdict, in which the names of its rows are links. @param {string} line */
+function verdictLine(line) {
+  const { rows } = state;
+  const { first, chain, suspects } = rows.info;
+  const named = new Map([first ?? -1, ...chain, ...suspects].filter((row) => row >= 0).map((row) => [rows.name(row), row]));
+  return line.split(/([,\s]+)/).map((word) => {
+    const row = named.get(word);
+    return row === undefined ? word : el("button", { class: "inline", onclick: () => reveal(row) }, word);
+  });
+}
+
 function showHead() {
   const { manifest, rows } = state;
   const { target, golden, verdict, notes, counts, step, rank } = rows.info;
   const bad = rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem;
   byId("head").replaceChildren(
     el("div", { id: "verdict", class: golden ? (bad ? "bad" : "fine") : "" },
-      el("h1", {}, verdict[0] || manifest.title, rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
-      ...verdict.slice(1).map((line) => el("p", { title: line.trim() }, line))),
+      el("h1", {}, ...verdictLine(verdict[0] || manifest.title), rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
+      ...verdict.slice(1).map((line) => el("p", { title: line.trim() }, ...verdictLine(line)))),
     el("div", { id: "sides" }, sideLine(target, TEXTS.target), golden && sideLine(golden, TEXTS.golden),
       el("p", { id: "statuses" },
         ...manifest.statuses.map((one, status) =>
@@ -289,6 +300,7 @@ function showHelp() {
 // --- the address ----------------------------------------------------------------------------------------------------
 
 let readingAddress = false;
+let addressWaits = 0;
 
 /** Puts what is shown into the address, so that a link or a reload shows it again. */
 function writeAddress() {
@@ -301,7 +313,9 @@ function writeAddress() {
   if (filter.hide.size) found.set("hide", [...filter.hide].sort().join(" "));
   if (filter.from >= 0) found.set("range", `${filter.from} ${filter.to}`);
   for (const key of CHOICES) if (filter[key]) found.set(key, filter[key]);
-  history.replaceState(null, "", `#${found}`);
+  // Browsers refuse hundreds of changes in a few seconds, which walking with a held key makes.
+  clearTimeout(addressWaits);
+  addressWaits = setTimeout(() => history.replaceState(null, "", `#${found}`), 100);
 }
 
 /** Shows what the address asks for: `#node=NAME&…`, or `#NAME` alone. */

@@ -95,7 +95,13 @@ async function search() {
     const marks = new Uint8Array(rows.length);
     /** @type {number[]} */
     const list = [];
+    let asked = 0;
     for (const row of rows.shown) {
+      // Now and then keys and drawing get their turn, and a newer search ends this one.
+      if (++asked % 8192 === 0) {
+        await new Promise((go) => setTimeout(go));
+        if (mine !== searches) return;
+      }
       let all = true;
       for (const holds of conditions) {
         // A promise for each of 100,000 rows takes seconds, so that only words which need it are waited for.
