@@ -80,14 +80,24 @@ def test_search_finds_by_names_shapes_dtypes_errors_and_stacks(
 
     page.keyboard.press("/")
     page.keyboard.type(query)
-    until(page, "document.getElementById('hits').textContent.includes('of')")
+    until(page, "searched !== '' && searched === filter.query")
     assert page.evaluate("hits.length") >= least
+    assert f"of {page.evaluate('hits.length')} hits" in page.inner_text("#hits")
     page.keyboard.press("Enter")
     first = selected(page)
     assert name in first
     page.keyboard.press("Enter")
     page.keyboard.press("Shift+Enter")
     assert selected(page) == first
+
+
+def test_enter_right_behind_the_last_letter_goes_to_a_hit(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    page.keyboard.press("/")
+    page.keyboard.type("lm_head")
+    page.keyboard.press("Enter")
+    until(page, "state.rows.name(state.selected).includes('lm_head')")
 
 
 def test_a_search_without_hits_says_so(weight: Path, open_page: Any) -> None:

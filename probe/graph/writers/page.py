@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -14,12 +12,13 @@ from typing import Any
 from probe.common import files
 from probe.common.errors import MsprobeException
 from probe.graph import page
+from probe.graph.page.blocks import packed_text
 from probe.graph.page.texts import as_json, without_surrogates
 
 _VIEWER = os.path.join(os.path.dirname(page.__file__), "viewer")
 _TEMPLATE = "template.html"
 _PLACE = re.compile(r"\{\{([\w. ]+)\}\}")
-# Types, and lines of words. No text in the scripts holds `/**`.
+# Types, lines of words, indentation. No text in the scripts holds `/**`.
 _COMMENT = re.compile(r"/\*\*.*?\*/[ \t]*|^[ \t]*(?://[^\n]*)?\n|^[ \t]+", re.DOTALL | re.MULTILINE)
 # What the page of a folder may load: the files beside it, from a disk or from a server.
 _BESIDE = " 'self' file:"
@@ -109,15 +108,15 @@ def _page(title: str, data: str, sources: str = "") -> str:
         if match[1] in given:
             return given[match[1]]
         names = match[1].split()
-        return viewer_file(names[0]) if len(names) == 1 else _packed("".join(map(viewer_file, names)))
+        return viewer_file(names[0]) if len(names) == 1 else _packed(names)
 
     return _PLACE.sub(filling, viewer_file(_TEMPLATE))
 
 
-def _packed(text: str) -> str:
-    """Scripts as the page unpacks them, without their comments: gzip without a time, base64."""
-    code = _COMMENT.sub("", text).encode("utf-8")
-    return base64.b64encode(gzip.compress(code, mtime=0)).decode("ascii")
+def _packed(names: Sequence[str]) -> str:
+    """Scripts of the viewer as the page unpacks them, without their comments."""
+    code = _COMMENT.sub("", "".join(map(viewer_file, names)))
+    return packed_text(code.encode("utf-8")).decode("ascii")
 
 
 def viewer_file(name: str) -> str:

@@ -36,7 +36,7 @@ async function itemTable(rows, items) {
     const error = numeric(difference);
     const told = [Number.isNaN(error) ? "" : `${TEXTS.difference} ${shortNumber(error)}`, ...(measured || []).map((cell, at) => `${metrics[at]} ${exact(cell)}`), note];
     table.append(
-      el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, two && badge(status), ` ${rows.names[name]} `, el("small", {}, told.filter(Boolean).join(" · "))))
+      el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, el("div", {}, two && badge(status), ` ${rows.names[name]} `, el("small", {}, told.filter(Boolean).join(" · ")))))
     );
     const same = two && tensors[0] && tensors[1] && left.join() === right.join();
     [left, right].forEach((cells, side) => {

@@ -150,8 +150,8 @@ function nameCell(row, name, around, lead) {
     }
   } else cell.append(el("i", { class: "leaf" }));
   const level = state.manifest.levels[(lead ? rows.columns.level : rows.columns.golden_level)?.[row] || 0];
-  cell.append(el("b", {}, strong), weak && el("small", {}, weak));
   if (level) cell.append(el("em", { class: "level" }, level));
+  cell.append(el("b", {}, strong), weak && el("small", {}, weak));
   return cell;
 }
 

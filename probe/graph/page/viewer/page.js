@@ -96,7 +96,7 @@ async function openComparison(k, row) {
   const rows = await readRows(k);
   state.rows = rows;
   state.selected = -1;
-  [found, hits, passed, bars] = [null, [], null, null];
+  [found, hits, searched, passed, bars] = [null, [], "", null, null];
   showHead();
   showBar();
   openFirst();
@@ -138,7 +138,7 @@ function showHead() {
     el("div", { id: "sides" }, sideLine(target, TEXTS.target), golden && sideLine(golden, TEXTS.golden),
       el("p", { id: "statuses" },
         ...manifest.statuses.map((one, status) =>
-          counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: one.hint, "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
+          golden && counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: one.hint, "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
         el("small", {}, [step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode, manifest.tool].filter(Boolean).join(" · ")))),
     ...[...manifest.unpaired, ...notes].map((text) => el("p", { class: "banner" }, text))
   );
@@ -195,7 +195,7 @@ function showBar() {
         waiting = setTimeout(search, 60);
       },
       onkeydown: (/** @type {KeyboardEvent} */ event) => {
-        if (event.key === "Enter") nextHit(event.shiftKey ? -1 : 1);
+        if (event.key === "Enter") clearTimeout(waiting), nextHit(event.shiftKey ? -1 : 1);
         if (event.key === "Escape") scroller().focus();
       },
     }),
