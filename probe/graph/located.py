@@ -25,6 +25,9 @@ class Place:
     """The dumps of the step before."""
     run: str = ""
     """The path of the run where there are several."""
+    step: str = ""
+    """What tells it from the other pairs of both runs, as ``compare`` names it."""
+    label: str = ""
 
     def __str__(self) -> str:
         return self.target if self.golden is None else f"{self.target} and {self.golden}"
@@ -46,7 +49,7 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
         pairs = locate(target, golden)
     # What it warns of is said below, of every dump.
     log.show(line for line in lines if line.level < log.WARNING)
-    places = [Place(pair.target, pair.golden, pair.before, run) for pair in pairs]
+    places = [Place(pair.target, pair.golden, pair.before, run, pair.step, pair.label) for pair in pairs]
     alone = [*_alone(target, (pair.target for pair in pairs), "golden run", golden)]
     alone += _alone(golden, (pair.golden for pair in pairs), "target", target)
     return places, alone

@@ -197,6 +197,10 @@ def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
         diff = recorded_diff(target, golden, options.compare.fuzzy)
     for graph in filter(None, (diff.target, diff.golden)):
         add_micro_steps(graph, options.micro_step)
+    if diff.summary is not None:
+        # Of several pairs that of the earliest step is told first.
+        label = " ".join(part for part in (place.run, place.label) if part)
+        diff.summary = replace(diff.summary, step=place.step, label=label)
     return diff
 
 
