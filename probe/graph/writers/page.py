@@ -19,6 +19,8 @@ from probe.graph.page.texts import as_json, without_surrogates
 _VIEWER = os.path.join(os.path.dirname(page.__file__), "viewer")
 _TEMPLATE = "template.html"
 _PLACE = re.compile(r"\{\{([\w. ]+)\}\}")
+# Types, and lines of words. No text in the scripts holds `/**`.
+_COMMENT = re.compile(r"/\*\*.*?\*/[ \t]*|^[ \t]*(?://[^\n]*)?\n|^[ \t]+", re.DOTALL | re.MULTILINE)
 # What the page of a folder may load: the files beside it, from a disk or from a server.
 _BESIDE = " 'self' file:"
 
@@ -113,8 +115,9 @@ def _page(title: str, data: str, sources: str = "") -> str:
 
 
 def _packed(text: str) -> str:
-    """Text as the page unpacks it: gzip without a time, base64."""
-    return base64.b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
+    """Scripts as the page unpacks them, without their comments: gzip without a time, base64."""
+    code = _COMMENT.sub("", text).encode("utf-8")
+    return base64.b64encode(gzip.compress(code, mtime=0)).decode("ascii")
 
 
 def viewer_file(name: str) -> str:

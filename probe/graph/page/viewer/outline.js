@@ -2,7 +2,7 @@
 
 const ROW = 22;
 /** Browsers limit the height of an element; with more rows than this the place of the scroll bar is mapped. */
-const MOST_ROWS = 700000;
+let mostRows = 700000;
 
 /** 1 for each row that shows what is inside. */
 let opened = new Uint8Array(0);
@@ -12,12 +12,12 @@ let lineCount = 0;
 let drawing = 0;
 
 const scroller = () => byId("scroll");
-const spaceHeight = () => Math.min(lineCount, MOST_ROWS) * ROW;
+const spaceHeight = () => Math.min(lineCount, mostRows) * ROW;
 
 /** The line at the top, also between two. */
 function topLine() {
   const box = scroller();
-  if (lineCount <= MOST_ROWS) return box.scrollTop / ROW;
+  if (lineCount <= mostRows) return box.scrollTop / ROW;
   const most = spaceHeight() - box.clientHeight;
   return most <= 0 ? 0 : (box.scrollTop / most) * (lineCount - box.clientHeight / ROW);
 }
@@ -26,7 +26,7 @@ function topLine() {
 function scrollToLine(line) {
   const box = scroller();
   const most = spaceHeight() - box.clientHeight;
-  box.scrollTop = lineCount <= MOST_ROWS ? line * ROW : (line / (lineCount - box.clientHeight / ROW)) * most;
+  box.scrollTop = lineCount <= mostRows ? line * ROW : (line / (lineCount - box.clientHeight / ROW)) * most;
 }
 
 /** Makes the list of lines from what is open and what passes the filters. */
@@ -144,6 +144,8 @@ function nameCell(row, name, around, lead) {
         const count = one.problem ? rows.count(row, status) - (rows.status[row] === status ? 1 : 0) : 0;
         if (count) cell.append(badge(status, one.letter + count));
       });
+      const worst = rows.worst[row];
+      if (worst > rows.status[row] && !state.manifest.statuses[worst].problem) cell.append(badge(worst, state.manifest.statuses[worst].letter + rows.count(row, worst)));
     }
   } else cell.append(el("i", { class: "leaf" }));
   const level = state.manifest.levels[(lead ? rows.columns.level : rows.columns.golden_level)?.[row] || 0];

@@ -122,9 +122,8 @@ function showHead() {
   const bad = rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem;
   byId("head").replaceChildren(
     el("div", { id: "verdict", class: golden ? (bad ? "bad" : "fine") : "" },
-      ...verdict.map((line, at) => el(at ? "p" : "h1", {}, line)),
-      !verdict.length && el("h1", {}, manifest.title),
-      rows.info.first !== null && el("button", { onclick: firstDivergence }, `${TEXTS.first} (f)`)),
+      el("h1", {}, verdict[0] || manifest.title, rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
+      ...verdict.slice(1).map((line) => el("p", { title: line.trim() }, line))),
     el("div", { id: "sides" }, sideLine(target, TEXTS.target), golden && sideLine(golden, TEXTS.golden),
       el("p", { id: "statuses" },
         ...manifest.statuses.map((one, status) =>
@@ -214,13 +213,14 @@ function showTabs() {
   );
 }
 
-function changeTheme() {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
+const darkSystem = matchMedia("(prefers-color-scheme: dark)");
+/** @param {boolean} dark */
+function setTheme(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
   bars = null;
-  drawPlot();
+  if (state.rows) drawPlot();
 }
+const changeTheme = () => setTheme(document.documentElement.dataset.theme !== "dark");
 
 // --- getting around -------------------------------------------------------------------------------------------------
 
@@ -332,6 +332,8 @@ function showError(error) {
 }
 
 async function start() {
+  setTheme(darkSystem.matches);
+  darkSystem.addEventListener("change", () => setTheme(darkSystem.matches));
   try {
     state.manifest = readManifest();
     if (!state.manifest.comparisons.length) throw new Error(TEXTS.noRows);
@@ -348,6 +350,7 @@ async function start() {
   } catch (error) {
     showError(error);
   }
+  performance.mark("ready");
   document.documentElement.dataset.ready = "1";
 }
 
