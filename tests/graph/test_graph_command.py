@@ -340,3 +340,61 @@ def test_the_viewer_has_every_file_that_its_template_names() -> None:
     places: list[str] = re.findall(r"\{\{([\w. ]+\.(?:js|css))\}\}", viewer_file("template.html"))
     names = [name for place in places for name in place.split()]
     assert len(names) > 5 and all(viewer_file(name).strip() for name in names)
+
+
+def test_calls_of_ranks_that_exchange_data_name_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = CASES.parents[1] / "compare" / "cases" / "multi_rank"
+    shown(
+        capsys, "-tp", runs / "target", "-gp", runs / "golden", "-o", tmp_path, "--format", "html,db"
+    )
+    page = page_in(tmp_path)
+    found = {}
+    for comparison in (0, 1):
+        rows = page.rows(comparison)
+        for row, detail in enumerate(page.details(comparison)):
+            for other, at, text in detail.get("partners", []):
+                found[comparison, rows[row][0], text] = other, page.rows(other)[at][0]
+    assert found[0, "Distributed.send.0.forward", "send to rank 1"] == (1, "Distributed.recv.0.forward")
+    assert found[1, "Distributed.recv.0.forward", "receive from rank 0"] == (0, "Distributed.send.0.forward")
+    assert found[0, "Distributed.all_reduce.0.forward", "all_reduce with ranks 0, 1"][0] == 1
+    (database,) = tmp_path.glob("compare_*.vis.db")
+    with sqlite3.connect(database) as connection:
+        query = "select count(*) from tb_nodes where matched_distributed like '%Distributed.recv.0.forward%'"
+        assert connection.execute(query).fetchone()[0] >= 1
+    connection.close()
+
+
+def test_merged_ranks_are_opened_to_their_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = run_of(tmp_path / "a", ["step0/rank0", "step0/rank1"], of="llama_weight")
+    golden = run_of(tmp_path / "b", ["step0/rank0", "step0/rank1"])
+    flags = ["--rank_size", "2", "2", "--tp", "2", "2", "--pp", "1", "1"]
+    lines = shown(capsys, "-tp", target, "-gp", golden, "-o", tmp_path / "out", *flags)
+    page = page_in(tmp_path / "out")
+    assert lines[-1] == f"{page.path}: 303 nodes, first divergence: {FIRST}"
+    assert [each["run"] for each in page.manifest["comparisons"]] == ["", "rank 0", "rank 1"]
+    assert any("Merged of ranks 0, 1" in note for note in page.manifest["comparisons"][0]["notes"])
+    row = page.manifest["comparisons"][0]["first"]
+    parts = page.details()[row]["parts"]
+    assert [(name, page.rows(comparison)[at][0]) for name, comparison, at in parts] == [
+        ("rank 0", FIRST), ("rank 1", FIRST),
+    ]  # fmt: skip
+    shown(capsys, "-tp", target, "-o", tmp_path / "merged", "--rank_size", "2", "--tp", "2", "--pp", "1",
+          "--file_type", "json")  # fmt: skip
+    assert len(probe.open_graph(tmp_path / "merged" / "step0" / "rank0")) == 303
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--rank_size", "2"], "--tp is missing"),
+        (["--rank_size", "2", "--tp", "2", "--pp", "1", "-gp", LLAMA], "--rank_size has 1 values"),
+        (["--file_type", "json"], "--file_type json writes merged dumps"),
+        (["--rank_size", "2", "--tp", "2", "--pp", "1", "-tp", LLAMA], "give -tp once"),
+    ],
+)
+def test_wrong_flags_of_merging_are_one_line(
+    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["graph_visualize", "-tp", LLAMA, *flags]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1

@@ -55,6 +55,10 @@ class Blocks:
         # Compressing leaves the interpreter to others.
         self._threads = ThreadPoolExecutor(2)
         self._blocks: dict[str, Future[bytes]] = {}
+        self._waiting: dict[str, list[Any]] = {}
+        """Details that name rows of comparisons which are not there yet."""
+        self._calls: dict[tuple[Any, ...], tuple[int, int]] = {}
+        """Comparison and row of each call that communicates."""
         self.count = 0
         """How many comparisons there are."""
 
@@ -68,19 +72,35 @@ class Blocks:
         )
         self._put(f"c{number}", _rows(columns, texts, stacks))
         for part, details in enumerate(_details(columns, texts)):
-            self._put(f"c{number}d{part}", details)
+            if any(row // DETAILS_IN_BLOCK == part for row in columns.details.partners):
+                self._waiting[f"c{number}d{part}"] = details
+            else:
+                self._put(f"c{number}d{part}", details)
+        for row in columns.details.partners:
+            name = columns.texts[int(columns.name[row])]
+            self._calls[columns.run, columns.step, columns.rank, name] = number, row
         for part, tensors in enumerate(_tensors(columns, texts)):
             self._put(f"c{number}t{part}", tensors)
 
     def finished(self) -> dict[str, bytes]:
         """All blocks, those that are needed first at the beginning."""
         shared = {"names": self._texts.texts, "frames": self._stacks.frames.texts, "stacks": self._stacks.stacks}
+        for name, details in self._waiting.items():
+            self._put(name, [self._with_rows(detail) for detail in details])
         others, self._blocks = self._blocks, {}
         for name, content in shared.items():
             self._put(name, content)
         found = {name: block.result() for name, block in {**self._blocks, **others}.items()}
         self._threads.shutdown()
         return found
+
+    def _with_rows(self, detail: Any) -> Any:
+        """A detail with the rows of the calls that it names; of those that are on the page."""
+        if not detail or "partners" not in detail:
+            return detail
+        run, step, named = detail["partners"]
+        calls = ((self._calls.get((run, step, rank, name)), text) for rank, name, text in named)
+        return {**detail, "partners": [(*call, text) for call, text in calls if call is not None]}
 
     def _put(self, name: str, content: Any) -> None:
         self._blocks[name] = self._threads.submit(packed, content)
@@ -144,9 +164,10 @@ def _said(columns: Columns, row: int) -> dict[str, Any]:
     said = columns.details
     keys: Sequence[tuple[str, dict[int, Any]]] = (
         ("why", said.why), ("cause", said.cause), ("merged", said.merged), ("parts", said.parts),
-        ("partners", said.partners),
     )  # fmt: skip
-    return {key: entries[row] for key, entries in keys if row in entries}
+    found = {key: entries[row] for key, entries in keys if row in entries}
+    # Rows of other comparisons are known when all are there.
+    return {**found, "partners": (columns.run, columns.step, said.partners[row])} if row in said.partners else found
 
 
 def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:

@@ -59,7 +59,13 @@ class Details:
     cause: dict[int, str] = field(default_factory=dict)
     merged: dict[int, list[str]] = field(default_factory=dict)
     parts: dict[int, list[tuple[str, int, int]]] = field(default_factory=dict)
-    partners: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
+    partners: dict[int, list[tuple[int, str, str]]] = field(default_factory=dict)
+    """Rank and name of each call that belongs to this one, and what is exchanged."""
+
+    def move_parts(self, by: int) -> None:
+        """Count comparisons from another one on: parts name those that were made together."""
+        for row, parts in self.parts.items():
+            self.parts[row] = [(name, comparison + by, at) for name, comparison, at in parts]
 
 
 @dataclass
