@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +18,7 @@ from probe.graph.page.texts import as_json, without_surrogates
 
 _VIEWER = os.path.join(os.path.dirname(page.__file__), "viewer")
 _TEMPLATE = "template.html"
-_PLACE = re.compile(r"\{\{([\w.]+)\}\}")
+_PLACE = re.compile(r"\{\{([\w. ]+)\}\}")
 # What the page of a folder may load: the files beside it, from a disk or from a server.
 _BESIDE = " 'self' file:"
 
@@ -98,13 +100,21 @@ def _manifest(manifest: Mapping[str, Any]) -> str:
 
 
 def _page(title: str, data: str, sources: str = "") -> str:
-    """The template, each place in it filled once: names of files with the files."""
+    """The template, each place in it filled once: the name of a file with the file, several names with all, packed."""
     given = {"title": escape(without_surrogates(title)), "sources": sources, "blocks": data}
 
     def filling(match: re.Match[str]) -> str:
-        return given[match[1]] if match[1] in given else viewer_file(match[1])
+        if match[1] in given:
+            return given[match[1]]
+        names = match[1].split()
+        return viewer_file(names[0]) if len(names) == 1 else _packed("".join(map(viewer_file, names)))
 
     return _PLACE.sub(filling, viewer_file(_TEMPLATE))
+
+
+def _packed(text: str) -> str:
+    """Text as the page unpacks it: gzip without a time, base64."""
+    return base64.b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
 
 
 def viewer_file(name: str) -> str:

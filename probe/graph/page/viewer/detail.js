@@ -117,7 +117,8 @@ async function showDetail(row) {
   const two = columns.golden !== 0;
   const inside = statuses.map((status, at) => (status.problem && rows.hasInside(row) ? [rows.count(row, at) - (rows.status[row] === at ? 1 : 0), status.name] : [0])).filter(([count]) => count);
   const { merged, parts, partners } = detail;
-  byId("detail").replaceChildren(
+  const panel = el(
+    "div", {},
     el("h2", {}, badge(rows.status[row]), " ", rows.name(row)),
     el("p", { class: "tools" }, el("button", { onclick: copyName }, TEXTS.copyName), el("button", { onclick: copyMarkdown }, TEXTS.copyMarkdown)),
     two && golden !== target && el("p", {}, `${TEXTS.golden}: ${golden || TEXTS.missing}`),
@@ -131,6 +132,7 @@ async function showDetail(row) {
     el("section", {}, el("h3", {}, TEXTS.neighbours), ...[-2, -1, 1, 2].filter((by) => row + by >= 0 && row + by < rows.length).map((by) => rowLink(row + by, by < 0 ? TEXTS.before : TEXTS.after))),
     el("section", {}, el("h3", {}, TEXTS.around), ...rows.above(row).map((up) => rowLink(up)))
   );
+  byId("detail").replaceChildren(panel);
 }
 
 /** @param {string} text */

@@ -32,7 +32,7 @@ function scrollToLine(line) {
 /** Makes the list of lines from what is open and what passes the filters. */
 function layOut() {
   const { rows } = state;
-  const { shown, first, place } = rows;
+  const { shown, first } = rows;
   if (lines.length < rows.length) lines = new Int32Array(rows.length);
   lineCount = 0;
   for (let at = 0; at < rows.length; ) {
@@ -47,7 +47,6 @@ function layOut() {
   }
   byId("space").style.height = `${spaceHeight()}px`;
   drawOutline();
-  return place;
 }
 
 /** Where a row is among the lines; -1 where it is hidden. @param {number} row */
@@ -227,7 +226,7 @@ function outlineKey(event) {
 function makeOutline() {
   const made = el(
     "section", { id: "outline" },
-    el("div", { class: "row titles" }, el("span"), el("span", {}, TEXTS.target), el("span", { class: "num" }, TEXTS.in), el("span", { class: "num" }, TEXTS.out), el("span", {}, TEXTS.golden)),
+    el("div", { class: "row titles" }, el("span"), el("span", {}, TEXTS.target), el("span", { class: "num in" }, TEXTS.in), el("span", { class: "num" }, TEXTS.out), el("span", {}, TEXTS.golden)),
     el("div", { id: "scroll", role: "tree", tabindex: "0", "aria-label": TEXTS.outline, onscroll: drawOutline, onkeydown: outlineKey }, el("div", { id: "space" }, el("div", { id: "lines", role: "presentation" })))
   );
   made.addEventListener("click", (event) => {
@@ -237,25 +236,28 @@ function makeOutline() {
     if (target.classList.contains("twist") || event.detail === 2) setOpen(row, !opened[row]);
     select(row);
   });
-  onComparison(() => {
-    opened = new Uint8Array(state.rows.length);
-    const { rows } = state;
-    const { first, suspects } = rows.info;
-    const few = state.manifest.statuses.reduce((sum, one, status) => sum + (one.problem ? rows.info.counts[status] || 0 : 0), 0) < 200;
-    for (const row of [first, ...suspects]) if (row !== null) for (const up of rows.above(row)) opened[up] = 1;
-    opened[rows.length - 1] = 1;
-    if (first === null) for (let row = 0; row < rows.length; row++) if (rows.depth[row] < 3) opened[row] = 1;
-    if (few && first !== null) openProblems();
-    document.body.classList.toggle("alone", rows.columns.golden === 0);
-    byId("scroll").scrollTop = 0;
-    applyFilter();
-  });
-  onSelect((row) => {
-    if (lineOf(row) < 0) {
-      for (const up of state.rows.above(row)) opened[up] = 1;
-      layOut();
-    }
-    intoSight();
-  });
   return made;
+}
+
+/** Opens a comparison where it matters: everything around its problems where they are few, else around the first ones. */
+function openFirst() {
+  const { rows } = state;
+  const { first, suspects } = rows.info;
+  opened = new Uint8Array(rows.length);
+  opened[rows.length - 1] = 1;
+  for (const row of first === null ? [] : [first, ...suspects]) for (const up of rows.above(row)) opened[up] = 1;
+  if (first === null) for (let row = 0; row < rows.length; row++) opened[row] = rows.depth[row] < 3 ? 1 : 0;
+  else if (rows.problems(rows.length - 1) < 200) openProblems();
+  document.body.classList.toggle("alone", rows.columns.golden === 0);
+  scroller().scrollTop = 0;
+  applyFilter();
+}
+
+/** Opens what is around a chosen row, where it is hidden by that alone. @param {number} row */
+function intoSightOf(row) {
+  if (lineOf(row) < 0) {
+    for (const up of state.rows.above(row)) opened[up] = 1;
+    layOut();
+  }
+  intoSight();
 }

@@ -36,7 +36,7 @@ const fill = (text, ...values) => text.replace(/\{(\d)\}/g, (_, place) => String
 /**
  * An element; strings become text, never markup.
  * @param {string} tag @param {Record<string, any>} [set] attributes, and `on…` listeners
- * @param {...(Node | string | null | undefined | false)} inside @returns {HTMLElement}
+ * @param {...(Node | string | null | undefined | boolean)} inside @returns {HTMLElement}
  */
 function el(tag, set = {}, ...inside) {
   const made = document.createElement(tag);
@@ -44,7 +44,7 @@ function el(tag, set = {}, ...inside) {
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (value !== undefined && value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...inside.filter((one) => one !== null && one !== undefined && one !== false));
+  for (const one of inside) if (one instanceof Node || typeof one === "string") made.append(one);
   return made;
 }
 
@@ -96,6 +96,10 @@ async function openComparison(k, row) {
   const rows = await readRows(k);
   state.rows = rows;
   state.selected = -1;
+  [found, hits, passed, bars] = [null, [], null, null];
+  showHead();
+  showBar();
+  openFirst();
   for (const listener of comparisonListeners) listener();
   const { first, nonfinite, suspects } = rows.info;
   select(row ?? first ?? nonfinite ?? suspects[0] ?? rows.length - 1);
@@ -332,13 +336,7 @@ async function start() {
     state.manifest = readManifest();
     if (!state.manifest.comparisons.length) throw new Error(TEXTS.noRows);
     byId("main").append(makeOutline(), el("section", { id: "view", hidden: true }), el("aside", { id: "detail", tabindex: "0", "aria-label": TEXTS.items }, TEXTS.unchosen));
-    onComparison(showHead);
-    onComparison(showBar);
-    // The bar has places that the outline's listener fills.
-    comparisonListeners.unshift(.../** @type {(() => void)[]} */ (comparisonListeners.splice(1)));
-    comparisonListeners.unshift(() => ((found = null), (hits = []), (lowered.length = 0), (passed = null)));
-    onSelect(showDetail);
-    onSelect(sayHits);
+    for (const listener of [intoSightOf, drawPlot, showDetail, sayHits]) onSelect(listener);
     startPlot();
     document.addEventListener("keydown", pressed);
     addEventListener("hashchange", readAddress);
@@ -353,4 +351,5 @@ async function start() {
   document.documentElement.dataset.ready = "1";
 }
 
-document.addEventListener("DOMContentLoaded", start);
+// Behind all that the other scripts register.
+queueMicrotask(start);

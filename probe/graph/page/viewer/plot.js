@@ -109,6 +109,4 @@ function startPlot() {
     if (by) select(Math.max(0, Math.min(state.rows.length - 1, state.selected + by * Math.ceil(state.rows.length / 200))));
   });
   new ResizeObserver(drawPlot).observe(canvas);
-  onComparison(() => ((bars = null), drawPlot()));
-  onSelect(drawPlot);
 }

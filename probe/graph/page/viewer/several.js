@@ -1,4 +1,4 @@
-// One golden run beside several targets: its calls as lines, an error of the outputs for each target.
+// One run beside several others: its calls as lines, an error of the outputs for each other run.
 
 /** The comparisons with the same step and rank as the shown one, each of another run. */
 const besides = () => {
@@ -11,13 +11,17 @@ async function mountSeveral(container) {
   const all = await Promise.all(besides().map(({ k }) => (k === state.rows.k ? state.rows : readRows(k))));
   if (!container.isConnected || state.view !== "several") return;
   const { names } = all[0];
-  /** The row of each golden call in each comparison; -1 where it has none. */
+  // Several golden runs may stand beside one target, too: the lines are the calls of the run that is in all comparisons.
+  const isByGolden = all.every((rows) => rows.info.golden?.path === all[0].info.golden?.path);
+  /** @param {Rows} rows @returns {number[]} */
+  const callsOf = (rows) => (isByGolden ? rows.columns.golden || [] : rows.columns.name);
+  /** The row of each call in each comparison; -1 where it has none. */
   const rowOf = all.map((rows) => {
     const found = new Int32Array(names.length).fill(-1);
-    if (rows.columns.golden) rows.columns.golden.forEach((name, row) => name >= 0 && (found[name] = row));
+    callsOf(rows).forEach((name, row) => name >= 0 && (found[name] = row));
     return found;
   });
-  const calls = [...new Set(all.flatMap((rows) => (rows.columns.golden || []).filter((name) => name >= 0)))];
+  const calls = [...new Set(all.flatMap((rows) => callsOf(rows).filter((name) => name >= 0)))];
   const inOrder = Int32Array.from(calls);
   let order = inOrder;
   /** The column that sorts, and whether the least is first: -1 is the order of execution. */
@@ -32,7 +36,7 @@ async function mountSeveral(container) {
     const heat = el("span", { class: "heat", "aria-hidden": "true" }, ...all.map((_, one) => el("i", { class: tone(statusOf(one, name)) })));
     const cells = all.map((rows, one) => {
       const row = rowOf[one][name];
-      const text = row < 0 ? "–" : rows.target(row) ? shortNumber(rows.out[row]) : VIEW_TEXTS.noPartner;
+      const text = row < 0 ? "–" : rows.target(row) && rows.golden(row) ? shortNumber(rows.out[row]) : VIEW_TEXTS.noPartner;
       return el("span", { class: "num", "data-run": one }, row < 0 ? null : badge(statusOf(one, name)), ` ${text}`);
     });
     return el("div", { class: "row-several", title: names[name], "data-node": names[name] }, el("span", { class: "name" }, names[name]), heat, ...cells);
@@ -73,7 +77,7 @@ async function mountSeveral(container) {
   container.style.setProperty("--runs", String(all.length));
   const title = el("div", { class: "row-several titles" }, heads[0], el("span", {}), ...heads.slice(1));
   const alone = all.map((rows) => {
-    const count = rows.columns.golden ? rows.columns.golden.filter((name) => name < 0).length : 0;
+    const count = callsOf(rows).filter((name) => name < 0).length;
     return count ? el("p", {}, fill(VIEW_TEXTS.alone, count, rows.info.run)) : null;
   });
   container.append(title, list.box, ...alone.filter((one) => one !== null));
