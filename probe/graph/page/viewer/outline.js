@@ -167,7 +167,7 @@ function rowElement(row, line) {
       id: `r${row}`, role: "treeitem", "aria-level": rows.depth[row] + 1, "aria-selected": String(row === state.selected),
       "aria-expanded": rows.hasInside(row) ? String(!!opened[row]) : null, "data-node": rows.name(row), "data-row": row,
       "aria-label": `${rows.name(row)}, ${statuses[status].name}`,
-      class: `row${dim ? " dim" : ""}${found?.[row] ? " hit" : ""}${row === rows.info.first ? " first" : ""}`,
+      class: `row${dim ? " dim" : ""}${found?.[row] ? " hit" : ""}${row === rows.info.first ? " first" : ""} ${manualMark(rows.k, row)}`,
       title: [target, two && (golden || TEXTS.missing), two && (reason ? fill(TEXTS.pairedBy, reason) : TEXTS.alone)].filter(Boolean).join("\n"),
     },
     badge(status), nameCell(row, target, up < 0 ? "" : rows.target(up), true)
