@@ -95,10 +95,16 @@ function arc(from, to) {
 
 /** @param {HTMLElement} container */
 function mountBoxes(container) {
-  let { rows } = state;
-  const above = (/** @type {number} */ row) => (rows.hasInside(row) ? row : Math.max(rows.parent[row], 0));
-  let root = above(state.selected);
-  let focus = state.selected;
+  const { rows } = state;
+  /** What is shown of a row: its subtree; of a call without one, enough around it to see where it stands. @param {number} row */
+  function above(row) {
+    if (rows.hasInside(row)) return row;
+    let up = row;
+    while (rows.parent[up] >= 0 && up - rows.first[up] < 8) up = rows.parent[up];
+    return up;
+  }
+  let focus = state.selected < 0 ? rows.length - 1 : state.selected;
+  let root = above(focus);
   let view = { x: 0, y: 0, scale: 1 };
   let drawn = 0;
   /** @type {Set<number>} */
@@ -134,7 +140,7 @@ function mountBoxes(container) {
     const { letter, name } = state.manifest.statuses[open.has(row) ? rows.status[row] : rows.worst[row]];
     const up = rows.parent[row];
     const label = nameParts(rows.name(row), up < 0 ? "" : rows.name(up)).join(" ");
-    const most = Math.max(4, Math.floor((w - 34) / 6.6));
+    const most = Math.max(4, Math.floor((w - 34) / 7.3));
     const more = rows.hasInside(row) && !open.has(row);
     return svg("g", {
       class: `box ${tone(open.has(row) ? rows.status[row] : rows.worst[row])}${kind === 9 ? " group" : ""}${row === state.selected ? " selected" : ""}`,
@@ -234,15 +240,7 @@ function mountBoxes(container) {
     event.stopPropagation();
     keys[key]();
   });
-  redrawBoxes = () => {
-    rows = state.rows;
-    root = above(state.selected < 0 ? rows.length - 1 : state.selected);
-    openFew();
-  };
   openFew();
-  layer.querySelector(".box[tabindex='0']")?.dispatchEvent(new Event("focus"));
 }
 
-let redrawBoxes = () => {};
-onComparison(() => state.view === "boxes" && queueMicrotask(() => redrawBoxes()));
-registerView({ key: "boxes", name: VIEW_TEXTS.boxes, mount: mountBoxes, unmount: () => void (redrawBoxes = () => {}), isAvailable: () => !!state.rows && state.rows.length > 1 });
+registerView({ key: "boxes", name: VIEW_TEXTS.boxes, mount: mountBoxes, unmount() {}, isAvailable: () => !!state.rows && state.rows.length > 1 });

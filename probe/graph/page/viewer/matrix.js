@@ -43,7 +43,7 @@ function mountMatrix(container) {
     el("thead", {}, el("tr", {}, el("th"), ...steps.map((step) => el("th", { scope: "col" }, step === null ? "" : `${TEXTS.step} ${step}`)))));
   const body = el("tbody");
   for (const { run, rank } of lines) {
-    const line = el("tr", {}, el("th", { scope: "row" }, [run, rank === null ? "" : `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ")));
+    const line = el("tr", {}, el("th", { scope: "row" }, [runName(run), rank === null ? "" : `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ")));
     for (const step of steps) {
       const k = comparisons.findIndex((one) => one.run === run && one.rank === rank && one.step === step);
       if (k < 0) {
@@ -52,7 +52,9 @@ function mountMatrix(container) {
       }
       const cell = matrixCell(comparisons[k], k);
       const said = (comparisons[k].verdict[0] || "").replace(/^first divergence: /, "");
-      cell.append(badge(comparisons[k].worst), el("span", {}, said));
+      // Names may be broken behind their dots.
+      const pieces = said.split(/(?<=\.)/).flatMap((piece) => [piece, el("wbr")]);
+      cell.append(badge(comparisons[k].worst), el("span", {}, ...pieces));
       line.append(el("td", {}, cell));
     }
     body.append(line);

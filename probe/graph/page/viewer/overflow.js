@@ -27,8 +27,8 @@ function mountOverflow(container) {
     const row = passing[line];
     const [mine, other] = levelsOf(row);
     return el("div", { class: "row-overflow", "data-node": rows.name(row), title: fill(VIEW_TEXTS.sides, rows.name(row), levels[mine] || "–", levels[other] || "–") },
-      badge(rows.status[row]), el("span", { class: "name" }, rows.name(row)), el("em", { class: "level" }, levels[mine] || "–"),
-      rows.columns.golden ? el("em", { class: "level" }, levels[other] || "–") : null);
+      badge(rows.status[row]), el("span", { class: "name" }, rows.name(row)), el("em", { class: `level l${mine}` }, levels[mine] || "–"),
+      rows.columns.golden ? el("em", { class: `level l${other}` }, levels[other] || "–") : null);
   }, (line) => void openInOutline(rows.k, passing[line]));
   const none = el("p", {}, VIEW_TEXTS.noOverflow);
   function filter() {
@@ -47,6 +47,7 @@ function mountOverflow(container) {
     el("div", { class: "tools", role: "toolbar" },
       where ? button([VIEW_TEXTS.firstNonfinite, state.manifest.comparisons.length > 1 ? placeOf(where) : ""].filter(Boolean).join(": "), jumpToNonfinite, { class: "strong" })
         : el("span", {}, VIEW_TEXTS.allFinite), ...filters.slice(1)),
+    el("div", { class: "row-overflow titles" }, el("span"), el("span", {}, VIEW_TEXTS.calls), el("span", {}, TEXTS.target), rows.columns.golden ? el("span", {}, TEXTS.golden) : null),
     list.box, none);
   filter();
 }

@@ -6,10 +6,13 @@ const besides = () => {
   return state.manifest.comparisons.map((info, k) => ({ info, k })).filter(({ info }) => info.step === step && info.rank === rank && info.golden);
 };
 
+let severalMounts = 0;
+
 /** @param {HTMLElement} container */
 async function mountSeveral(container) {
+  const mine = ++severalMounts;
   const all = await Promise.all(besides().map(({ k }) => (k === state.rows.k ? state.rows : readRows(k))));
-  if (!container.isConnected || state.view !== "several") return;
+  if (mine !== severalMounts || state.view !== "several") return;
   const { names } = all[0];
   // Several golden runs may stand beside one target, too: the lines are the calls of the run that is in all comparisons.
   const isByGolden = all.every((rows) => rows.info.golden?.path === all[0].info.golden?.path);
@@ -25,7 +28,7 @@ async function mountSeveral(container) {
   const inOrder = Int32Array.from(calls);
   let order = inOrder;
   /** The column that sorts, and whether the least is first: -1 is the order of execution. */
-  let [by, isRising] = [-1, true];
+  let [by, isRising] = [-2, true];
   /** @param {number} one @param {number} name */
   const outOf = (one, name) => (rowOf[one][name] < 0 ? NaN : all[one].out[rowOf[one][name]]);
   /** @param {number} one @param {number} name */
@@ -71,14 +74,16 @@ async function mountSeveral(container) {
     heads.forEach((head, place) => head.setAttribute("aria-pressed", String(place - 1 === by)));
     heads.forEach((head, place) => (head.dataset.sort = place - 1 === by ? (isRising ? "up" : "down") : ""));
     list.reset(order.length);
-    say(fill(VIEW_TEXTS.sorted, column < 0 ? VIEW_TEXTS.order : all[column].info.run));
   }
-  const heads = [VIEW_TEXTS.order, ...all.map((rows) => rows.info.run)].map((text, place) => button(text, () => sort(place - 1), { title: text }));
+  const heads = [VIEW_TEXTS.order, ...all.map((rows) => runName(rows.info.run))].map((text, place) => button(text, () => {
+    sort(place - 1);
+    say(fill(VIEW_TEXTS.sorted, text));
+  }, { title: place ? all[place - 1].info.run : text }));
   container.style.setProperty("--runs", String(all.length));
   const title = el("div", { class: "row-several titles" }, heads[0], el("span", {}), ...heads.slice(1));
   const alone = all.map((rows) => {
     const count = callsOf(rows).filter((name) => name < 0).length;
-    return count ? el("p", {}, fill(VIEW_TEXTS.alone, count, rows.info.run)) : null;
+    return count ? el("p", {}, fill(VIEW_TEXTS.alone, count, runName(rows.info.run))) : null;
   });
   container.append(title, list.box, ...alone.filter((one) => one !== null));
   sort(-1);

@@ -9,12 +9,21 @@ const VIEW_TEXTS = {
   anew: "These pairs are kept for export only: the judgement on this page is that of the run. It is made anew by msprobe graph_visualize … --pairs pairs.json",
   marked: "Marked: {0}. Choose the golden run's row and pair.", noTarget: "The chosen row has no call of the target.", noGolden: "The chosen row has no call of the golden run.",
   unmarked: "Mark a row of the target first.", paired: "Paired by hand: {0} with {1}", noPairs: "No pairs yet.", inside: "{0} pairs inside", replaced: "A pair of one of the two is replaced.",
-  overflow: "Overflow", firstNonfinite: "First non-finite value", noOverflow: "No row has this level.", allFinite: "All values are finite.", where: "step {0}, rank {1}", sides: "{0}: target {1}, golden {2}",
+  overflow: "Overflow", calls: "in order of execution", firstNonfinite: "First non-finite value", noOverflow: "No row has this level.", allFinite: "All values are finite.", where: "step {0}, rank {1}", sides: "{0}: target {1}, golden {2}",
 };
+
+/** The name of a run without the folders that all runs have in common. @param {string} run */
+function runName(run) {
+  const parts = run.split("/");
+  const others = state.manifest.comparisons.map((one) => one.run.split("/"));
+  let same = 0;
+  while (same < parts.length - 1 && others.every((other) => other.length > same + 1 && other[same] === parts[same])) same++;
+  return parts.slice(same).join("/");
+}
 
 /** How a comparison is called among others. @param {Comparison} info */
 const placeOf = ({ run, step, rank }) =>
-  [run, step === null ? "" : `${TEXTS.step} ${step}`, rank === null ? "" : `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ");
+  [runName(run), step === null ? "" : `${TEXTS.step} ${step}`, rank === null ? "" : `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ");
 
 /**
  * A list of which only the lines in sight are elements.
@@ -88,6 +97,19 @@ function longList(label, draw, choose) {
 
 /** @param {string} text @param {() => void} run @param {Record<string, any>} [set] */
 const button = (text, run, set = {}) => el("button", { type: "button", onclick: run, ...set }, text);
+
+// A view that is shown while another comparison is chosen shows that one.
+onComparison(() => queueMicrotask(() => {
+  const view = views.find(({ key }) => key === state.view);
+  if (!view) return;
+  if (!view.isAvailable()) return show("outline");
+  const container = byId("view");
+  const isInside = container.contains(document.activeElement);
+  view.unmount();
+  container.replaceChildren();
+  view.mount(container);
+  if (isInside) /** @type {HTMLElement | null} */ (container.querySelector("button, [tabindex='0']"))?.focus();
+}));
 
 /** Opens a row of a comparison in the outline. @param {number} k @param {number} [row] */
 async function openInOutline(k, row) {
