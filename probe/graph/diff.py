@@ -119,6 +119,7 @@ def diff_of(
     *,
     pairs: Sequence[ManualPair] = (),
     values: bool = True,
+    release: bool = False,
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
     """A dump as a graph beside the one of a golden run, judged as ``compare`` does.
@@ -130,6 +131,8 @@ def diff_of(
         before: the paths of the dumps of the step before, which tell of the optimizer's step between.
         pairs: nodes that belong together whatever else is found; `load_pairs` reads them.
         values: compare real data by its values; otherwise by its statistics.
+        release: free the memory of the dumps' records as soon as their items are made. Nobody can look at the records
+            of these dumps afterwards.
         watch: a callback for how far the measuring is.
 
     Raises:
@@ -142,7 +145,7 @@ def diff_of(
         'Functional.linear.12.forward'
     """
     with few_collections():
-        return _diff_of(target, golden, options or Options(), before, pairs, values, watch)
+        return _diff_of(target, golden, options or Options(), before, pairs, values, release, watch)
 
 
 def _diff_of(
@@ -152,6 +155,7 @@ def _diff_of(
     before: tuple[str, str] | None,
     pairs: Sequence[ManualPair],
     values: bool,
+    release: bool,
     watch: ProgressCallback | None,
 ) -> GraphDiff:
     graph = graph_of(target)
@@ -164,7 +168,9 @@ def _diff_of(
     if target.task == golden.task == STRUCTURE_MODE:
         return _without_values(target, golden, graph, other, options, manual)
     evidence = Evidence()
-    result = compare_dumps(target, golden, options, values=values, watch=watch, before=before, evidence=evidence)
+    result = compare_dumps(
+        target, golden, options, values=values, release=release, watch=watch, before=before, evidence=evidence
+    )
     return _Judged(target, golden, graph, other, options, result, evidence, manual).diff()
 
 

@@ -25,6 +25,7 @@ from probe.common.dump.naming import (
 )
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
+from probe.graph.restored_tree import restored_tree
 
 MODULE, API, GROUP = 0, 1, 9
 """What a node is; the numbers are those of the drop-in database. Gradients of parameters and the root are modules."""
@@ -101,9 +102,11 @@ def graph_of(dump: Dump) -> Graph:
         notes.append(f"{dump.path} is the journal of a run that died: what ran after its last record is missing.")
     tree: Mapping[str, str | None] = dump.tree or {}
     if not tree and dump.level != "debug":
+        tree = restored_tree(records, dump.stacks or {}, dump.framework)
+        what = "the modules around them are those that call stacks name" if tree else "they are listed in order"
         notes.append(
-            f"{dump.path} has no tree of calls (level {dump.level}): they are listed in order. "
-            "Collect with level mix to see the modules around them."
+            f"{dump.path} has no tree of calls (level {dump.level}): {what}. "
+            "Collect with level mix to see modules with their values."
         )
     parents = _with_corrected_parents(_with_optimizer(tree or dict.fromkeys(records)), records, notes)
     _attach_orphans(parents, notes)

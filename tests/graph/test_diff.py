@@ -434,3 +434,10 @@ def test_a_pair_for_another_rank_is_none_of_this_one() -> None:
 def test_pairs_that_cannot_be_are_errors_with_names(pairs: list[ManualPair], message: str) -> None:
     with pytest.raises(MsprobeException, match=message):
         diff("weight", pairs=pairs)
+
+
+def test_memory_that_is_given_back_changes_nothing() -> None:
+    kept, released = diff("weight"), diff("weight", release=True)
+    assert released.statuses == kept.statuses
+    assert released.why == kept.why
+    assert released.in_errors.tobytes() == kept.in_errors.tobytes()

@@ -181,7 +181,8 @@ def _print(found: Written, as_json: bool) -> None:
     *others, last = found.files
     for path in others:
         print_text(path)
-    first = f", first divergence: {printable(found.first)}" if found.first else ""
+    # With the step and the rank, where there are several.
+    first = f", {printable(found.verdict[0])}" if found.first else ""
     print_text(f"{last}: {found.nodes} nodes{first}")
 
 

@@ -33,7 +33,11 @@ def packed(data: Any) -> bytes:
         >>> packed([1])[:12]
         b'H4sIAAAAAAAA'
     """
-    text = as_json(data)
+    return packed_text(as_json(data))
+
+
+def packed_text(text: bytes) -> bytes:
+    """Bytes as base64 of gzip, which are the same wherever that is done."""
     deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = deflate.compress(text) + deflate.flush()
     end = struct.pack("<LL", zlib.crc32(text), len(text) & 0xFFFFFFFF)

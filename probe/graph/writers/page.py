@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 from probe.common import files
 from probe.common.errors import MsprobeException
 from probe.graph import page
+from probe.graph.page.blocks import packed_text
 from probe.graph.page.texts import as_json, without_surrogates
 
 _VIEWER = os.path.join(os.path.dirname(page.__file__), "viewer")
@@ -107,14 +106,14 @@ def _page(title: str, data: str, sources: str = "") -> str:
         if match[1] in given:
             return given[match[1]]
         names = match[1].split()
-        return viewer_file(names[0]) if len(names) == 1 else _packed("".join(map(viewer_file, names)))
+        return viewer_file(names[0]) if len(names) == 1 else _packed(names)
 
     return _PLACE.sub(filling, viewer_file(_TEMPLATE))
 
 
-def _packed(text: str) -> str:
-    """Text as the page unpacks it: gzip without a time, base64."""
-    return base64.b64encode(gzip.compress(text.encode("utf-8"), mtime=0)).decode("ascii")
+def _packed(names: Sequence[str]) -> str:
+    """Files of the viewer as the page unpacks them."""
+    return packed_text("".join(map(viewer_file, names)).encode("utf-8")).decode("ascii")
 
 
 def viewer_file(name: str) -> str:
