@@ -32,7 +32,7 @@ WIDTH, HEIGHT = 1200, 560
 LARGEST = 120_000
 """Bytes of one picture."""
 # Where a library or this checkout lies on a machine is no one's business.
-_PLACES = re.compile(r"(?<=File )\S*/(site-packages|benchmarks|tests)/")
+_PLACES = re.compile(r"(?<=File )\S*/(?=(?:site-packages|benchmarks|tests)/)")
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,11 @@ class Picture:
         targets: folders of dumps, of recorded dumps, or of --pairs where they begin with ``dumps/``.
         golden: the same.
         act: what a person does.
-        is_dark: with the dark colours.
     """
 
     targets: tuple[str, ...]
     golden: str
     act: Callable[[Any], None] = lambda page: None
-    is_dark: bool = False
 
 
 def _tab(name: str) -> Callable[[Any], None]:
@@ -58,6 +56,8 @@ def _tab(name: str) -> Callable[[Any], None]:
 
 def _boxes(page: Any) -> None:
     page.keyboard.press("b")
+    for _ in range(2):
+        page.get_by_role("button", name="Up", exact=True).click()
 
 
 _TRAININGS = "dumps/{}/mix-statistics/{}"
@@ -67,7 +67,6 @@ _PORT = "dumps/ports/mindspore-port_llama-mindspore-torch-port_llama-dtype", "du
 
 VIEWS = {
     "outline": Picture(("llama_weight",), "llama"),
-    "dark": Picture(("llama_three_layers",), "llama", is_dark=True),
     "boxes": Picture(("llama_weight",), "llama", _boxes),
     "overflow": Picture(("llama_nan",), "llama", _tab("Overflow")),
     "several": Picture(("llama_weight", "llama_nan", "llama_three_layers"), "llama", _tab("Several targets")),
@@ -134,8 +133,7 @@ def page_of(picture: Picture, pairs: Path | None, folder: Path, output: str) -> 
 
 def draw(browser: Any, page: Path, picture: Picture, file: Path) -> None:
     """Open a page, do what the picture shows, and write it."""
-    scheme = "dark" if picture.is_dark else "light"
-    tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme)
+    tab = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme="light")
     tab.goto(page.as_uri())
     tab.wait_for_selector("html[data-ready]")
     picture.act(tab)
