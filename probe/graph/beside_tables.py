@@ -18,14 +18,15 @@ from probe.compare.output.summary_text import print_metrics
 from probe.compare.pair import PairTask, compare_and_write
 from probe.compare.runner import pair_tasks, readable, run_pairs
 from probe.graph.diff import diff_from
-from probe.graph.located import located
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
-from probe.graph.outputs import PageWriter
 from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest
-from probe.graph.run import rows_of, title, written
+from probe.graph.run import title, written
+from probe.graph.tasks.located import located
+from probe.graph.tasks.task import rows_of
 from probe.graph.writers.made import Made
+from probe.graph.writers.outputs import PageWriter
 
 
 @dataclass(frozen=True)

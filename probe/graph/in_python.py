@@ -20,11 +20,12 @@ from probe.graph.graph import Graph, graph_of
 from probe.graph.manual_pairs import load_pairs
 from probe.graph.micro_steps import AUTO, add_micro_steps
 from probe.graph.options import GraphOptions
-from probe.graph.outputs import PageWriter
 from probe.graph.page.columns import PROBE
 from probe.graph.page.manifest import Manifest
-from probe.graph.run import Work, judged, planned, rows_of, written
+from probe.graph.run import Work, planned, written
+from probe.graph.tasks.task import GraphTask, judged, rows_of
 from probe.graph.writers.made import Made
+from probe.graph.writers.outputs import PageWriter
 from probe.graph.writers.page import PageData, html, write_page
 
 Path = Union[str, "os.PathLike[str]"]
@@ -165,7 +166,7 @@ def graph_diff(
     by_hand = () if pairs is None else tuple(load_pairs(os.fspath(pairs)))
     chosen = GraphOptions(options or Options(), by_hand, rules, overflow, str(micro_step), tuple(strip_paths))
     work = planned(_paths(target), _paths(golden), chosen)
-    return GraphView([judged(task) for task in work.tasks], work.unpaired, work)
+    return GraphView([judged(task) for task in work.tasks if isinstance(task, GraphTask)], work.unpaired, work)
 
 
 def _paths(given: Path | Sequence[Path] | None) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Optional
 
 from probe.common import files, log
 from probe.common.dump.layout import RECORD_FILES, folder_of
-from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import DumpPair
 from probe.common.parallel.run import run
@@ -21,41 +20,18 @@ from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of
 from probe.compare.output.summary_text import headline
-from probe.compare.output.tables import VALUES
-from probe.compare.result import Mode
-from probe.graph.diff import GraphDiff, diff_of
-from probe.graph.located import Place, located
-from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import HTML, GraphOptions
-from probe.graph.outputs import Writer, needs_diffs, writers_of
-from probe.graph.page.columns import PROBE, Columns, columns_of
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.stacks import Prefixes
-from probe.graph.recorded.diff import recorded_diff
+from probe.graph.tasks.located import Place, located
+from probe.graph.tasks.task import GraphTask, Task
 from probe.graph.writers.made import Made
+from probe.graph.writers.outputs import Writer, needs_diffs, writers_of
 
 MOST_RUNS = 8
 """How many runs stand beside one."""
 # Below this, of all dumps together, processes take longer to start than the work.
 _SMALL_TEXT = 8_000_000
-
-
-@dataclass(frozen=True)
-class GraphTask:
-    """One comparison that is to be made; it can be sent to another process."""
-
-    place: Place
-    options: GraphOptions
-    keeps_diff: bool = False
-    """Whether the comparison itself is wanted, and not only its rows."""
-
-    def absolute(self) -> GraphTask:
-        """The same task for a process that runs in another folder."""
-        place = self.place
-        golden = None if place.golden is None else os.path.abspath(place.golden)
-        before = place.before and (os.path.abspath(place.before[0]), os.path.abspath(place.before[1]))
-        moved = replace(place, target=os.path.abspath(place.target), golden=golden, before=before)
-        return replace(self, place=moved, options=replace(self.options, compare=self.options.compare.absolute()))
 
 
 @dataclass(frozen=True)
@@ -68,7 +44,7 @@ class Work:
         title: the name of the page.
     """
 
-    tasks: list[GraphTask]
+    tasks: list[Task]
     unpaired: list[str]
     title: str
 
@@ -139,7 +115,7 @@ def compared(
     """
     where = where or Where()
     tasks = work.tasks
-    found = False
+    found, before = False, 0
     with closing(_outcomes(tasks, where, watch)) as outcomes:
         for task, outcome in zip(tasks, outcomes):
             log.show(outcome.logged)
@@ -147,7 +123,10 @@ def compared(
                 found = True
                 if task.options.progress_log:
                     log.info(f"{task.place}: done")
-                yield outcome.value
+                for each in outcome.value:
+                    each.columns.details.move_parts(before)
+                yield from outcome.value
+                before += len(outcome.value)
                 continue
             if len(tasks) == 1 or not isinstance(outcome.error, (MsprobeException, OSError)):
                 raise outcome.error or AssertionError(task)
@@ -156,19 +135,19 @@ def compared(
         raise MsprobeException(f"{work.title}: no dump could be shown.")
 
 
-def _outcomes(tasks: list[GraphTask], where: Where, watch: ProgressCallback | None) -> Outcomes[Made]:
+def _outcomes(tasks: list[Task], where: Where, watch: ProgressCallback | None) -> Outcomes[list[Made]]:
     if where.dask is not None:
-        return run(where, made, [task.absolute() for task in tasks], watch)
+        return run(where, make, [task.absolute() for task in tasks], watch)
     if not _takes_time(tasks):
-        return run(Where(where.jobs or 1), made, tasks)
+        return run(Where(where.jobs or 1), make, tasks)
     if len(tasks) == 1:
-        return run(where, partial(made, watch=watch), tasks)
-    return run(where, made, tasks, watch)
+        return run(where, partial(make, watch=watch), tasks)
+    return run(where, make, tasks, watch)
 
 
-def _takes_time(tasks: Sequence[GraphTask]) -> bool:
+def _takes_time(tasks: Sequence[Task]) -> bool:
     size = 0
-    for path in (path for task in tasks for path in (task.place.target, task.place.golden) if path is not None):
+    for path in (path for task in tasks for path in task.paths):
         for name in RECORD_FILES:
             file = os.path.join(folder_of(path), name)
             size += os.path.getsize(file) if os.path.isfile(file) else 0
@@ -177,47 +156,9 @@ def _takes_time(tasks: Sequence[GraphTask]) -> bool:
     return False
 
 
-def made(task: GraphTask, watch: ProgressCallback | None = None) -> Made:
-    """Read the dumps of a comparison, judge them, and put them in rows."""
-    diff = judged(task, watch)
-    if task.options.tensor_log:
-        _print_metrics(diff)
-    return Made(rows_of(diff, task.options, task.place.run), diff if task.keeps_diff else None)
-
-
-def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
-    """Read the dumps of a comparison and judge them."""
-    place, options = task.place, task.options
-    if watch is not None:
-        watch("reading", 0, None)
-    target, golden = read(place.target), None if place.golden is None else read(place.golden)
-    if options.rules == PROBE:
-        diff = diff_of(target, golden, options.compare, place.before, pairs=options.pairs, watch=watch)
-    else:
-        diff = recorded_diff(target, golden, options.compare.fuzzy)
-    for graph in filter(None, (diff.target, diff.golden)):
-        add_micro_steps(graph, options.micro_step)
-    if diff.summary is not None:
-        # Of several pairs that of the earliest step is told first.
-        label = " ".join(part for part in (place.run, place.label) if part)
-        diff.summary = replace(diff.summary, step=place.step, label=label)
-    return diff
-
-
-def rows_of(diff: GraphDiff, options: GraphOptions, name: str = "") -> Columns:
-    """The rows of a comparison; `name` tells it from those of other runs."""
-    prefixes = Prefixes(options.strip_paths)
-    columns = columns_of(diff, prefixes, options.rules, options.overflow)
-    columns.run = prefixes.path(name) if name else ""
-    return columns
-
-
-def _print_metrics(diff: GraphDiff) -> None:
-    """A log line for each pair of tensors whose values were compared."""
-    for row in (row for rows in diff.items.values() for row in rows) if diff.mode == Mode.TENSOR.value else ():
-        if row.target is not None and row.golden is not None:
-            metrics = ", ".join(f"{name} {value}" for name, value in zip(VALUES, row.metrics))
-            log.info(f"{row.target.name} and {row.golden.name}: {metrics}")
+def make(task: Task, watch: ProgressCallback | None = None) -> list[Made]:
+    """Do a task; a function, so that another process finds it."""
+    return task.made(watch)
 
 
 # --- writing
@@ -241,7 +182,7 @@ def show(
     options = work.tasks[0].options
     manifest = Manifest(work.title, options.rules, work.unpaired)
     if needs_diffs(formats):
-        work = replace(work, tasks=[replace(task, keeps_diff=True) for task in work.tasks])
+        work = replace(work, tasks=[task.keeping_diffs() for task in work.tasks])
     writers = writers_of(formats, output, manifest, options, max_megabytes)
     return written(compared(work, where, watch), writers, manifest)
 

@@ -61,6 +61,11 @@ class Details:
     parts: dict[int, list[tuple[str, int, int]]] = field(default_factory=dict)
     partners: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
 
+    def move_parts(self, by: int) -> None:
+        """Count comparisons from another one on: parts name those that were made together."""
+        for row, parts in self.parts.items():
+            self.parts[row] = [(name, comparison + by, at) for name, comparison, at in parts]
+
 
 @dataclass
 class Side:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from probe.common import log
@@ -28,6 +28,12 @@ class Place:
     step: str = ""
     """What tells it from the other pairs of both runs, as ``compare`` names it."""
     label: str = ""
+
+    def absolute(self) -> Place:
+        """The same place for a process that runs in another folder."""
+        golden = None if self.golden is None else os.path.abspath(self.golden)
+        before = self.before and (os.path.abspath(self.before[0]), os.path.abspath(self.before[1]))
+        return replace(self, target=os.path.abspath(self.target), golden=golden, before=before)
 
     def __str__(self) -> str:
         return self.target if self.golden is None else f"{self.target} and {self.golden}"
@@ -70,7 +76,7 @@ def dumps_in(path: str) -> list[str]:
         raise FileCheckException(f"{path} does not exist.")
     if holds_records(path):
         return [path]
-    found = [folder for step in _steps(path) or [path] for folder in _processes(step)]
+    found = [folder for step in steps_of(path) or [path] for folder in _processes(step)]
     if not found:
         raise FileCheckException(
             f"{path} holds no dump; give a dump.json, the folder of a rank or a step, or a folder of steps."
@@ -78,7 +84,8 @@ def dumps_in(path: str) -> list[str]:
     return found
 
 
-def _steps(path: str) -> list[str]:
+def steps_of(path: str) -> list[str]:
+    """The folders of the steps below a path; none where it is not one of several steps."""
     kinds = [os.path.join(path, kind) if kind else path for kind in _KINDS]
     return [os.path.join(kind, step) for kind in kinds if os.path.isdir(kind) for step in steps_in(kind)]
 

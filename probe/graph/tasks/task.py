@@ -1,0 +1,118 @@
+"""What one process does for a page: dumps are read, judged and put in rows."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from probe.common import log
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.progress import ProgressCallback
+from probe.compare.output.tables import VALUES
+from probe.compare.result import Mode
+from probe.graph.diff import GraphDiff, diff_of
+from probe.graph.micro_steps import add_micro_steps
+from probe.graph.options import GraphOptions
+from probe.graph.page.columns import PROBE, Columns, columns_of
+from probe.graph.page.stacks import Prefixes
+from probe.graph.recorded.diff import recorded_diff
+from probe.graph.tasks.located import Place
+from probe.graph.writers.made import Made
+
+
+class Task(Protocol):
+    """Some comparisons that are to be made; it can be sent to another process."""
+
+    @property
+    def place(self) -> Place:
+        """Where the dumps are."""
+
+    @property
+    def options(self) -> GraphOptions: ...
+
+    @property
+    def paths(self) -> list[str]:
+        """The files or folders of all processes that it reads."""
+
+    def absolute(self) -> Task:
+        """The same task for a process that runs in another folder."""
+
+    def keeping_diffs(self) -> Task:
+        """The same task where the comparisons themselves are wanted, and not only their rows."""
+
+    def made(self, watch: ProgressCallback | None = None) -> list[Made]:
+        """Make the comparisons."""
+
+
+@dataclass(frozen=True)
+class GraphTask:
+    """One comparison, or one dump."""
+
+    place: Place
+    options: GraphOptions
+    keeps_diff: bool = False
+
+    @property
+    def paths(self) -> list[str]:
+        return [path for path in (self.place.target, self.place.golden) if path is not None]
+
+    def absolute(self) -> GraphTask:
+        options = replace(self.options, compare=self.options.compare.absolute())
+        return replace(self, place=self.place.absolute(), options=options)
+
+    def keeping_diffs(self) -> GraphTask:
+        return replace(self, keeps_diff=True)
+
+    def made(self, watch: ProgressCallback | None = None) -> list[Made]:
+        diff = judged(self, watch)
+        if self.options.tensor_log:
+            _print_metrics(diff)
+        return [Made(rows_of(diff, self.options, self.place.run), diff if self.keeps_diff else None)]
+
+
+def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
+    """Read the dumps of a comparison and judge them."""
+    place = task.place
+    if watch is not None:
+        watch("reading", 0, None)
+    target, golden = read(place.target), None if place.golden is None else read(place.golden)
+    diff = judged_dumps(target, golden, task.options, place.before, watch)
+    if diff.summary is not None:
+        # Of several pairs that of the earliest step is told first.
+        label = " ".join(part for part in (place.run, place.label) if part)
+        diff.summary = replace(diff.summary, step=place.step, label=label)
+    return diff
+
+
+def judged_dumps(
+    target: Dump,
+    golden: Dump | None,
+    options: GraphOptions,
+    before: tuple[str, str] | None = None,
+    watch: ProgressCallback | None = None,
+) -> GraphDiff:
+    """Judge dumps as the options say."""
+    if options.rules == PROBE:
+        diff = diff_of(target, golden, options.compare, before, pairs=options.pairs, watch=watch)
+    else:
+        diff = recorded_diff(target, golden, options.compare.fuzzy)
+    for graph in filter(None, (diff.target, diff.golden)):
+        add_micro_steps(graph, options.micro_step)
+    return diff
+
+
+def rows_of(diff: GraphDiff, options: GraphOptions, name: str = "") -> Columns:
+    """The rows of a comparison; `name` tells it from those of other runs."""
+    prefixes = Prefixes(options.strip_paths)
+    columns = columns_of(diff, prefixes, options.rules, options.overflow)
+    columns.run = prefixes.path(name) if os.path.isabs(name) else name
+    return columns
+
+
+def _print_metrics(diff: GraphDiff) -> None:
+    """A log line for each pair of tensors whose values were compared."""
+    for row in (row for rows in diff.items.values() for row in rows) if diff.mode == Mode.TENSOR.value else ():
+        if row.target is not None and row.golden is not None:
+            metrics = ", ".join(f"{name} {value}" for name, value in zip(VALUES, row.metrics))
+            log.info(f"{row.target.name} and {row.golden.name}: {metrics}")
