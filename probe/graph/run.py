@@ -201,6 +201,8 @@ def written(found: Iterator[Made | str], writers: Sequence[Writer], manifest: Ma
         comparison = comparison_as_json(columns, manifest.rules)
         for writer in writers:
             writer.add(each, comparison)
+        if each.is_part:
+            continue
         result.nodes += columns.target.nodes
         if columns.summary is not None:
             summaries.append(columns.summary)

@@ -14,6 +14,7 @@ from probe.common.errors import MsprobeException
 from probe.common.terminal_text import print_text, printable
 
 if TYPE_CHECKING:
+    from probe.graph.merging.split import Split
     from probe.graph.options import GraphOptions
     from probe.graph.run import Work, Written
 
@@ -114,16 +115,25 @@ class GraphVisualize:
         add("--json", action="store_true", help="print what was written as JSON")
 
     def run(self, args: argparse.Namespace) -> int:
-        from probe.graph.run import planned
-
         _refuse_older_forms(args)
+        splits = _splits(args)
         # Up to here mistakes are those of the command line, which has a status of its own.
-        work = planned(args.target_path, args.golden_path, _options(args))
+        work = _planned(args, splits)
         try:
-            return self._show(args, work)
+            return self._write_merged(args, splits) if args.file_type == "json" else self._show(args, work)
         except (MsprobeException, OSError) as error:
             print_text(f"msprobe {self.name}: {error}", sys.stderr)
             return _FAILED
+
+    def _write_merged(self, args: argparse.Namespace, splits: list[Split]) -> int:
+        from probe.graph.tasks.merging import write_merged
+
+        folders = write_merged(args.target_path, args.golden_path, splits, args.output_path)
+        if args.json:
+            print(json.dumps({"folders": folders}, indent=1))
+        for folder in [] if args.json else folders:
+            print_text(folder)
+        return 0
 
     def _show(self, args: argparse.Namespace, work: Work) -> int:
         from probe.common.parallel.tasks import Where
@@ -139,6 +149,31 @@ class GraphVisualize:
         if args.open:
             _open(found.files)
         return _FAILED if found.left_out else 0
+
+
+def _splits(args: argparse.Namespace) -> list[Split]:
+    """How the runs are split, by the flags of merging; nothing where none of these is given."""
+    given = {flag: getattr(args, flag) for flag in ("rank_size", "tp", "pp", "vpp", "order")}
+    if all(value is None for value in given.values()):
+        if args.file_type == "json":
+            raise MsprobeException("--file_type json writes merged dumps; give --rank_size, --tp and --pp, too.")
+        return []
+    for flag in ("rank_size", "tp", "pp"):
+        if given[flag] is None:
+            raise MsprobeException(f"--{flag} is missing; merging needs --rank_size, --tp and --pp.")
+    from probe.graph.merging.split import splits
+
+    return splits(2 if args.golden_path else 1, **{flag: value or () for flag, value in given.items()})
+
+
+def _planned(args: argparse.Namespace, splits: list[Split]) -> Work:
+    from probe.graph.run import planned
+
+    if splits:
+        from probe.graph.tasks.merging import planned_merging
+
+        return planned_merging(args.target_path, args.golden_path, _options(args), splits)
+    return planned(args.target_path, args.golden_path, _options(args))
 
 
 def _options(args: argparse.Namespace) -> GraphOptions:

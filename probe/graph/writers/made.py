@@ -16,3 +16,5 @@ class Made:
     columns: Columns
     diff: Optional[GraphDiff] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The comparison itself, where a writer needs it."""
+    is_part: bool = False
+    """Whether it is one of the ranks that another comparison was merged of."""

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+import numpy as np
+
 from probe.graph.options import DATABASE, HTML, JSON, MODEL_EXPLORER, GraphOptions
 from probe.graph.overflow_levels import overflows
 from probe.graph.page.blocks import Blocks
-from probe.graph.page.columns import PROBE
+from probe.graph.page.columns import PROBE, Columns
 from probe.graph.page.manifest import Manifest
 from probe.graph.recorded.diff import recorded_overflows
 from probe.graph.writers.database import Section, database_name, write_database
@@ -59,6 +61,8 @@ class DatabaseWriter:
 
     def add(self, made: Made, comparison: dict[str, Any]) -> None:
         diff = made.diff
+        if made.is_part:
+            return
         assert diff is not None
         sections = self._sections.setdefault(made.columns.run, [])
         levels = golden_levels = None
@@ -69,7 +73,7 @@ class DatabaseWriter:
         if rank is None:
             # Processes without a rank are numbered.
             rank = sum(section.step == step for section in sections)
-        sections.append(Section(diff, step, rank, levels, golden_levels))
+        sections.append(Section(diff, step, rank, levels, golden_levels, _merged_nodes(made.columns)))
 
     def finish(self) -> list[str]:
         paths = []
@@ -79,6 +83,12 @@ class DatabaseWriter:
             write_database(path, sections, self._options.rules)
             paths.append(path)
         return paths
+
+
+def _merged_nodes(columns: Columns) -> dict[int, list[str]]:
+    """What is said of the merging of nodes of the target, which stand in the rows in their order."""
+    nodes = np.cumsum(columns.name >= 0) - 1
+    return {int(nodes[row]): said for row, said in columns.details.merged.items() if columns.name[row] >= 0}
 
 
 def needs_diffs(formats: Sequence[str]) -> bool:

@@ -18,6 +18,8 @@ from probe.graph.page.texts import as_json, without_surrogates
 _VIEWER = os.path.join(os.path.dirname(page.__file__), "viewer")
 _TEMPLATE = "template.html"
 _PLACE = re.compile(r"\{\{([\w. ]+)\}\}")
+# Types, lines of words, indentation. No text in the scripts holds `/**`.
+_COMMENT = re.compile(r"/\*\*.*?\*/[ \t]*|^[ \t]*(?://[^\n]*)?\n|^[ \t]+", re.DOTALL | re.MULTILINE)
 # What the page of a folder may load: the files beside it, from a disk or from a server.
 _BESIDE = " 'self' file:"
 
@@ -112,8 +114,9 @@ def _page(title: str, data: str, sources: str = "") -> str:
 
 
 def _packed(names: Sequence[str]) -> str:
-    """Files of the viewer as the page unpacks them."""
-    return packed_text("".join(map(viewer_file, names)).encode("utf-8")).decode("ascii")
+    """Scripts of the viewer as the page unpacks them, without their comments."""
+    code = _COMMENT.sub("", "".join(map(viewer_file, names)))
+    return packed_text(code.encode("utf-8")).decode("ascii")
 
 
 def viewer_file(name: str) -> str:

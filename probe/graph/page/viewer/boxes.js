@@ -132,6 +132,8 @@ function mountBoxes(container) {
     for (let up = rows.parent[focus]; up >= 0 && up !== root; up = rows.parent[up]) open.add(up);
     view = { x: 12, y: 12, scale: 1 };
     draw();
+    view.scale = Math.min(1, Math.max(0.5, (picture.getBoundingClientRect().width - 24) / boxes[0].w));
+    move();
   }
   /** @param {Box} box */
   function shape(box) {
@@ -139,7 +141,9 @@ function mountBoxes(container) {
     const kind = rows.columns.kind[row];
     const { letter, name } = state.manifest.statuses[open.has(row) ? rows.status[row] : rows.worst[row]];
     const up = rows.parent[row];
-    const label = nameParts(rows.name(row), up < 0 ? "" : rows.name(up)).join(" ");
+    // The box of an API is small: its name and number say most.
+    const full = rows.name(row);
+    const label = kind === 1 ? full.split(".").slice(1, -1).join(".") || full : nameParts(full, up < 0 ? "" : rows.name(up)).join(" ");
     const most = Math.max(4, Math.floor((w - 34) / 7.3));
     const more = rows.hasInside(row) && !open.has(row);
     return svg("g", {

@@ -8,8 +8,10 @@ const exact = (cell) => (cell === null ? "–" : typeof cell === "number" ? Stri
 /** @param {Tensor | null} tensor @returns {string[]} */
 function fields(tensor) {
   if (!tensor) return ["–"];
-  const { dtype, shape, grad, max, min, mean, norm, sum, value } = tensor;
+  const { shape, grad, max, min, mean, norm, sum, value } = tensor;
+  const dtype = tensor.dtype.replace(/^torch\.|^<class '(\w+)'>$/, "$1");
   if (value !== null && value !== undefined) return [dtype, value];
+  if (!dtype && !shape) return ["None"];
   return [dtype, shape, exact(max), exact(min), exact(mean), exact(norm), grad < 0 ? "" : grad ? "grad" : "no grad", ...(sum === null ? [] : [sum])];
 }
 
@@ -34,12 +36,13 @@ async function itemTable(rows, items) {
     const error = numeric(difference);
     const told = [Number.isNaN(error) ? "" : `${TEXTS.difference} ${shortNumber(error)}`, ...(measured || []).map((cell, at) => `${metrics[at]} ${exact(cell)}`), note];
     table.append(
-      el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, two && badge(status), ` ${rows.names[name]} `, el("small", {}, told.filter(Boolean).join(" · "))))
+      el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, el("div", {}, two && badge(status), ` ${rows.names[name]} `, el("small", {}, told.filter(Boolean).join(" · ")))))
     );
+    const same = two && tensors[0] && tensors[1] && left.join() === right.join();
     [left, right].forEach((cells, side) => {
-      if (side && !two) return;
+      if (side && (!two || same)) return;
       table.append(
-        el("tr", {}, el("th", { scope: "row" }, two ? (side ? TEXTS.golden : TEXTS.target) : ""),
+        el("tr", {}, el("th", { scope: "row" }, !two ? "" : same ? TEXTS.sides.both : side ? TEXTS.golden : TEXTS.target),
           ...cells.map((text, at) => (tensors[0] && tensors[1] ? differing(text, side ? left[at] : right[at]) : el("td", {}, text))))
       );
     });

@@ -2,7 +2,8 @@
 
 const ROW = 22;
 /** Browsers limit the height of an element; with more rows than this the place of the scroll bar is mapped. */
-const MOST_ROWS = 700000;
+// Not a constant, so that a test need not make a million rows.
+let MOST_ROWS = 700000;
 
 /** 1 for each row that shows what is inside. */
 let opened = new Uint8Array(0);
@@ -144,11 +145,13 @@ function nameCell(row, name, around, lead) {
         const count = one.problem ? rows.count(row, status) - (rows.status[row] === status ? 1 : 0) : 0;
         if (count) cell.append(badge(status, one.letter + count));
       });
+      const worst = rows.worst[row];
+      if (worst > rows.status[row] && !state.manifest.statuses[worst].problem) cell.append(badge(worst, state.manifest.statuses[worst].letter + rows.count(row, worst)));
     }
   } else cell.append(el("i", { class: "leaf" }));
   const level = state.manifest.levels[(lead ? rows.columns.level : rows.columns.golden_level)?.[row] || 0];
-  cell.append(el("b", {}, strong), weak && el("small", {}, weak));
   if (level) cell.append(el("em", { class: "level" }, level));
+  cell.append(el("b", {}, strong), weak && el("small", {}, weak));
   return cell;
 }
 

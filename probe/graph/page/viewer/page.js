@@ -88,7 +88,7 @@ function show(key) {
   container.hidden = wanted === "outline";
   views.find((view) => view.key === wanted)?.mount(container);
   showTabs();
-  if (wanted === "outline") drawOutline();
+  if (wanted === "outline") intoSight();
 }
 
 /** Shows a comparison, at a row of it or where it first diverges. @param {number} k @param {number} [row] */
@@ -96,7 +96,7 @@ async function openComparison(k, row) {
   const rows = await readRows(k);
   state.rows = rows;
   state.selected = -1;
-  [found, hits, passed, bars] = [null, [], null, null];
+  [found, hits, searched, passed, bars] = [null, [], "", null, null];
   showHead();
   showBar();
   openFirst();
@@ -116,19 +116,29 @@ const sideLine = ({ path, framework, task, level, nodes }, label) =>
 const comparisonName = ({ run, step, rank }) =>
   [run, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ") || TEXTS.comparison;
 
+/** A line of the verdict, in which the names of its rows are links. @param {string} line */
+function verdictLine(line) {
+  const { rows } = state;
+  const { first, chain, suspects } = rows.info;
+  const named = new Map([first ?? -1, ...chain, ...suspects].filter((row) => row >= 0).map((row) => [rows.name(row), row]));
+  return line.split(/([,\s]+)/).map((word) => {
+    const row = named.get(word);
+    return row === undefined ? word : el("button", { class: "inline", onclick: () => reveal(row) }, word);
+  });
+}
+
 function showHead() {
   const { manifest, rows } = state;
   const { target, golden, verdict, notes, counts, step, rank } = rows.info;
   const bad = rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem;
   byId("head").replaceChildren(
     el("div", { id: "verdict", class: golden ? (bad ? "bad" : "fine") : "" },
-      ...verdict.map((line, at) => el(at ? "p" : "h1", {}, line)),
-      !verdict.length && el("h1", {}, manifest.title),
-      rows.info.first !== null && el("button", { onclick: firstDivergence }, `${TEXTS.first} (f)`)),
+      el("h1", {}, ...verdictLine(verdict[0] || manifest.title), rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
+      ...verdict.slice(1).map((line) => el("p", { title: line.trim() }, ...verdictLine(line)))),
     el("div", { id: "sides" }, sideLine(target, TEXTS.target), golden && sideLine(golden, TEXTS.golden),
       el("p", { id: "statuses" },
         ...manifest.statuses.map((one, status) =>
-          counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: one.hint, "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
+          golden && counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: one.hint, "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
         el("small", {}, [step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode, manifest.tool].filter(Boolean).join(" · ")))),
     ...[...manifest.unpaired, ...notes].map((text) => el("p", { class: "banner" }, text))
   );
@@ -185,7 +195,7 @@ function showBar() {
         waiting = setTimeout(search, 60);
       },
       onkeydown: (/** @type {KeyboardEvent} */ event) => {
-        if (event.key === "Enter") nextHit(event.shiftKey ? -1 : 1);
+        if (event.key === "Enter") clearTimeout(waiting), nextHit(event.shiftKey ? -1 : 1);
         if (event.key === "Escape") scroller().focus();
       },
     }),
@@ -214,13 +224,14 @@ function showTabs() {
   );
 }
 
-function changeTheme() {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
+const darkSystem = matchMedia("(prefers-color-scheme: dark)");
+/** @param {boolean} dark */
+function setTheme(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
   bars = null;
-  drawPlot();
+  if (state.rows) drawPlot();
 }
+const changeTheme = () => setTheme(document.documentElement.dataset.theme !== "dark");
 
 // --- getting around -------------------------------------------------------------------------------------------------
 
@@ -289,6 +300,7 @@ function showHelp() {
 // --- the address ----------------------------------------------------------------------------------------------------
 
 let readingAddress = false;
+let addressWaits = 0;
 
 /** Puts what is shown into the address, so that a link or a reload shows it again. */
 function writeAddress() {
@@ -301,7 +313,9 @@ function writeAddress() {
   if (filter.hide.size) found.set("hide", [...filter.hide].sort().join(" "));
   if (filter.from >= 0) found.set("range", `${filter.from} ${filter.to}`);
   for (const key of CHOICES) if (filter[key]) found.set(key, filter[key]);
-  history.replaceState(null, "", `#${found}`);
+  // Browsers refuse hundreds of changes in a few seconds, which walking with a held key makes.
+  clearTimeout(addressWaits);
+  addressWaits = setTimeout(() => history.replaceState(null, "", `#${found}`), 100);
 }
 
 /** Shows what the address asks for: `#node=NAME&…`, or `#NAME` alone. */
@@ -332,6 +346,8 @@ function showError(error) {
 }
 
 async function start() {
+  setTheme(darkSystem.matches);
+  darkSystem.addEventListener("change", () => setTheme(darkSystem.matches));
   try {
     state.manifest = readManifest();
     if (!state.manifest.comparisons.length) throw new Error(TEXTS.noRows);
@@ -348,6 +364,7 @@ async function start() {
   } catch (error) {
     showError(error);
   }
+  performance.mark("ready");
   document.documentElement.dataset.ready = "1";
 }
 

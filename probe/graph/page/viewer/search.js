@@ -16,6 +16,8 @@ let found = null;
 /** How many rows before each row pass the filters; null where all do. @type {Uint32Array | null} */
 let passed = null;
 let searches = 0;
+/** What `hits` are hits of. */
+let searched = "";
 
 /** @param {string} name */
 const directionOf = (name) =>
@@ -80,12 +82,13 @@ const dtypeIs = (dtype, wanted) =>
 async function search() {
   const mine = ++searches;
   const { rows } = state;
-  const words = filter.query.match(/\/(?:[^/\\]|\\.)+\/i?|shape:[[(][^\])]*[\])]|\S+/g) || [];
+  const { query } = filter;
+  const words = query.match(/\/(?:[^/\\]|\\.)+\/i?|shape:[[(][^\])]*[\])]|\S+/g) || [];
   let conditions;
   try {
     conditions = words.map(condition);
   } catch (error) {
-    say(fill(TEXTS.badRegex, filter.query));
+    say(fill(TEXTS.badRegex, query));
     return;
   }
   if (!conditions.length) {
@@ -95,7 +98,13 @@ async function search() {
     const marks = new Uint8Array(rows.length);
     /** @type {number[]} */
     const list = [];
+    let asked = 0;
     for (const row of rows.shown) {
+      // Now and then keys and drawing get their turn, and a newer search ends this one.
+      if (++asked % 8192 === 0) {
+        await new Promise((go) => setTimeout(go));
+        if (mine !== searches) return;
+      }
       let all = true;
       for (const holds of conditions) {
         // A promise for each of 100,000 rows takes seconds, so that only words which need it are waited for.
@@ -110,6 +119,7 @@ async function search() {
     if (mine !== searches || rows !== state.rows) return;
     [hits, found] = [list, marks];
   }
+  searched = query;
   if (filter.only) applyFilter();
   else drawOutline();
   sayHits();
@@ -122,7 +132,8 @@ function sayHits() {
 }
 
 /** Goes to the next or previous hit. @param {number} by 1 or -1 */
-function nextHit(by) {
+async function nextHit(by) {
+  if (searched !== filter.query) await search();
   if (!hits.length) return;
   const { place } = state.rows;
   const here = state.selected < 0 ? -1 : place[state.selected];

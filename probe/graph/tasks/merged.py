@@ -1,0 +1,140 @@
+"""The ranks of a model that was split, merged into one dump for each copy, and shown with its parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.common.dump.layout import ranks_in
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.errors import MsprobeException
+from probe.common.progress import ProgressCallback
+from probe.graph.merging.merge import Merged, merged
+from probe.graph.merging.split import Split
+from probe.graph.options import GraphOptions
+from probe.graph.page.columns import Columns
+from probe.graph.tasks.located import Place, steps_of
+from probe.graph.tasks.task import judged_dumps, rows_of
+from probe.graph.writers.made import Made
+
+
+@dataclass(frozen=True)
+class MergedTask:
+    """All ranks of one step of one run, or of two."""
+
+    place: Place
+    """The folders of the step."""
+    options: GraphOptions
+    splits: tuple[Split, ...]
+    """How the target is split, and the golden run."""
+    keeps_diff: bool = False
+
+    @property
+    def paths(self) -> list[str]:
+        steps = [path for path in (self.place.target, self.place.golden) if path is not None]
+        return [os.path.join(step, rank) for step in steps for rank in ranks_in(step)]
+
+    def absolute(self) -> MergedTask:
+        options = replace(self.options, compare=self.options.compare.absolute())
+        return replace(self, place=self.place.absolute(), options=options)
+
+    def keeping_diffs(self) -> MergedTask:
+        return replace(self, keeps_diff=True)
+
+    def made(self, watch: ProgressCallback | None = None) -> list[Made]:
+        """Every copy of the model, and behind them the ranks of the target that it was made of, each alone."""
+        if watch is not None:
+            watch("merging", 0, None)
+        dumps = dumps_of(self.place.target)
+        copies = merged(dumps, self.splits[0], self.place.target)
+        others: list[Merged | None] = [None] * len(copies)
+        if self.place.golden is not None:
+            others = [*merged(dumps_of(self.place.golden), self.splits[1], self.place.golden)]
+        found = [self._copy(copy, other) for copy, other in zip(copies, others)]
+        alone = replace(self, keeps_diff=False)
+        ranks = {rank: len(found) + place for place, rank in enumerate(sorted(dumps))}
+        rows: dict[int, dict[str, int]] = {}
+        for rank in sorted(dumps):
+            columns = rows_of(judged_dumps(dumps[rank], None, alone.options), alone.options, f"rank {rank}")
+            rows[rank] = _rows(columns, columns.name)
+            found.append(Made(columns, is_part=True))
+        for copy, made in zip(copies, found):
+            _add_parts(copy, made.columns, ranks, rows)
+        return found
+
+    def _copy(self, copy: Merged, other: Merged | None) -> Made:
+        diff = judged_dumps(copy.dump, None if other is None else other.dump, self.options)
+        diff.notes += [*copy.notes, *(other.notes if other is not None else ())]
+        if diff.summary is not None:
+            label = f"copy{copy.dump.rank}" if self.splits[0].dp > 1 else ""
+            diff.summary = replace(diff.summary, step=self.place.step, label=label)
+        columns = rows_of(diff, self.options)
+        said = columns.details.merged
+        sides = [("", copy, columns.name)]
+        if other is not None:
+            sides.append(("golden run: ", other, columns.golden_name))
+        for side, each, names in sides:
+            for name, row in _rows(columns, names).items():
+                if name in each.sentences:
+                    said.setdefault(row, []).extend(f"{side}{sentence}" for sentence in each.sentences[name])
+        return Made(columns, diff if self.keeps_diff else None)
+
+
+def dumps_of(step: str) -> dict[int, Dump]:
+    """The dumps of all ranks of a step.
+
+    Raises:
+        MsprobeException: there is none.
+    """
+    dumps = {int(name.removeprefix("rank") or 0): read(os.path.join(step, name)) for name in ranks_in(step)}
+    if not dumps:
+        raise MsprobeException(f"{step} holds no rank folders; what is merged are the ranks of a step.")
+    return dumps
+
+
+def merged_steps(target: str, golden: str | None) -> tuple[list[Place], list[str]]:
+    """The steps of two runs that are merged, or those of one, and a sentence for each that is left alone.
+
+    Raises:
+        MsprobeException: the runs have no step in common.
+    """
+    steps = {os.path.relpath(step, target): step for step in steps_of(target)} or {"": target}
+    if golden is None:
+        return [Place(step, step=name) for name, step in steps.items()], []
+    others = {os.path.relpath(step, golden): step for step in steps_of(golden)} or {"": golden}
+    if len(steps) == len(others) == 1:
+        # One step of each, whatever its number.
+        others = dict(zip(steps, others.values()))
+    places = [Place(step, others[name], step=name) for name, step in steps.items() if name in others]
+    if not places:
+        raise MsprobeException(f"{target} and {golden} have no step in common.")
+    alone = [
+        f"{step} has no counterpart in the {side} {path}: it is not compared."
+        for mine, theirs, side, path in ((steps, others, "golden run", golden), (others, steps, "target", target))
+        for name, step in mine.items()
+        if name not in theirs
+    ]
+    return places, alone
+
+
+def _rows(columns: Columns, names: NDArray[np.int64]) -> dict[str, int]:
+    """The row of each name of one side."""
+    return {columns.texts[name]: row for row, name in enumerate(names.tolist()) if name >= 0}
+
+
+def _add_parts(
+    copy: Merged, columns: Columns, comparisons: Mapping[int, int], rows: Mapping[int, Mapping[str, int]]
+) -> None:
+    """Say of each row of a copy where it is in the ranks that it was made of."""
+    for name, row in _rows(columns, columns.name).items():
+        parts = [
+            (f"rank {rank}", comparisons[rank], rows[rank][there])
+            for rank, there in copy.origins.get(name, ())
+            if there in rows[rank]
+        ]
+        if parts:
+            columns.details.parts[row] = parts

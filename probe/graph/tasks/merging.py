@@ -1,0 +1,55 @@
+"""What the flags of merging ask for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from probe.common.errors import FileCheckException, MsprobeException
+from probe.graph.merging.merge import merged, write
+from probe.graph.merging.split import Split
+from probe.graph.options import GraphOptions
+from probe.graph.page.stacks import Prefixes
+from probe.graph.run import Work, title
+from probe.graph.tasks.merged import MergedTask, dumps_of, merged_steps
+
+
+def planned_merging(
+    targets: Sequence[str], goldens: Sequence[str], options: GraphOptions, splits: Sequence[Split]
+) -> Work:
+    """The comparisons of runs whose ranks are merged.
+
+    Args:
+        targets, goldens: one folder, of a step or of all steps; of the golden run one or none.
+        options: how dumps are shown.
+        splits: how the target is split, and the golden run.
+
+    Raises:
+        MsprobeException: the paths do not go together.
+    """
+    if len(targets) > 1 or len(goldens) > 1:
+        raise MsprobeException("--rank_size merges the ranks of one run or two; give -tp once, and -gp at most once.")
+    for path in (*targets, *goldens):
+        if not os.path.isdir(path):
+            raise FileCheckException(f"{path} is no folder; give that of a step with its ranks, or of all steps.")
+    golden = goldens[0] if goldens else None
+    places, unpaired = merged_steps(targets[0], golden)
+    cut = Prefixes(options.strip_paths).path
+    name = title(list(map(cut, targets)), list(map(cut, goldens)))
+    return Work([MergedTask(place, options, tuple(splits)) for place in places], unpaired, name)
+
+
+def write_merged(targets: Sequence[str], goldens: Sequence[str], splits: Sequence[Split], output: str) -> list[str]:
+    """Write the merged dumps of a run to ``step<S>/rank<R>`` below `output`; returns these folders.
+
+    Raises:
+        MsprobeException: the ranks cannot be merged, or two runs are given.
+    """
+    if goldens or len(targets) != 1:
+        raise MsprobeException("--file_type json writes the merged dumps of one run; give -tp once, and no -gp.")
+    places, _ = merged_steps(targets[0], None)
+    return [
+        write(copy, output)
+        for place in places
+        for copy in merged(dumps_of(place.target), splits[0], place.target)
+    ]

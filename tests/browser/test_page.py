@@ -1,0 +1,265 @@
+"""What a person does with the page, in a real browser, on the recorded pair with one weight shifted by 0.01."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic_page
+from waiting import until
+
+from probe.api.cli import main
+
+DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
+FAULT = "Functional.linear.12.forward"
+ROWS = "#lines [data-node]"
+
+
+@pytest.fixture(scope="module")
+def weight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return visualised(tmp_path_factory.mktemp("weight"), "-tp", DUMPS / "llama_weight", "-gp", DUMPS / "llama")
+
+
+def visualised(folder: Path, *arguments: object) -> Path:
+    assert main(["graph_visualize", *map(str, arguments), "-o", str(folder)]) == 0
+    [page] = folder.glob("*.html")
+    return page
+
+
+def selected(page: Any) -> str:
+    return str(page.evaluate("state.rows.name(state.selected)"))
+
+
+def lines(page: Any) -> int:
+    return int(page.evaluate("lineCount"))
+
+
+def test_it_opens_at_the_first_divergence_and_says_so(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    assert selected(page) == FAULT
+    assert FAULT in page.inner_text("#verdict h1")
+    assert page.is_visible(f'{ROWS}[data-node="{FAULT}"][aria-selected="true"]')
+    page.wait_for_selector("#detail table")
+    assert "0.441" in page.inner_text("#detail")
+    assert "303 nodes" in page.inner_text("#sides")
+    assert "diverged 1" in page.inner_text("#statuses")
+
+
+def test_f_leads_back_and_n_and_p_stop_at_problems(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    page.keyboard.press("n")
+    assert selected(page) == "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
+    page.keyboard.press("p")
+    assert selected(page) == FAULT
+    page.keyboard.press("Home")
+    assert selected(page) == "DefaultModel"
+    page.keyboard.press("f")
+    assert selected(page) == FAULT
+
+
+@pytest.mark.parametrize(
+    ("query", "least", "name"),
+    [
+        ("layers.1 up_proj", 3, "up_proj"),
+        ("/linear\\.1[0-9]\\./", 3, "linear.1"),
+        ("shape:[64,32]", 4, ""),
+        ("dtype:f32", 50, ""),
+        ("err>0.4", 1, ""),
+        ("stack:linear.py:134", 5, ""),
+    ],
+)
+def test_search_finds_by_names_shapes_dtypes_errors_and_stacks(
+    weight: Path, open_page: Any, query: str, least: int, name: str
+) -> None:
+    page = open_page(weight)
+
+    page.keyboard.press("/")
+    page.keyboard.type(query)
+    until(page, "searched !== '' && searched === filter.query")
+    assert page.evaluate("hits.length") >= least
+    assert f"of {page.evaluate('hits.length')} hits" in page.inner_text("#hits")
+    page.keyboard.press("Enter")
+    first = selected(page)
+    assert name in first
+    page.keyboard.press("Enter")
+    page.keyboard.press("Shift+Enter")
+    assert selected(page) == first
+
+
+def test_enter_right_behind_the_last_letter_goes_to_a_hit(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    page.keyboard.press("/")
+    page.keyboard.type("lm_head")
+    page.keyboard.press("Enter")
+    until(page, "state.rows.name(state.selected).includes('lm_head')")
+
+
+def test_a_search_without_hits_says_so(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    page.fill("#search", "no such call")
+    until(page, "document.getElementById('hits').textContent === 'no hits'")
+
+
+def test_rows_open_and_close(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    page.click("#all")
+    assert lines(page) == 303
+    page.click("#bar button:text-is('1')")
+    assert lines(page) < 20
+    page.click("#bar button:text-is('path to problems')")
+    assert page.evaluate("lineOf(state.rows.info.first)") >= 0
+    page.keyboard.press("Home")
+    page.focus("#scroll")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowLeft")
+    assert lines(page) == 1
+    page.keyboard.press("ArrowRight")
+    assert lines(page) > 1
+
+
+def test_filters_combine_and_are_in_the_address(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    for status in "12":
+        page.keyboard.press(status)
+    page.click(".menu summary")
+    page.select_option("[data-filter=kind]", "1")
+    page.select_option("[data-filter=direction]", "forward")
+    shown = page.inner_text("#count")
+    until(page, "location.hash.includes('hide=1+2') && location.hash.includes('kind=1')")
+    until(page, "location.hash.includes('direction=forward')")
+    again = open_page(weight, "#" + page.url.split("#")[1])
+    assert again.inner_text("#count") == shown
+    assert selected(again) == FAULT
+    again.click("#bar button:text-is('Clear')")
+    assert again.inner_text("#count") == ""
+
+
+def test_a_link_leads_to_a_node(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, "#Module.lm_head.Linear.forward.0")
+
+    assert selected(page) == "Module.lm_head.Linear.forward.0"
+    page.reload()
+    until(page, "document.documentElement.dataset.ready === '1'")
+    assert selected(page) == "Module.lm_head.Linear.forward.0"
+
+
+def test_the_plot_jumps_and_a_drag_filters_until_escape(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+    box = page.locator("#plot").bounding_box()
+
+    page.mouse.click(box["x"] + box["width"] * 0.9, box["y"] + 10)
+    assert page.evaluate("state.selected") > 260
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + 10)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 10, steps=3)
+    page.mouse.up()
+    assert page.evaluate("[filter.from, filter.to]") == [60, 90]
+    assert page.inner_text("#count") == "31 of 303 rows"
+    page.keyboard.press("Escape")
+    assert page.inner_text("#count") == ""
+
+
+def test_a_row_is_copied_as_markdown(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    page.wait_for_selector("#detail table")
+    page.click("text=Copy as Markdown")
+    until(page, "document.getElementById('say').textContent.startsWith('Copied')")
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert text.startswith(f"### `{FAULT}`")
+    assert "| input.1 | target | float32 | [64, 32] | 0.080392964 |" in text
+    assert "linear.py, line 134" in text
+
+
+def test_the_visible_rows_are_saved_as_csv(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    with page.expect_download() as waiting:
+        page.click("#bar button:text-is('CSV')")
+    rows = list(csv.DictReader(io.StringIO(Path(waiting.value.path()).read_text("utf-8"))))
+    assert len(rows) == lines(page)
+    [fault] = [row for row in rows if row["target"] == FAULT]
+    assert fault["status"] == "diverged"
+    assert float(fault["in_error"]) == pytest.approx(0.441)
+
+
+def test_everything_is_reached_with_the_keyboard(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+    assert page.evaluate("document.activeElement.id") == "scroll"
+
+    page.keyboard.press("ArrowDown")
+    assert selected(page) != FAULT
+    walked = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        walked.add(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
+    assert {"detail", "plot", "search", "only", "scroll", "CSV", "Copy name"} <= walked
+    page.focus("#scroll")
+    page.keyboard.press("?")
+    assert page.is_visible("dialog[open]")
+    page.keyboard.press("Escape")
+    assert not page.is_visible("dialog")
+    row = page.locator(f"{ROWS}[aria-selected=true]")
+    assert row.get_attribute("role") == "treeitem"
+    assert int(row.get_attribute("aria-level")) > 1
+
+
+def test_it_is_dark_where_the_system_is(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, color_scheme="dark")
+    colour = "getComputedStyle(document.body).backgroundColor"
+
+    dark = page.evaluate(colour)
+    assert sum(map(int, dark[4:-1].split(","))) < 150
+    page.click("[aria-label='Light or dark']")
+    assert page.evaluate(colour) == "rgb(255, 255, 255)"
+
+
+def test_one_run_alone_has_no_second_side(tmp_path: Path, open_page: Any) -> None:
+    page = open_page(visualised(tmp_path, "-tp", DUMPS / "llama"))
+
+    assert not page.is_visible("#plot")
+    page.click("#all")
+    assert lines(page) == 303
+    page.fill("#search", "up_proj")
+    until(page, "hits.length > 0")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#detail table")
+    assert page.locator("#detail .badge").count() < 20
+
+
+def test_hostile_names_are_text(tmp_path: Path, open_page: Any) -> None:
+    name = '</script><img src=x onerror="document.title=1"><b>\u202e' + "x" * 10000
+    page = open_page(synthetic_page.write(tmp_path, 200, hostile=name))
+
+    page.click("#all")
+    page.keyboard.press("f")
+    page.evaluate("reveal(0)")
+    until(page, "document.querySelector('#detail h2')?.textContent.includes('onerror')")
+    assert page.locator("img").count() == 0
+    assert page.title() == "synthetic"
+
+
+def test_a_page_without_data_says_what_to_do(tmp_path: Path, open_page: Any) -> None:
+    text = synthetic_page.write(tmp_path, 200).read_text("utf-8")
+    empty = tmp_path / "empty.html"
+    empty.write_text(text.replace('id="manifest"', 'id="other"'), "utf-8")
+
+    assert "msprobe graph_visualize" in open_page(empty).inner_text("[role=alert]")
+
+
+def test_a_folder_of_blocks_is_read_from_its_files(tmp_path: Path, open_page: Any) -> None:
+    index = synthetic_page.write(tmp_path, 5000, megabytes=0)
+    page = open_page(index)
+
+    assert index.name == "index.html"
+    page.wait_for_selector("#detail table")
+    assert page.evaluate("document.querySelectorAll('#lines [data-node]').length") > 10

@@ -1,0 +1,163 @@
+"""Boxes of a subtree, and pairs made by hand, in a real browser on recorded dumps."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic_page
+from waiting import until
+
+from probe.api.cli import main
+from probe.graph.writers.page import PageData, write_page
+
+DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
+LAYER = "Module.model.layers.1.LlamaDecoderLayer.forward.0"
+
+
+@pytest.fixture(scope="module")
+def weight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weight")
+    paths = ("-tp", str(DUMPS / "llama_weight"), "-gp", str(DUMPS / "llama"))
+    assert main(["graph_visualize", *paths, "-o", str(folder)]) == 0
+    [page] = folder.glob("*.html")
+    return page
+
+
+def unpacked(block: bytes) -> Any:
+    return json.loads(gzip.decompress(base64.b64decode(block)))
+
+
+def packed(value: object) -> bytes:
+    return base64.b64encode(gzip.compress(json.dumps(value).encode("utf-8")))
+
+
+@pytest.fixture(scope="module")
+def renamed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page where a layer of the target and one of the golden run have no partner."""
+    folder = tmp_path_factory.mktemp("renamed")
+    data = synthetic_page.synthetic(400)
+    columns = unpacked(data.blocks["c0"])
+    names = unpacked(data.blocks["names"])
+    first = names.index("Module.model.layers.0.Layer.forward.0")
+    second = names.index("Module.model.layers.1.Layer.forward.0")
+    for row in range(first + 1):
+        columns["golden"][row] = -1
+    for row in range(first + 1, second + 1):
+        columns["name"][row] = -1
+    blocks = {**data.blocks, "c0": packed(columns)}
+    return Path(write_page(PageData(data.manifest, blocks), str(folder / "page"), 40))
+
+
+def names_of_boxes(page: Any) -> list[str]:
+    return list(page.evaluate("[...document.querySelectorAll('svg .box')].map((one) => one.dataset.node)"))
+
+
+def test_boxes_show_the_subtree_with_inferred_edges(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, f"#node={LAYER}")
+
+    page.keyboard.press("b")
+    page.wait_for_selector("svg .inferred")
+    inside = page.evaluate("[state.rows.first[state.selected], state.selected]")
+    rows = page.evaluate("[...document.querySelectorAll('svg .box')].map((one) => Number(one.dataset.row))")
+    assert names_of_boxes(page)[0] == LAYER
+    assert min(rows) >= inside[0]
+    assert max(rows) == inside[1]
+    assert "inferred" in page.inner_text("#view .hint")
+
+
+def test_boxes_lie_inside_of_the_box_of_their_module(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, "#node=DefaultModel")
+
+    page.keyboard.press("b")
+    outside = page.evaluate(
+        """() => {
+          const places = new Map([...document.querySelectorAll('svg .box')].map(
+            (one) => [Number(one.dataset.row), one.querySelector('rect').getBBox()]));
+          return [...places].filter(([row, inner]) => {
+            const outer = places.get(state.rows.parent[row]);
+            return outer && !(inner.x > outer.x && inner.y > outer.y && inner.x + inner.width < outer.x + outer.width
+              && inner.y + inner.height < outer.y + outer.height);
+          }).map(([row]) => row);
+        }"""
+    )
+    assert outside == []
+
+
+def test_keys_open_and_leave_a_box_and_zoom(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, f"#node={LAYER}")
+
+    page.keyboard.press("b")
+    page.focus("svg .box[tabindex='0']")
+    page.keyboard.press("ArrowDown")
+    until(page, f"state.rows.name(state.selected) !== '{LAYER}'")
+    page.keyboard.press("Home")
+    before = page.get_attribute("svg.boxes > g", "transform")
+    page.keyboard.press("+")
+    assert page.get_attribute("svg.boxes > g", "transform") != before
+    closed = page.evaluate(
+        "Number([...document.querySelectorAll('.box[aria-expanded=true]')][1].dataset.row)"
+    )
+    many = len(names_of_boxes(page))
+    page.dblclick(f'.box[data-row="{closed}"] > rect', position={"x": 60, "y": 8})
+    assert len(names_of_boxes(page)) < many
+    page.keyboard.press("Enter")
+    assert len(names_of_boxes(page)) == many
+    page.keyboard.press("Backspace")
+    assert page.evaluate("state.rows.name(state.selected)") == LAYER
+    assert names_of_boxes(page)[0] != LAYER
+
+
+def test_a_subtree_of_many_rows_stays_below_500_boxes(tmp_path: Path, open_page: Any) -> None:
+    page = open_page(synthetic_page.write(tmp_path, 60_000), "#node=DefaultModel")
+
+    page.keyboard.press("b")
+    page.wait_for_selector("svg .box .more")
+    assert len(names_of_boxes(page)) == 500
+
+
+def test_rows_are_paired_by_hand_and_exported(renamed: Path, open_page: Any, tmp_path: Path) -> None:
+    page = open_page(renamed)
+
+    page.click('[data-view="pairs"]')
+    page.locator(".long").nth(0).focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".row-pair.marked")
+    page.locator(".long").nth(1).focus()
+    page.keyboard.press("Enter")
+    assert "72 pairs inside" in page.inner_text(".pairs")
+    assert "--pairs" in page.inner_text("#view .hint")
+    with page.expect_download() as download:
+        page.click("text=Export JSON")
+    download.value.save_as(tmp_path / "pairs.json")
+    assert json.loads((tmp_path / "pairs.json").read_text(encoding="utf-8")) == [
+        {
+            "target": "Module.model.layers.0.Layer.forward.0",
+            "golden": "Module.model.layers.1.Layer.forward.0",
+            "descendants": True,
+        }
+    ]
+
+
+def test_a_pair_is_taken_back_and_undone(renamed: Path, open_page: Any) -> None:
+    page = open_page(renamed, "#node=Module.model.layers.0.Layer.forward.0")
+
+    page.keyboard.press("g")
+    assert page.evaluate("manualPairs.length") == 0
+    page.keyboard.press("m")
+    page.wait_for_selector("#lines .marked")
+    page.evaluate("reveal(state.rows.find('Module.model.layers.1.Layer.forward.0'))")
+    page.keyboard.press("g")
+    assert page.evaluate("manualPairs.length") == 1
+    page.wait_for_selector("#lines .by-hand")
+    page.click('[data-view="pairs"]')
+    page.click(".pairs button")
+    assert page.inner_text(".pairs") == "No pairs yet."
+    page.click("text=Undo")
+    assert page.evaluate("manualPairs.length") == 1
+    page.keyboard.press("u")
+    assert page.evaluate("manualPairs.length") == 0

@@ -1,0 +1,144 @@
+"""The matrix of ranks and steps, several runs beside one, and the overflow view, in a real browser."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from waiting import until
+
+from probe.api.cli import main
+
+DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
+FAULT = "Functional.linear.12.forward"
+
+
+def visualised(folder: Path, *arguments: object) -> Path:
+    assert main(["graph_visualize", *map(str, arguments), "-o", str(folder)]) == 0
+    [page] = folder.glob("*.html")
+    return page
+
+
+def selected(page: Any) -> str:
+    return str(page.evaluate("state.rows.name(state.selected)"))
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two steps of two ranks, of which rank 1 diverges in step 1; the golden run has a step more."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for step in (0, 1):
+        for rank in (0, 1):
+            place = Path(f"step{step}") / f"rank{rank}"
+            shutil.copytree(DUMPS / "llama", folder / "golden" / place)
+            shutil.copytree(DUMPS / ("llama_nan" if step and rank else "llama"), folder / "target" / place)
+    shutil.copytree(DUMPS / "llama", folder / "golden" / "step2" / "rank0")
+    return visualised(folder / "page", "-tp", folder / "target", "-gp", folder / "golden")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    names = ("llama_weight", "llama_nan", "llama_three_layers")
+    targets = [one for name in names for one in ("-tp", DUMPS / name)]
+    return visualised(tmp_path_factory.mktemp("runs"), *targets, "-gp", DUMPS / "llama")
+
+
+def test_the_matrix_comes_first_and_names_what_each_cell_diverges_by(ranks: Path, open_page: Any) -> None:
+    page = open_page(ranks)
+
+    page.wait_for_selector("#view .matrix")
+    cells = page.locator(".matrix .cell")
+    assert cells.count() == 4
+    assert FAULT in page.get_attribute('.cell[aria-label^="step 1, rank 1"]', "aria-label")
+    assert page.inner_text('.cell[aria-label^="step 1, rank 1"] .badge') == "!"
+    assert page.inner_text('.cell[aria-label^="step 0, rank 1"] .badge') == "="
+    assert "step2" in page.inner_text(".unpaired")
+
+
+def test_a_cell_is_reached_and_opened_without_a_mouse(ranks: Path, open_page: Any) -> None:
+    page = open_page(ranks)
+
+    page.focus(".matrix .cell")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    until(page, "state.view === 'outline' && state.rows.info.rank === 1 && state.rows.info.step === 1")
+    assert selected(page) == FAULT
+
+
+def test_a_link_to_a_row_opens_the_row_and_not_the_matrix(ranks: Path, open_page: Any) -> None:
+    page = open_page(ranks, "#node=Functional.linear.3.forward&c=3")
+
+    assert page.evaluate("state.view") == "outline"
+    assert selected(page) == "Functional.linear.3.forward"
+
+
+def test_the_first_value_that_is_not_finite_is_found_in_another_rank(ranks: Path, open_page: Any) -> None:
+    page = open_page(ranks)
+
+    assert page.evaluate("[state.rows.info.step, state.rows.info.rank]") == [0, 0]
+    page.keyboard.press("o")
+    until(page, "state.rows.info.step === 1 && state.rows.info.rank === 1 && state.view === 'outline'")
+    assert page.evaluate("state.selected") == page.evaluate("state.rows.info.nonfinite")
+
+
+def test_the_overflow_view_lists_rows_in_order_and_filters_by_level(ranks: Path, open_page: Any) -> None:
+    page = open_page(ranks, "#c=3&node=DefaultModel")
+
+    page.click('[data-view="overflow"]')
+    page.wait_for_selector(".row-overflow[data-node]")
+    shown = page.evaluate("[...document.querySelectorAll('.row-overflow[data-node]')].map((one) => one.dataset.node)")
+    in_order = page.evaluate("(names) => names.map((name) => state.rows.find(name))", shown)
+    assert in_order == sorted(in_order)
+    for level in ("growth", "medium", "high"):
+        page.click(f'#view [data-level="{level}"]')
+    count = int(page.inner_text('[data-level="critical"]').split()[1])
+    until(page, f"document.querySelectorAll('.row-overflow[data-node]').length === {count}")
+    assert set(page.locator(".row-overflow[data-node] .level").all_inner_texts()) <= {"critical", "growth", "\u2013"}
+    first = page.get_attribute(".row-overflow[data-node]", "data-node")
+    page.focus("#view .long")
+    page.keyboard.press("Enter")
+    until(page, "state.view === 'outline'")
+    assert selected(page) == first
+
+
+def test_several_runs_stand_beside_one_and_any_of_them_sorts(runs: Path, open_page: Any) -> None:
+    page = open_page(runs)
+
+    page.click('[data-view="several"]')
+    page.wait_for_selector(".row-several[data-node]")
+    heads = page.locator(".row-several.titles button").all_inner_texts()
+    assert heads == ["execution order", "llama_weight", "llama_nan", "llama_three_layers"]
+    lines = "[...document.querySelectorAll('.row-several[data-node]')]"
+    assert page.evaluate(f"{lines}[0].querySelectorAll('.heat i').length") == 3
+    page.click('.row-several.titles button:has-text("llama_weight")')
+    page.wait_for_selector('[data-sort="down"]')
+    falling = page.evaluate(f"{lines}.slice(0, 12).map((one) => parseFloat(one.children[2].textContent.slice(1)))")
+    assert falling == sorted(falling, reverse=True)
+    assert falling[0] > 0
+    page.click('.row-several.titles button:has-text("llama_weight")')
+    page.wait_for_selector('[data-sort="up"]')
+    rising = page.evaluate(f"{lines}.slice(0, 12).map((one) => parseFloat(one.children[2].textContent.slice(1)))")
+    assert rising == [0] * 12
+
+
+def test_a_cell_of_another_run_opens_the_row_there(runs: Path, open_page: Any) -> None:
+    page = open_page(runs)
+
+    page.click('[data-view="several"]')
+    line = page.locator(".row-several[data-node]").nth(3)
+    name = line.get_attribute("data-node")
+    line.locator('[data-run="2"]').click()
+    until(page, "state.view === 'outline' && state.rows.k === 2")
+    assert page.evaluate("state.rows.golden(state.selected)") == name
+
+
+def test_another_comparison_is_shown_in_the_view_that_is_open(ranks: Path, open_page: Any) -> None:
+    page = open_page(ranks, "#c=3&node=DefaultModel")
+
+    page.click('[data-view="overflow"]')
+    page.wait_for_selector('.row-overflow:has-text("critical")')
+    page.select_option("#comparison", "0")
+    until(page, "state.rows.k === 0 && document.querySelector('[data-level=critical]').disabled")
