@@ -289,10 +289,15 @@ class _Search:
     def _largest_differences(self, call: AlignedCall) -> tuple[float, float]:
         """The largest relative difference of an input or parameter, and of an output."""
         inputs = outputs = 0.0
+        # Otherwise what was measured stands.
+        is_other = self._across_frameworks or self._error.reshaped
         for row in call.rows:
             if row.target is row.golden and self._mode is not Mode.TENSOR:
                 continue
-            difference = self._error.difference(row)
+            known = row.relative_difference
+            difference = self._error.difference(row) if known is None or is_other else known
+            if difference <= inputs and difference <= outputs:
+                continue
             if is_input(row):
                 inputs = max(inputs, difference)
             else:
