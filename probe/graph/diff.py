@@ -366,8 +366,15 @@ class _Judged:
         suspect = judged.suspect
         if suspect is not None and suspect.record != judged.call.record:
             self._cause[node] = f"named for it: {suspect.record or suspect.golden_record}"
-        if math.isinf(judged.inputs) or math.isinf(judged.outputs):
+        if math.isinf(max(judged.inputs, judged.outputs)) and any(map(self._is_infinite, judged.call.rows)):
             self._statuses[node] = DIVERGED
+
+    def _is_infinite(self, row: Row) -> bool:
+        """Whether both sides have a tensor, and one alone is finite; one that a side lacks has no value to judge."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None or not (target.is_tensor and golden.is_tensor):
+            return False
+        return math.isinf(row_difference(row, self._result.mode))
 
     def _add_saved_values(self, pairs: Pairs) -> None:
         """Statuses of values that were saved by hand, of which nobody knows which comes from which."""

@@ -228,9 +228,9 @@ for _name, _hostile in (
     ("no_grammar", "hello"), ("dots", "...."), ("emoji", "Functional.\U0001f600.0.forward"),
 ):  # fmt: skip
     _add(f"name_is_{_name}", Page(has=(*ALL_BUT_RELU, _hostile)), _renamed(_hostile))
-_add("name_is_empty", Page(has=ALL_BUT_RELU), _renamed(""))
-_add("name_is_the_roots", Page(has=ALL_BUT_RELU), _renamed("DefaultModel"))
-_add("name_is_a_groups", Page(has=ALL_BUT_RELU), _renamed("Apis_Between_Modules.0"))
+_add("name_is_empty", Page(has=(*ALL_BUT_RELU, "")), _renamed(""))
+_add("name_is_the_roots", Page(has=(*ALL_BUT_RELU, "DefaultModel")), _renamed("DefaultModel"))
+_add("name_is_a_groups", Page(has=(*ALL_BUT_RELU, "Apis_Between_Modules.0")), _renamed("Apis_Between_Modules.0"))
 _add("name_is_half_a_character", Refused("dump.json"), _text("dump.json", "Functional.relu", "Functional.rel\\ud800"))
 
 # --- construct.json and stack.json

@@ -55,7 +55,9 @@ def page_in(output: Path) -> str:
 
 def blocks_of(page: str) -> dict[str, Any]:
     """Its blocks, as the browser unpacks them, and the manifest."""
-    found = {name: json.loads(gzip.decompress(base64.b64decode(text))) for name, text in _BLOCK.findall(page)}
+    packed = {name: gzip.decompress(base64.b64decode(text)) for name, text in _BLOCK.findall(page)}
+    # The scripts of the page are packed like its data.
+    found = {name: json.loads(text) for name, text in packed.items() if name != "viewer"}
     (manifest,) = _MANIFEST.findall(page)
     return {**found, "manifest": json.loads(manifest)}
 
