@@ -54,6 +54,9 @@ def _twin(row: Row, mode: Mode, is_collective: bool) -> Row:
         # What the golden run lacks has no type, no shape and no gradient, and differs in all of them.
         golden = row.golden or Item(target.name, target.state)
     metrics = row.metrics
+    if mode is Mode.CHECKSUM and row.golden is None:
+        # A checksum that is missing differs, too.
+        metrics = (metrics[0], "")
     if mode is Mode.STATISTICS and (is_collective or type(metrics[NORM]) is str):
         # Of what has no finite norm nothing is said, of a norm that was zero neither, nor of what other ranks gave.
         metrics = (*metrics[:NORM], "N/A")
