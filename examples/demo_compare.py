@@ -41,15 +41,15 @@ def run(name: str) -> None:
     debugger.step()
 
 
-def compare() -> None:
-    """Collect both runs and compare them."""
+def compare(command: str = "compare") -> None:
+    """Collect both runs, and give them to a subcommand of ``msprobe``."""
     shutil.rmtree(demo_summary.OUTPUT, ignore_errors=True)
     for name in ("original", "changed"):
         subprocess.run([sys.executable, __file__, name], check=True)
     steps = [os.path.join(demo_summary.OUTPUT, name, "step0") for name in ("changed", "original")]
-    command = ["compare", "-tp", steps[0], "-gp", steps[1], "-o", os.path.join(demo_summary.OUTPUT, "result")]
-    print("\nmsprobe", *command, "\n", flush=True)
-    subprocess.run([sys.executable, "-m", "probe.api.cli", *command], check=True)
+    arguments = [command, "-tp", steps[0], "-gp", steps[1], "-o", os.path.join(demo_summary.OUTPUT, "result")]
+    print("\nmsprobe", *arguments, "\n", flush=True)
+    subprocess.run([sys.executable, "-m", "probe.api.cli", *arguments], check=True)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,24 @@ if TYPE_CHECKING:
     from probe.common.dump.reading.run import read as read
     from probe.compare.in_python import Verdict as Verdict
     from probe.compare.in_python import verdict as verdict
+    from probe.graph.diff import GraphDiff as GraphDiff
+    from probe.graph.graph import Graph as Graph
+    from probe.graph.in_python import GraphView as GraphView
+    from probe.graph.in_python import graph_diff as graph_diff
+    from probe.graph.in_python import open_graph as open_graph
 
-__all__ = ["Dump", "Run", "Verdict", "__version__", "read", "verdict"]
+__all__ = [
+    "Dump", "Graph", "GraphDiff", "GraphView", "Run", "Verdict", "__version__", "graph_diff", "open_graph", "read",
+    "verdict",
+]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
 _FOUND_IN = {
+    "Graph": "probe.graph.graph",
+    "GraphDiff": "probe.graph.diff",
+    "GraphView": "probe.graph.in_python",
+    "graph_diff": "probe.graph.in_python",
+    "open_graph": "probe.graph.in_python",
     "Dump": "probe.common.dump.reading.dump",
     "Run": "probe.common.dump.reading.run",
     "read": "probe.common.dump.reading.run",

@@ -11,6 +11,7 @@ from typing import Protocol
 from probe._version import __version__
 from probe.api.commands.compare import Compare
 from probe.api.commands.doctor import Doctor
+from probe.api.commands.graph_visualize import GraphVisualize, older_form
 from probe.api.commands.merge_result import MergeResult
 from probe.api.commands.recover import Recover
 from probe.api.commands.run import Run
@@ -33,13 +34,16 @@ class Command(Protocol):
         """Do the work and return the exit status; raises MsprobeException for what the user can put right."""
 
 
-COMMANDS: list[Command] = [Run(), Show(), Compare(), MergeResult(), Recover(), Doctor()]
+COMMANDS: list[Command] = [Run(), Show(), Compare(), GraphVisualize(), MergeResult(), Recover(), Doctor()]
+
+_ALIASES = {GraphVisualize.name: ["graph"]}
 
 _EPILOG = """examples:
   msprobe run train.py --lr 0.1                    collect from a training as it is, two steps of it
   msprobe show ./msprobe_output                    what was collected, and the first NaN or infinity in it
   msprobe show ./msprobe_output --where "Max > 1e4"  the inputs, outputs and gradients that are so large
   msprobe compare -tp ./run_a -gp ./run_b          where two runs diverge, and why
+  msprobe graph_visualize -tp ./run_a -gp ./run_b  the same as a page: both runs, call by call
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 
@@ -59,10 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for command in COMMANDS:
         text = command.__doc__ or ""
-        sub = commands.add_parser(command.name, help=text.split("\n")[0], description=text)
+        aliases = _ALIASES.get(command.name, [])
+        sub = commands.add_parser(command.name, aliases=aliases, help=text.split("\n")[0], description=text)
         command.prepare_parser(sub)
         sub.set_defaults(run=command.run)
-    args = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] and given[0] in ("-f", "--framework"):
+        print_text(f"msprobe: {_of_older_releases(given)}", sys.stderr)
+        return FAILED
+    args = parser.parse_args(given)
     if args.command is None:
         parser.print_help()
         return SAME
@@ -82,6 +91,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"msprobe {args.command}: interrupted.", file=sys.stderr)
         return INTERRUPTED
     return status
+
+
+def _of_older_releases(given: Sequence[str]) -> str:
+    """What to write for ``msprobe -f pytorch COMMAND ...``."""
+    if "graph" not in given[2:3]:
+        return f"{given[0]} is the form of older releases; leave it out: the dumps say of which framework they are."
+    inputs = [value for flag, value in zip(given, given[1:]) if flag in ("-i", "--input_path")]
+    return older_form(inputs[0] if inputs else "")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from probe.common.match.dump_pairs import DumpPair
 from probe.common.match.mapping_files import write_names
 from probe.common.progress import ProgressCallback
 from probe.compare import two_processes
-from probe.compare.comparison import Comparison, compare_dumps
+from probe.compare.comparison import Comparison, Evidence, compare_dumps
 from probe.compare.options import Options
 from probe.compare.output import table_files
 from probe.compare.output.summary import Summary, conclude, summarise
@@ -77,7 +77,7 @@ def summarise_large_pair(task: PairTask, watch: ProgressCallback | None = None) 
             result, tally = found
             result.label, result.step = task.pair.label, task.pair.step
             return conclude(result, tally)
-    return summarise(_compare_and_write(task, target, golden, watch))
+    return summarise(compare_and_write(task, target, golden, watch))
 
 
 def compare_pair(task: PairTask, watch: ProgressCallback | None = None) -> ComparisonResult:
@@ -85,7 +85,7 @@ def compare_pair(task: PairTask, watch: ProgressCallback | None = None) -> Compa
     if watch is not None:
         watch("reading", 0, None)
     target, golden = _load(task)
-    return _compare_and_write(task, target, golden, watch)
+    return compare_and_write(task, target, golden, watch)
 
 
 def compare_statistics(task: PairTask, watch: ProgressCallback | None = None) -> ComparisonResult:
@@ -105,9 +105,18 @@ def _load(task: PairTask) -> tuple[Dump, Dump]:
     return read(task.pair.target), read(task.pair.golden)
 
 
-def _compare_and_write(task: PairTask, target: Dump, golden: Dump, watch: ProgressCallback | None) -> ComparisonResult:
+def compare_and_write(
+    task: PairTask,
+    target: Dump,
+    golden: Dump,
+    watch: ProgressCallback | None = None,
+    evidence: Evidence | None = None,
+) -> ComparisonResult:
+    """Do what `compare_pair` does with dumps that are loaded; `evidence` gets what was seen on the way."""
     before = task.pair.before
-    result = compare_dumps(target, golden, task.options, release=True, watch=watch, before=before)
+    result = compare_dumps(
+        target, golden, task.options, release=True, watch=watch, before=before, evidence=evidence
+    )
     result.label, result.step = task.pair.label, task.pair.step
     _write(task, result, watch)
     return result

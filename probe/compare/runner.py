@@ -54,7 +54,7 @@ def compare(
             out, and this is raised when none can.
     """
     tasks = pair_tasks(locate(target, golden), output, options, xlsx)
-    yield from _readable(tasks, (_attempt(task) for task in tasks), target, golden)
+    yield from readable(tasks, (_attempt(task) for task in tasks), target, golden)
 
 
 def summaries(
@@ -79,7 +79,7 @@ def summaries(
     """
     tasks = pair_tasks(locate(target, golden), output, options, xlsx, tensor_log)
     work = summarise_large_pair if _is_alone(tasks, where or Where()) else summarise_pair
-    yield from _readable(tasks, run_pairs(where, work, tasks, watch), target, golden)
+    yield from readable(tasks, run_pairs(where, work, tasks, watch), target, golden)
 
 
 def pair_tasks(
@@ -171,8 +171,12 @@ def _attempt(task: PairTask) -> Outcome[ComparisonResult]:
         return Outcome(error=error)
 
 
-def _readable(tasks: list[PairTask], outcomes: Outcomes[T], target: str, golden: str) -> Generator[T, None, None]:
-    """The values of `outcomes`; a pair without one is logged and left out, unless there is no other."""
+def readable(tasks: list[PairTask], outcomes: Outcomes[T], target: str, golden: str) -> Generator[T, None, None]:
+    """The values of `outcomes` of `tasks`; a pair without one is logged and left out, unless there is no other.
+
+    Raises:
+        MsprobeException: none could be compared.
+    """
     found = False
     with closing(outcomes):
         for task, outcome in zip(tasks, outcomes):

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from probe.common.dump.levels import both_record
+from probe.common.dump.levels import both_record, in_words
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
 from probe.common.match.row import ERROR, Row
+from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import Evidence, compare_dumps
 from probe.compare.divergence.call_digest import is_input, row_difference
@@ -19,7 +20,7 @@ from probe.compare.divergence.differences import item_name
 from probe.compare.divergence.judged_calls import SAME as CALL_SAME
 from probe.compare.divergence.judged_calls import STRUCTURE as CALL_STRUCTURE
 from probe.compare.divergence.judged_calls import JudgedCall
-from probe.compare.divergence.parameters import Parameters
+from probe.compare.divergence.precision import Precision
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, summarise
 from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Unexplained
@@ -118,6 +119,7 @@ def diff_of(
     *,
     pairs: Sequence[ManualPair] = (),
     values: bool = True,
+    release: bool = False,
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
     """A dump as a graph beside the one of a golden run, judged as ``compare`` does.
@@ -129,6 +131,8 @@ def diff_of(
         before: the paths of the dumps of the step before, which tell of the optimizer's step between.
         pairs: nodes that belong together whatever else is found; `load_pairs` reads them.
         values: compare real data by its values; otherwise by its statistics.
+        release: free the memory of the dumps' records as soon as their items are made. Nobody can look at the records
+            of these dumps afterwards.
         watch: a callback for how far the measuring is.
 
     Raises:
@@ -140,18 +144,41 @@ def diff_of(
         >>> diff.target.names[diff.first[0]]  # doctest: +SKIP
         'Functional.linear.12.forward'
     """
+    with few_collections():
+        return _diff_of(target, golden, options or Options(), before, pairs, values, release, watch)
+
+
+def _diff_of(
+    target: Dump,
+    golden: Dump | None,
+    options: Options,
+    before: tuple[str, str] | None,
+    pairs: Sequence[ManualPair],
+    values: bool,
+    release: bool,
+    watch: ProgressCallback | None,
+) -> GraphDiff:
     graph = graph_of(target)
     if golden is None:
         return _alone(target, graph)
     other = graph_of(golden)
     manual = expanded(pairs, graph, other)
     by_hand = tuple((graph.names[mine], other.names[theirs]) for mine, theirs in manual.items())
-    options = replace(options or Options(), all_divergences=True, pairs=by_hand)
+    options = replace(options, all_divergences=True, pairs=by_hand)
     if target.task == golden.task == STRUCTURE_MODE:
         return _without_values(target, golden, graph, other, options, manual)
     evidence = Evidence()
-    result = compare_dumps(target, golden, options, values=values, watch=watch, before=before, evidence=evidence)
+    result = compare_dumps(
+        target, golden, options, values=values, release=release, watch=watch, before=before, evidence=evidence
+    )
     return _Judged(target, golden, graph, other, options, result, evidence, manual).diff()
+
+
+def diff_from(
+    target: Dump, golden: Dump, options: Options, result: ComparisonResult, evidence: Evidence
+) -> GraphDiff:
+    """The graphs of two dumps that were compared already; `evidence` is what the comparison has seen on its way."""
+    return _Judged(target, golden, graph_of(target), graph_of(golden), options, result, evidence, {}).diff()
 
 
 def _alone(dump: Dump, graph: Graph) -> GraphDiff:
@@ -216,7 +243,7 @@ class _Judged:
         evidence: Evidence,
         manual: dict[int, int],
     ) -> None:
-        self._dumps = target, golden
+        self._across_frameworks = target.framework != golden.framework
         self._graph, self._other = graph, other
         self._options = options
         self._result, self._evidence = result, evidence
@@ -267,7 +294,18 @@ class _Judged:
             self._result.mode.value,
             self._result.stacks,
             self._result.golden_stacks,
+            self._notes(),
         )
+
+    def _notes(self) -> list[str]:
+        design = sorted(Precision(self._evidence.aligned).design)
+        found = [
+            f"By design {mine} stands beside {theirs} of the golden run: values are judged with the coarser of the two."
+            for mine, theirs in design
+        ]
+        levels = in_words(self._result.levels)
+        sides = [*([levels] if levels else []), *map(str, self._result.truncations)]
+        return found + [f"{each[0].upper()}{each[1:]}." for each in sides]
 
     def _pairs(self) -> Pairs:
         aligned = self._evidence.aligned
@@ -311,6 +349,9 @@ class _Judged:
             else:
                 statuses[node] = ONE_SIDE
                 why[node] = ends[0] if ends and graph.has_record[node] and call not in aligned else only
+                around = graph.parents[node]
+                if self._across_frameworks and around >= 0 and graph.has_record[around] and not is_alone[around]:
+                    why[node] = f"{only}; what {graph.names[around]} returns is judged in its place"
 
     def _add_judged(self, judged: JudgedCall) -> None:
         node = self._graph.index.get(judged.call.record or "", -1)
@@ -349,14 +390,14 @@ class _Judged:
     def _origin(self, found: Unexplained) -> Origin:
         index = self._graph.index if found.record else self._other.index
         module = index.get(found.module, -1)
-        call = next((call for call in self._evidence.aligned if call.record == found.record and found.item), None)
-        row = None if call is None else next((row for row in call.rows if item_name(row) == found.item), None)
-        if call is None or row is None or row.target is None or row.golden is None:
+        judged = next((each for each in self._evidence.judged if each.suspect and _is_of(each.suspect, found)), None)
+        rows = [] if judged is None else judged.call.rows
+        row = next((row for row in rows if found.item and item_name(row) == found.item), None)
+        if judged is None or row is None or row.target is None or row.golden is None:
             return Origin(KIND, module, found.item)
-        is_nonfinite = math.isinf(row_difference(row, self._result.mode)) if row.target.is_tensor else False
-        parameter = Parameters(self._evidence.aligned).of(call, row)
-        if parameter is not None:
-            return Origin(PARAMETER, module, found.item, parameter.name, is_nonfinite)
+        is_nonfinite = row.target.is_tensor and math.isinf(row_difference(row, self._result.mode))
+        if judged.parameter:
+            return Origin(PARAMETER, module, found.item, judged.parameter, is_nonfinite)
         if row.target.shape != row.golden.shape:
             return Origin(KIND, module, found.item)
         return Origin(INPUT_OF_CALL if is_input(row) else COMPUTE, module, found.item, "", is_nonfinite)
@@ -400,3 +441,7 @@ class _Judged:
             if row.target is not None:
                 found.setdefault(self._graph.index[row.record], []).append(row)
         return found
+
+
+def _is_of(suspect: Unexplained, found: Unexplained) -> bool:
+    return (suspect.record, suspect.golden_record) == (found.record, found.golden_record)

@@ -20,12 +20,12 @@ from probe.common.dump.naming import (
     PARAMETERS_GRAD,
     is_gradients,
     is_module,
-    module_name,
     parse,
     unused,
 )
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
+from probe.graph.restored_tree import restored_tree
 
 MODULE, API, GROUP = 0, 1, 9
 """What a node is; the numbers are those of the drop-in database. Gradients of parameters and the root are modules."""
@@ -102,9 +102,11 @@ def graph_of(dump: Dump) -> Graph:
         notes.append(f"{dump.path} is the journal of a run that died: what ran after its last record is missing.")
     tree: Mapping[str, str | None] = dump.tree or {}
     if not tree and dump.level != "debug":
+        tree = restored_tree(records, dump.stacks or {}, dump.framework)
+        what = "the modules around them are those that call stacks name" if tree else "they are listed in order"
         notes.append(
-            f"{dump.path} has no tree of calls (level {dump.level}): they are listed in order. "
-            "Collect with level mix to see the modules around them."
+            f"{dump.path} has no tree of calls (level {dump.level}): {what}. "
+            "Collect with level mix to see modules with their values."
         )
     parents = _with_corrected_parents(_with_optimizer(tree or dict.fromkeys(records)), records, notes)
     _attach_orphans(parents, notes)
@@ -146,34 +148,46 @@ def _with_corrected_parents(
 ) -> dict[str, str | None]:
     """The call that each call is shown inside of; those of the backward pass mirror those of the forward pass."""
     parents = dict(tree)
-    backwards = _last_backwards(parents)
+    without = [name for name in records if name not in parents]
+    backwards = _last_backwards(parents) if without else {}
     missing = []
-    for name in records:
-        if name not in parents:
-            parents[name] = _owner_of_gradients(name, backwards)
-            if not is_gradients(name):
-                missing.append(name)
+    for name in without:
+        parents[name] = _owner_of_gradients(name, backwards)
+        if not is_gradients(name):
+            missing.append(name)
     if missing:
         more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
         notes.append(f"{missing[0]}{more} in the dump and not in construct.json: shown at the top.")
     for name, parent in parents.items():
-        parsed = parse(name) if BACKWARD in name else None
-        if parsed is None or parsed.direction != BACKWARD or not (parsed.is_module or parent is None):
+        if _BACKWARD not in name:
             continue
-        twin = name.replace(f".{BACKWARD}", f".{FORWARD}") if not parsed.is_module else None
-        twin = twin or module_name(parsed.base, parsed.number, FORWARD)
-        above = tree.get(twin)
-        around = parse(above) if above else None
-        mirrored = module_name(around.base, around.number, BACKWARD) if around and around.is_module else None
-        parents[name] = mirrored if mirrored in parents else None
+        if is_module(name):
+            parents[name] = _mirrored(tree.get(_in_direction(name, _BACKWARD, _FORWARD)), parents)
+        elif parent is None and name.endswith(_BACKWARD):
+            parents[name] = _mirrored(tree.get(name[: -len(_BACKWARD)] + _FORWARD), parents)
     return parents
+
+
+_FORWARD, _BACKWARD = f".{FORWARD}", f".{BACKWARD}"
+
+
+def _in_direction(module: str, direction: str, other: str) -> str:
+    """The record of the same call of a module in the other direction; empty of what is none in this one."""
+    base, _, number = module.rpartition(".")
+    return f"{base.removesuffix(direction)}{other}.{number}" if base.endswith(direction) else ""
+
+
+def _mirrored(around: str | None, known: Container[str]) -> str | None:
+    """The backward record of the module around a forward call, where there is one."""
+    backward = _in_direction(around, _FORWARD, _BACKWARD) if around and is_module(around) else ""
+    return backward if backward in known else None
 
 
 def _last_backwards(names: Iterable[str]) -> dict[str, str]:
     """The last backward record of each module."""
     found: dict[str, tuple[int, str]] = {}
     for name in names:
-        parsed = parse(name) if BACKWARD in name and is_module(name) else None
+        parsed = parse(name) if _BACKWARD in name and is_module(name) else None
         if parsed is not None and parsed.direction == BACKWARD:
             found[parsed.base] = max(found.get(parsed.base, (-1, "")), (parsed.number, name))
     return {base: name for base, (_, name) in found.items()}
@@ -197,26 +211,19 @@ def _ordered(
     root = unused(ROOT, parents)
     children[root] = top
     names: list[str] = []
-    parent_of: dict[str, str] = {}
-    depth_of: dict[str, int] = {root: 0}
-    ahead: list[tuple[str, bool]] = [(root, False)]
+    # Each before what is inside of it, and the last first: the other way round that is the order in which calls ended.
+    ahead = [root]
     while ahead:
-        name, is_done = ahead.pop()
-        inside = children.get(name, ())
-        if is_done or not inside:
-            names.append(name)
-            continue
-        depth = depth_of[name] + 1
-        if depth > _DEEPEST:
-            raise DumpFormatError(f"{dump.path}: {inside[0]} is more than {_DEEPEST} calls deep in construct.json.")
-        ahead.append((name, True))
-        for child in reversed(inside):
-            parent_of[child] = name
-            depth_of[child] = depth
-            ahead.append((child, False))
+        name = ahead.pop()
+        names.append(name)
+        ahead += children.get(name, ())
+    names.reverse()
     if len(names) < len(parents) + len(groups) + 1:
-        raise DumpFormatError(f"{dump.path}: {_circle(parents, depth_of)} in construct.json.")
-    return _arrays(dump, names, parent_of, depth_of, records, groups, notes)
+        raise DumpFormatError(f"{dump.path}: {_circle(parents, set(names))} in construct.json.")
+    shown = {**parents, **dict.fromkeys(top, root)}
+    for group in groups:
+        shown.update(dict.fromkeys(children[group], group))
+    return _arrays(dump, names, shown, records, groups, notes)
 
 
 def _circle(parents: Mapping[str, str | None], reached: Container[str]) -> str:
@@ -258,19 +265,24 @@ def _grouped(
 def _arrays(
     dump: Dump,
     names: list[str],
-    parent_of: Mapping[str, str],
-    depth_of: Mapping[str, int],
+    parent_of: Mapping[str, str | None],
     records: set[str],
     groups: set[str],
     notes: list[str],
 ) -> Graph:
     index = {name: node for node, name in enumerate(names)}
-    parents = array("i", [index[parent_of[name]] if name in parent_of else -1 for name in names])
+    parents = array("i", [index[parent_of[name] or ""] for name in names[:-1]])
+    parents.append(-1)
     firsts = array("i", range(len(names)))
     for node, parent in enumerate(parents):
         if parent >= 0 and firsts[node] < firsts[parent]:
             firsts[parent] = firsts[node]
-    kinds = bytearray(MODULE if is_module(name) else API for name in names)
+    depths = array("i", bytes(4 * len(names)))
+    for node in range(len(names) - 2, -1, -1):
+        depths[node] = depth = depths[parents[node]] + 1
+        if depth > _DEEPEST:
+            raise DumpFormatError(f"{dump.path}: {names[node]} is more than {_DEEPEST} calls deep in construct.json.")
+    kinds = bytearray([MODULE if is_module(name) else API for name in names])
     kinds[-1] = MODULE
     for name in groups | (OUTSIDE_MODULES & index.keys()):
         kinds[index[name]] = GROUP
@@ -279,9 +291,9 @@ def _arrays(
         names,
         parents,
         firsts,
-        array("i", [depth_of[name] for name in names]),
+        depths,
         kinds,
-        bytearray(name in records for name in names),
+        bytearray([name in records for name in names]),
         array("i", bytes(4 * len(names))),
         dump.framework,
         dump.task,

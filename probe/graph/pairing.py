@@ -44,8 +44,9 @@ def paired(
     pairs = _Pairs(target, golden, judged)
     for mine, theirs in (manual or {}).items():
         pairs.add(mine, theirs)
+    mine_of, theirs_of = target.index.get, golden.index.get
     for name, golden_name in calls:
-        pairs.add(target.index.get(name, -1), golden.index.get(golden_name, -1))
+        pairs.add(mine_of(name, -1), theirs_of(golden_name, -1))
     pairs.add(len(target) - 1, len(golden) - 1)
     pairs.add_modules_around()
     pairs.add_inside()
@@ -74,6 +75,8 @@ class _Pairs:
     def add_modules_around(self) -> None:
         """Pair nodes without values that are around calls which are pairs, with the one around most of the partners."""
         votes: dict[int, Counter[int]] = {}
+        is_open = self._open(0)
+        golden_of, around = self.golden_of, self._golden.parents
         # Inside comes before around, so that each node knows of all that is inside when its turn comes.
         for mine, parent in enumerate(self._target.parents):
             if mine in votes:
@@ -81,21 +84,25 @@ class _Pairs:
                 theirs = max(found, key=lambda node: (found[node], -node))
                 if self._is_open(1, theirs) and self._target.kinds[mine] == self._golden.kinds[theirs]:
                     self.add(mine, theirs)
-            theirs = self.golden_of[mine]
-            if parent < 0 or theirs < 0 or not self._is_open(0, parent):
-                continue
-            around = self._golden.parents[theirs]
-            if around >= 0:
-                votes.setdefault(parent, Counter())[around] += 1
+            theirs = golden_of[mine]
+            if theirs >= 0 and parent >= 0 and is_open[parent] and around[theirs] >= 0:
+                votes.setdefault(parent, Counter())[around[theirs]] += 1
+
+    def _open(self, side: int) -> bytearray:
+        partners = self._target_of if side else self.golden_of
+        return bytearray([other < 0 and not decided for other, decided in zip(partners, self._decided[side])])
 
     def add_inside(self) -> None:
         """Pair what is left inside of each pair."""
-        for mine in range(len(self._target) - 1, -1, -1):
-            theirs = self.golden_of[mine]
+        is_open, is_other_open = self._open(0), self._open(1)
+        # Most nodes have nothing inside that is left.
+        around = {self._target.parents[node] for node, left in enumerate(is_open) if left}
+        for mine in sorted(around, reverse=True):
+            theirs = self.golden_of[mine] if mine >= 0 else -1
             if theirs < 0:
                 continue
-            left = [node for node in self._target.children[mine] if self._is_open(0, node)]
-            other_left = [node for node in self._golden.children[theirs] if self._is_open(1, node)] if left else []
+            left = [node for node in self._target.children[mine] if is_open[node]]
+            other_left = [node for node in self._golden.children[theirs] if is_other_open[node]] if left else []
             if left and other_left:
                 self._add_by_name(left, other_left)
                 left = [node for node in left if self.golden_of[node] < 0]

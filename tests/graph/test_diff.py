@@ -202,6 +202,15 @@ def test_another_precision_is_a_design_and_no_red_nodes() -> None:
     counts = Counter(found.statuses)
     assert counts[DIVERGED] == counts[SUSPECT] == counts[ONE_SIDE] == 0
     assert counts[EXPLAINED] > counts[STRUCTURE]
+    assert GOALS["bf16"]["first_divergence_kind"] == "dtype"
+    assert any("bfloat16 stands beside float32" in note for note in found.notes)
+    assert diff("weight").notes == []
+
+
+def test_what_two_frameworks_make_of_other_calls_is_judged_around_them() -> None:
+    found = diff("transformer")
+    sentences = [found.why[node] for node, other in enumerate(found.pairs) if other < 0]
+    assert sum("is judged in its place" in text for text in sentences) > len(sentences) / 2
 
 
 # --- statuses
@@ -265,6 +274,7 @@ def test_a_level_that_leaves_calls_out_makes_no_problem_of_them() -> None:
     left_out = [node for node, other in enumerate(found.pairs) if other < 0]
     assert {found.statuses[node] for node in left_out} == {NO_DATA}
     assert any("level L0" in found.why.get(node, "") for node in left_out)
+    assert any('"L0"' in note for note in found.notes)
 
 
 def test_one_dump_alone_is_a_graph_without_statuses() -> None:
@@ -424,3 +434,10 @@ def test_a_pair_for_another_rank_is_none_of_this_one() -> None:
 def test_pairs_that_cannot_be_are_errors_with_names(pairs: list[ManualPair], message: str) -> None:
     with pytest.raises(MsprobeException, match=message):
         diff("weight", pairs=pairs)
+
+
+def test_memory_that_is_given_back_changes_nothing() -> None:
+    kept, released = diff("weight"), diff("weight", release=True)
+    assert released.statuses == kept.statuses
+    assert released.why == kept.why
+    assert released.in_errors.tobytes() == kept.in_errors.tobytes()

@@ -78,6 +78,7 @@ class Compare:
         several = parser.add_mutually_exclusive_group()
         several.add_argument("--jobs", metavar="N", type=arguments.processes, help="how many processes compare")
         several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")
+        add("--html", action="store_true", help="write the page of msprobe graph_visualize, too")
         add("--json", action="store_true", help="print the summary as JSON")
         add(
             "--fail-on",
@@ -113,19 +114,30 @@ class Compare:
         from probe.compare.output.summary_text import show
         from probe.compare.runner import summaries
 
+        if args.html:
+            from probe.graph.beside_tables import summaries_and_page
+
         start = time.perf_counter()
         paths = args.target_path, args.golden_path, args.output_path
         with _log_beside_json(args.json), Progress(not args.json) as progress:
-            compared = summaries(
-                *paths, options, args.xlsx, where=where, tensor_log=args.is_print_compare_log, watch=progress.watch
-            )
-            # Ctrl-C leaves it early, and no process may go on then.
-            with contextlib.closing(compared):
-                found = list(compared)
+            page = None
+            if args.html:
+                found, page = summaries_and_page(
+                    *paths, options, args.xlsx, where=where, tensor_log=args.is_print_compare_log, watch=progress.watch
+                )
+            else:
+                compared = summaries(
+                    *paths, options, args.xlsx, where=where, tensor_log=args.is_print_compare_log, watch=progress.watch
+                )
+                # Ctrl-C leaves it early, and no process may go on then.
+                with contextlib.closing(compared):
+                    found = list(compared)
         if args.json:
             print(json.dumps([summary.as_json() for summary in found], indent=1))
         else:
             show(found, time.perf_counter() - start)
+        if page is not None:
+            print_text(f"page: {page}", sys.stderr if args.json else sys.stdout)
         if args.fail_on != "never" and len(found) < len(locate(args.target_path, args.golden_path)):
             # What could not be read may differ.
             return UNREADABLE

@@ -27,8 +27,10 @@ def align(target: Sequence[str], golden: Sequence[str], trees: tuple[Tree | None
     """
     keys = []
     for side, tree in zip((target, golden), trees):
-        backwards = _backwards(side)
-        keys.append([_key(name, tree, backwards) for name in side])
+        # Most modules are around many calls.
+        kinds = _Kinds(_backwards(side))
+        parent = (tree or {}).get
+        keys.append([(kinds[parent(name) or ""], kinds.backwards.get(name) or _kind(name)) for name in side])
     found: list[Aligned] = []
     start = other_start = 0
     for i, j in [*pairs_in_order(*keys), (len(target), len(golden))]:
@@ -87,10 +89,16 @@ def _matching(mine: Sequence[Key], theirs: Sequence[Key]) -> Iterator[tuple[int,
         yield from zip(range(i, i + size), range(j, j + size))
 
 
-def _key(name: str, tree: Tree | None, backwards: Mapping[str, str]) -> tuple[str, str]:
+class _Kinds(dict[str, str]):
     """What depends neither on how many calls there were before nor on what the class of a module is called."""
-    parent = (tree or {}).get(name) or ""
-    return backwards.get(parent) or _kind(parent), backwards.get(name) or _kind(name)
+
+    def __init__(self, backwards: Mapping[str, str]) -> None:
+        super().__init__()
+        self.backwards = backwards
+
+    def __missing__(self, name: str) -> str:
+        self[name] = found = self.backwards.get(name) or _kind(name)
+        return found
 
 
 def _backwards(side: Sequence[str]) -> dict[str, str]:

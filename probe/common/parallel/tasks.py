@@ -65,7 +65,7 @@ def processors() -> int:
 
 def attempt(work: Callable[[Task], Result], task: Task) -> Outcome[Result]:
     """Do one task; errors that its user can do something about become part of the outcome."""
-    with _few_collections():
+    with few_collections():
         try:
             return Outcome(work(task))
         except (MsprobeException, OSError) as error:
@@ -85,7 +85,7 @@ FEWER = "; compare fewer at a time with --jobs, or on a machine with more memory
 
 
 @contextmanager
-def _few_collections() -> Iterator[None]:
+def few_collections() -> Iterator[None]:
     """No search for garbage meanwhile: a comparison keeps what it makes, and searching took a quarter of its time."""
     enabled = gc.isenabled()
     gc.disable()

@@ -112,6 +112,8 @@ def _in_order(
             found.append(AlignedCall(None, golden_record, []))
         elif golden_record is None:
             found.append(AlignedCall(record, None, by_name[record].rows))
+        elif by_name[record].golden_record == golden_record and golden_record not in golden_only:
+            found.append(by_name[record])
         else:
             found.append(_paired(by_name[record], golden_record, items[golden_record]))
     return found

@@ -26,3 +26,5 @@ class JudgedCall(NamedTuple):
     """What differs by how much, and what is explained; empty where nothing differs."""
     suspect: Optional[Unexplained] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """What is named for it where nothing explains it: this call, or one around or before it."""
+    parameter: str = ""
+    """The parameter that differs, as its module calls it."""

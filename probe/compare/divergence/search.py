@@ -98,6 +98,8 @@ class _Judgement:
     """Whether what differs is no argument that may be made otherwise: kept statistics, or the batch."""
     of_parameter: bool = False
     """Whether it is a parameter that differs."""
+    parameter: str = ""
+    """Its name in its module."""
     differences: list[Difference] = field(default_factory=list)
     outputs: list[tuple[Item, Item, float, float]] = field(default_factory=list)
     """Of both sides, with their relative difference and the factor that the call may have increased it by."""
@@ -256,7 +258,7 @@ class _Search:
             suspect = self._conclude(call, judged)
             if self._judged is not None:
                 outcome, reason = self._outcome(judged, suspect, self.without_effect[noted:])
-                self._keep(call, outcome, reason, suspect=suspect)
+                self._keep(call, outcome, reason, suspect=suspect, parameter=judged.parameter)
         elif summary.differs:
             self._keep(call, EXPLAINED, "", before)
         else:
@@ -271,6 +273,7 @@ class _Search:
         reason: str = "",
         before: float | None = None,
         suspect: Unexplained | None = None,
+        parameter: str = "",
     ) -> None:
         """Tell the one who asked for every judgement of this one; `before` is what calls before it differ by."""
         if self._judged is None:
@@ -281,15 +284,20 @@ class _Search:
                 outcome = SAME
             else:
                 reason = differences.of_explained(inputs, outputs, before)
-        self._judged.append(JudgedCall(call, outcome, inputs, outputs, reason, suspect))
+        self._judged.append(JudgedCall(call, outcome, inputs, outputs, reason, suspect, parameter))
 
     def _largest_differences(self, call: AlignedCall) -> tuple[float, float]:
         """The largest relative difference of an input or parameter, and of an output."""
         inputs = outputs = 0.0
+        # Otherwise what was measured stands.
+        is_other = self._across_frameworks or self._error.reshaped
         for row in call.rows:
             if row.target is row.golden and self._mode is not Mode.TENSOR:
                 continue
-            difference = self._error.difference(row)
+            known = row.relative_difference
+            difference = self._error.difference(row) if known is None or is_other else known
+            if difference <= inputs and difference <= outputs:
+                continue
             if is_input(row):
                 inputs = max(inputs, difference)
             else:
@@ -409,7 +417,10 @@ class _Search:
         if found is not None and not _overwrites(call, row):
             kept = difference > _OF_KEPT_STATE and differences.is_running_statistic(row)
             judged.of_own_values = judged.of_own_values or kept
-            judged.of_parameter = judged.of_parameter or self._parameters.of(call, row) is not None
+            parameter = self._parameters.of(call, row)
+            judged.of_parameter = judged.of_parameter or parameter is not None
+            if judged.suspect is None and parameter is not None:
+                judged.parameter = parameter.name
             judged.suspect = judged.suspect or found
 
     def _is_other_order(self, call: AlignedCall, row: Row) -> bool:

@@ -23,16 +23,20 @@ _NOT_JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _SPECIAL = frozenset(("torch.distributed.P2POp", "torch.ProcessGroup"))
 
 
+# A text is a number that JSON does not have.
+_Number = Union[bool, int, float, str, None]
+
+
 class _Leaf(msgspec.Struct, gc=False):
     """One tensor or plain value; keys are those of the file."""
 
     type: str
     dtype: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     shape: msgspec.Raw = msgspec.Raw(b"[]")
-    Max: Any = None
-    Min: Any = None
-    Mean: Any = None
-    Norm: Any = None
+    Max: _Number = None
+    Min: _Number = None
+    Mean: _Number = None
+    Norm: _Number = None
     requires_grad: Optional[bool] = None  # noqa: UP045
     md5: Optional[str] = None  # noqa: UP045
     data_name: Optional[str] = None  # noqa: UP045

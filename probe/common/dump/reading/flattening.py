@@ -143,4 +143,7 @@ def _tensor(name: str, state: str, dtype: str, entry: dict[str, Any]) -> Item:
     if requires_grad is not None and type(requires_grad) is not bool:
         requires_grad = str(requires_grad)
     largest, smallest, mean, norm = map(number, (get("Max"), get("Min"), get("Mean"), get("Norm")))
+    for key, value in (("Max", largest), ("Min", smallest), ("Mean", mean), ("Norm", norm)):
+        if isinstance(value, (list, dict)):
+            raise DumpFormatError(f'{name}: "{key}" is {value!r}, not a number.')
     return Item(name, state, dtype, shape, largest, smallest, mean, norm, requires_grad, md5, data_name)

@@ -1,0 +1,257 @@
+"""``msprobe graph_visualize``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from probe.api.commands import arguments
+from probe.common.errors import MsprobeException
+from probe.common.terminal_text import print_text, printable
+
+if TYPE_CHECKING:
+    from probe.graph.options import GraphOptions
+    from probe.graph.run import Work, Written
+
+_OUTPUT = "./output"
+_FORMATS = ("html", "db", "model-explorer", "json")
+_FAILED = 1
+
+
+class GraphVisualize:
+    """Show one dump as a graph, or two beside each other, in one HTML file.
+
+    The target is the run under test, the golden one the run it is held against: dump.json, the folder of one rank, of
+    one step, or a folder of steps. The page goes to graph_<time>.html in the output folder and needs nothing else.
+    """
+
+    name = "graph_visualize"
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add(
+            "-tp",
+            "--target_path",
+            metavar="PATH",
+            action="append",
+            default=[],
+            type=arguments.path,
+            help="the run under test; up to eight times beside one golden run",
+        )
+        add(
+            "-gp",
+            "--golden_path",
+            metavar="PATH",
+            action="append",
+            default=[],
+            type=arguments.path,
+            help="the run it is held against; up to eight times beside one target; without it one graph is shown",
+        )
+        add(
+            "-o",
+            "--output_path",
+            metavar="DIR",
+            type=arguments.path,
+            nargs="?",
+            default=_OUTPUT,
+            const=_OUTPUT,
+            help=f"for the files ({_OUTPUT})",
+        )
+        add("-lm", "--layer_mapping", metavar="FILE", nargs="?", const="", help="names of layers that correspond")
+        add("-fm", "--fuzzy_match", action="store_true", help="match without regard to the numbers of calls")
+        add("--pairs", metavar="FILE", type=arguments.path, help="pairs of nodes made by hand, in the page or in YAML")
+        add("--rules", choices=["probe", "msprobe"], default="probe", help="whose statuses nodes get (probe)")
+        add(
+            "-oc",
+            "--overflow_check",
+            action="store_true",
+            help="mark numbers that are too large; done by itself where one is not finite",
+        )
+        add("--micro_step", metavar="auto|N|off", type=_micro_step, default="auto", help="micro steps of a step (auto)")
+        self._prepare_merging(parser)
+        self._prepare_output(parser)
+        # Of msProbe's older form, for which there is a hint.
+        add("-i", "--input_path", help=argparse.SUPPRESS)
+
+    def _prepare_merging(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument_group("merging the ranks of a split model, a value for each side").add_argument
+        add("--rank_size", metavar="N", type=_number, nargs="+", help="how many ranks there are: tp * pp * dp")
+        add("--tp", metavar="N", type=_number, nargs="+", help="ranks that share a layer (tensor parallel)")
+        add("--pp", metavar="N", type=_number, nargs="+", help="stages of layers (pipeline parallel)")
+        add("--vpp", metavar="N", type=_number, nargs="+", help="virtual stages of a stage")
+        add("--order", metavar="TEXT", nargs="+", help="how ranks are numbered (tp-cp-ep-dp-pp)")
+
+    def _prepare_output(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add(
+            "--format",
+            metavar="NAMES",
+            type=_formats,
+            default=None,
+            help=f"what is written, with commas between: {', '.join(_FORMATS)} (html)",
+        )
+        add("--file_type", choices=["db", "json"], help="msProbe's flag: db is --format db; json writes merged dumps")
+        add("--max_mb", metavar="N", type=_megabytes, default=40.0, help="a larger page becomes a folder (40)")
+        add(
+            "--strip_paths",
+            metavar="PREFIX",
+            nargs="?",
+            const="auto",
+            action="append",
+            default=[],
+            help="cut this off the paths in the page; without a value what is no one's business, all leaves stacks out",
+        )
+        add("-tensor_log", "--is_print_compare_log", action="store_true", help="a line for each pair of tensors")
+        add("-progress_log", "--progress_log", action="store_true", help="a line for each pair of dumps that is done")
+        several = parser.add_mutually_exclusive_group()
+        several.add_argument("--jobs", metavar="N", type=arguments.processes, help="how many processes compare")
+        several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")
+        add("--open", action="store_true", help="open the page in a browser")
+        add("--json", action="store_true", help="print what was written as JSON")
+
+    def run(self, args: argparse.Namespace) -> int:
+        from probe.graph.run import planned
+
+        _refuse_older_forms(args)
+        # Up to here mistakes are those of the command line, which has a status of its own.
+        work = planned(args.target_path, args.golden_path, _options(args))
+        try:
+            return self._show(args, work)
+        except (MsprobeException, OSError) as error:
+            print_text(f"msprobe {self.name}: {error}", sys.stderr)
+            return _FAILED
+
+    def _show(self, args: argparse.Namespace, work: Work) -> int:
+        from probe.common.parallel.tasks import Where
+        from probe.common.report.progress_bar import Progress
+        from probe.graph.run import show
+
+        quiet = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
+        with quiet, Progress(not args.json) as progress:
+            formats = _wanted_formats(args)
+            where = Where(args.jobs, args.dask)
+            found = show(work, args.output_path, formats, args.max_mb, where, progress.watch)
+        _print(found, args.json)
+        if args.open:
+            _open(found.files)
+        return _FAILED if found.left_out else 0
+
+
+def _options(args: argparse.Namespace) -> GraphOptions:
+    from probe.compare.options import Options
+    from probe.graph.manual_pairs import load_pairs
+    from probe.graph.options import GraphOptions
+
+    return GraphOptions(
+        Options(fuzzy=args.fuzzy_match, layer_mapping=args.layer_mapping),
+        tuple(load_pairs(args.pairs)) if args.pairs is not None else (),
+        args.rules,
+        args.overflow_check,
+        args.micro_step,
+        tuple(args.strip_paths),
+        args.is_print_compare_log,
+        args.progress_log,
+    )
+
+
+def _wanted_formats(args: argparse.Namespace) -> list[str]:
+    found = list(args.format or ())
+    if args.file_type == "db" and "db" not in found:
+        found.append("db")
+    return found or ["html"]
+
+
+def _print(found: Written, as_json: bool) -> None:
+    if as_json:
+        said = {
+            "files": found.files,
+            "nodes": found.nodes,
+            "first_divergence": found.first,
+            "verdict": found.verdict,
+            "unpaired": found.unpaired,
+        }
+        print(json.dumps(said, indent=1))
+        return
+    for text in [*found.verdict, *found.unpaired]:
+        print_text(text)
+    *others, last = found.files
+    for path in others:
+        print_text(path)
+    # With the step and the rank, where there are several.
+    first = f", {printable(found.verdict[0])}" if found.first else ""
+    print_text(f"{last}: {found.nodes} nodes{first}")
+
+
+def _open(paths: list[str]) -> None:
+    import webbrowser
+    from pathlib import Path
+
+    for path in paths:
+        if path.endswith(".html"):
+            webbrowser.open(Path(path).absolute().as_uri())
+
+
+# --- arguments
+
+
+def _number(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; allowed: 1 and more.")
+    return number
+
+
+def _megabytes(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size in MB; allowed: 0 and more.")
+    return number
+
+
+def _micro_step(text: str) -> str:
+    if text in ("auto", "off") or (text.isdecimal() and int(text) > 0):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is no number of micro steps; allowed: auto, off, 1 and more.")
+
+
+def _formats(text: str) -> list[str]:
+    found = text.split(",")
+    for name in found:
+        if name not in _FORMATS:
+            raise argparse.ArgumentTypeError(f"{name!r} is no format; allowed: {', '.join(_FORMATS)}.")
+    return found
+
+
+# --- older forms
+
+
+def _refuse_older_forms(args: argparse.Namespace) -> None:
+    if args.input_path is not None:
+        raise MsprobeException(older_form(args.input_path))
+    if not args.target_path:
+        raise MsprobeException("-tp is missing; give the run to show: dump.json, or the folder of a rank or a step.")
+    for path in (*args.target_path, *args.golden_path):
+        if path.endswith((".vis", ".vis.db")):
+            raise MsprobeException(
+                f"{path} is a file that msProbe made of a dump; give the dump itself: dump.json, or its folder."
+            )
+
+
+def older_form(path: str) -> str:
+    """What to write for ``msprobe -f pytorch graph -i PATH``."""
+    target, golden = "TARGET", "GOLDEN"
+    with contextlib.suppress(OSError, ValueError):
+        with open(path, encoding="utf-8") as stream:
+            content = json.load(stream)
+        if isinstance(content, dict) and isinstance(content.get("npu_path"), str):
+            target = content["npu_path"]
+            golden = content.get("bench_path") or ""
+    command = f"msprobe graph_visualize -tp {target}" + (f" -gp {golden}" if golden else "")
+    return f"-i {os.path.basename(path)} is the form of older releases; write: {command} -o OUTPUT"

@@ -1,0 +1,87 @@
+"""The page of what ``msprobe compare`` compares, from the same comparison that its tables are written from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from probe.common.dump.reading.dump import read
+from probe.common.match.dump_pairs import locate
+from probe.common.parallel.tasks import Where
+from probe.common.progress import ProgressCallback
+from probe.compare.comparison import Evidence
+from probe.compare.options import Options
+from probe.compare.output.summary import Summary
+from probe.compare.output.summary_text import print_metrics
+from probe.compare.pair import PairTask, compare_and_write
+from probe.compare.runner import pair_tasks, readable, run_pairs
+from probe.graph.diff import diff_from
+from probe.graph.located import located
+from probe.graph.micro_steps import add_micro_steps
+from probe.graph.options import GraphOptions
+from probe.graph.outputs import PageWriter
+from probe.graph.page.columns import Columns
+from probe.graph.page.manifest import Manifest
+from probe.graph.run import rows_of, title, written
+from probe.graph.writers.made import Made
+
+
+@dataclass(frozen=True)
+class _WithSummary:
+    columns: Columns
+    summary: Summary
+    """Of the tables, too."""
+
+
+def summaries_and_page(
+    target: str,
+    golden: str,
+    output: str,
+    options: Options,
+    xlsx: bool = False,
+    *,
+    where: Where | None = None,
+    tensor_log: bool = False,
+    watch: ProgressCallback | None = None,
+    max_megabytes: float = 40,
+) -> tuple[list[Summary], str]:
+    """Compare two files or folders as `probe.compare.runner.summaries` does, and write the page besides.
+
+    Returns:
+        The summary of each pair, in order, and the page.
+
+    Raises:
+        MsprobeException: the two cannot be compared; with several ranks, none can.
+        OSError: a file cannot be written.
+    """
+    options = replace(options, all_divergences=True)
+    tasks = pair_tasks(locate(target, golden), output, options, xlsx, tensor_log)
+    found: list[Summary] = []
+
+    def columns() -> Iterator[Made]:
+        with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden)) as outcomes:
+            for outcome in outcomes:
+                found.append(outcome.summary)
+                yield Made(outcome.columns)
+
+    _, unpaired = located(target, golden)
+    manifest = Manifest(title([target], [golden]), unpaired=unpaired)
+    stem = os.path.join(output, f"graph_{tasks[0].stamp}")
+    page = written(columns(), [PageWriter(manifest, stem, max_megabytes)], manifest)
+    return found, page.files[0]
+
+
+def _compared(task: PairTask, watch: ProgressCallback | None = None) -> _WithSummary:
+    """Compare two dumps, write the table, and put the comparison in rows."""
+    target, golden = read(task.pair.target), read(task.pair.golden)
+    evidence = Evidence()
+    result = compare_and_write(task, target, golden, watch, evidence)
+    if task.tensor_log:
+        print_metrics(result)
+    diff = diff_from(target, golden, task.options, result, evidence)
+    assert diff.summary is not None
+    for graph in filter(None, (diff.target, diff.golden)):
+        add_micro_steps(graph)
+    return _WithSummary(rows_of(diff, GraphOptions(task.options)), diff.summary)

@@ -1,0 +1,174 @@
+"""Graphs for Python and notebooks: what ``msprobe graph_visualize`` shows, as objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from typing import Union
+
+from probe.common import html_table
+from probe.common.dump.reading.dump import read
+from probe.common.errors import MsprobeException
+from probe.compare.options import Options
+from probe.compare.output.summary import Summary, first_of
+from probe.compare.result import Divergence
+from probe.graph.diff import GraphDiff
+from probe.graph.graph import Graph, graph_of
+from probe.graph.manual_pairs import load_pairs
+from probe.graph.micro_steps import AUTO, add_micro_steps
+from probe.graph.options import GraphOptions
+from probe.graph.outputs import PageWriter
+from probe.graph.page.columns import PROBE
+from probe.graph.page.manifest import Manifest
+from probe.graph.run import Work, judged, planned, rows_of, written
+from probe.graph.writers.made import Made
+from probe.graph.writers.page import PageData, html, write_page
+
+Path = Union[str, "os.PathLike[str]"]
+
+_SHOWN_MEGABYTES = 8.0
+"""How large a page may be that a notebook keeps in its cell."""
+
+
+def open_graph(path: Path, micro_step: str | int = AUTO) -> Graph:
+    """The calls of one dump as a tree in order of execution.
+
+    Args:
+        path: dump.json or a journal, or the folder that holds one of them.
+        micro_step: ``auto``, ``off`` or the number of micro steps.
+
+    Raises:
+        FileCheckException: there is nothing of the kind.
+        DumpFormatError: a file is damaged; the message names it and the place.
+
+    Example:
+        >>> graph = probe.open_graph("run_a/step0/rank0")  # doctest: +SKIP
+        >>> graph.names[0], len(graph)  # doctest: +SKIP
+        ('Functional.linear.0.forward', 27)
+    """
+    graph = graph_of(read(os.fspath(path)))
+    add_micro_steps(graph, micro_step)
+    return graph
+
+
+@dataclass(frozen=True, repr=False)
+class GraphView:
+    """Dumps as graphs, or pairs of dumps beside each other; a notebook shows the page."""
+
+    diffs: list[GraphDiff]
+    """One for each pair of ranks and steps, in order."""
+    unpaired: list[str]
+    """A sentence for each dump that has nothing beside it."""
+    _work: Work = field(repr=False)
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """Where the runs diverge first: record, reason, cause, stacks; ``None`` where nothing diverges."""
+        first = first_of(self._summaries)
+        return None if first is None else first.divergence
+
+    @property
+    def answer(self) -> list[str]:
+        """Where the runs diverge and why, or that they do not, as ``msprobe compare`` says it."""
+        return self._page[1]
+
+    @property
+    def first(self) -> tuple[str | None, str | None] | None:
+        """The first divergence as names of nodes of target and golden run; ``None`` of a side without such a call."""
+        found = first_of(self._summaries)
+        if found is None or found.divergence is None:
+            return None
+        return found.divergence.first.record or None, found.divergence.first.golden_record or None
+
+    @property
+    def _summaries(self) -> list[Summary]:
+        return [diff.summary for diff in self.diffs if diff.summary is not None]
+
+    def to_html(self, path: Path, max_megabytes: float = 40) -> str:
+        """Write the page.
+
+        Args:
+            path: the file, ``something.html``.
+            max_megabytes: a page that is larger becomes a folder of that name, without ``.html``.
+
+        Returns:
+            The file to open.
+
+        Raises:
+            MsprobeException: `path` does not end in ``.html``.
+            OSError: it cannot be written.
+        """
+        text = os.fspath(path)
+        if not text.endswith(".html"):
+            raise MsprobeException(f"{text}: a page is a file that ends in .html.")
+        return write_page(self._page[0], text[: -len(".html")], max_megabytes)
+
+    @cached_property
+    def _page(self) -> tuple[PageData, list[str]]:
+        options = self._work.tasks[0].options
+        manifest = Manifest(self._work.title, options.rules, list(self.unpaired))
+        writer = PageWriter(manifest)
+        runs = [task.place.run for task in self._work.tasks]
+        found = (Made(rows_of(diff, options, run)) for diff, run in zip(self.diffs, runs))
+        result = written(found, [writer], manifest)
+        return writer.page(), result.verdict
+
+    def __repr__(self) -> str:
+        nodes = sum(len(diff.target) for diff in self.diffs)
+        return f"<GraphView: {nodes} nodes, {self.answer[0]}>"
+
+    def _repr_html_(self) -> str:
+        page, answer = self._page
+        if page.size > _SHOWN_MEGABYTES * 1_000_000:
+            more = f"The page has {page.size / 1_000_000:.0f} MB, too much for a notebook: write it with to_html(path)."
+            return "".join(map(html_table.paragraph, [*answer, more]))
+        style = "width:100%;height:720px;border:1px solid #8884"
+        # Without the notebook's origin: names come from dumps, and these from anywhere.
+        sandbox = 'sandbox="allow-scripts allow-downloads"'
+        return f'<iframe {sandbox} style="{style}" srcdoc="{escape(html(page))}"></iframe>'
+
+
+def graph_diff(
+    target: Path | Sequence[Path],
+    golden: Path | Sequence[Path] | None = None,
+    options: Options | None = None,
+    *,
+    pairs: Path | None = None,
+    rules: str = PROBE,
+    overflow: bool = False,
+    micro_step: str | int = AUTO,
+    strip_paths: Sequence[str] = (),
+) -> GraphView:
+    """Show dumps as graphs as ``msprobe graph_visualize`` does.
+
+    Args:
+        target: the run under test: dump.json, the folder of a process or a step, or a folder of steps; several beside
+            one golden run.
+        golden: the run it is held against, in the same form; several beside one target. Without it the graph of one.
+        options: how to match and judge.
+        pairs: a file of pairs of nodes that belong together.
+        rules: ``probe``, or ``msprobe`` for the statuses of the reference tool.
+        overflow: look for numbers that are too large, even where none is infinite.
+        micro_step: ``auto``, ``off`` or the number of micro steps.
+        strip_paths: beginnings of paths that the page does not show.
+
+    Raises:
+        MsprobeException: the two cannot be compared, and why.
+
+    Example:
+        >>> probe.graph_diff("run_a", "run_b").to_html("graph.html")  # doctest: +SKIP
+        'graph.html'
+    """
+    by_hand = () if pairs is None else tuple(load_pairs(os.fspath(pairs)))
+    chosen = GraphOptions(options or Options(), by_hand, rules, overflow, str(micro_step), tuple(strip_paths))
+    work = planned(_paths(target), _paths(golden), chosen)
+    return GraphView([judged(task) for task in work.tasks], work.unpaired, work)
+
+
+def _paths(given: Path | Sequence[Path] | None) -> list[str]:
+    if given is None:
+        return []
+    return [os.fspath(given)] if isinstance(given, (str, os.PathLike)) else [os.fspath(path) for path in given]

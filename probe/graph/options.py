@@ -1,0 +1,39 @@
+"""What the user chose for a graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from probe.compare.options import Options
+from probe.graph.manual_pairs import ManualPair
+from probe.graph.page.columns import PROBE
+
+HTML, DATABASE, JSON, MODEL_EXPLORER = "html", "db", "json", "model-explorer"
+FORMATS = (HTML, DATABASE, JSON, MODEL_EXPLORER)
+"""What can be written."""
+AUTOMATIC, OFF = "auto", "off"
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """How dumps are shown.
+
+    Args:
+        compare: how they are matched and judged.
+        pairs: nodes that belong together whatever else is found.
+        rules: ``probe``, or ``msprobe`` for the statuses of the reference tool.
+        overflow: look for numbers that are too large, even where none is infinite.
+        micro_step: ``auto``, ``off`` or the number of micro steps.
+        strip_paths: beginnings of paths that are not shown; ``auto`` and ``all`` as `Prefixes` says.
+        tensor_log: a log line for each pair of tensors, with its metrics.
+        progress_log: a log line for each comparison that is done.
+    """
+
+    compare: Options = field(default_factory=Options)
+    pairs: tuple[ManualPair, ...] = ()
+    rules: str = PROBE
+    overflow: bool = False
+    micro_step: str = AUTOMATIC
+    strip_paths: tuple[str, ...] = ()
+    tensor_log: bool = False
+    progress_log: bool = False

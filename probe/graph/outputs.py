@@ -1,0 +1,104 @@
+"""What is written of graphs: each writer takes one comparison after the other, and makes its files at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from probe.graph.options import DATABASE, HTML, JSON, MODEL_EXPLORER, GraphOptions
+from probe.graph.overflow_levels import overflows
+from probe.graph.page.blocks import Blocks
+from probe.graph.page.columns import PROBE
+from probe.graph.page.manifest import Manifest
+from probe.graph.recorded.diff import recorded_overflows
+from probe.graph.writers.database import Section, database_name, write_database
+from probe.graph.writers.json_file import JsonWriter
+from probe.graph.writers.made import Made
+from probe.graph.writers.model_explorer import ModelExplorerWriter
+from probe.graph.writers.page import PageData, write_page
+
+
+class Writer(Protocol):
+    """Makes files of comparisons."""
+
+    def add(self, made: Made, comparison: dict[str, Any]) -> None:
+        """Take the next one; `comparison` is what the manifest says of it."""
+
+    def finish(self) -> list[str]:
+        """Write the files; returns their paths."""
+
+
+class PageWriter:
+    """Puts comparisons on a page; without a path no file is written."""
+
+    def __init__(self, manifest: Manifest, path: str = "", max_megabytes: float = 0) -> None:
+        self._path, self._manifest, self._max_megabytes = path, manifest, max_megabytes
+        self._blocks = Blocks()
+        self._comparisons: list[dict[str, Any]] = []
+
+    def add(self, made: Made, comparison: dict[str, Any]) -> None:
+        self._blocks.add(made.columns)
+        self._comparisons.append(comparison)
+
+    def finish(self) -> list[str]:
+        return [write_page(self.page(), self._path, self._max_megabytes)] if self._path else []
+
+    def page(self) -> PageData:
+        """The page so far; it can be asked for once."""
+        return PageData(self._manifest.as_json(self._comparisons), self._blocks.finished())
+
+
+class DatabaseWriter:
+    """Puts comparisons in the file of the reference tool's plug-in; of several runs each gets a folder of its own."""
+
+    def __init__(self, folder: str, options: GraphOptions, when: datetime) -> None:
+        self._folder, self._options, self._when = folder, options, when
+        self._sections: dict[str, list[Section]] = {}
+
+    def add(self, made: Made, comparison: dict[str, Any]) -> None:
+        diff = made.diff
+        assert diff is not None
+        sections = self._sections.setdefault(made.columns.run, [])
+        levels = golden_levels = None
+        if self._options.overflow:
+            found, golden = (overflows if self._options.rules == PROBE else recorded_overflows)(diff)
+            levels, golden_levels = found.levels, None if golden is None else golden.levels
+        step, rank = diff.target.step or 0, diff.target.rank
+        if rank is None:
+            # Processes without a rank are numbered.
+            rank = sum(section.step == step for section in sections)
+        sections.append(Section(diff, step, rank, levels, golden_levels))
+
+    def finish(self) -> list[str]:
+        paths = []
+        for number, sections in enumerate(self._sections.values()):
+            folder = self._folder if len(self._sections) == 1 else os.path.join(self._folder, f"run{number}")
+            path = os.path.join(folder, database_name(sections[0].diff.golden is not None, self._when))
+            write_database(path, sections, self._options.rules)
+            paths.append(path)
+        return paths
+
+
+def needs_diffs(formats: Sequence[str]) -> bool:
+    """Whether one of these formats is made of the comparisons themselves."""
+    return DATABASE in formats
+
+
+def writers_of(
+    formats: Sequence[str], folder: str, manifest: Manifest, options: GraphOptions, max_megabytes: float
+) -> list[Writer]:
+    """The writers of these formats; the page comes last."""
+    when = datetime.now()
+    stem = os.path.join(folder, f"graph_{when:%Y%m%d%H%M%S}")
+    found: list[Writer] = []
+    if DATABASE in formats:
+        found.append(DatabaseWriter(folder, options, when))
+    if MODEL_EXPLORER in formats:
+        found.append(ModelExplorerWriter(stem, options.rules))
+    if JSON in formats:
+        found.append(JsonWriter(stem, options.rules, manifest.unpaired))
+    if HTML in formats:
+        found.append(PageWriter(manifest, stem, max_megabytes))
+    return found

@@ -1,0 +1,171 @@
+"""The compressed blocks of a page, and what its manifest says of them."""
+
+from __future__ import annotations
+
+import binascii
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.graph.page.columns import Columns
+from probe.graph.page.numbers import rounded
+from probe.graph.page.stacks import StackTable
+from probe.graph.page.texts import Texts, as_json
+
+Integers = NDArray[np.int64]
+
+DETAILS_IN_BLOCK = 512
+TENSORS_IN_BLOCK = 8192
+# No name, no time, no system: the same data is the same bytes wherever it is packed.
+_GZIP_HEADER = b"\x1f\x8b\x08\0\0\0\0\0\0\xff"
+_LEVEL = 6
+
+
+def packed(data: Any) -> bytes:
+    """Values as base64 of gzip of JSON.
+
+    Example:
+        >>> packed([1])[:12]
+        b'H4sIAAAAAAAA'
+    """
+    return packed_text(as_json(data))
+
+
+def packed_text(text: bytes) -> bytes:
+    """Bytes as base64 of gzip, which are the same wherever that is done."""
+    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    body = deflate.compress(text) + deflate.flush()
+    end = struct.pack("<LL", zlib.crc32(text), len(text) & 0xFFFFFFFF)
+    return binascii.b2a_base64(_GZIP_HEADER + body + end, newline=False)
+
+
+class Blocks:
+    """Takes comparisons one after the other and makes the blocks of a page of them.
+
+    Texts, frames and stacks are shared, so that names that occur in many comparisons are written once.
+    """
+
+    def __init__(self) -> None:
+        self._texts, self._stacks = Texts(), StackTable()
+        # Compressing leaves the interpreter to others.
+        self._threads = ThreadPoolExecutor(2)
+        self._blocks: dict[str, Future[bytes]] = {}
+        self.count = 0
+        """How many comparisons there are."""
+
+    def add(self, columns: Columns) -> None:
+        """Take the next comparison."""
+        number, self.count = self.count, self.count + 1
+        texts = self._texts.places(columns.texts)
+        frames = self._stacks.frames.places(columns.frames)
+        stacks = np.array(
+            [self._stacks.place(tuple(frames[list(stack)].tolist())) for stack in columns.stacks], dtype=np.int64
+        )
+        self._put(f"c{number}", _rows(columns, texts, stacks))
+        for part, details in enumerate(_details(columns, texts)):
+            self._put(f"c{number}d{part}", details)
+        for part, tensors in enumerate(_tensors(columns, texts)):
+            self._put(f"c{number}t{part}", tensors)
+
+    def finished(self) -> dict[str, bytes]:
+        """All blocks, those that are needed first at the beginning."""
+        shared = {"names": self._texts.texts, "frames": self._stacks.frames.texts, "stacks": self._stacks.stacks}
+        others, self._blocks = self._blocks, {}
+        for name, content in shared.items():
+            self._put(name, content)
+        found = {name: block.result() for name, block in {**self._blocks, **others}.items()}
+        self._threads.shutdown()
+        return found
+
+    def _put(self, name: str, content: Any) -> None:
+        self._blocks[name] = self._threads.submit(packed, content)
+
+
+def _moved(places: Integers, to: Integers) -> Integers:
+    """Places in one table as those in another; -1 stays."""
+    return np.where(places >= 0, to[places], -1) if len(to) else places
+
+
+def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]:
+    golden = columns.golden is not None
+    same_stacks = not golden or np.array_equal(columns.stack, columns.golden_stack)
+    return {
+        "name": _moved(columns.name, texts).tolist(),
+        "golden": _moved(columns.golden_name, texts).tolist() if golden else 0,
+        "parent": columns.parent.tolist(),
+        "kind": columns.kind.tolist(),
+        "status": columns.status.tolist(),
+        "reason": columns.reason.tolist(),
+        "level": columns.level.tolist(),
+        "golden_level": columns.golden_level.tolist(),
+        "in": rounded(columns.in_error),
+        "out": rounded(columns.out_error),
+        "micro": columns.micro.tolist() if columns.micro.any() else 0,
+        "stack": _moved(columns.stack, stacks).tolist(),
+        "golden_stack": 0 if same_stacks else _moved(columns.golden_stack, stacks).tolist(),
+        "has": columns.has.tolist(),
+    }
+
+
+def _details(columns: Columns, texts: Integers) -> Iterator[list[Any]]:
+    """The details of rows, as many at a time as a block has."""
+    items, said = columns.items, columns.details
+    names = texts[items.names].tolist() if len(items.names) else []
+    differences = rounded(items.differences)
+    metrics: list[Any] = [0] * len(names)
+    notes = [""] * len(names)
+    for place, each in items.metrics.items():
+        metrics[place] = each
+    for place, note in items.notes.items():
+        notes[place] = note
+    lists = (items.targets.tolist(), items.goldens.tolist(), differences, metrics, list(items.statuses), notes)
+    cells = list(zip(names, *lists))
+    ends = items.ends.tolist()
+    special = {*said.why, *said.cause, *said.merged, *said.parts, *said.partners}
+    for start in range(0, len(columns), DETAILS_IN_BLOCK):
+        block: list[Any] = []
+        begin = ends[start - 1] if start else 0
+        for row in range(start, min(start + DETAILS_IN_BLOCK, len(columns))):
+            end = ends[row]
+            found: Any = {"i": cells[begin:end]} if end > begin else 0
+            begin = end
+            if row in special:
+                found = {"i": [], **(found or {}), **_said(columns, row)}
+            block.append(found)
+        yield block
+
+
+def _said(columns: Columns, row: int) -> dict[str, Any]:
+    said = columns.details
+    keys: Sequence[tuple[str, dict[int, Any]]] = (
+        ("why", said.why), ("cause", said.cause), ("merged", said.merged), ("parts", said.parts),
+        ("partners", said.partners),
+    )  # fmt: skip
+    return {key: entries[row] for key, entries in keys if row in entries}
+
+
+def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:
+    """The tensors, as many at a time as a block has."""
+    tensors = columns.tensors
+    statistics = [column.as_json() for column in tensors.statistics]
+    dtypes, shapes = _moved(tensors.dtypes, texts).tolist(), _moved(tensors.shapes, texts).tolist()
+    has_checksums = any(checksum is not None for checksum in tensors.checksums)
+    for start in range(0, len(tensors), TENSORS_IN_BLOCK):
+        part = slice(start, start + TENSORS_IN_BLOCK)
+        high, low, mean, norm = (column[part] for column in statistics)
+        yield {
+            "dtype": dtypes[part],
+            "shape": shapes[part],
+            "grad": tensors.requires_grad[part],
+            "max": high,
+            "min": low,
+            "mean": mean,
+            "norm": norm,
+            "sum": tensors.checksums[part] if has_checksums else 0,
+            "value": tensors.values[part],
+        }

@@ -1,0 +1,329 @@
+"""One comparison as columns with texts of its own, so that a process can make it for another one to write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.common.dump.reading.items import PARAMETERS_GRAD
+from probe.common.match.row import ERROR, WARNING, Row
+from probe.common.metrics.error_bounds import is_same
+from probe.compare.output.summary import Summary
+from probe.compare.result import Mode
+from probe.graph.diff import GraphDiff
+from probe.graph.graph import Graph
+from probe.graph.overflow_levels import overflows
+from probe.graph.page.order import merged_order, parent_offsets
+from probe.graph.page.stacks import Prefixes, StackTable
+from probe.graph.page.tensors import Tensors, tensors_of
+from probe.graph.page.texts import Texts
+from probe.graph.recorded import statuses as recorded
+from probe.graph.recorded.diff import recorded_overflows
+from probe.graph.status import DIVERGED, EXPLAINED, ONE_SIDE, SAME, STRUCTURE, SUSPECT
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+PROBE, MSPROBE = "probe", "msprobe"
+"""Whose rules the statuses follow."""
+
+
+@dataclass
+class Items:
+    """The items of all rows one after the other, in columns."""
+
+    ends: Integers
+    """Where the items of each row end."""
+    names: Integers
+    targets: Integers
+    """Where the tensor is; -1 without one."""
+    goldens: Integers
+    differences: Floats
+    """NaN where there is none."""
+    statuses: bytes
+    metrics: dict[int, list[Any]] = field(default_factory=dict)
+    """The metrics of items whose values were compared."""
+    notes: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class Details:
+    """What is said of rows, by row."""
+
+    why: dict[int, str] = field(default_factory=dict)
+    cause: dict[int, str] = field(default_factory=dict)
+    merged: dict[int, list[str]] = field(default_factory=dict)
+    parts: dict[int, list[tuple[str, int, int]]] = field(default_factory=dict)
+    partners: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
+
+
+@dataclass
+class Side:
+    """What the page says of one dump."""
+
+    path: str
+    framework: str
+    task: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    level: Optional[str]  # noqa: UP045
+    nodes: int
+
+
+@dataclass
+class Columns:
+    """A comparison, row by row; texts, frames and stacks are indices in its own tables."""
+
+    target: Side
+    golden: Optional[Side]  # noqa: UP045
+    step: Optional[int]  # noqa: UP045
+    rank: Optional[int]  # noqa: UP045
+    mode: str
+    summary: Optional[Summary]  # noqa: UP045
+    notes: list[str]
+    texts: list[str]
+    frames: list[str]
+    stacks: list[tuple[int, ...]]
+    name: Integers
+    golden_name: Integers
+    parent: Integers
+    kind: Integers
+    status: Integers
+    reason: Integers
+    level: Integers
+    golden_level: Integers
+    in_error: Floats
+    out_error: Floats
+    micro: Integers
+    stack: Integers
+    golden_stack: Integers
+    has: Integers
+    items: Items
+    tensors: Tensors
+    details: Details
+    first: int
+    """The row of the first divergence; -1 without one."""
+    suspects: list[int]
+    nonfinite: int
+    """The row of the first value that is not finite; -1 without one."""
+    origin: Optional[dict[str, Any]] = None  # noqa: UP045
+    """Where the first divergence comes from, as the manifest says it."""
+    run: str = ""
+    """What tells the comparison from those of other runs."""
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+
+def columns_of(
+    diff: GraphDiff,
+    prefixes: Prefixes | None = None,
+    rules: str = PROBE,
+    find_overflows: bool = False,
+) -> Columns:
+    """The columns of a comparison, or of one graph.
+
+    Args:
+        prefixes: what is cut off paths.
+        rules: whose statuses the comparison has, and whose levels of overflow are shown.
+        find_overflows: look for numbers that are too large; by our rules that is done where one is not finite, too.
+    """
+    collector = _Collector(diff, prefixes or Prefixes(), rules)
+    found = collector.columns()
+    if find_overflows or (rules == PROBE and found.tensors.is_nonfinite.any()):
+        collector.add_overflows(found)
+    return found
+
+
+class _Collector:
+    """Puts a comparison in rows."""
+
+    def __init__(self, diff: GraphDiff, prefixes: Prefixes, rules: str) -> None:
+        self._diff, self._prefixes, self._rules = diff, prefixes, rules
+        self._targets, self._goldens = merged_order(diff.target, diff.golden, diff.pairs)
+        self._nodes = list(zip(self._targets.tolist(), self._goldens.tolist()))
+        self._row_of = {node: row for row, (node, _) in enumerate(self._nodes) if node >= 0}
+        self._row_of_golden = {node: row for row, (_, node) in enumerate(self._nodes) if node >= 0}
+        self._texts, self._stacks = Texts(), StackTable()
+
+    def add_overflows(self, columns: Columns) -> None:
+        """Put the levels of overflow in rows, and where the first value is that is not finite."""
+        target, golden = (overflows if self._rules == PROBE else recorded_overflows)(self._diff)
+        columns.level = self._of_target(target.levels, 0)
+        if golden is not None:
+            columns.golden_level = self._of_golden(golden.levels, 0)
+        columns.nonfinite = self._row_of.get(target.first, -1)
+
+    def columns(self) -> Columns:
+        diff, prefixes = self._diff, self._prefixes
+        target, golden = diff.target, diff.golden
+        names = self._of_target(self._texts.places(target.names), -1)
+        golden_names = self._of_golden(self._texts.places(golden.names) if golden is not None else (), -1)
+        stack = self._of_target(self._stacks.add(target.names, diff.stacks, prefixes), -1)
+        golden_stack = stack
+        if golden is not None:
+            golden_stack = self._of_golden(self._stacks.add(golden.names, diff.golden_stacks, prefixes), -1)
+        rows = self._items_of_rows()
+        items, tensors = self._items(rows)
+        why = {**_by_row(diff.golden_why, self._row_of_golden), **_by_row(diff.why, self._row_of)}
+        details = Details(why, _by_row(diff.cause, self._row_of))
+        return Columns(
+            _side(target, prefixes),
+            None if golden is None else _side(golden, prefixes),
+            target.step,
+            target.rank,
+            diff.mode,
+            diff.summary,
+            list(dict.fromkeys([*target.notes, *(golden.notes if golden is not None else ()), *diff.notes])),
+            self._texts.texts,
+            self._stacks.frames.texts,
+            self._stacks.stacks,
+            names,
+            golden_names,
+            parent_offsets(target, golden, self._targets, self._goldens),
+            self._of_either(target.kinds, golden and golden.kinds),
+            self._of_either(diff.statuses, diff.golden_statuses),
+            self._of_target(diff.reasons, 0),
+            self._of_target((), 0),
+            self._of_golden((), 0),
+            self._of_target(diff.in_errors, np.nan, np.float64),
+            self._of_target(diff.out_errors, np.nan, np.float64),
+            self._of_either(target.micro_steps, golden and golden.micro_steps),
+            stack,
+            golden_stack,
+            self._of_target(target.has_record, 0) + 2 * self._of_golden(golden.has_record if golden else (), 0),
+            items,
+            tensors,
+            details,
+            -1 if diff.first is None else self._row(diff.first),
+            [self._row(pair) for pair in diff.suspects],
+            -1,
+            self._origin(),
+        )
+
+    def _origin(self) -> dict[str, Any] | None:
+        origin, first = self._diff.origin, self._diff.first
+        if origin is None or first is None:
+            return None
+        # A module of the side that made the call.
+        rows = self._row_of if first[0] >= 0 else self._row_of_golden
+        return {
+            "kind": origin.kind,
+            "module": rows.get(origin.module),
+            "item": origin.item,
+            "parameter": origin.parameter,
+            "nonfinite": origin.is_nonfinite,
+        }
+
+    def _row(self, pair: tuple[int, int]) -> int:
+        node, other = pair
+        return self._row_of[node] if node >= 0 else self._row_of_golden[other]
+
+    def _of_target(self, column: Any, missing: Any, dtype: Any = np.int64) -> NDArray[Any]:
+        """A column of the target's nodes as one of rows."""
+        return _picked(column, self._targets, missing, dtype)
+
+    def _of_golden(self, column: Any, missing: Any, dtype: Any = np.int64) -> NDArray[Any]:
+        return _picked(column, self._goldens, missing, dtype)
+
+    def _of_either(self, column: Any, golden_column: Any) -> Integers:
+        """What the target says, and of the nodes that it lacks what the golden run says."""
+        found = self._of_target(column, 0)
+        return np.where(self._targets >= 0, found, self._of_golden(golden_column or (), 0))
+
+    def _items_of_rows(self) -> list[Sequence[Row]]:
+        items, golden_items = self._diff.items, self._diff.golden_items
+        return [
+            items.get(node, ()) if node >= 0 else golden_items.get(other, ()) for node, other in self._nodes
+        ]
+
+    def _items(self, rows: Sequence[Sequence[Row]]) -> tuple[Items, Tensors]:
+        flat = list(chain.from_iterable(rows))
+        names = self._texts.places([_item_name(row) for row in flat])
+        tensors, places = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
+        differences = [row.relative_difference for row in flat]
+        found = Items(
+            np.cumsum(np.array([len(each) for each in rows], dtype=np.int64)),
+            names,
+            places[: len(flat)],
+            places[len(flat) :],
+            np.array([np.nan if each is None else each for each in differences], dtype=np.float64),
+            self._statuses(flat),
+        )
+        for place, row in enumerate(flat):
+            if row.messages:
+                found.notes[place] = "\n".join(row.messages)
+        if self._diff.mode == Mode.TENSOR.value and self._diff.golden is not None:
+            found.metrics = {place: list(row.metrics) for place, row in enumerate(flat) if row.metrics}
+        return found, tensors
+
+
+    def _statuses(self, rows: Sequence[Row]) -> bytes:
+        if self._diff.golden is None:
+            return bytes(len(rows))
+        if self._rules != PROBE:
+            return bytes([_recorded_status(row) for row in rows])
+        marked = _marked(self._diff.summary)
+        return bytes([_status(row, marked) for row in rows])
+
+
+def _picked(column: Any, nodes: Integers, missing: Any, dtype: Any) -> NDArray[Any]:
+    """The entry of each node; `missing` where there is no node, and of all nodes where the column is empty."""
+    if isinstance(column, (bytes, bytearray)):
+        column = np.frombuffer(column, np.uint8)
+    entries = np.asarray(column, dtype=dtype)
+    if not len(entries):
+        return np.full(len(nodes), missing, dtype=dtype)
+    return np.where(nodes >= 0, entries[nodes], np.array(missing, dtype=dtype))
+
+
+def _by_row(said: Mapping[int, str], rows: Mapping[int, int]) -> dict[int, str]:
+    return {rows[node]: text for node, text in said.items()}
+
+
+def _side(graph: Graph, prefixes: Prefixes) -> Side:
+    return Side(prefixes.path(graph.path), graph.framework, graph.task, graph.level, len(graph))
+
+
+def _item_name(row: Row) -> str:
+    """``input.0``; of a record of gradients the name of the parameter."""
+    item = row.target if row.target is not None else row.golden
+    assert item is not None
+    record = row.record if row.target is not None else row.golden_record or row.record
+    name = item.name[len(record) + 1 :] if item.name.startswith(record) else item.name
+    return name.partition(".")[2] or name if item.state == PARAMETERS_GRAD and "." in name else name
+
+
+def _marked(summary: Summary | None) -> dict[str, int]:
+    """The items that show where the runs diverge, with the status of the call."""
+    if summary is None or summary.divergence is None:
+        return {}
+    divergence = summary.divergence
+    found = {each.item: SUSPECT for each in divergence.suspects if each.item}
+    return {**found, divergence.first.item: DIVERGED}
+
+
+def _status(row: Row, marked: Mapping[str, int]) -> int:
+    target, golden = row.target, row.golden
+    if target is None or golden is None:
+        return ONE_SIDE
+    if target is golden:
+        return SAME
+    if target.name in marked:
+        return marked[target.name]
+    if target.dtype != golden.dtype or target.shape != golden.shape or target.value != golden.value:
+        return STRUCTURE
+    difference = row.relative_difference
+    if difference is None:
+        return SAME if is_same(target, golden) else EXPLAINED
+    return EXPLAINED if difference or not is_same(target, golden) else SAME
+
+
+def _recorded_status(row: Row) -> int:
+    """The status of an item by the rules of the reference tool."""
+    if row.target is None or row.golden is None:
+        return recorded.UNMATCHED
+    return {ERROR: recorded.ERROR, WARNING: recorded.WARNING}.get(row.verdict, recorded.PASS)

@@ -1,0 +1,130 @@
+"""Numbers as short as they can be without becoming others: columns of JSON from columns of floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_SAFE_INTEGER = 1e15
+_LARGEST_INTEGER = 2**63
+
+
+@dataclass
+class Numbers:
+    """A column of numbers, most of them floats."""
+
+    values: Floats
+    """NaN stands for a NaN, and for what `others` has."""
+    others: dict[int, Any] = field(default_factory=dict)
+    """What is no float, by its place: ``None``, an integer, a text."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def is_nan(self) -> NDArray[np.bool_]:
+        """Which of them are NaN, that is not for being something else."""
+        found = np.isnan(self.values)
+        found[list(self.others)] = False
+        return found
+
+    @property
+    def is_infinite(self) -> NDArray[np.bool_]:
+        return np.isinf(self.values)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no place of it has a value."""
+        return len(self.others) == len(self.values) and all(other is None for other in self.others.values())
+
+    def as_json(self) -> list[Any]:
+        """The column as JSON has it: what is not finite becomes a text, a whole number has no point."""
+        values = self.values
+        found: list[Any] = values.tolist()
+        whole = np.flatnonzero((values == np.rint(values)) & (np.abs(values) < _SAFE_INTEGER))
+        for place in whole.tolist():
+            # Zero keeps its sign.
+            number = found[place]
+            found[place] = int(number) if number or not np.signbit(values[place]) else number
+        for place in np.flatnonzero(~np.isfinite(values)).tolist():
+            found[place] = not_finite(found[place])
+        for place, other in self.others.items():
+            found[place] = other
+        return found
+
+
+def not_finite(number: float) -> str:
+    """The text that stands for a NaN or an infinity."""
+    return "nan" if number != number else "inf" if number > 0 else "-inf"
+
+
+def numbers(column: Sequence[Any]) -> Numbers:
+    """A column of statistics, rounded to the digits that tell float32 apart where they are float32."""
+    kinds = set(map(type, column))
+    others: dict[int, Any] = {}
+    if kinds - {float}:
+        others = {place: _plain(value) for place, value in enumerate(column) if type(value) is not float}
+        column = [value if type(value) is float else np.nan for value in column]
+    return Numbers(shortest(np.array(column, dtype=np.float64)), others)
+
+
+def _plain(value: Any) -> Any:
+    """A value that is no float as JSON has it."""
+    if value is None or type(value) is str:
+        return value
+    # What is longer is no number of JSON.
+    return int(value) if isinstance(value, int) and abs(value) < _LARGEST_INTEGER else str(value)
+
+
+def shortest(values: Floats) -> Floats:
+    """The values, those that are float32 as the decimal numbers of at most nine digits that still are the same float32.
+
+    Example:
+        >>> shortest(np.array([0.10000000149011612, 0.1])).tolist()
+        [0.1, 0.1]
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = values.astype(np.float32)
+        is_narrow = (narrow == values) & np.isfinite(values) & (values != 0)
+    found = values.copy()
+    left = np.flatnonzero(is_narrow)
+    for digits in (6, 7, 8, 9):
+        rounded = significant(values[left], digits)
+        with np.errstate(over="ignore"):
+            fits = rounded.astype(np.float32) == narrow[left]
+        found[left[fits]] = rounded[fits]
+        left = left[~fits]
+    return found
+
+
+def significant(values: Floats, digits: int) -> Floats:
+    """Finite values other than zero, rounded to `digits` decimal digits."""
+    exponents = np.floor(np.log10(np.abs(values))).astype(np.int64)
+    shifts = digits - 1 - exponents
+    # Powers of ten up to 22 are floats themselves, so that one division gives the float nearest to the decimal number.
+    exact = np.abs(shifts) <= 22
+    powers = np.power(10.0, np.abs(np.where(exact, shifts, 0)).astype(np.float64))
+    scaled = np.rint(np.where(shifts >= 0, values * powers, values / powers))
+    found = np.where(shifts >= 0, scaled / powers, scaled * powers)
+    for place in np.flatnonzero(~exact).tolist():
+        found[place] = float(f"{values[place]:.{digits - 1}e}")
+    return np.asarray(found, dtype=np.float64)
+
+
+def rounded(values: Floats, digits: int = 3) -> list[Any]:
+    """Differences with so many digits as JSON has them: ``None`` for NaN, which means that there is none."""
+    found = values.copy()
+    normal = np.isfinite(values) & (values != 0)
+    found[normal] = significant(values[normal], digits)
+    as_json: list[Any] = found.tolist()
+    for place in np.flatnonzero(found == 0).tolist():
+        as_json[place] = 0
+    for place in np.flatnonzero(~np.isfinite(values)).tolist():
+        as_json[place] = None if as_json[place] != as_json[place] else not_finite(as_json[place])
+    return as_json

@@ -1,0 +1,84 @@
+"""The tensors and values of a comparison, each once, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.common.dump.reading.items import Item, shape_text
+from probe.graph.page.numbers import Numbers, numbers
+from probe.graph.page.texts import Texts
+
+Integers = NDArray[np.int64]
+
+_FIELDS = ("dtype", "shape", "requires_grad", "max", "min", "mean", "norm", "md5", "value")
+_fields = attrgetter(*_FIELDS)
+_UNKNOWN = -1
+
+
+@dataclass
+class Tensors:
+    """Columns with an entry for each tensor or value; texts are indices."""
+
+    dtypes: Integers
+    shapes: Integers
+    requires_grad: list[int]
+    statistics: tuple[Numbers, Numbers, Numbers, Numbers]
+    """Maximum, minimum, mean, norm."""
+    checksums: list[Any]
+    values: list[Any]
+    """The text of a plain value; ``None`` of a tensor."""
+
+    def __len__(self) -> int:
+        return len(self.dtypes)
+
+    @property
+    def is_nonfinite(self) -> NDArray[np.bool_]:
+        """Which of them hold a value that is not finite, as far as their largest and smallest value tell."""
+        high, low, *_ = self.statistics
+        return high.is_nan | high.is_infinite | low.is_nan | low.is_infinite
+
+
+def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Integers]:
+    """What `items` say, each thing once, and where each item's is; -1 where there is no item."""
+    said = [None if item is None else _fields(item) for item in items]
+    try:
+        found = dict.fromkeys(said)
+    except TypeError:
+        # A value that is a list, of a file that another program wrote.
+        said = [None if fields is None else (*fields[:-1], _text(fields[-1])) for fields in said]
+        found = dict.fromkeys(said)
+    found.pop(None, None)
+    places = {fields: place for place, fields in enumerate(found)}
+    places_or_none: dict[tuple[Any, ...] | None, int] = {**places, None: -1}
+    places_of = np.array(list(map(places_or_none.__getitem__, said)), dtype=np.int64)
+    columns: list[Any] = list(zip(*places)) or [()] * len(_FIELDS)
+    dtypes, shapes, grad, *statistics, checksums, values = columns
+    is_plain = [value is not None for value in values]
+    if any(is_plain):
+        # The statistics of a plain value are its text once more.
+        statistics = [
+            [None if plain else value for plain, value in zip(is_plain, column)] for column in statistics
+        ]
+    high, low, mean, norm = map(numbers, statistics)
+    return (
+        Tensors(
+            texts.places(["" if dtype is None else str(dtype) for dtype in dtypes]),
+            texts.places(["" if shape is None else shape_text(shape) for shape in shapes]),
+            [_UNKNOWN if each is None else int(bool(each)) for each in grad],
+            (high, low, mean, norm),
+            list(checksums),
+            [_text(value) for value in values],
+        ),
+        places_of,
+    )
+
+
+def _text(value: Any) -> str | None:
+    """A plain value as a user would write it; ``None`` of a tensor."""
+    return None if value is None else value if type(value) is str else repr(value)

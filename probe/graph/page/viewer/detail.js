@@ -1,0 +1,202 @@
+// All that is known of the chosen row.
+
+let details = 0;
+
+/** A number as text, with the digits that tell values apart. @param {Cell} cell */
+const exact = (cell) => (cell === null ? "–" : typeof cell === "number" ? String(+cell.toPrecision(9)) : cell);
+
+/** @param {Tensor | null} tensor @returns {string[]} */
+function fields(tensor) {
+  if (!tensor) return ["–"];
+  const { dtype, shape, grad, max, min, mean, norm, sum, value } = tensor;
+  if (value !== null && value !== undefined) return [dtype, value];
+  return [dtype, shape, exact(max), exact(min), exact(mean), exact(norm), grad < 0 ? "" : grad ? "grad" : "no grad", ...(sum === null ? [] : [sum])];
+}
+
+const FIELDS = ["dtype", "shape", "max", "min", "mean", "norm", "requires_grad", "checksum"];
+
+/** A text, marked from where it differs on. @param {string} text @param {string | undefined} other */
+function differing(text, other) {
+  if (other === undefined || text === other) return el("td", {}, text);
+  let same = 0;
+  while (same < text.length && text[same] === other[same]) same++;
+  return el("td", {}, text.slice(0, same), el("mark", {}, text.slice(same) || " "));
+}
+
+/** @param {Rows} rows @param {Item[]} items */
+async function itemTable(rows, items) {
+  const { metrics } = state.manifest;
+  const two = rows.columns.golden !== 0;
+  const table = el("table", {}, el("tr", {}, ...[two ? TEXTS.item : "", ...FIELDS].map((text) => el("th", {}, text))));
+  for (const [name, mine, other, difference, measured, status, note] of items) {
+    const tensors = await Promise.all([rows.tensor(mine), rows.tensor(other)]);
+    const [left, right] = tensors.map(fields);
+    const error = numeric(difference);
+    const told = [Number.isNaN(error) ? "" : `${TEXTS.difference} ${shortNumber(error)}`, ...(measured || []).map((cell, at) => `${metrics[at]} ${exact(cell)}`), note];
+    table.append(
+      el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, two && badge(status), ` ${rows.names[name]} `, el("small", {}, told.filter(Boolean).join(" · "))))
+    );
+    [left, right].forEach((cells, side) => {
+      if (side && !two) return;
+      table.append(
+        el("tr", {}, el("th", { scope: "row" }, two ? (side ? TEXTS.golden : TEXTS.target) : ""),
+          ...cells.map((text, at) => (tensors[0] && tensors[1] ? differing(text, side ? left[at] : right[at]) : el("td", {}, text))))
+      );
+    });
+  }
+  return el("div", { class: "wide" }, table);
+}
+
+const LIBRARY = /site-packages|dist-packages|[\\/]lib[\\/]python|<frozen|[\\/](torch|mindspore|transformers)[\\/]/;
+
+/** Lines that only one of two lists has. @param {string[]} mine @param {string[]} other @returns {Set<number>} */
+function onlyIn(mine, other) {
+  const longest = mine.map(() => new Uint16Array(other.length + 1)).concat([new Uint16Array(other.length + 1)]);
+  for (let i = mine.length - 1; i >= 0; i--) {
+    for (let j = other.length - 1; j >= 0; j--) longest[i][j] = mine[i] === other[j] ? longest[i + 1][j + 1] + 1 : Math.max(longest[i + 1][j], longest[i][j + 1]);
+  }
+  /** @type {Set<number>} */
+  const found = new Set();
+  for (let i = 0, j = 0; i < mine.length; ) {
+    if (j < other.length && mine[i] === other[j]) i++, j++;
+    else if (j < other.length && longest[i][j + 1] > longest[i + 1][j]) j++;
+    else found.add(i++);
+  }
+  return found;
+}
+
+/** A stack: own frames, the innermost first, and those of libraries folded. @param {string[]} lines @param {string[]} other @param {string} title */
+function stackColumn(lines, other, title) {
+  const only = other.length ? onlyIn(lines, other) : new Set();
+  /** @param {number} at */
+  const line = (at) => el("li", { class: only.has(at) ? "differs" : "" }, lines[at]);
+  const all = lines.map((_, at) => at);
+  const own = all.filter((at) => !LIBRARY.test(lines[at]));
+  const library = all.filter((at) => LIBRARY.test(lines[at]));
+  const made = el("div", {}, title && el("h4", {}, title), lines.length ? el("ol", {}, ...own.map(line)) : el("p", { class: "none" }, TEXTS.noStack));
+  if (library.length) {
+    made.append(el("details", own.length && !library.some((at) => only.has(at)) ? {} : { open: true }, el("summary", {}, fill(TEXTS.library, library.length)), el("ol", {}, ...library.map(line))));
+  }
+  return made;
+}
+
+/** @param {Rows} rows @param {number} row */
+async function stackPart(rows, row) {
+  const [mine, other] = await rows.stacks(row);
+  const part = el("section", {}, el("h3", {}, TEXTS.stacks));
+  if (!mine.length && !other.length) part.append(el("p", { class: "none" }, TEXTS.noStack));
+  else if (!other.length || mine.join("\n") === other.join("\n")) part.append(stackColumn(mine, [], other.length ? TEXTS.sameStack : ""));
+  else part.append(el("div", { class: "pair" }, stackColumn(mine, other, TEXTS.target), stackColumn(other, mine, TEXTS.golden)));
+  return part;
+}
+
+/** A link to another row. @param {number} row @param {string} [before] */
+const rowLink = (row, before) =>
+  el("button", { class: "link", onclick: () => reveal(row), title: state.rows.name(row) }, badge(state.rows.status[row]), before ? ` ${before}: ` : " ", state.rows.name(row));
+
+/** A link into another comparison. @param {number} k @param {number} row @param {string} text */
+const farLink = (k, row, text) => el("button", { class: "link", onclick: () => (k === state.rows.k ? reveal(row) : openComparison(k, row)) }, text);
+
+/** @param {number} row */
+async function showDetail(row) {
+  const mine = ++details;
+  const { rows } = state;
+  const { columns } = rows;
+  const { statuses, reasons } = state.manifest;
+  let detail, table, stack;
+  try {
+    detail = await rows.detail(row);
+    [table, stack] = await Promise.all([detail.i?.length ? itemTable(rows, detail.i) : el("p", { class: "none" }, rows.hasInside(row) && !columns.has[row] ? "" : TEXTS.noItems), stackPart(rows, row)]);
+  } catch (error) {
+    showError(error);
+    return;
+  }
+  if (mine !== details) return;
+  const one = statuses[rows.status[row]];
+  const [target, golden] = [rows.target(row), rows.golden(row)];
+  const two = columns.golden !== 0;
+  const inside = statuses.map((status, at) => (status.problem && rows.hasInside(row) ? [rows.count(row, at) - (rows.status[row] === at ? 1 : 0), status.name] : [0])).filter(([count]) => count);
+  const { merged, parts, partners } = detail;
+  const panel = el(
+    "div", {},
+    el("h2", {}, badge(rows.status[row]), " ", rows.name(row)),
+    el("p", { class: "tools" }, el("button", { onclick: copyName }, TEXTS.copyName), el("button", { onclick: copyMarkdown }, TEXTS.copyMarkdown)),
+    two && golden !== target && el("p", {}, `${TEXTS.golden}: ${golden || TEXTS.missing}`),
+    two && el("p", {}, el("strong", { class: tone(rows.status[row]) }, one.name), ` ${detail.why || one.hint} `, reasons[columns.reason[row]] && el("small", {}, fill(TEXTS.pairedBy, reasons[columns.reason[row]]))),
+    detail.cause && el("p", { class: "cause" }, el("strong", {}, `${TEXTS.cause}: `), detail.cause),
+    inside.length > 0 && el("p", {}, ...inside.map(([count, name]) => `${fill(TEXTS.inside, count, name)} `)),
+    el("section", {}, el("h3", {}, TEXTS.items), table),
+    (merged || parts) && el("section", {}, el("h3", {}, TEXTS.merged), ...(merged || []).map((text) => el("p", {}, text)), ...(parts || []).map(([text, k, at]) => farLink(k, at, text))),
+    partners && el("section", {}, el("h3", {}, TEXTS.partners), ...partners.map(([k, at, text]) => farLink(k, at, text))),
+    stack,
+    el("section", {}, el("h3", {}, TEXTS.neighbours), ...[-2, -1, 1, 2].filter((by) => row + by >= 0 && row + by < rows.length).map((by) => rowLink(row + by, by < 0 ? TEXTS.before : TEXTS.after))),
+    el("section", {}, el("h3", {}, TEXTS.around), ...rows.above(row).map((up) => rowLink(up)))
+  );
+  byId("detail").replaceChildren(panel);
+}
+
+/** @param {string} text */
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Some browsers have no clipboard for files; the older way still works there.
+    const area = el("textarea", {}, text);
+    document.body.append(area);
+    /** @type {HTMLTextAreaElement} */ (area).select();
+    const done = document.execCommand("copy");
+    area.remove();
+    if (!done) return say(TEXTS.notCopied);
+  }
+  say(fill(TEXTS.copied, text.split("\n")[0]));
+}
+
+const copyName = () => copy(state.rows.name(state.selected));
+
+/** The chosen row for an issue. @param {number} row @returns {Promise<string>} */
+async function asMarkdown(row) {
+  const { rows } = state;
+  const detail = await rows.detail(row);
+  const { name, hint } = state.manifest.statuses[rows.status[row]];
+  /** @param {string} text */
+  const cell = (text) => text.replace(/[|\\]/g, "\\$&").replace(/[\r\n]+/g, " ");
+  const made = [`### \`${rows.name(row)}\``, "", ...rows.info.verdict.map((line) => `> ${line}`), ""];
+  if (rows.columns.golden) made.push(`**${name}**: ${detail.why || hint}`, `golden: \`${rows.golden(row) || TEXTS.missing}\``, detail.cause ? `cause: ${detail.cause}` : "", "");
+  if (detail.i) made.push(`| ${["item", "side", ...FIELDS, TEXTS.difference].join(" | ")} |`, `|${"---|".repeat(FIELDS.length + 3)}`);
+  for (const [item, target, golden, difference] of detail.i || []) {
+    for (const [side, tensor] of /** @type {[string, Tensor | null][]} */ ([[TEXTS.target, await rows.tensor(target)], [TEXTS.golden, await rows.tensor(golden)]])) {
+      if (!tensor && rows.columns.golden === 0) continue;
+      const values = fields(tensor);
+      made.push(`| ${[rows.names[item], side, ...FIELDS.map((_, at) => values[at] ?? ""), shortNumber(numeric(difference))].map(cell).join(" | ")} |`);
+    }
+  }
+  const [mine, other] = await rows.stacks(row);
+  for (const [side, lines] of /** @type {[string, string[]][]} */ ([[TEXTS.target, mine], [TEXTS.golden, other]])) {
+    if (lines.length) made.push("", `${TEXTS.stacks}, ${side}:`, "```", ...lines.map((line) => line.replace(/[\r\n]+/g, " ")), "```");
+  }
+  return made.join("\n");
+}
+
+const copyMarkdown = async () => copy(await asMarkdown(state.selected));
+
+/** Saves a text as a file. @param {string} name @param {string} text @param {string} type */
+function download(name, text, type) {
+  const link = el("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.getAttribute("href") || ""), 1000);
+}
+
+/** Saves the rows that are shown. */
+function downloadCsv() {
+  const { rows } = state;
+  const { statuses, reasons, levels } = state.manifest;
+  // A name that begins like a formula would be calculated by a spreadsheet.
+  /** @param {any} cell */
+  const quoted = (cell) => `"${String(cell).replace(/^[=+@\t\r-](?![\d.])/, "'$&").replace(/"/g, '""')}"`;
+  const made = [["target", "golden", "status", "in_error", "out_error", "paired_by", "overflow", "worst_inside"]];
+  for (const row of lines.subarray(0, lineCount)) {
+    const { columns } = rows;
+    made.push([rows.target(row), rows.golden(row), statuses[rows.status[row]].name, ...[rows.in[row], rows.out[row]].map((value) => (Number.isNaN(value) ? "" : String(value))), reasons[columns.reason[row]], levels[columns.level[row]], statuses[rows.worst[row]].name]);
+  }
+  download("graph.csv", made.map((cells) => cells.map(quoted).join(",")).join("\n") + "\n", "text/csv");
+}

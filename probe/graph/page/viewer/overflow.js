@@ -1,0 +1,58 @@
+// Rows with values that are not finite, too large or at the limit of their type, in order of execution.
+
+/** The comparison with the first value that is not finite: the earliest step, then the earliest row. */
+function firstNonfinite() {
+  const found = state.manifest.comparisons.map((info, k) => ({ k, row: info.nonfinite, step: info.step ?? 0 })).filter((one) => one.row !== null);
+  return found.sort((a, b) => a.step - b.step || Number(a.row) - Number(b.row))[0];
+}
+
+function jumpToNonfinite() {
+  const first = firstNonfinite();
+  if (first) void openInOutline(first.k, Number(first.row));
+  else say(VIEW_TEXTS.allFinite);
+}
+
+/** @param {HTMLElement} container */
+function mountOverflow(container) {
+  const { rows } = state;
+  const { levels } = state.manifest;
+  const { level, golden_level } = rows.columns;
+  /** @param {number} row */
+  const levelsOf = (row) => [level[row] || 0, golden_level?.[row] || 0];
+  const all = rows.status.map((_, row) => row).filter((row) => levelsOf(row).some(Boolean));
+  const counts = levels.map((_, wanted) => all.filter((row) => levelsOf(row).includes(wanted)).length);
+  const hidden = new Set();
+  let passing = all;
+  const list = longList(VIEW_TEXTS.overflow, (line) => {
+    const row = passing[line];
+    const [mine, other] = levelsOf(row);
+    return el("div", { class: "row-overflow", "data-node": rows.name(row), title: fill(VIEW_TEXTS.sides, rows.name(row), levels[mine] || "–", levels[other] || "–") },
+      badge(rows.status[row]), el("span", { class: "name" }, rows.name(row)), el("em", { class: "level" }, levels[mine] || "–"),
+      rows.columns.golden ? el("em", { class: "level" }, levels[other] || "–") : null);
+  }, (line) => void openInOutline(rows.k, passing[line]));
+  const none = el("p", {}, VIEW_TEXTS.noOverflow);
+  function filter() {
+    passing = all.filter((row) => levelsOf(row).some((one) => one && !hidden.has(one)));
+    none.hidden = passing.length > 0;
+    list.reset(passing.length);
+  }
+  const filters = levels.map((name, one) => button(`${name} ${counts[one]}`, () => {
+    if (!hidden.delete(one)) hidden.add(one);
+    filters[one].setAttribute("aria-pressed", String(!hidden.has(one)));
+    filter();
+  }, { "aria-pressed": "true", "data-level": name, disabled: !counts[one] }));
+  const first = firstNonfinite();
+  const where = first ? state.manifest.comparisons[first.k] : null;
+  container.append(
+    el("div", { class: "tools", role: "toolbar" },
+      where ? button([VIEW_TEXTS.firstNonfinite, state.manifest.comparisons.length > 1 ? placeOf(where) : ""].filter(Boolean).join(": "), jumpToNonfinite, { class: "strong" })
+        : el("span", {}, VIEW_TEXTS.allFinite), ...filters.slice(1)),
+    list.box, none);
+  filter();
+}
+
+registerView({
+  key: "overflow", name: VIEW_TEXTS.overflow, unmount() {}, mount: mountOverflow,
+  isAvailable: () => !!firstNonfinite() || !!state.rows && [state.rows.columns.level, state.rows.columns.golden_level].some((one) => one?.some?.(Boolean)),
+});
+registerAction({ key: "o", name: VIEW_TEXTS.firstNonfinite, run: jumpToNonfinite });

@@ -1,0 +1,355 @@
+// What is looked at, and who wants to know when that changes. Everything else on the page hangs on this file.
+
+/**
+ * @typedef {{key: string, name: string, isAvailable(): boolean, mount(container: HTMLElement): void, unmount(): void}} View
+ * @typedef {{key: string, name: string, run(): void}} Action
+ */
+
+/** Read by everybody, written here only. */
+const state = {
+  /** @type {Manifest} */ manifest: /** @type {any} */ (null),
+  /** The comparison that is shown. @type {Rows} */ rows: /** @type {any} */ (null),
+  /** The chosen row; -1 before there is one. */ selected: -1,
+  /** The key of the view that is shown. */ view: "outline",
+};
+/** @type {View[]} */
+const views = [];
+/** @type {Action[]} */
+const actions = [];
+/** @type {((row: number) => void)[]} */
+const selectListeners = [];
+/** @type {(() => void)[]} */
+const comparisonListeners = [];
+
+/** A view beside the outline; it gets a button where it is available. @param {View} view */
+const registerView = (view) => void views.push(view);
+/** A key and what it does; the help lists it. @param {Action} action */
+const registerAction = (action) => void actions.push(action);
+/** @param {(row: number) => void} listener */
+const onSelect = (listener) => void selectListeners.push(listener);
+/** @param {() => void} listener */
+const onComparison = (listener) => void comparisonListeners.push(listener);
+
+/** Text with its places `{0}`, `{1}` filled. @param {string} text @param {...(string | number)} values */
+const fill = (text, ...values) => text.replace(/\{(\d)\}/g, (_, place) => String(values[place]));
+
+/**
+ * An element; strings become text, never markup.
+ * @param {string} tag @param {Record<string, any>} [set] attributes, and `on…` listeners
+ * @param {...(Node | string | null | undefined | boolean)} inside @returns {HTMLElement}
+ */
+function el(tag, set = {}, ...inside) {
+  const made = document.createElement(tag);
+  for (const [key, value] of Object.entries(set)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
+  }
+  for (const one of inside) if (one instanceof Node || typeof one === "string") made.append(one);
+  return made;
+}
+
+/** @param {string} id */
+const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+/** Tells what happened, aloud for those who do not see it. @param {string} text */
+function say(text) {
+  byId("say").textContent = text;
+}
+
+/** The class that colours a status. @param {number} status */
+const tone = (status) => `s-${state.manifest.statuses[status].colour}`;
+
+/** A letter in the colour of its status. @param {number} status @param {string} [text] */
+const badge = (status, text) => {
+  const { letter, name, hint } = state.manifest.statuses[status];
+  return el("span", { class: `badge ${tone(status)}`, title: `${name}: ${hint}` }, text ?? letter);
+};
+
+/** A relative difference as it is shown. @param {number} value */
+const shortNumber = (value) =>
+  Number.isNaN(value) ? "" : value === 0 ? "0" : !Number.isFinite(value) ? "inf" : value < 1e-2 || value >= 1e4 ? value.toExponential(1) : value.toPrecision(3);
+
+/** Chooses a row: everything that shows rows follows. @param {number} row */
+function select(row) {
+  if (row < 0 || row >= state.rows.length) return;
+  state.selected = row;
+  for (const listener of selectListeners) listener(row);
+  writeAddress();
+}
+
+/** Shows a view; the outline where it is shown already. @param {string} key */
+function show(key) {
+  const wanted = key === state.view || !views.some((view) => view.key === key && view.isAvailable()) ? "outline" : key;
+  views.find((view) => view.key === state.view)?.unmount();
+  state.view = wanted;
+  const container = byId("view");
+  container.replaceChildren();
+  byId("outline").hidden = wanted !== "outline";
+  container.hidden = wanted === "outline";
+  views.find((view) => view.key === wanted)?.mount(container);
+  showTabs();
+  if (wanted === "outline") drawOutline();
+}
+
+/** Shows a comparison, at a row of it or where it first diverges. @param {number} k @param {number} [row] */
+async function openComparison(k, row) {
+  const rows = await readRows(k);
+  state.rows = rows;
+  state.selected = -1;
+  [found, hits, passed, bars] = [null, [], null, null];
+  showHead();
+  showBar();
+  openFirst();
+  for (const listener of comparisonListeners) listener();
+  const { first, nonfinite, suspects } = rows.info;
+  select(row ?? first ?? nonfinite ?? suspects[0] ?? rows.length - 1);
+  showTabs();
+}
+
+// --- what stands above the rows -------------------------------------------------------------------------------------
+
+/** @param {Side} side @param {string} label */
+const sideLine = ({ path, framework, task, level, nodes }, label) =>
+  el("p", { class: "side" }, el("b", {}, label), el("code", { title: path }, path), el("small", {}, [framework, task, level, `${nodes} ${TEXTS.nodes}`].filter(Boolean).join(" · ")));
+
+/** @param {Comparison} one */
+const comparisonName = ({ run, step, rank }) =>
+  [run, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ") || TEXTS.comparison;
+
+function showHead() {
+  const { manifest, rows } = state;
+  const { target, golden, verdict, notes, counts, step, rank } = rows.info;
+  const bad = rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem;
+  byId("head").replaceChildren(
+    el("div", { id: "verdict", class: golden ? (bad ? "bad" : "fine") : "" },
+      ...verdict.map((line, at) => el(at ? "p" : "h1", {}, line)),
+      !verdict.length && el("h1", {}, manifest.title),
+      rows.info.first !== null && el("button", { onclick: firstDivergence }, `${TEXTS.first} (f)`)),
+    el("div", { id: "sides" }, sideLine(target, TEXTS.target), golden && sideLine(golden, TEXTS.golden),
+      el("p", { id: "statuses" },
+        ...manifest.statuses.map((one, status) =>
+          counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: one.hint, "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
+        el("small", {}, [step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode, manifest.tool].filter(Boolean).join(" · ")))),
+    ...[...manifest.unpaired, ...notes].map((text) => el("p", { class: "banner" }, text))
+  );
+}
+
+/** @param {number} status */
+function toggleStatus(status) {
+  if (!filter.hide.delete(status)) filter.hide.add(status);
+  showHead();
+  applyFilter();
+}
+
+function clearFilter() {
+  filter.hide.clear();
+  [filter.from, filter.to, filter.only] = [-1, -1, false];
+  for (const key of CHOICES) filter[key] = "";
+  showHead();
+  showBar();
+  applyFilter();
+}
+
+/** The choices of each filter, as `[value, text]`. @returns {Record<string, [string, string][]>} */
+function choices() {
+  const { manifest, rows } = state;
+  /** @param {string[]} texts @returns {[string, string][]} */
+  const numbered = (texts) => texts.map((text, at) => /** @type {[string, string]} */ ([String(at), text])).filter(([, text]) => text);
+  const two = rows.columns.golden !== 0;
+  const levels = rows.columns.level.some(Boolean) || rows.columns.golden_level?.some?.(Boolean);
+  return {
+    kind: Object.entries(TEXTS.kinds), direction: Object.entries(TEXTS.directions),
+    level: levels ? numbered(manifest.levels) : [], reason: two ? numbered(manifest.reasons) : [],
+    side: two ? Object.entries(TEXTS.sides) : [],
+    micro: rows.columns.micro ? Array.from({ length: rows.info.micro_steps }, (_, at) => [String(at), String(at)]) : [],
+  };
+}
+
+function showBar() {
+  const { manifest } = state;
+  const offered = choices();
+  const named = /** @type {Record<string, any>} */ (TEXTS);
+  /** @param {Event} event */
+  const value = (event) => /** @type {HTMLInputElement} */ (event.target).value;
+  let waiting = 0;
+  byId("bar").replaceChildren(
+    ...(manifest.comparisons.length > 1
+      ? [el("select", { "aria-label": TEXTS.comparison, id: "comparison", onchange: (/** @type {Event} */ event) => openComparison(+value(event)) },
+          ...manifest.comparisons.map((one, k) => el("option", { value: k, selected: k === state.rows.k }, comparisonName(one))))]
+      : []),
+    el("input", {
+      id: "search", type: "search", placeholder: TEXTS.search, "aria-label": TEXTS.search, value: filter.query,
+      oninput: (/** @type {Event} */ event) => {
+        filter.query = value(event);
+        clearTimeout(waiting);
+        waiting = setTimeout(search, 60);
+      },
+      onkeydown: (/** @type {KeyboardEvent} */ event) => {
+        if (event.key === "Enter") nextHit(event.shiftKey ? -1 : 1);
+        if (event.key === "Escape") scroller().focus();
+      },
+    }),
+    el("output", { id: "hits" }),
+    el("label", {}, el("input", { type: "checkbox", id: "only", checked: filter.only, onchange: (/** @type {any} */ event) => ((filter.only = event.target.checked), applyFilter()) }), TEXTS.onlyHits),
+    el("span", { class: "group" }, TEXTS.open,
+      ...[1, 2, 3, 4].map((level) => el("button", { title: `${TEXTS.open} ${fill(TEXTS.openTo, level)}`, onclick: () => openTo(level) }, String(level))),
+      el("button", { id: "all", onclick: () => openTo(999) }, TEXTS.openAll), el("button", { onclick: openProblems }, TEXTS.openProblems)),
+    el("details", { class: "menu" }, el("summary", {}, TEXTS.filters),
+      el("div", {}, ...CHOICES.filter((key) => offered[key].length).map((key) =>
+        el("label", {}, `${named[key]} `, el("select", { "data-filter": key, onchange: (/** @type {Event} */ event) => ((filter[key] = value(event)), applyFilter()) },
+          el("option", { value: "" }, TEXTS.any), ...offered[key].map(([one, text]) => el("option", { value: one, selected: filter[key] === one }, text))))))),
+    el("output", { id: "range" }), el("output", { id: "count" }),
+    el("button", { onclick: clearFilter }, TEXTS.clear), el("button", { onclick: downloadCsv }, TEXTS.csv),
+    el("span", { id: "tabs", class: "group" }),
+    el("button", { onclick: changeTheme, title: TEXTS.theme, "aria-label": TEXTS.theme }, "◐"), el("button", { onclick: showHelp, title: TEXTS.help, "aria-label": TEXTS.help }, "?")
+  );
+  showTabs();
+}
+
+/** The buttons of the views that this comparison has. */
+function showTabs() {
+  const offered = [{ key: "outline", name: TEXTS.outline }, ...views.filter((view) => view.isAvailable())];
+  byId("tabs")?.replaceChildren(
+    ...(offered.length > 1 ? offered : []).map(({ key, name }) => el("button", { "data-view": key, "aria-pressed": String(key === state.view), onclick: () => key !== state.view && show(key) }, name))
+  );
+}
+
+function changeTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  bars = null;
+  drawPlot();
+}
+
+// --- getting around -------------------------------------------------------------------------------------------------
+
+function firstDivergence() {
+  const { first, nonfinite } = state.rows.info;
+  const row = first ?? nonfinite;
+  if (row === null) say(TEXTS.noFirst);
+  else reveal(row);
+}
+
+/** Goes to the next row, in order of execution, whose status is wanted. @param {number} by @param {(status: Status) => boolean} wanted */
+function nextRow(by, wanted) {
+  const { rows, selected } = state;
+  const stops = state.manifest.statuses.map(wanted);
+  let row = selected + by;
+  while (row >= 0 && row < rows.length && !(stops[rows.status[row]] && passes(row))) row += by;
+  if (row < 0 || row >= rows.length) say(TEXTS.noMore);
+  else reveal(row);
+}
+
+/** @param {number} row */
+const passes = (row) => !passed || passed[row + 1] > passed[row];
+/** @param {Status} status */
+const isUnexplained = ({ colour }) => colour === "warn" || colour === "bad";
+
+for (const [key, run] of /** @type {[string, () => void][]} */ ([
+  ["/", () => byId("search").focus()], ["f", firstDivergence],
+  ["n", () => nextRow(1, (one) => one.problem)], ["p", () => nextRow(-1, (one) => one.problem)],
+  ["]", () => nextRow(1, isUnexplained)], ["[", () => nextRow(-1, isUnexplained)],
+  ["c", () => copyName()], ["b", () => show("boxes")], ["?", () => showHelp()],
+])) {
+  registerAction({ key, name: "", run });
+}
+
+/** @param {KeyboardEvent} event */
+function pressed(event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  if (event.ctrlKey || event.metaKey || event.altKey || !state.rows) return;
+  if (event.key === "Escape" && filter.from >= 0) {
+    [filter.from, filter.to] = [-1, -1];
+    applyFilter();
+  }
+  if (/^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) || document.querySelector("dialog[open]")) return;
+  const action = actions.findLast((one) => one.key === event.key);
+  if (action) action.run();
+  else if (/^[1-6]$/.test(event.key) && state.manifest.statuses[+event.key]) toggleStatus(+event.key);
+  else if (event.key === "Enter" && target === document.body) nextHit(event.shiftKey ? -1 : 1);
+  else return;
+  event.preventDefault();
+}
+
+function showHelp() {
+  const own = actions.filter((one) => one.name).map(({ key, name }) => /** @type {[string, string]} */ ([key, name]));
+  const rows = new Map([...Object.entries(TEXTS.keys), ...own]);
+  const { statuses } = state.manifest;
+  const dialog = /** @type {HTMLDialogElement} */ (
+    el("dialog", { onclose: () => dialog.remove() }, el("h2", {}, TEXTS.help),
+      el("dl", {}, ...[...rows].flatMap(([key, name]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, name)])),
+      el("dl", {}, ...statuses.flatMap(({ name, hint }, status) => [el("dt", {}, badge(status)), el("dd", {}, `${name}: ${hint}`)])),
+      el("form", { method: "dialog" }, el("button", {}, "OK")))
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+// --- the address ----------------------------------------------------------------------------------------------------
+
+let readingAddress = false;
+
+/** Puts what is shown into the address, so that a link or a reload shows it again. */
+function writeAddress() {
+  if (readingAddress || state.selected < 0) return;
+  const found = new URLSearchParams();
+  found.set("node", state.rows.name(state.selected));
+  if (state.rows.k) found.set("c", String(state.rows.k));
+  if (filter.query) found.set("q", filter.query);
+  if (filter.only) found.set("only", "1");
+  if (filter.hide.size) found.set("hide", [...filter.hide].sort().join(" "));
+  if (filter.from >= 0) found.set("range", `${filter.from} ${filter.to}`);
+  for (const key of CHOICES) if (filter[key]) found.set(key, filter[key]);
+  history.replaceState(null, "", `#${found}`);
+}
+
+/** Shows what the address asks for: `#node=NAME&…`, or `#NAME` alone. */
+async function readAddress() {
+  const text = location.hash.slice(1);
+  const found = new URLSearchParams(text.includes("=") ? text : "");
+  const name = found.get("node") ?? (text.includes("=") ? "" : decodeURIComponent(text));
+  const { comparisons } = state.manifest;
+  readingAddress = true;
+  filter.query = found.get("q") || "";
+  filter.only = found.has("only");
+  filter.hide = new Set((found.get("hide") || "").split(" ").filter(Boolean).map(Number));
+  const range = (found.get("range") || "").split(" ").map(Number);
+  [filter.from, filter.to] = range.length === 2 && range.every(Number.isInteger) ? range : [-1, -1];
+  for (const key of CHOICES) filter[key] = found.get(key) || "";
+  const k = Number(found.get("c")) || 0;
+  await openComparison(comparisons[k] ? k : 0);
+  const row = name ? state.rows.find(name) : -1;
+  if (row >= 0) select(row);
+  readingAddress = false;
+  if (filter.query) await search();
+  writeAddress();
+}
+
+/** @param {unknown} error */
+function showError(error) {
+  byId("head").append(el("p", { class: "banner bad", role: "alert" }, error instanceof Error ? error.message : String(error)));
+}
+
+async function start() {
+  try {
+    state.manifest = readManifest();
+    if (!state.manifest.comparisons.length) throw new Error(TEXTS.noRows);
+    byId("main").append(makeOutline(), el("section", { id: "view", hidden: true }), el("aside", { id: "detail", tabindex: "0", "aria-label": TEXTS.items }, TEXTS.unchosen));
+    for (const listener of [intoSightOf, drawPlot, showDetail, sayHits]) onSelect(listener);
+    startPlot();
+    document.addEventListener("keydown", pressed);
+    addEventListener("hashchange", readAddress);
+    new ResizeObserver(drawOutline).observe(byId("scroll"));
+    await readAddress();
+    if (state.rows.length < 2) byId("head").append(el("p", { class: "banner" }, TEXTS.noRows));
+    scroller().focus();
+    drawNow();
+  } catch (error) {
+    showError(error);
+  }
+  document.documentElement.dataset.ready = "1";
+}
+
+// Behind all that the other scripts register.
+queueMicrotask(start);

@@ -1,0 +1,87 @@
+// One run beside several others: its calls as lines, an error of the outputs for each other run.
+
+/** The comparisons with the same step and rank as the shown one, each of another run. */
+const besides = () => {
+  const { step, rank } = state.rows.info;
+  return state.manifest.comparisons.map((info, k) => ({ info, k })).filter(({ info }) => info.step === step && info.rank === rank && info.golden);
+};
+
+/** @param {HTMLElement} container */
+async function mountSeveral(container) {
+  const all = await Promise.all(besides().map(({ k }) => (k === state.rows.k ? state.rows : readRows(k))));
+  if (!container.isConnected || state.view !== "several") return;
+  const { names } = all[0];
+  // Several golden runs may stand beside one target, too: the lines are the calls of the run that is in all comparisons.
+  const isByGolden = all.every((rows) => rows.info.golden?.path === all[0].info.golden?.path);
+  /** @param {Rows} rows @returns {number[]} */
+  const callsOf = (rows) => (isByGolden ? rows.columns.golden || [] : rows.columns.name);
+  /** The row of each call in each comparison; -1 where it has none. */
+  const rowOf = all.map((rows) => {
+    const found = new Int32Array(names.length).fill(-1);
+    callsOf(rows).forEach((name, row) => name >= 0 && (found[name] = row));
+    return found;
+  });
+  const calls = [...new Set(all.flatMap((rows) => callsOf(rows).filter((name) => name >= 0)))];
+  const inOrder = Int32Array.from(calls);
+  let order = inOrder;
+  /** The column that sorts, and whether the least is first: -1 is the order of execution. */
+  let [by, isRising] = [-1, true];
+  /** @param {number} one @param {number} name */
+  const outOf = (one, name) => (rowOf[one][name] < 0 ? NaN : all[one].out[rowOf[one][name]]);
+  /** @param {number} one @param {number} name */
+  const statusOf = (one, name) => (rowOf[one][name] < 0 ? 0 : all[one].status[rowOf[one][name]]);
+
+  const list = longList(VIEW_TEXTS.several, (line) => {
+    const name = order[line];
+    const heat = el("span", { class: "heat", "aria-hidden": "true" }, ...all.map((_, one) => el("i", { class: tone(statusOf(one, name)) })));
+    const cells = all.map((rows, one) => {
+      const row = rowOf[one][name];
+      const text = row < 0 ? "–" : rows.target(row) && rows.golden(row) ? shortNumber(rows.out[row]) : VIEW_TEXTS.noPartner;
+      return el("span", { class: "num", "data-run": one }, row < 0 ? null : badge(statusOf(one, name)), ` ${text}`);
+    });
+    return el("div", { class: "row-several", title: names[name], "data-node": names[name] }, el("span", { class: "name" }, names[name]), heat, ...cells);
+  }, (line) => openAt(line, 0));
+  /** @param {number} line @param {number} one */
+  const openAt = (line, one) => {
+    const best = rowOf[one][order[line]] >= 0 ? one : rowOf.findIndex((rows) => rows[order[line]] >= 0);
+    void openInOutline(all[best].k, rowOf[best][order[line]]);
+  };
+  list.box.addEventListener("click", (event) => {
+    const target = /** @type {HTMLElement} */ (event.target);
+    const cell = target.closest("[data-run]");
+    const line = target.closest("[data-line]");
+    if (!cell || !line) return;
+    event.stopImmediatePropagation();
+    openAt(Number(line.getAttribute("data-line")), Number(cell.getAttribute("data-run")));
+  }, true);
+
+  /** @param {number} column */
+  function sort(column) {
+    [by, isRising] = [column, column === by ? !isRising : column < 0];
+    if (column < 0) order = isRising ? inOrder : Int32Array.from(inOrder).reverse();
+    else {
+      // What has no error stands last either way, equal ones in order of execution.
+      const keys = new Float64Array(names.length);
+      for (const name of inOrder) keys[name] = outOf(column, name);
+      const none = isRising ? Infinity : -1;
+      for (const name of inOrder) if (Number.isNaN(keys[name])) keys[name] = none;
+      const sign = isRising ? 1 : -1;
+      order = Int32Array.from(calls.slice().sort((a, b) => (keys[a] === keys[b] ? 0 : sign * (keys[a] < keys[b] ? -1 : 1))));
+    }
+    heads.forEach((head, place) => head.setAttribute("aria-pressed", String(place - 1 === by)));
+    heads.forEach((head, place) => (head.dataset.sort = place - 1 === by ? (isRising ? "up" : "down") : ""));
+    list.reset(order.length);
+    say(fill(VIEW_TEXTS.sorted, column < 0 ? VIEW_TEXTS.order : all[column].info.run));
+  }
+  const heads = [VIEW_TEXTS.order, ...all.map((rows) => rows.info.run)].map((text, place) => button(text, () => sort(place - 1), { title: text }));
+  container.style.setProperty("--runs", String(all.length));
+  const title = el("div", { class: "row-several titles" }, heads[0], el("span", {}), ...heads.slice(1));
+  const alone = all.map((rows) => {
+    const count = callsOf(rows).filter((name) => name < 0).length;
+    return count ? el("p", {}, fill(VIEW_TEXTS.alone, count, rows.info.run)) : null;
+  });
+  container.append(title, list.box, ...alone.filter((one) => one !== null));
+  sort(-1);
+}
+
+registerView({ key: "several", name: VIEW_TEXTS.several, mount: (container) => void mountSeveral(container), unmount() {}, isAvailable: () => !!state.rows && besides().length > 1 });

@@ -1,0 +1,33 @@
+// Every text of the page that does not come with the data, so that a second language is a second table.
+
+const TEXTS = {
+  noData: "This page holds no data. Make it again with: msprobe graph_visualize -tp DUMP -gp DUMP -o OUT",
+  otherFormat: "The data of this page has format {0}, its scripts read {1}: make the page again.",
+  noFile: "{0} is missing: keep the block files beside index.html.",
+  noBlock: "The page lacks its block {0}: make it again.",
+  noRows: "The dump has no calls. Collect with level mix, and with start() before the first forward pass.",
+  noItems: "No values were recorded for this node. Level mix records modules and APIs, L1 the APIs alone.",
+  noStack: "No call stack was recorded for this node.",
+  target: "target", golden: "golden", missing: "not on this side",
+  in: "in error", out: "out error", nodes: "nodes", step: "step", rank: "rank",
+  plot: "Error along the execution: click to jump, drag to filter a range, Escape to clear",
+  search: "Search: words, /regex/, shape:[2,16], dtype:bf16, err>1e-3, stack:file.py:31",
+  hits: "{0} of {1} hits", noHits: "no hits", badRegex: "not a regular expression: {0}", onlyHits: "only hits",
+  filters: "Filters", any: "any", kind: "kind", direction: "direction", level: "overflow", reason: "paired by", side: "side", micro: "micro step",
+  kinds: { 0: "modules", 1: "APIs", 9: "groups" },
+  directions: { forward: "forward", backward: "backward", optimizer: "optimizer" },
+  sides: { target: "target only", golden: "golden only", both: "both" },
+  clear: "Clear", filtered: "{0} of {1} rows", range: "calls {0} to {1}", theme: "Light or dark", help: "Keys", csv: "CSV", outline: "Outline",
+  open: "Open", openTo: "to level {0}", openAll: "all", openProblems: "path to problems", closeAll: "none",
+  comparison: "Comparison", unchosen: "Choose a row.", inside: "{0} inside: {1}",
+  copyName: "Copy name", copyMarkdown: "Copy as Markdown", copied: "Copied: {0}", notCopied: "The browser does not let this page copy.",
+  pairedBy: "paired: {0}", alone: "no partner", cause: "Cause", items: "Inputs, parameters and outputs", item: "item", difference: "rel. difference",
+  merged: "Merged from", partners: "Communicates with", around: "Inside of", neighbours: "Before and after", before: "before", after: "after",
+  stacks: "Call stack", sameStack: "the same on both sides", library: "{0} frames of libraries", first: "First divergence",
+  noFirst: "There is no first divergence here.", noMore: "No more in this direction.",
+  keys: {
+    "/": "search", "Enter": "next hit; Shift-Enter the one before", "f": "first divergence", "n": "next problem", "p": "problem before",
+    "]": "next unexplained", "[": "unexplained before", "↑ ↓": "row by row; Home, End, PageUp, PageDown", "→ ←": "open, close, go in, go out",
+    "1 – 6": "show or hide a status", "c": "copy the name", "b": "boxes", "Escape": "clear the range, close", "?": "these keys",
+  },
+};

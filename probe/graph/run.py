@@ -1,0 +1,273 @@
+"""Dumps shown as graphs: each pair of ranks and steps compared, in several processes where that pays, and written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Optional
+
+from probe.common import files, log
+from probe.common.dump.layout import RECORD_FILES, folder_of
+from probe.common.dump.reading.dump import read
+from probe.common.errors import MsprobeException
+from probe.common.match.dump_pairs import DumpPair
+from probe.common.parallel.run import run
+from probe.common.parallel.tasks import Outcomes, Where
+from probe.common.progress import ProgressCallback
+from probe.compare.option_checks import check
+from probe.compare.options import Options
+from probe.compare.output.summary import Summary, first_of
+from probe.compare.output.summary_text import headline
+from probe.compare.output.tables import VALUES
+from probe.compare.result import Mode
+from probe.graph.diff import GraphDiff, diff_of
+from probe.graph.located import Place, located
+from probe.graph.micro_steps import add_micro_steps
+from probe.graph.options import HTML, GraphOptions
+from probe.graph.outputs import Writer, needs_diffs, writers_of
+from probe.graph.page.columns import PROBE, Columns, columns_of
+from probe.graph.page.manifest import Manifest, comparison_as_json
+from probe.graph.page.stacks import Prefixes
+from probe.graph.recorded.diff import recorded_diff
+from probe.graph.writers.made import Made
+
+MOST_RUNS = 8
+"""How many runs stand beside one."""
+# Below this, of all dumps together, processes take longer to start than the work.
+_SMALL_TEXT = 8_000_000
+
+
+@dataclass(frozen=True)
+class GraphTask:
+    """One comparison that is to be made; it can be sent to another process."""
+
+    place: Place
+    options: GraphOptions
+    keeps_diff: bool = False
+    """Whether the comparison itself is wanted, and not only its rows."""
+
+    def absolute(self) -> GraphTask:
+        """The same task for a process that runs in another folder."""
+        place = self.place
+        golden = None if place.golden is None else os.path.abspath(place.golden)
+        before = place.before and (os.path.abspath(place.before[0]), os.path.abspath(place.before[1]))
+        moved = replace(place, target=os.path.abspath(place.target), golden=golden, before=before)
+        return replace(self, place=moved, options=replace(self.options, compare=self.options.compare.absolute()))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be shown.
+
+    Args:
+        tasks: the comparisons, in order.
+        unpaired: a sentence for each dump that has nothing beside it.
+        title: the name of the page.
+    """
+
+    tasks: list[GraphTask]
+    unpaired: list[str]
+    title: str
+
+
+@dataclass
+class Written:
+    """What was made of it."""
+
+    files: list[str] = field(default_factory=list)
+    nodes: int = 0
+    """How many nodes the targets have."""
+    first: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The call where the runs diverge first."""
+    verdict: list[str] = field(default_factory=list)
+    unpaired: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    """What could not be read, a sentence each."""
+
+
+def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOptions) -> Work:
+    """The comparisons that paths stand for.
+
+    Args:
+        targets: files or folders; several only beside one golden run, or beside none.
+        goldens: the same of the other side; several only beside one target.
+        options: how dumps are shown.
+
+    Raises:
+        MsprobeException: the paths do not go together, or the options do not fit.
+    """
+    if len(targets) > 1 and len(goldens) > 1:
+        raise MsprobeException(
+            f"-tp is given {len(targets)} times and -gp {len(goldens)} times; give several of one and one of the other."
+        )
+    if max(len(targets), len(goldens)) > MOST_RUNS:
+        raise MsprobeException(f"{max(len(targets), len(goldens))} runs are given; allowed: at most {MOST_RUNS}.")
+    places: list[Place] = []
+    unpaired: list[str] = []
+    for target in targets:
+        for golden in goldens or ("",):
+            name = golden if len(goldens) > 1 else target if len(targets) > 1 else ""
+            found, alone = located(target, golden or None, name)
+            places += found
+            unpaired += alone
+    if goldens:
+        _check(places, options.compare)
+    cut = Prefixes(options.strip_paths).path
+    name = title(list(map(cut, targets)), list(map(cut, goldens)))
+    return Work([GraphTask(place, options) for place in places], list(dict.fromkeys(unpaired)), name)
+
+
+def title(targets: Sequence[str], goldens: Sequence[str]) -> str:
+    """What a page is called."""
+    return " and ".join(targets) + (f" beside {' and '.join(goldens)}" if goldens else "")
+
+
+def _check(places: Sequence[Place], options: Options) -> None:
+    check([DumpPair(place.target, place.golden or "") for place in places], options, True)
+
+
+def compared(
+    work: Work, where: Where | None = None, watch: ProgressCallback | None = None
+) -> Generator[Made | str, None, None]:
+    """The comparisons of `work` in order, each when it is asked for; a sentence for one that could not be made.
+
+    Raises:
+        MsprobeException: none could be made.
+    """
+    where = where or Where()
+    tasks = work.tasks
+    found = False
+    with closing(_outcomes(tasks, where, watch)) as outcomes:
+        for task, outcome in zip(tasks, outcomes):
+            log.show(outcome.logged)
+            if outcome.value is not None:
+                found = True
+                if task.options.progress_log:
+                    log.info(f"{task.place}: done")
+                yield outcome.value
+                continue
+            if len(tasks) == 1 or not isinstance(outcome.error, (MsprobeException, OSError)):
+                raise outcome.error or AssertionError(task)
+            yield f"{task.place} is left out: {outcome.error}"
+    if not found:
+        raise MsprobeException(f"{work.title}: no dump could be shown.")
+
+
+def _outcomes(tasks: list[GraphTask], where: Where, watch: ProgressCallback | None) -> Outcomes[Made]:
+    if where.dask is not None:
+        return run(where, made, [task.absolute() for task in tasks], watch)
+    if not _takes_time(tasks):
+        return run(Where(where.jobs or 1), made, tasks)
+    if len(tasks) == 1:
+        return run(where, partial(made, watch=watch), tasks)
+    return run(where, made, tasks, watch)
+
+
+def _takes_time(tasks: Sequence[GraphTask]) -> bool:
+    size = 0
+    for path in (path for task in tasks for path in (task.place.target, task.place.golden) if path is not None):
+        for name in RECORD_FILES:
+            file = os.path.join(folder_of(path), name)
+            size += os.path.getsize(file) if os.path.isfile(file) else 0
+        if size > _SMALL_TEXT:
+            return True
+    return False
+
+
+def made(task: GraphTask, watch: ProgressCallback | None = None) -> Made:
+    """Read the dumps of a comparison, judge them, and put them in rows."""
+    diff = judged(task, watch)
+    if task.options.tensor_log:
+        _print_metrics(diff)
+    return Made(rows_of(diff, task.options, task.place.run), diff if task.keeps_diff else None)
+
+
+def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
+    """Read the dumps of a comparison and judge them."""
+    place, options = task.place, task.options
+    if watch is not None:
+        watch("reading", 0, None)
+    target, golden = read(place.target), None if place.golden is None else read(place.golden)
+    if options.rules == PROBE:
+        diff = diff_of(target, golden, options.compare, place.before, pairs=options.pairs, watch=watch)
+    else:
+        diff = recorded_diff(target, golden, options.compare.fuzzy)
+    for graph in filter(None, (diff.target, diff.golden)):
+        add_micro_steps(graph, options.micro_step)
+    if diff.summary is not None:
+        # Of several pairs that of the earliest step is told first.
+        label = " ".join(part for part in (place.run, place.label) if part)
+        diff.summary = replace(diff.summary, step=place.step, label=label)
+    return diff
+
+
+def rows_of(diff: GraphDiff, options: GraphOptions, name: str = "") -> Columns:
+    """The rows of a comparison; `name` tells it from those of other runs."""
+    prefixes = Prefixes(options.strip_paths)
+    columns = columns_of(diff, prefixes, options.rules, options.overflow)
+    columns.run = prefixes.path(name) if name else ""
+    return columns
+
+
+def _print_metrics(diff: GraphDiff) -> None:
+    """A log line for each pair of tensors whose values were compared."""
+    for row in (row for rows in diff.items.values() for row in rows) if diff.mode == Mode.TENSOR.value else ():
+        if row.target is not None and row.golden is not None:
+            metrics = ", ".join(f"{name} {value}" for name, value in zip(VALUES, row.metrics))
+            log.info(f"{row.target.name} and {row.golden.name}: {metrics}")
+
+
+# --- writing
+
+
+def show(
+    work: Work,
+    output: str,
+    formats: Sequence[str] = (HTML,),
+    max_megabytes: float = 40,
+    where: Where | None = None,
+    watch: ProgressCallback | None = None,
+) -> Written:
+    """Make the comparisons of `work` and write them to the folder `output`.
+
+    Raises:
+        MsprobeException: none could be made.
+        OSError: a file cannot be written.
+    """
+    files.make_folder(output)
+    options = work.tasks[0].options
+    manifest = Manifest(work.title, options.rules, work.unpaired)
+    if needs_diffs(formats):
+        work = replace(work, tasks=[replace(task, keeps_diff=True) for task in work.tasks])
+    writers = writers_of(formats, output, manifest, options, max_megabytes)
+    return written(compared(work, where, watch), writers, manifest)
+
+
+def written(found: Iterator[Made | str], writers: Sequence[Writer], manifest: Manifest) -> Written:
+    """Give each comparison to all writers; returns what is to be said at the end."""
+    result = Written(unpaired=manifest.unpaired)
+    summaries: list[Summary] = []
+    alone: list[str] = []
+    for each in found:
+        if isinstance(each, str):
+            result.left_out.append(each)
+            manifest.unpaired.append(each)
+            continue
+        columns = each.columns
+        comparison = comparison_as_json(columns, manifest.rules)
+        for writer in writers:
+            writer.add(each, comparison)
+        result.nodes += columns.target.nodes
+        if columns.summary is not None:
+            summaries.append(columns.summary)
+        else:
+            alone += comparison["verdict"]
+    result.verdict = [text for text, _ in headline(summaries)] if summaries else alone
+    first = first_of(summaries)
+    result.first = None if first is None or first.divergence is None else first.divergence.record
+    for writer in writers:
+        result.files += writer.finish()
+    return result

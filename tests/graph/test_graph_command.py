@@ -1,0 +1,342 @@
+"""``msprobe graph_visualize``: paths, pairs, formats, and what it says at the end."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from made_dumps import CASES, call, tensor, written
+from written_pages import WrittenPage
+
+import probe
+from probe.api.cli import main
+from probe.common.errors import MsprobeException
+from probe.graph.writers.page import viewer_file
+
+DUMPS = CASES / "dumps"
+WEIGHT, LLAMA = str(DUMPS / "llama_weight"), str(DUMPS / "llama")
+FIRST = "Functional.linear.12.forward"
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0) -> list[str]:
+    """Run the command; returns the lines that it prints."""
+    assert main(["graph_visualize", *map(str, arguments)]) == status
+    return capsys.readouterr().out.splitlines()
+
+
+def page_in(folder: Path) -> WrittenPage:
+    (path,) = folder.glob("*.html")
+    return WrittenPage(path)
+
+
+def run_of(folder: Path, names: list[str], *, of: str = "llama") -> Path:
+    """A run with these folders, such as ``step0/rank1``, each with the same dump."""
+    for name in names:
+        shutil.copytree(DUMPS / of, folder / name)
+    return folder
+
+
+def test_two_dumps_become_a_page_and_the_last_line_says_where_they_diverge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path / "out")
+    page = page_in(tmp_path / "out")
+    assert lines[0] == f"first divergence: {FIRST}"
+    assert lines[-1] == f"{page.path}: 303 nodes, first divergence: {FIRST}"
+    comparison = page.manifest["comparisons"][0]
+    assert page.rows()[comparison["first"]] == (FIRST, FIRST)
+    assert comparison["verdict"] == lines[: len(comparison["verdict"])]
+    assert [page.rows()[row][0] for row in comparison["chain"]][:2] == [
+        "Module.model.layers.1.mlp.up_proj.Linear.forward.0",
+        "Module.model.layers.1.mlp.LlamaMLP.forward.0",
+    ]
+    assert stat.S_IMODE(os.stat(page.path).st_mode) == 0o640
+    assert stat.S_IMODE(os.stat(tmp_path / "out").st_mode) == 0o750
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [page.path.name]
+
+
+def test_the_page_and_compare_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "-tp", WEIGHT, "-gp", LLAMA, "-o", str(tmp_path / "tables"), "--html"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path / "out")
+    page = page_in(tmp_path / "tables")
+    assert page.path.read_bytes() == page_in(tmp_path / "out").path.read_bytes()
+    assert lines[-1] == f"page: {page.path}"
+    verdict = page.manifest["comparisons"][0]["verdict"]
+    assert len(verdict) > 3 and lines[: len(verdict)] == verdict
+    assert len(list((tmp_path / "tables").glob("compare_result_*.csv"))) == 1
+
+
+def test_one_dump_is_shown_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, "-tp", LLAMA, "-o", tmp_path)
+    assert lines[0] == "no NaN and no infinity" and lines[-1].endswith(".html: 303 nodes")
+    assert page_in(tmp_path).manifest["comparisons"][0]["golden"] is None
+
+
+def test_a_file_and_its_folder_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown(capsys, "-tp", f"{WEIGHT}/dump.json", "-gp", f"{LLAMA}/dump.json", "-o", tmp_path / "files")
+    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path / "folders")
+    files, folders = page_in(tmp_path / "files"), page_in(tmp_path / "folders")
+    assert files.packed == folders.packed
+
+
+def test_every_rank_and_step_without_counterpart_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = run_of(tmp_path / "a", ["step0/rank0", "step0/rank1", "step0/rank3", "step1/rank0", "step1/rank1"])
+    golden = run_of(tmp_path / "b", ["step0/rank0", "step0/rank1", "step0/rank2", "step2/rank0", "step2/rank1"])
+    lines = shown(capsys, "-tp", target, "-gp", golden, "-o", tmp_path / "out")
+    alone = [
+        f"{target}/step0/rank3", f"{target}/step1/rank0", f"{target}/step1/rank1", f"{golden}/step0/rank2",
+        f"{golden}/step2/rank0", f"{golden}/step2/rank1",
+    ]  # fmt: skip
+    page = page_in(tmp_path / "out")
+    assert [line.split()[0] for line in page.manifest["unpaired"]] == alone
+    assert all(sentence in lines for sentence in page.manifest["unpaired"])
+    comparisons = page.manifest["comparisons"]
+    assert [(each["step"], each["rank"]) for each in comparisons] == [(0, 0), (0, 1)]
+    assert lines[-1] == f"{page.path}: 606 nodes"
+
+
+def test_a_folder_of_a_process_beside_ranks_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = run_of(tmp_path / "a", ["rank0", "rank1", "proc77"])
+    golden = run_of(tmp_path / "b", ["rank0", "rank1"])
+    lines = shown(capsys, "-tp", target, "-gp", golden, "-o", tmp_path / "out")
+    assert [line for line in lines if "no counterpart" in line] == [
+        f"{target}/proc77 has no counterpart in the golden run {golden}: it is not compared."
+    ]
+
+
+def test_several_processes_give_the_same_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folders = [f"step{step}/rank{rank}" for step in range(2) for rank in range(2)]
+    target, golden = run_of(tmp_path / "a", folders, of="llama_weight"), run_of(tmp_path / "b", folders)
+    for jobs in ("1", "2"):
+        shown(capsys, "-tp", target, "-gp", golden, "-o", tmp_path / jobs, "--jobs", jobs)
+    one, two = page_in(tmp_path / "1"), page_in(tmp_path / "2")
+    assert one.path.read_bytes() == two.path.read_bytes()
+    assert len(one.manifest["comparisons"]) == 4
+    # What four comparisons say the same is written once.
+    assert len(one.names) == len(set(one.names)) and one.rows(3)[0] == one.rows(0)[0]
+    assert one.details(3) == one.details(0)
+
+
+def test_several_runs_stand_beside_one_and_have_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = str(DUMPS / "llama_nan")
+    shown(capsys, "-tp", WEIGHT, "-tp", other, "-gp", LLAMA, "-o", tmp_path / "targets")
+    assert [each["run"] for each in page_in(tmp_path / "targets").manifest["comparisons"]] == [WEIGHT, other]
+    shown(capsys, "-tp", LLAMA, "-gp", WEIGHT, "-gp", other, "-o", tmp_path / "goldens")
+    assert [each["run"] for each in page_in(tmp_path / "goldens").manifest["comparisons"]] == [WEIGHT, other]
+    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path / "one")
+    assert [each["run"] for each in page_in(tmp_path / "one").manifest["comparisons"]] == [""]
+
+
+def test_a_pair_that_cannot_be_read_is_named_and_the_others_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, golden = (run_of(tmp_path / side, ["step0/rank0", "step0/rank1"]) for side in "ab")
+    broken = target / "step0" / "rank1" / "dump.json"
+    broken.chmod(0o640)
+    broken.write_text(broken.read_text(encoding="utf-8")[:1000], encoding="utf-8")
+    shown(capsys, "-tp", target, "-gp", golden, "-o", tmp_path / "out", "--json", status=1)
+    manifest = page_in(tmp_path / "out").manifest
+    assert [each["rank"] for each in manifest["comparisons"]] == [0]
+    (sentence,) = manifest["unpaired"]
+    assert str(broken) in sentence and "left out" in sentence
+
+
+def test_json_says_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = json.loads("\n".join(shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--json")))
+    assert said["nodes"] == 303 and said["first_divergence"] == FIRST and said["unpaired"] == []
+    assert said["files"] == [str(page_in(tmp_path).path)]
+    assert said["verdict"][0] == f"first divergence: {FIRST}"
+
+
+def test_every_format_is_written_and_html_is_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(
+        capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--format", "html,db,json,model-explorer", "-oc"
+    )
+    assert lines[-1].startswith(str(page_in(tmp_path).path))
+    kinds = sorted(path.name.split(".", 1)[1] for path in tmp_path.iterdir())
+    assert kinds == ["html", "json", "model_explorer.json", "model_explorer_status.json", "vis.db"]
+    _check_json(tmp_path, page_in(tmp_path))
+    _check_model_explorer(tmp_path)
+    (database,) = tmp_path.glob("compare_*.vis.db")
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("select count(*) from tb_nodes").fetchone() == (606,)
+        assert connection.execute("select overflow_check from tb_config").fetchone() == (1,)
+    connection.close()
+
+
+def _check_json(folder: Path, page: WrittenPage) -> None:
+    (path,) = (path for path in folder.glob("graph_*.json") if "explorer" not in path.name)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    (comparison,) = found["comparisons"]
+    assert comparison["first"] == FIRST and comparison["counts"]["diverged"] == 1
+    assert [(row["target"], row["golden"]) for row in comparison["rows"]] == page.rows()
+    row = next(row for row in comparison["rows"] if row["status"] == "diverged")
+    assert row["target"] == FIRST and row["parent"] == "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
+    assert row["in_error"] > 0.1 and row["kind"] == "api" and row["reason"] == "exact"
+
+
+def _check_model_explorer(folder: Path) -> None:
+    (path,) = folder.glob("*.model_explorer.json")
+    (collection,) = json.loads(path.read_text(encoding="utf-8"))
+    (graph,) = collection["graphs"]
+    nodes = {node["id"]: node for node in graph["nodes"]}
+    assert len(nodes) == len(graph["nodes"]) >= 290
+    assert all(edge["sourceNodeId"] in nodes for node in graph["nodes"] for edge in node.get("incomingEdges", []))
+    names = {attribute["value"]: node for node in graph["nodes"] for attribute in node["attrs"]}
+    assert names[FIRST]["label"] == "linear"
+    assert names[FIRST]["namespace"].split("/")[-1] == "Module.model.layers.1.mlp.up_proj.Linear.forward.0"
+    assert set(graph["groupNodeAttributes"]) <= {
+        "/".join(node["namespace"].split("/")[:depth]) for node in graph["nodes"] for depth in range(1, 10)
+    }
+    (path,) = folder.glob("*.model_explorer_status.json")
+    results = json.loads(path.read_text(encoding="utf-8"))[graph["id"]]["results"]
+    assert results[names[FIRST]["id"]]["value"] == "diverged" and set(nodes) <= set(results)
+
+
+def test_the_rules_of_msprobe_give_its_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--rules", "msprobe")
+    page = page_in(tmp_path)
+    names = [status["name"] for status in page.manifest["statuses"]]
+    assert page.manifest["rules"] == "msprobe" and names == ["no status", "pass", "unmatched", "warning", "error"]
+    counts = dict(zip(names, page.manifest["comparisons"][0]["counts"]))
+    assert lines[0].startswith("by the rules of msProbe: ") and f"{counts['error']} error" in lines[0]
+    # What msProbe takes for worth a warning begins ten calls behind the fault.
+    assert counts["warning"] == 10 and lines[1] == "  first warning: Tensor.mean.4.forward"
+
+
+def test_a_dump_without_tree_or_stacks_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = {f"Functional.relu.{number}.forward": call(tensor(), output=tensor()) for number in range(3)}
+    for side in ("a", "b"):
+        written(tmp_path / side, records, None)
+    shown(capsys, "-tp", tmp_path / "a", "-gp", tmp_path / "b", "-o", tmp_path / "out")
+    comparison = page_in(tmp_path / "out").manifest["comparisons"][0]
+    assert any("no tree of calls" in note for note in comparison["notes"])
+    assert set(page_in(tmp_path / "out").column("stack")) == {-1}
+
+
+def test_pairs_made_by_hand_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = call(tensor(), output=tensor())
+    for side, name in (("a", "Functional.relu.0.forward"), ("b", "Functional.gelu.0.forward")):
+        written(tmp_path / side, {name: entry}, {name: None})
+    pairs = tmp_path / "pairs.yaml"
+    pairs.write_text("- {target: Functional.relu.0.forward, golden: Functional.gelu.0.forward}\n", encoding="utf-8")
+    shown(capsys, "-tp", tmp_path / "a", "-gp", tmp_path / "b", "-o", tmp_path / "out", "--pairs", pairs)
+    page = page_in(tmp_path / "out")
+    assert page.rows()[0] == ("Functional.relu.0.forward", "Functional.gelu.0.forward")
+    assert page.manifest["reasons"][page.column("reason")[0]] == "manual"
+
+
+def test_a_page_that_is_too_large_becomes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, "-tp", LLAMA, "-o", tmp_path, "--max_mb", "0.001")
+    (index,) = tmp_path.glob("graph_*/index.html")
+    assert lines[-1] == f"{index}: 303 nodes"
+    assert stat.S_IMODE(os.stat(index.parent).st_mode) == 0o750
+    assert len(WrittenPage(index).rows()) == 303
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-o", "out"], "-tp is missing"),
+        (["-tp", "nowhere", "-gp", LLAMA], "nowhere does not exist"),
+        (["-tp", WEIGHT, "-gp", f"{LLAMA}/dump.json"], "two files or two folders"),
+        (["-tp", f"{LLAMA}/stack.json"], "a file to show is called dump.json"),
+        (["-tp", WEIGHT, "-tp", LLAMA, "-gp", WEIGHT, "-gp", LLAMA], "-tp is given 2 times and -gp 2 times"),
+        (["-tp", LLAMA, *["-gp", WEIGHT] * 9], "9 runs are given; allowed: at most 8"),
+        (["-tp", "build_2024.vis"], "give the dump itself"),
+        (["-i", "compare.json"], "msprobe graph_visualize -tp TARGET -gp GOLDEN -o OUTPUT"),
+        (["-tp", LLAMA, "-gp", LLAMA, "--pairs", "nothing.yaml"], "nothing.yaml"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["graph_visualize", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1 and said.startswith("msprobe graph_visualize: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--format", "pdf"], ["--max_mb", "-1"], ["--max_mb", "x"], ["--micro_step", "0"], ["--rules", "theirs"],
+        ["--jobs", "0"], ["--tp", "0"], ["--jobs", "1", "--dask", "x"], ["--file_type", "xml"],
+    ],
+)  # fmt: skip
+def test_a_value_that_is_not_allowed_is_an_error_of_usage(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["graph_visualize", "-tp", LLAMA, *arguments])
+    assert raised.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_a_damaged_dump_is_one_line_and_another_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dump.json").write_text('{"task": "statistics", "data": {"Functional.rel', encoding="utf-8")
+    assert main(["graph_visualize", "-tp", str(tmp_path), "-o", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert str(tmp_path / "dump.json") in said and said.count("\n") == 1
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_the_older_form_is_answered_with_the_new_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = {"npu_path": "./npu/step0", "bench_path": "./bench/step0", "is_print_compare_log": True}
+    given = tmp_path / "compare.json"
+    given.write_text(json.dumps(paths), encoding="utf-8")
+    assert main(["-f", "pytorch", "graph", "-i", str(given), "-o", "out"]) == 2
+    assert "msprobe graph_visualize -tp ./npu/step0 -gp ./bench/step0 -o OUTPUT" in capsys.readouterr().err
+    assert main(["-f", "pytorch", "compare", "-i", str(given)]) == 2
+    assert "leave it out" in capsys.readouterr().err
+
+
+def test_graph_is_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["graph", "-tp", LLAMA, "-o", str(tmp_path)]) == 0
+    assert len(page_in(tmp_path).rows()) == 303
+
+
+# --- from Python
+
+
+def test_a_graph_from_python() -> None:
+    graph = probe.open_graph(LLAMA)
+    assert len(graph) == 303 and graph.names[-1] == "DefaultModel"
+
+
+def test_two_graphs_from_python(tmp_path: Path) -> None:
+    view = probe.graph_diff(WEIGHT, LLAMA)
+    assert view.first == (FIRST, FIRST) and view.divergence is not None and view.divergence.record == FIRST
+    assert repr(view) == f"<GraphView: 303 nodes, first divergence: {FIRST}>"
+    assert view.to_html(tmp_path / "a.html") == str(tmp_path / "a.html")
+    with pytest.raises(MsprobeException, match=r"ends in \.html"):
+        view.to_html(tmp_path / "a.txt")
+
+
+def test_a_notebook_shows_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = probe.graph_diff(WEIGHT, LLAMA)
+    cell = view._repr_html_()
+    (page,) = re.findall(r'srcdoc="([^"]*)"', cell)
+    assert 'id="manifest"' in html.unescape(page) and "allow-same-origin" not in cell
+    monkeypatch.setattr("probe.graph.in_python._SHOWN_MEGABYTES", 0.001)
+    cell = view._repr_html_()
+    assert "<iframe" not in cell and FIRST in cell and "to_html" in cell
+
+
+def test_the_viewer_has_every_file_that_its_template_names() -> None:
+    places: list[str] = re.findall(r"\{\{([\w. ]+\.(?:js|css))\}\}", viewer_file("template.html"))
+    names = [name for place in places for name in place.split()]
+    assert len(names) > 5 and all(viewer_file(name).strip() for name in names)
