@@ -130,7 +130,10 @@ def test_checksums(tmp_path: Path) -> None:
     sides = {
         "Torch.relu.0.forward": ([first], [first], PASS),
         "Torch.relu.1.forward": ([first], [other], ERROR),
-        "Torch.relu.2.forward": ([first, first], [first], ERROR),
+        "Torch.relu.2.forward": ([first, first], [first], WARNING),
+        "Torch.relu.3.forward": ([first, first], [first, None], ERROR),
+        "Torch.relu.4.forward": ([first, None], [first, first], ERROR),
+        "Torch.relu.5.forward": ([first, None], [first, None], PASS),
         "Torch.to.0.forward": ([first], [other], PASS),
         "Torch.all_to_all_single.0.forward": ([first], [other], PASS),
         "Torch.empty_like.0.forward": ([first], [first], ERROR),
