@@ -31,8 +31,8 @@ def as_judged(rows: Sequence[Row], mode: Mode) -> tuple[list[Row], list[Row]]:
         return [], []
     is_collective = name in ONLY_OUTPUTS and has_inputs
     judged = [row for row in rows if _is_judged(row, is_collective)]
-    if mode is Mode.CHECKSUM and not is_collective:
-        judged = [row for row in rows if row.target is not None]
+    if mode is Mode.CHECKSUM:
+        judged = [row for row in rows if row.target is not None and (row.target.state == OUTPUT or not is_collective)]
     return judged, [_twin(row, mode, is_collective) for row in judged]
 
 
