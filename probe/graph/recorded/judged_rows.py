@@ -31,6 +31,8 @@ def as_judged(rows: Sequence[Row], mode: Mode) -> tuple[list[Row], list[Row]]:
         return [], []
     is_collective = name in ONLY_OUTPUTS and has_inputs
     judged = [row for row in rows if _is_judged(row, is_collective)]
+    if mode is Mode.CHECKSUM:
+        judged = [row for row in rows if row.target is not None and (row.target.state == OUTPUT or not is_collective)]
     return judged, [_twin(row, mode, is_collective) for row in judged]
 
 
@@ -54,6 +56,9 @@ def _twin(row: Row, mode: Mode, is_collective: bool) -> Row:
         # What the golden run lacks has no type, no shape and no gradient, and differs in all of them.
         golden = row.golden or Item(target.name, target.state)
     metrics = row.metrics
+    if mode is Mode.CHECKSUM:
+        # No value is a value like any other, and not the same as no item.
+        metrics = tuple("" if _is_null(item) else text for item, text in zip((target, row.golden), metrics))
     if mode is Mode.STATISTICS and (is_collective or type(metrics[NORM]) is str):
         # Of what has no finite norm nothing is said, of a norm that was zero neither, nor of what other ranks gave.
         metrics = (*metrics[:NORM], "N/A")

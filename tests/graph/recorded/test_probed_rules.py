@@ -123,3 +123,24 @@ def test_overflow_levels(tmp_path: Path) -> None:
     }
     assert (found["Torch.empty_like.0.forward"], found["Tensor.empty_like.0.forward"]) == ("", "medium")
     assert golden is None
+
+
+def test_checksums(tmp_path: Path) -> None:
+    first, other = {**SAME, "md5": "00000001"}, {**SAME, "md5": "00000002"}
+    sides = {
+        "Torch.relu.0.forward": ([first], [first], PASS),
+        "Torch.relu.1.forward": ([first], [other], ERROR),
+        "Torch.relu.2.forward": ([first, first], [first], WARNING),
+        "Torch.relu.3.forward": ([first, first], [first, None], ERROR),
+        "Torch.relu.4.forward": ([first, None], [first, first], ERROR),
+        "Torch.relu.5.forward": ([first, None], [first, None], PASS),
+        "Torch.to.0.forward": ([first], [other], PASS),
+        "Torch.all_to_all_single.0.forward": ([first], [other], PASS),
+        "Torch.empty_like.0.forward": ([first], [first], ERROR),
+    }
+    dump(tmp_path / "target", {name: (target, [first]) for name, (target, _, _) in sides.items()})
+    dump(tmp_path / "golden", {name: (golden, [first]) for name, (_, golden, _) in sides.items()})
+    diff = recorded_diff(read(tmp_path / "target"), read(tmp_path / "golden"))
+    assert diff.mode == "checksum"
+    found = {name: diff.statuses[diff.target.index[name]] for name in sides}
+    assert found == {name: expected for name, (_, _, expected) in sides.items()}
