@@ -36,9 +36,9 @@ def packed(data: Any) -> bytes:
     return packed_text(as_json(data))
 
 
-def packed_text(text: bytes) -> bytes:
+def packed_text(text: bytes, level: int = _LEVEL) -> bytes:
     """Bytes as base64 of gzip, which are the same wherever that is done."""
-    deflate = zlib.compressobj(_LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
+    deflate = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = deflate.compress(text) + deflate.flush()
     end = struct.pack("<LL", zlib.crc32(text), len(text) & 0xFFFFFFFF)
     return binascii.b2a_base64(_GZIP_HEADER + body + end, newline=False)

@@ -20,6 +20,7 @@ _TEMPLATE = "template.html"
 _PLACE = re.compile(r"\{\{([\w. ]+)\}\}")
 # Types, lines of words, indentation. No text in the scripts holds `/**`.
 _COMMENT = re.compile(r"/\*\*.*?\*/[ \t]*|^[ \t]*(?://[^\n]*)?\n|^[ \t]+", re.DOTALL | re.MULTILINE)
+_SMALLEST = 9
 # What the page of a folder may load: the files beside it, from a disk or from a server.
 _BESIDE = " 'self' file:"
 
@@ -101,22 +102,22 @@ def _manifest(manifest: Mapping[str, Any]) -> str:
 
 
 def _page(title: str, data: str, sources: str = "") -> str:
-    """The template, each place in it filled once: the name of a file with the file, several names with all, packed."""
+    """The template, each place in it filled once: `packed` and names of files with these files, packed."""
     given = {"title": escape(without_surrogates(title)), "sources": sources, "blocks": data}
 
     def filling(match: re.Match[str]) -> str:
         if match[1] in given:
             return given[match[1]]
-        names = match[1].split()
-        return viewer_file(names[0]) if len(names) == 1 else _packed(names)
+        _, *names = match[1].split()
+        return _packed(names)
 
     return _PLACE.sub(filling, viewer_file(_TEMPLATE))
 
 
 def _packed(names: Sequence[str]) -> str:
-    """Scripts of the viewer as the page unpacks them, without their comments."""
+    """Files of the viewer as the page unpacks them, without their comments."""
     code = _COMMENT.sub("", "".join(map(viewer_file, names)))
-    return packed_text(code.encode("utf-8")).decode("ascii")
+    return packed_text(code.encode("utf-8"), _SMALLEST).decode("ascii")
 
 
 def viewer_file(name: str) -> str:
