@@ -1,0 +1,1 @@
+"""One dump made of those of many ranks, among which tensor and pipeline parallelism split a model."""

@@ -1,0 +1,50 @@
+"""What is merged: calls with their values, the tree around them, and of which ranks they come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from probe.common.dump.reading.items import Shape
+
+
+@dataclass(frozen=True)
+class PartOfItem:
+    """One item as a rank recorded it."""
+
+    rank: int
+    name: str
+    shape: Optional[Shape]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    max: Any
+    min: Any
+    mean: Any
+    norm: Any
+
+
+@dataclass(frozen=True)
+class MergedItem:
+    """How the values of an item were made of those of several ranks."""
+
+    how: str
+    """``split``: each rank has a piece of the tensor; ``sum``: each rank has a summand of it."""
+    sentences: list[str]
+    """One for each statistic, with its numbers, and one for the shape."""
+    parts: list[PartOfItem]
+
+
+@dataclass
+class Calls:
+    """The calls of one rank, or of ranks that were merged already."""
+
+    tree: dict[str, Optional[str]]  # noqa: UP045
+    """Every call in the order of their beginnings, and the call it ran inside."""
+    records: dict[str, dict[str, Any]]
+    """The fields of each record, in the order in which the calls ended."""
+    stacks: dict[str, list[str]]
+    origins: dict[str, list[tuple[int, str]]]
+    """Of each record and call the ranks that have it, and its name there."""
+    items: dict[str, MergedItem] = field(default_factory=dict)
+    """How items were merged, by their names; what all ranks have alike is not in it."""
+    notes: list[str] = field(default_factory=list)
+    sentences: dict[str, list[str]] = field(default_factory=dict)
+    """What else is to be said of a call."""

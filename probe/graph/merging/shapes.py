@@ -1,0 +1,160 @@
+"""The shape of a tensor whose pieces are known: along which dimension it was split.
+
+A dump does not say it. It follows from what is known of the call: the weight of a linear layer is split along its
+inputs where these are pieces, and along its outputs otherwise; what an operation returns is split where its input is,
+which a change of shape carries along; what comes back in the backward pass is split as it was in the forward pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, parse, record_name
+from probe.common.dump.reading.items import Shape, shape_text
+
+_LINEAR = ("linear", "dense")
+
+
+class SplitDimensions:
+    """Along which dimension the items of the calls of a stage are split; calls are given in order of execution."""
+
+    def __init__(self) -> None:
+        self._of_item: dict[str, tuple[Shape, int | None]] = {}
+        """The shape of one piece, and the dimension; ``None`` of what every rank has whole."""
+        self._of_values: dict[tuple[Any, ...], int] = {}
+        self._of_parameter: dict[str, int | None] = {}
+        self.record = ""
+        """The record whose items are given now."""
+        self._fields: dict[str, Any] = {}
+
+    def begin(self, record: str, pieces: Sequence[dict[str, Any]]) -> None:
+        """The items that follow are of this record."""
+        self.record, self._fields = record, pieces[0]
+
+    def must_be_split(self, name: str, shapes: Sequence[Shape]) -> bool:
+        """Whether what all ranks have alike, one constant value, is pieces for all that: the bias of a split weight."""
+        known = self._known(name, shapes[0])
+        if known is not None:
+            return known[1] is not None
+        parameter = self._parameter(name)
+        if parameter is None or not parameter.endswith(".bias") or len(shapes[0]) != 1:
+            return False
+        weight = self._of_item.get(f"{name.rpartition('.')[0]}.weight")
+        return weight is not None and weight[1] == 0 and weight[0][:1] == shapes[0]
+
+    def note_whole(self, name: str, shapes: Sequence[Shape]) -> None:
+        """Every rank has all of this item."""
+        self._of_item[name] = (shapes[0], None)
+        parameter = self._parameter(name)
+        if parameter is not None:
+            self._of_parameter[parameter] = None
+
+    def whole(
+        self, name: str, shapes: Sequence[Shape], values: tuple[Any, ...], is_exchanged: bool
+    ) -> tuple[Shape | None, str]:
+        """The shape of the whole of which the pieces have `shapes`, and a sentence; ``None`` where it is not known.
+
+        Args:
+            values: what tells the tensors of all ranks from others.
+            is_exchanged: whether ranks exchange it, so that it may be summands as well as pieces.
+        """
+        dimension = None if is_exchanged else self._dimension(name, shapes, values)
+        pieces = ", ".join(map(shape_text, shapes))
+        if dimension is None:
+            return None, f"the shapes of its pieces are {pieces}; along which dimension it is split is not known."
+        self._of_item[name] = (shapes[0], dimension)
+        self._of_values.setdefault(values, dimension)
+        parameter = self._parameter(name)
+        if parameter is not None:
+            self._of_parameter[parameter] = dimension
+        size = sum(shape[dimension] for shape in shapes)
+        whole = (*shapes[0][:dimension], size, *shapes[0][dimension + 1 :])
+        return whole, f"pieces {pieces} along dimension {dimension} are {shape_text(whole)}."
+
+    def _dimension(self, name: str, shapes: Sequence[Shape], values: tuple[Any, ...]) -> int | None:
+        first = shapes[0]
+        if not first or any(len(shape) != len(first) for shape in shapes):
+            return None
+        odd = {axis for shape in shapes for axis, size in enumerate(shape) if size != first[axis]}
+        if odd:
+            return odd.pop() if len(odd) == 1 else None
+        if len(first) == 1:
+            return 0
+        known = self._known(name, first)
+        if known is not None and known[1] is not None:
+            return known[1]
+        if values in self._of_values:
+            return self._of_values[values]
+        weight = self._of_weight(name, first)
+        return weight if weight is not None else self._carried(name, first)
+
+    def _known(self, name: str, shape: Shape) -> tuple[Shape, int | None] | None:
+        """What the forward pass says of an item of the backward pass, or a parameter of its gradient."""
+        parameter = self._parameter(name)
+        if parameter is not None and parameter in self._of_parameter:
+            return shape, self._of_parameter[parameter]
+        parsed = parse(self.record)
+        if parsed is None or parsed.direction != BACKWARD or not name.startswith(self.record):
+            return None
+        forward = record_name(parsed._replace(direction=FORWARD))
+        state, _, rest = name[len(self.record) + 1 :].partition(".")
+        other = f"{forward}.{'output' if state == 'input' else 'input'}.{rest}"
+        found = self._of_item.get(other)
+        return found if found is not None and found[0] == shape else None
+
+    def _parameter(self, name: str) -> str | None:
+        """Module and name of a parameter, the same of its values and its gradient."""
+        if name.startswith(f"{self.record}.parameters."):
+            parsed = parse(self.record)
+            return None if parsed is None else f"{parsed.base}.{name[len(self.record) + len('.parameters.') :]}"
+        parsed = parse(self.record)
+        if parsed is not None and parsed.direction == PARAMETERS_GRAD:
+            return f"{parsed.base}.{name[len(self.record) + 1 :]}"
+        return None
+
+    def _of_weight(self, name: str, shape: Shape) -> int | None:
+        """Along which dimension a weight of two dimensions is split: along its inputs where these are pieces."""
+        is_parameter = self._parameter(name) is not None
+        is_argument = name == f"{self.record}.input.1" and any(kind in self.record for kind in _LINEAR)
+        if len(shape) != 2 or not (is_parameter or is_argument):
+            return None
+        given = self._of_item.get(f"{self.record}.input.0")
+        takes_pieces = given is not None and given[1] == len(given[0]) - 1 and given[0][-1] == shape[1]
+        return 1 if takes_pieces else 0
+
+    def _carried(self, name: str, shape: Shape) -> int | None:
+        """The dimension of what an operation returns, from that of what it takes; the last one of activations."""
+        given = self._of_item.get(f"{self.record}.input.0")
+        if given is None or given[1] is None:
+            return len(shape) - 1 if len(shape) < 4 else None
+        from_shape, dimension = given
+        api = self.record.split(".")[1] if self.record.count(".") > 1 else ""
+        moved = self._moved(api, len(shape))
+        if moved is not None:
+            return moved.index(dimension) if dimension in moved else None
+        # A view keeps the order of elements: what stands before the dimension stands before it still.
+        before = math.prod(from_shape[:dimension])
+        for axis in range(len(shape)):
+            if math.prod(shape[:axis]) == before and shape[axis] > 1:
+                return axis
+        return None
+
+    def _moved(self, api: str, dimensions: int) -> list[int] | None:
+        """Which dimension of the input each one of a transposed tensor is."""
+        if api not in ("transpose", "permute", "swapaxes", "swapdims", "t"):
+            return None
+        arguments = [argument.get("value") for argument in self._fields.get("input_args", [])[1:] if argument]
+        axes = list(range(dimensions))
+        if api == "t":
+            return axes[::-1]
+        flat = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], list) else arguments
+        if not flat or not all(isinstance(axis, int) and -dimensions <= axis < dimensions for axis in flat):
+            return None
+        if api == "permute":
+            return [axis % dimensions for axis in flat] if len(flat) == dimensions else None
+        if len(flat) != 2:
+            return None
+        axes[flat[0]], axes[flat[1]] = axes[flat[1]], axes[flat[0]]
+        return axes
