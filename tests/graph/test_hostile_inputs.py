@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
 import os
-import re
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hostile_dumps import CASES, LINEAR, NAMES, RELU, Case, Given, Page, Refused, tensor, whole, write
+from written_pages import WrittenPage
 
 from probe.api.cli import main
 
-_BLOCK = re.compile(r'<script type="text/plain" id="([^"]*)">([^<]*)</script>')
-_MANIFEST = re.compile(r'<script type="application/json" id="manifest">(.*?)</script>', re.DOTALL)
 _WITHIN = 20
 """Seconds; each takes a tenth of one."""
 
@@ -47,19 +41,10 @@ class _Run:
             self.failure = error
 
 
-def page_in(output: Path) -> str:
+def page_in(output: Path) -> WrittenPage:
     """The only page below a folder."""
     (page,) = output.glob("*.html")
-    return page.read_text(encoding="utf-8")
-
-
-def blocks_of(page: str) -> dict[str, Any]:
-    """Its blocks, as the browser unpacks them, and the manifest."""
-    packed = {name: gzip.decompress(base64.b64decode(text)) for name, text in _BLOCK.findall(page)}
-    # The scripts of the page are packed like its data.
-    found = {name: json.loads(text) for name, text in packed.items() if name != "viewer"}
-    (manifest,) = _MANIFEST.findall(page)
-    return {**found, "manifest": json.loads(manifest)}
+    return WrittenPage(page)
 
 
 def prepared(case: Case, folder: Path) -> Given:
@@ -89,16 +74,15 @@ def test_a_hostile_input_gives_a_page_or_one_line(
         _check_page(page_in(given.output), case.outcome)
 
 
-def _check_page(page: str, outcome: Page) -> None:
+def _check_page(page: WrittenPage, outcome: Page) -> None:
     # Names do not end the element that they stand in, and are not read as one.
-    assert "alert(1)" not in page and "<img" not in page
-    blocks = blocks_of(page)
-    manifest = blocks["manifest"]
-    shown = set()
+    assert "alert(1)" not in page.text and "<img" not in page.text
+    manifest = page.manifest
+    shown: set[str | None] = set()
     for number, comparison in enumerate(manifest["comparisons"]):
-        columns = blocks[f"c{number}"]
-        assert len(columns["name"]) == comparison["rows"] == sum(comparison["counts"])
-        shown |= {blocks["names"][name] for name in columns["name"] if name >= 0}
+        rows = page.rows(number)
+        assert len(rows) == comparison["rows"] == sum(comparison["counts"])
+        shown |= {name for name, _ in rows if name is not None}
     assert set(outcome.has) <= shown, set(outcome.has) - shown
     notes = [*manifest["unpaired"], *(note for each in manifest["comparisons"] for note in each["notes"])]
     if outcome.says:
@@ -116,10 +100,10 @@ def test_nothing_is_said_of_a_dump_in_which_nothing_is_wrong(
     """The other tests could not fail otherwise."""
     given = prepared(Case("whole", lambda given: None, Page()), tmp_path)
     assert _Run(given, capsys).status == 0
-    blocks = blocks_of(page_in(given.output))
-    (comparison,) = blocks["manifest"]["comparisons"]
-    assert comparison["first"] is None and comparison["notes"] == [] and blocks["manifest"]["unpaired"] == []
-    assert {blocks["names"][name] for name in blocks["c0"]["name"]} == {*NAMES, "DefaultModel"}
+    page = page_in(given.output)
+    (comparison,) = page.manifest["comparisons"]
+    assert comparison["first"] is None and comparison["notes"] == [] and page.manifest["unpaired"] == []
+    assert {name for name, _ in page.rows()} == {*NAMES, "DefaultModel"}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
@@ -162,7 +146,7 @@ def test_a_dump_read_from_its_journal_says_so(tmp_path: Path, capsys: pytest.Cap
     writer.record(RELU, 0, -1, None, 0, REPLACE, {"input_args": [], "input_kwargs": {}, "output": []})
     writer.close()
     assert _Run(given, capsys).status == 0
-    (comparison,) = blocks_of(page_in(given.output))["manifest"]["comparisons"]
+    (comparison,) = page_in(given.output).manifest["comparisons"]
     assert any("journal" in note for note in comparison["notes"])
 
 
