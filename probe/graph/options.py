@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from probe.common.errors import MsprobeException
 from probe.compare.options import Options
 from probe.graph.manual_pairs import ManualPair
-from probe.graph.page.columns import PROBE
+from probe.graph.page.columns import MSPROBE, PROBE
 
 HTML, DATABASE, JSON, MODEL_EXPLORER = "html", "db", "json", "model-explorer"
 FORMATS = (HTML, DATABASE, JSON, MODEL_EXPLORER)
 """What can be written."""
 AUTOMATIC, OFF = "auto", "off"
+RULES = (PROBE, MSPROBE)
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,9 @@ class GraphOptions:
         strip_paths: beginnings of paths that are not shown; ``auto`` and ``all`` as `Prefixes` says.
         tensor_log: a log line for each pair of tensors, with its metrics.
         progress_log: a log line for each comparison that is done.
+
+    Raises:
+        MsprobeException: there are no such rules.
     """
 
     compare: Options = field(default_factory=Options)
@@ -37,3 +42,7 @@ class GraphOptions:
     strip_paths: tuple[str, ...] = ()
     tensor_log: bool = False
     progress_log: bool = False
+
+    def __post_init__(self) -> None:
+        if self.rules not in RULES:
+            raise MsprobeException(f"rules is {self.rules!r}; allowed: {' and '.join(map(repr, RULES))}.")

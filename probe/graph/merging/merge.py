@@ -9,7 +9,7 @@ of them. An example, for the command line::
         copy.sentences[record]       # how the record was made, for the page: "merged"
         copy.origins[record]         # of which ranks, and its name there: "parts"
         copy.items[item].parts       # the values of each rank
-        write(copy, "out")           # --file_type json: out/step0/rank0/{dump,construct,stack}.json
+        write(copy, folder_of(copy, "out"))   # --file_type json: out/step0/rank0/{dump,construct,stack}.json
 """
 
 from __future__ import annotations
@@ -139,15 +139,19 @@ class _InMemory:
         return self._calls.stacks
 
 
-def write(copy: Merged, output: str) -> str:
-    """Write ``step<S>/rank<R>/{dump,construct,stack}.json`` below `output`, and return that folder.
+def folder_of(copy: Merged, output: str) -> str:
+    """Where `write` puts a merged dump: ``step<S>/rank<R>`` below `output`."""
+    return os.path.join(output, step_folder(copy.dump.step or 0), f"rank{copy.dump.rank or 0}")
+
+
+def write(copy: Merged, folder: str) -> None:
+    """Write ``dump.json``, ``construct.json`` and ``stack.json`` to `folder`.
 
     Raises:
-        FileCheckException: a folder cannot be made.
+        FileCheckException: the folder cannot be made.
         OSError: a file cannot be written.
     """
     dump = copy.dump
-    folder = os.path.join(output, step_folder(dump.step or 0), f"rank{dump.rank or 0}")
     files.make_folder(folder)
     head = {"task": dump.task, "level": dump.level, "framework": dump.framework, "dump_data_dir": None}
     stacks: dict[tuple[str, ...], list[str]] = {}
@@ -161,7 +165,6 @@ def write(copy: Merged, output: str) -> str:
     for name, content in contents.items():
         with files.replacing(os.path.join(folder, name)) as stream:
             stream.write(encode(content, 0))
-    return folder
 
 
 def _plain(value: Any) -> Any:

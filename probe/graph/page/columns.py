@@ -266,14 +266,15 @@ class _Collector:
             found.metrics = {place: list(row.metrics) for place, row in enumerate(flat) if row.metrics}
         return found, tensors
 
-
     def _statuses(self, rows: Sequence[Row]) -> bytes:
         if self._diff.golden is None:
             return bytes(len(rows))
         if self._rules != PROBE:
             return bytes([_recorded_status(row) for row in rows])
-        marked = _marked(self._diff.summary)
-        return bytes([_status(row, marked) for row in rows])
+        summary = self._diff.summary
+        marked = _marked(summary)
+        kinds = None if summary is None else {each.item for each in (*summary.with_effect, *summary.without_effect)}
+        return bytes([_status(row, marked, kinds) for row in rows])
 
 
 def _picked(column: Any, nodes: Integers, missing: Any, dtype: Any) -> NDArray[Any]:
@@ -312,7 +313,15 @@ def _marked(summary: Summary | None) -> dict[str, int]:
     return {**found, divergence.first.item: DIVERGED}
 
 
-def _status(row: Row, marked: Mapping[str, int]) -> int:
+def _status(row: Row, marked: Mapping[str, int], differences: set[str] | None) -> int:
+    """The status of an item.
+
+    Args:
+        row: the item on both sides.
+        marked: the items that show where the runs diverge.
+        differences: the items of which the comparison says that they differ, by their types or values; a type that
+            another framework spells in another way is none. ``None`` where nothing was compared.
+    """
     target, golden = row.target, row.golden
     if target is None or golden is None:
         return ONE_SIDE
@@ -320,12 +329,10 @@ def _status(row: Row, marked: Mapping[str, int]) -> int:
         return SAME
     if target.name in marked:
         return marked[target.name]
-    if target.dtype != golden.dtype or target.shape != golden.shape or target.value != golden.value:
+    of_kind = target.dtype != golden.dtype or target.shape != golden.shape or target.value != golden.value
+    if of_kind and (differences is None or target.name in differences):
         return STRUCTURE
-    difference = row.relative_difference
-    if difference is None:
-        return SAME if is_same(target, golden) else EXPLAINED
-    return EXPLAINED if difference or not is_same(target, golden) else SAME
+    return EXPLAINED if row.relative_difference or not is_same(target, golden) else SAME
 
 
 def _recorded_status(row: Row) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from probe.common.dump.layout import holds_records
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.graph.merging.merge import merged, write
+from probe.graph.merging.merge import folder_of, merged, write
 from probe.graph.merging.split import Split
 from probe.graph.options import GraphOptions
 from probe.graph.page.stacks import Prefixes
@@ -43,13 +44,20 @@ def write_merged(targets: Sequence[str], goldens: Sequence[str], splits: Sequenc
     """Write the merged dumps of a run to ``step<S>/rank<R>`` below `output`; returns these folders.
 
     Raises:
-        MsprobeException: the ranks cannot be merged, or two runs are given.
+        MsprobeException: the ranks cannot be merged, two runs are given, or one of the folders holds a dump. Nothing is
+            written then.
     """
     if goldens or len(targets) != 1:
         raise MsprobeException("--file_type json writes the merged dumps of one run; give -tp once, and no -gp.")
     places, _ = merged_steps(targets[0], None)
-    return [
-        write(copy, output)
-        for place in places
-        for copy in merged(dumps_of(place.target), splits[0], place.target)
-    ]
+    copies = [copy for place in places for copy in merged(dumps_of(place.target), splits[0], place.target)]
+    folders = [folder_of(copy, output) for copy in copies]
+    for folder in folders:
+        # It may be that of the run itself.
+        if os.path.isdir(folder) and holds_records(folder):
+            raise MsprobeException(f"{folder} holds a dump already; give another folder with -o.")
+        if folders.count(folder) > 1:
+            raise MsprobeException(f"{targets[0]} has two dumps that would be written to {folder}; give one of its steps.")
+    for copy, folder in zip(copies, folders):
+        write(copy, folder)
+    return folders
