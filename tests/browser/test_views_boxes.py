@@ -99,9 +99,7 @@ def test_keys_open_and_leave_a_box_and_zoom(weight: Path, open_page: Any) -> Non
     before = page.get_attribute("svg.boxes > g", "transform")
     page.keyboard.press("+")
     assert page.get_attribute("svg.boxes > g", "transform") != before
-    closed = page.evaluate(
-        "Number([...document.querySelectorAll('.box[aria-expanded=true]')][1].dataset.row)"
-    )
+    closed = page.evaluate("Number([...document.querySelectorAll('.box[aria-expanded=true]')][1].dataset.row)")
     many = len(names_of_boxes(page))
     page.dblclick(f'.box[data-row="{closed}"] > rect', position={"x": 60, "y": 8})
     assert len(names_of_boxes(page)) < many

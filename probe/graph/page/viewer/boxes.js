@@ -131,8 +131,9 @@ function mountBoxes(container) {
     }
     for (let up = rows.parent[focus]; up >= 0 && up !== root; up = rows.parent[up]) open.add(up);
     view = { x: 12, y: 12, scale: 1 };
+    const { width } = picture.getBoundingClientRect();
     draw();
-    view.scale = Math.min(1, Math.max(0.5, (picture.getBoundingClientRect().width - 24) / boxes[0].w));
+    view.scale = Math.min(1, Math.max(0.5, (width - 24) / boxes[0].w));
     move();
   }
   /** @param {Box} box */

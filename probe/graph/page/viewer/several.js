@@ -14,6 +14,7 @@ async function mountSeveral(container) {
   const all = await Promise.all(besides().map(({ k }) => (k === state.rows.k ? state.rows : readRows(k))));
   if (mine !== severalMounts || state.view !== "several") return;
   const { names } = all[0];
+  const { statuses } = state.manifest;
   // Several golden runs may stand beside one target, too: the lines are the calls of the run that is in all comparisons.
   const isByGolden = all.every((rows) => rows.info.golden?.path === all[0].info.golden?.path);
   /** @param {Rows} rows @returns {number[]} */
@@ -36,11 +37,14 @@ async function mountSeveral(container) {
 
   const list = longList(VIEW_TEXTS.several, (line) => {
     const name = order[line];
-    const heat = el("span", { class: "heat", "aria-hidden": "true" }, ...all.map((_, one) => el("i", { class: tone(statusOf(one, name)) })));
+    // One element of many colours: a list of eight runs has to scroll as smoothly as the outline.
+    const stripes = all.map((_, one) => `var(--${statuses[statusOf(one, name)].colour}) ${one * 10}px ${one * 10 + 9}px, #0000 0 ${one * 10 + 10}px`);
+    const heat = el("span", { class: "heat", "aria-hidden": "true", style: `background-image: linear-gradient(90deg, ${stripes.join(", ")})` });
     const cells = all.map((rows, one) => {
       const row = rowOf[one][name];
       const text = row < 0 ? "–" : rows.target(row) && rows.golden(row) ? shortNumber(rows.out[row]) : VIEW_TEXTS.noPartner;
-      return el("span", { class: "num", "data-run": one }, row < 0 ? null : badge(statusOf(one, name)), ` ${text}`);
+      const status = statusOf(one, name);
+      return el("span", { class: `num ${tone(status)}`, "data-run": one, title: statuses[status].name }, row < 0 ? text : `${statuses[status].letter} ${text}`);
     });
     return el("div", { class: "row-several", title: names[name], "data-node": names[name] }, el("span", { class: "name" }, names[name]), heat, ...cells);
   }, (line) => openAt(line, 0));
@@ -66,10 +70,9 @@ async function mountSeveral(container) {
       // What has no error stands last either way, equal ones in order of execution.
       const keys = new Float64Array(names.length);
       for (const name of inOrder) keys[name] = outOf(column, name);
-      const none = isRising ? Infinity : -1;
-      for (const name of inOrder) if (Number.isNaN(keys[name])) keys[name] = none;
       const sign = isRising ? 1 : -1;
-      order = Int32Array.from(calls.slice().sort((a, b) => (keys[a] === keys[b] ? 0 : sign * (keys[a] < keys[b] ? -1 : 1))));
+      for (const name of inOrder) keys[name] = Number.isNaN(keys[name]) ? 1e308 : sign * Math.min(keys[name], 1e307);
+      order = Int32Array.from(calls.slice().sort((a, b) => keys[a] - keys[b]));
     }
     heads.forEach((head, place) => head.setAttribute("aria-pressed", String(place - 1 === by)));
     heads.forEach((head, place) => (head.dataset.sort = place - 1 === by ? (isRising ? "up" : "down") : ""));
