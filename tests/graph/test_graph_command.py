@@ -304,6 +304,15 @@ def test_the_older_form_is_answered_with_the_new_one(tmp_path: Path, capsys: pyt
     assert "leave it out" in capsys.readouterr().err
 
 
+def test_the_older_form_with_a_hostile_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "deep.json").write_text("[" * 99_000)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("deep.json", "pipe"):
+        assert main(["-f", "pytorch", "graph", "-i", str(tmp_path / name), "-o", str(tmp_path)]) != 0
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "msprobe graph_visualize -tp TARGET -gp GOLDEN" in line
+
+
 def test_graph_is_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["graph", "-tp", LLAMA, "-o", str(tmp_path)]) == 0
     assert len(page_in(tmp_path).rows()) == 303
@@ -381,6 +390,25 @@ def test_merged_ranks_are_opened_to_their_parts(tmp_path: Path, capsys: pytest.C
     shown(capsys, "-tp", target, "-o", tmp_path / "merged", "--rank_size", "2", "--tp", "2", "--pp", "1",
           "--file_type", "json")  # fmt: skip
     assert len(probe.open_graph(tmp_path / "merged" / "step0" / "rank0")) == 303
+
+
+def test_merged_dumps_replace_no_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of(tmp_path / "run", ["step0/rank0", "step0/rank1"])
+    before = (run / "step0" / "rank0" / "dump.json").read_bytes()
+    flags = ["--rank_size", "2", "--tp", "2", "--pp", "1", "--file_type", "json"]
+    assert main(["graph_visualize", "-tp", str(run), "-o", str(run), *flags]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{run / 'step0' / 'rank0'} holds a dump already" in line
+    assert (run / "step0" / "rank0" / "dump.json").read_bytes() == before
+
+
+def test_two_merged_dumps_of_one_place_are_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"{kind}/step0/rank{rank}" for kind in ("graph", "pynative") for rank in (0, 1)]
+    run = run_of(tmp_path / "run", names)
+    flags = ["--rank_size", "2", "--tp", "2", "--pp", "1", "--file_type", "json"]
+    assert main(["graph_visualize", "-tp", str(run), "-o", str(tmp_path / "out"), *flags]) == 1
+    assert "two dumps that would be written to" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "step0").exists()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from probe.graph.graph import Graph
 from probe.graph.in_python import graph_diff
 from probe.graph.page.numbers import numbers, rounded, shortest, significant
 from probe.graph.page.order import merged_order, parent_offsets
+from probe.graph.status import ONE_SIDE
 
 DUMPS = CASES / "dumps"
 COMPARE = Path(__file__).parents[1] / "compare"
@@ -376,3 +377,23 @@ def test_digits_are_those_of_the_decimal_number() -> None:
         1.235e-40, 10.0, 123500.0, -0.001234,
     ]  # fmt: skip
     assert shortest(np.array([np.float32(0.1), np.float32(1e-45), 0.1])).tolist()[::2] == [0.1, 0.1]
+
+
+@EVERY_PAIR
+def test_no_item_is_worse_than_the_node_that_it_belongs_to(pair: str, tmp_path: Path) -> None:
+    _, page = page_of(pair, tmp_path)
+    for status, detail in zip(page.column("status"), page.details()):
+        for item in detail["i"]:
+            _, target, golden, _, _, of_item, _ = item
+            assert of_item <= status or (of_item == ONE_SIDE and None in (target, golden)), (status, item)
+
+
+def test_a_type_that_another_framework_spells_otherwise_is_the_same(tmp_path: Path) -> None:
+    name = "Functional.relu.0.forward"
+    for side, dtype, framework in (("a", "Float32", "mindspore"), ("b", "torch.float32", "pytorch")):
+        record = call(tensor(dtype=dtype), output=tensor(dtype=dtype))
+        written(tmp_path / side, {name: record}, {name: None}, framework=framework)
+    graph_diff(tmp_path / "a", tmp_path / "b").to_html(tmp_path / "page.html")
+    page = WrittenPage(tmp_path / "page.html")
+    keys = [status["key"] for status in page.manifest["statuses"]]
+    assert {keys[item[5]] for detail in page.details() for item in detail["i"]} == {"same"}

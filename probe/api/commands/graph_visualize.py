@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from probe.api.commands import arguments
+from probe.common import files
 from probe.common.errors import MsprobeException
 from probe.common.terminal_text import print_text, printable
 
@@ -279,12 +280,17 @@ def _refuse_older_forms(args: argparse.Namespace) -> None:
             )
 
 
+_LARGEST_CONFIGURATION = 100_000
+"""In bytes; it holds two paths."""
+
+
 def older_form(path: str) -> str:
     """What to write for ``msprobe -f pytorch graph -i PATH``."""
     target, golden = "TARGET", "GOLDEN"
-    with contextlib.suppress(OSError, ValueError):
-        with open(path, encoding="utf-8") as stream:
-            content = json.load(stream)
+    # Anything may be given; a damaged one only makes the hint less precise.
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        with files.open_for_reading(path) as stream:
+            content = json.loads(stream.read(_LARGEST_CONFIGURATION))
         if isinstance(content, dict) and isinstance(content.get("npu_path"), str):
             target = content["npu_path"]
             golden = content.get("bench_path") or ""
