@@ -193,7 +193,9 @@ def written(found: Iterator[Made | str], writers: Sequence[Writer], manifest: Ma
     """Give each comparison to all writers; returns what is to be said at the end."""
     result = Written(unpaired=manifest.unpaired)
     summaries: list[Summary] = []
+    numbers: list[int] = []
     alone: list[str] = []
+    count = 0
     for each in found:
         if isinstance(each, str):
             result.left_out.append(each)
@@ -203,16 +205,20 @@ def written(found: Iterator[Made | str], writers: Sequence[Writer], manifest: Ma
         comparison = comparison_as_json(columns, manifest.rules)
         for writer in writers:
             writer.add(each, comparison)
+        count += 1
         if each.is_part:
             continue
         result.nodes += columns.target.nodes
         if columns.summary is not None:
             summaries.append(columns.summary)
+            numbers.append(count - 1)
         else:
             alone += comparison["verdict"]
     result.verdict = [text for text, _ in headline(summaries)] if summaries else alone
     first = first_of(summaries)
     result.first = None if first is None or first.divergence is None else first.divergence.record
+    # The page opens where the terminal says that the runs diverge.
+    manifest.first = next((number for number, one in zip(numbers, summaries) if one is first), None)
     for writer in writers:
         result.files += writer.finish()
     return result

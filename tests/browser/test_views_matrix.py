@@ -45,9 +45,27 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return visualised(tmp_path_factory.mktemp("runs"), *targets, "-gp", DUMPS / "llama")
 
 
-def test_the_matrix_comes_first_and_names_what_each_cell_diverges_by(ranks: Path, open_page: Any) -> None:
+def test_it_opens_where_the_terminal_says_that_the_runs_diverge(ranks: Path, open_page: Any) -> None:
     page = open_page(ranks)
 
+    assert page.evaluate("[state.view, state.rows.info.step, state.rows.info.rank]") == ["outline", 1, 1]
+    assert selected(page) == FAULT
+    assert page.inner_text("#verdict h1").startswith(f"step 1, rank 1: first divergence: {FAULT}")
+    assert page.is_visible(f'#lines [data-node="{FAULT}"]')
+    assert page.locator("#strip [data-comparison]").count() == 4
+    assert page.locator("#strip .badge").all_inner_texts() == ["=", "=", "=", "!"]
+    named = page.locator("#strip [data-first]")
+    assert named.count() == 1 and named.get_attribute("aria-label").startswith("step 1, rank 1")
+    page.click('#strip [aria-label^="step 0, rank 1"]')
+    until(page, "state.rows.info.step === 0 && state.rows.info.rank === 1")
+    assert page.inner_text("#verdict h1").startswith("step 0, rank 1: ")
+    assert page.get_attribute('#strip [aria-current="true"]', "aria-label").startswith("step 0, rank 1")
+
+
+def test_the_matrix_names_what_each_cell_diverges_by(ranks: Path, open_page: Any) -> None:
+    page = open_page(ranks)
+
+    page.keyboard.press("m")
     page.wait_for_selector("#view .matrix")
     cells = page.locator(".matrix .cell")
     assert cells.count() == 4
@@ -58,8 +76,9 @@ def test_the_matrix_comes_first_and_names_what_each_cell_diverges_by(ranks: Path
 
 
 def test_a_cell_is_reached_and_opened_without_a_mouse(ranks: Path, open_page: Any) -> None:
-    page = open_page(ranks)
+    page = open_page(ranks, "#c=0")
 
+    page.keyboard.press("m")
     page.focus(".matrix .cell")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
@@ -76,7 +95,7 @@ def test_a_link_to_a_row_opens_the_row_and_not_the_matrix(ranks: Path, open_page
 
 
 def test_the_first_value_that_is_not_finite_is_found_in_another_rank(ranks: Path, open_page: Any) -> None:
-    page = open_page(ranks)
+    page = open_page(ranks, "#c=0")
 
     assert page.evaluate("[state.rows.info.step, state.rows.info.rank]") == [0, 0]
     page.keyboard.press("o")

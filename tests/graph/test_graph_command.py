@@ -125,6 +125,32 @@ def test_several_processes_give_the_same_page(tmp_path: Path, capsys: pytest.Cap
     assert one.details(3) == one.details(0)
 
 
+@pytest.mark.parametrize("shifted", ["step0/rank1", "step1/rank0", "step1/rank1", ""])
+def test_the_page_opens_in_the_comparison_that_the_terminal_names(
+    shifted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [f"step{step}/rank{rank}" for step in (0, 1) for rank in (0, 1)]
+    golden, target = run_of(tmp_path / "b", places), run_of(tmp_path / "a", [p for p in places if p != shifted])
+    if shifted:
+        run_of(target, [shifted], of="llama_weight")
+    lines = shown(capsys, "-tp", target, "-gp", golden, "-o", tmp_path / "out")
+    manifest = page_in(tmp_path / "out").manifest
+    if not shifted:
+        assert manifest["first"] is None and "first divergence" not in lines[0]
+        return
+    named = manifest["comparisons"][manifest["first"]]
+    assert f"step{named['step']}/rank{named['rank']}" == shifted
+    assert named["verdict"][0] == f"first divergence: {FIRST}" and lines[-1].endswith(f"first divergence: {FIRST}")
+
+
+def test_of_several_targets_the_page_opens_in_the_one_that_the_terminal_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown(capsys, "-tp", LLAMA, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path)
+    manifest = page_in(tmp_path).manifest
+    assert manifest["comparisons"][manifest["first"]]["run"] == WEIGHT
+
+
 def test_several_runs_stand_beside_one_and_have_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = str(DUMPS / "llama_nan")
     shown(capsys, "-tp", WEIGHT, "-tp", other, "-gp", LLAMA, "-o", tmp_path / "targets")

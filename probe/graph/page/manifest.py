@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
@@ -53,7 +53,7 @@ STATUSES: dict[str, tuple[Status, ...]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Manifest:
     """What all comparisons of a page have in common."""
 
@@ -61,6 +61,8 @@ class Manifest:
     rules: str = PROBE
     unpaired: list[str] = field(default_factory=list)
     """What one side alone has, a sentence each."""
+    first: Optional[int] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The comparison that diverges first, by its number; known when all were made."""
 
     def as_json(self, comparisons: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The manifest of a page with these comparisons, whose blocks are all in one file."""
@@ -77,6 +79,7 @@ class Manifest:
             "files": 0,
             "blocks": {},
             "unpaired": self.unpaired,
+            "first": self.first,
             "comparisons": list(comparisons),
         }
 

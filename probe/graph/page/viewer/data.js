@@ -7,7 +7,7 @@
  *   verdict: string[], first: number | null, chain: number[], suspects: number[], nonfinite: number | null,
  *   worst: number, counts: number[], micro_steps: number, notes: string[], rows: number, tensors: number}} Comparison
  * @typedef {{format: number, tool: string, title: string, rules: string, statuses: Status[], reasons: string[],
- *   levels: string[], metrics: string[], files: number, blocks?: Record<string, number>, unpaired: string[],
+ *   levels: string[], metrics: string[], files: number, blocks?: Record<string, number>, unpaired: string[], first?: number | null,
  *   comparisons: Comparison[]}} Manifest
  * @typedef {number | "nan" | "inf" | "-inf" | null} Cell
  * @typedef {[number, number, number, Cell, Cell[] | 0, number, string]} Item

@@ -8,9 +8,38 @@ function matrixCell(info, k) {
   const { statuses } = state.manifest;
   const said = info.verdict[0] || statuses[info.worst].name;
   return button("", () => openInOutline(k), {
-    class: "cell", "data-comparison": k, title: info.verdict.join("\n"), "aria-current": String(k === state.rows?.k),
+    class: "cell", "data-comparison": k, title: info.verdict.join("\n"), "aria-current": String(k === state.rows?.k), "data-first": k === state.manifest.first,
     "aria-label": `${placeOf(info)}: ${statuses[info.worst].name}. ${said}`,
   });
+}
+
+/** Run and rank of each line of the matrix. */
+function matrixLines() {
+  const { comparisons } = state.manifest;
+  return distinct(comparisons.map((one) => one.run)).flatMap((run) =>
+    distinct(comparisons.filter((one) => one.run === run).map((one) => one.rank)).map((rank) => ({ run, rank })));
+}
+
+/** @param {{run: string, rank: number | null}} line */
+const lineName = ({ run, rank }) => [runName(run), rank === null ? "" : `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ");
+
+/** The matrix in small above the rows: the worst status of each comparison. */
+function drawStrip() {
+  const { comparisons } = state.manifest;
+  const strip = byId("strip");
+  strip.hidden = comparisons.length < 2;
+  if (strip.hidden) return;
+  strip.replaceChildren(button(VIEW_TEXTS.matrix, () => show("matrix"), { title: "m" }), ...matrixLines().map((line) => {
+    const mine = comparisons.map((info, k) => ({ info, k })).filter(({ info }) => info.run === line.run && info.rank === line.rank);
+    mine.sort((a, b) => Number(a.info.step) - Number(b.info.step));
+    return el("span", { class: "group" }, `${lineName(line) || TEXTS.step} `, ...mine.map(({ info, k }) => {
+      const cell = matrixCell(info, k);
+      cell.className = "small";
+      cell.title = [placeOf(info), ...info.verdict].join("\n");
+      cell.append(badge(info.worst));
+      return cell;
+    }));
+  }));
 }
 
 /** Arrow keys go from cell to cell. @param {KeyboardEvent} event */
@@ -37,13 +66,11 @@ function matrixKey(event) {
 function mountMatrix(container) {
   const { comparisons, unpaired } = state.manifest;
   const steps = distinct(comparisons.map((one) => one.step));
-  const lines = distinct(comparisons.map((one) => one.run)).flatMap((run) =>
-    distinct(comparisons.filter((one) => one.run === run).map((one) => one.rank)).map((rank) => ({ run, rank })));
   const table = el("table", { class: "matrix", onkeydown: matrixKey },
     el("thead", {}, el("tr", {}, el("th"), ...steps.map((step) => el("th", { scope: "col" }, step === null ? "" : `${TEXTS.step} ${step}`)))));
   const body = el("tbody");
-  for (const { run, rank } of lines) {
-    const line = el("tr", {}, el("th", { scope: "row" }, [runName(run), rank === null ? "" : `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ")));
+  for (const { run, rank } of matrixLines()) {
+    const line = el("tr", {}, el("th", { scope: "row" }, lineName({ run, rank })));
     for (const step of steps) {
       const k = comparisons.findIndex((one) => one.run === run && one.rank === rank && one.step === step);
       if (k < 0) {
@@ -69,11 +96,5 @@ registerView({
   isAvailable: () => state.manifest.comparisons.length > 1 || state.manifest.unpaired.length > 0,
 });
 
-// The matrix comes first where there are several ranks or steps, unless the address names a row.
-let matrixWasShown = false;
-onComparison(() => {
-  const { comparisons } = state.manifest;
-  const isWanted = new Set(comparisons.map((one) => `${one.step}/${one.rank}`)).size > 1 && !location.hash;
-  if (isWanted && !matrixWasShown) queueMicrotask(() => state.view === "outline" && show("matrix"));
-  matrixWasShown = true;
-});
+registerAction({ key: "m", name: VIEW_TEXTS.matrix, run: () => show("matrix") });
+onComparison(drawStrip);

@@ -229,6 +229,7 @@ function outlineKey(event) {
 function makeOutline() {
   const made = el(
     "section", { id: "outline" },
+    el("nav", { id: "strip", hidden: true }),
     el("div", { class: "row titles" }, el("span"), el("span", {}, TEXTS.target), el("span", { class: "num in" }, TEXTS.in), el("span", { class: "num" }, TEXTS.out), el("span", {}, TEXTS.golden)),
     el("div", { id: "scroll", role: "tree", tabindex: "0", "aria-label": TEXTS.outline, onscroll: drawOutline, onkeydown: outlineKey }, el("div", { id: "space" }, el("div", { id: "lines", role: "presentation" })))
   );

@@ -133,7 +133,7 @@ function showHead() {
   const bad = rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem;
   byId("head").replaceChildren(
     el("div", { id: "verdict", class: golden ? (bad ? "bad" : "fine") : "" },
-      el("h1", {}, ...verdictLine(verdict[0] || manifest.title), rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
+      el("h1", {}, manifest.comparisons.length > 1 && el("small", { class: "place" }, `${placeOf(rows.info)}: `), ...verdictLine(verdict[0] || manifest.title), rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
       ...verdict.slice(1).map((line) => el("p", { title: line.trim() }, ...verdictLine(line)))),
     el("div", { id: "sides" }, sideLine(target, TEXTS.target), golden && sideLine(golden, TEXTS.golden),
       el("p", { id: "statuses" },
@@ -307,7 +307,7 @@ function writeAddress() {
   if (readingAddress || state.selected < 0) return;
   const found = new URLSearchParams();
   found.set("node", state.rows.name(state.selected));
-  if (state.rows.k) found.set("c", String(state.rows.k));
+  if (state.rows.k !== (state.manifest.first ?? 0)) found.set("c", String(state.rows.k));
   if (filter.query) found.set("q", filter.query);
   if (filter.only) found.set("only", "1");
   if (filter.hide.size) found.set("hide", [...filter.hide].sort().join(" "));
@@ -331,7 +331,7 @@ async function readAddress() {
   const range = (found.get("range") || "").split(" ").map(Number);
   [filter.from, filter.to] = range.length === 2 && range.every(Number.isInteger) ? range : [-1, -1];
   for (const key of CHOICES) filter[key] = found.get(key) || "";
-  const k = Number(found.get("c")) || 0;
+  const k = Number(found.get("c") ?? state.manifest.first ?? 0);
   await openComparison(comparisons[k] ? k : 0);
   const row = name ? state.rows.find(name) : -1;
   if (row >= 0) select(row);
