@@ -439,6 +439,10 @@ class _Search:
         """The finding on a call that gets and returns a part of the golden batch, before anything else differs."""
         if self._error.largest or self._error.broken or self._error.reshaped:
             return None
+        around = self._trees[0].get(call.record or "")
+        if around and not is_module(around):
+            # An optimizer, or what clips gradients, is given parameters, which have no batch.
+            return None
         texts: dict[bool, list[tuple[Row, str]]] = {True: [], False: []}
         for row in call.rows:
             if row.target is not None and row.golden is not None and row.target.is_tensor and row.golden.is_tensor:
