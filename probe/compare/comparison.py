@@ -207,7 +207,9 @@ def match(comparison: Comparison, both: Calls) -> Matched:
     derived = proposal = None
     rest = without(both, options.pairs) if options.pairs else both
     if options.fuzzy:
-        rows = list(by_kind(*rest))
+        # The reference tool matches by kinds alone.
+        trees = (None, None) if options.compat else (comparison.target.tree, comparison.golden.tree)
+        rows = list(by_kind(*rest, trees))
     else:
         names = correspondence((comparison.target, comparison.golden), rest, options)
         derived, proposal = names.derived, names.proposal

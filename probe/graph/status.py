@@ -6,8 +6,9 @@ NO_DATA, SAME, EXPLAINED, STRUCTURE, ONE_SIDE, SUSPECT, DIVERGED = range(7)
 """The statuses of a node in order of severity.
 
 `EXPLAINED` differs by no more than its inputs and rounding explain; `STRUCTURE` differs in a shape, a type or an
-argument that changes no value; `SUSPECT` is one of the later calls that nothing explains, and `DIVERGED` the first of
-them, or a call that has values which are not finite on one side only.
+argument that changes no value, or in values that change nothing which is computed from them; `SUSPECT` is one of the
+later calls that nothing explains, and `DIVERGED` the first of them, or a call that has values which are not finite on
+one side only.
 """
 
 STATUSES = ("no data", "same", "explained", "structure", "one side only", "suspect", "diverged")

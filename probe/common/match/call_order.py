@@ -20,20 +20,32 @@ Aligned = tuple[Optional[str], Optional[str]]
 Key = Hashable
 
 
-def align(target: Sequence[str], golden: Sequence[str], trees: tuple[Tree | None, Tree | None]) -> list[Aligned]:
+def align(
+    target: Sequence[str],
+    golden: Sequence[str],
+    trees: tuple[Tree | None, Tree | None],
+    marks: tuple[Mapping[str, Hashable], Mapping[str, Hashable]] | None = None,
+) -> list[Aligned]:
     """Both sequences of records in one, ``None`` where a side has no counterpart.
 
     Two calls correspond when they are of the same function or module and in the same call of a module.
+
+    Args:
+        target, golden: the records of both sides.
+        trees: their call trees.
+        marks: what else has to be the same in calls that correspond, by their records.
     """
-    keys = []
-    for side, tree in zip((target, golden), trees):
+    keys: list[list[Key]] = []
+    for side, tree, known in zip((target, golden), trees, marks or ({}, {})):
         # Most modules are around many calls.
         kinds = _Kinds(_backwards(side))
         parent = (tree or {}).get
-        keys.append([(kinds[parent(name) or ""], kinds.backwards.get(name) or _kind(name)) for name in side])
+        keys.append(
+            [(kinds[parent(name) or ""], kinds.backwards.get(name) or _kind(name), known.get(name)) for name in side]
+        )
     found: list[Aligned] = []
     start = other_start = 0
-    for i, j in [*pairs_in_order(*keys), (len(target), len(golden))]:
+    for i, j in [*pairs_in_order(keys[0], keys[1]), (len(target), len(golden))]:
         gap = target[start:i], golden[other_start:j]
         if max(map(len, gap)) > _LONGEST:
             found += _by_name(gap)

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import Optional
 
 from probe.common.dump.naming import parse
+from probe.common.dump.reading.sources import Tree
 from probe.common.match.calls import Call
 from probe.common.match.row import Row
 
 NAMES_DIFFER = "note: The names differ; accuracy of fuzzily matched data may be affected."
+
+
+Trees = tuple[Optional[Tree], Optional[Tree]]
 
 
 def kind(record: str) -> str:
@@ -65,13 +70,42 @@ def match_in_order(target: list[str], golden: list[str]) -> list[tuple[int, int]
     return found
 
 
-def by_kind(target: list[Call], golden: list[Call]) -> Iterator[Row]:
+def _places(side: list[Call], tree: Tree | None) -> list[str]:
+    """Where each call is made: the path of the module around it, or what else the tree has there."""
+    around = (tree or {}).get
+    found = []
+    for call in side:
+        parent = around(call.record.name) or ""
+        parsed = parse(parent)
+        # Of a module neither its class nor the number of its call.
+        found.append(parent if parsed is None else parsed.base.rpartition(".")[0])
+    return found
+
+
+def _kinds_in_places(target: list[Call], golden: list[Call], trees: Trees) -> tuple[list[str], list[str]]:
+    """The kinds of calls, with the module around each where both sides have it.
+
+    A call in a module that both sides have is in none that only one of them has.
+    """
+    places = _places(target, trees[0]), _places(golden, trees[1])
+    shared = set(places[0]) & set(places[1])
+    mine, theirs = (
+        [f"{kind(call.record.name)} {place if place in shared else ''}" for call, place in zip(side, of_side)]
+        for side, of_side in zip((target, golden), places)
+    )
+    return mine, theirs
+
+
+def by_kind(target: list[Call], golden: list[Call], trees: Trees = (None, None)) -> Iterator[Row]:
     """Every item of the target in its order, then every item that only the golden side has in its order.
 
     The rows say what belongs together, with a note, and nothing else.
+
+    Args:
+        target, golden: the calls of both sides.
+        trees: their call trees, where calls of modules that both sides have are matched inside of these alone.
     """
-    kinds = ([kind(call.record.name) for call in side] for side in (target, golden))
-    matched = dict(match_in_order(*kinds))
+    matched = dict(match_in_order(*_kinds_in_places(target, golden, trees)))
     used: set[int] = set()
     for place, call in enumerate(target):
         name = call.record.name

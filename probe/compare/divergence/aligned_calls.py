@@ -10,6 +10,7 @@ from probe.common.dump.reading.sources import Tree
 from probe.common.match.call_order import Aligned, align
 from probe.common.match.row import Row
 from probe.compare.divergence.call_digest import CallDigest
+from probe.compare.divergence.marks import Side, marks
 
 Trees = tuple[Optional[Tree], Optional[Tree]]
 
@@ -105,7 +106,9 @@ def _in_order(
     fixed = {mine: theirs for mine, theirs in by_hand.items() if mine in by_name and theirs in known}
     taken = set(fixed.values())
     left = [call.record for call in calls if call.record and call.record not in fixed]
-    aligned = align(left, [name for name in golden_order if name not in taken] if taken else golden_order, trees)
+    golden_left = [name for name in golden_order if name not in taken] if taken else golden_order
+    mine = {call.record: [row.target for row in call.rows if row.target is not None] for call in calls if call.record}
+    aligned = align(left, golden_left, trees, marks(Side(left, mine, trees[0]), Side(golden_left, items, trees[1])))
     found = []
     for record, golden_record in _with_fixed(aligned, fixed, [call.record for call in calls if call.record]):
         if record is None:

@@ -8,8 +8,8 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.result import Unexplained
 
 SAME, EXPLAINED, STRUCTURE, UNEXPLAINED = range(4)
-"""What a judgement comes to: nothing differs; what differs is explained; an argument, a type or a shape differs and no
-value does by more than is explained; a value does."""
+"""What a judgement comes to: nothing differs; what differs is explained; an argument, a type or a shape differs, or a
+value by more than is explained, without effect; a value differs by more than is explained, with effect."""
 
 
 class JudgedCall(NamedTuple):

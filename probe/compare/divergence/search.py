@@ -249,7 +249,10 @@ class _Search:
         one_sided = summary.gradient_on_one_side and self._same_names and not self._gradient_noted
         if self._is_backward_of_moved(call):
             self._missing = None
-            self._keep(call, EXPLAINED, "the forward call differs without effect, and its backward as it does")
+            if summary.differs:
+                self._keep(call, STRUCTURE, "the forward call differs without effect, and its backward as it does")
+            else:
+                self._keep(call, SAME)
             return None
         before = self._error.largest
         if one_sided or (summary.differs and not self._is_below_any_bound(call, summary)):
@@ -312,9 +315,8 @@ class _Search:
         in_kind = [*judged.differences, *noted]
         if judged.suspect is not None:
             reason = f"{judged.suspect.reason}; what is computed from it is the same"
-            if judged.differences:
-                return STRUCTURE, f"{judged.differences[0].reason}; {reason}"
-            return EXPLAINED, reason
+            # Nothing explains it, though it is without effect.
+            return STRUCTURE, "; ".join([*(each.reason for each in judged.differences[:1]), reason])
         if in_kind:
             return STRUCTURE, f"{in_kind[0].reason}; no value differs by more than is explained"
         if judged.largest is None or not judged.largest[1]:
@@ -438,6 +440,10 @@ class _Search:
     def _other_batch(self, call: AlignedCall) -> Unexplained | None:
         """The finding on a call that gets and returns a part of the golden batch, before anything else differs."""
         if self._error.largest or self._error.broken or self._error.reshaped:
+            return None
+        around = self._trees[0].get(call.record or "")
+        if around and not is_module(around):
+            # An optimizer, or what clips gradients, is given parameters, which have no batch.
             return None
         texts: dict[bool, list[tuple[Row, str]]] = {True: [], False: []}
         for row in call.rows:

@@ -1,0 +1,64 @@
+"""Calls of an optimizer where one side has parameters more: each is held against the one of the same parameter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_search import Run, X, call, result_of, tensor
+
+RNG = np.random.default_rng(18)
+ALIKE = {name: RNG.normal(size=(8, 8)) for name in "abcd"}
+OF_SHAPES = {name: RNG.normal(size=(8, 8 + place)) for place, name in enumerate("abcd")}
+GRADIENT = RNG.normal(size=(8, 8))
+Arrays = dict[str, "np.ndarray[Any, Any]"]
+
+
+def run(names: str, arrays: Arrays, recorded: bool) -> tuple[Run, dict[str, str | None]]:
+    """Identity layers, of which parameters are recorded or not, and an optimizer that adds to each parameter."""
+    data: Run = {}
+    for name in names:
+        more = {"weight": tensor(arrays[name])} if recorded else {}
+        data[f"Module.{name}.Linear.forward.0"] = call([tensor(X)], tensor(X), **more)
+    tree: dict[str, str | None] = {}
+    for place, name in enumerate(names):
+        old = arrays[name]
+        # A second call gets what the first made, and nothing that the model has recorded.
+        for function, given, made in (("add_", old, old * 2), ("mul_", old * 2, old * 3)):
+            record = f"Tensor.{function}.{place}.forward"
+            data[record] = call([tensor(given)], tensor(made))
+            tree[record] = "optimizer"
+    return data, tree
+
+
+@pytest.mark.parametrize("extra_on_target", [True, False])
+@pytest.mark.parametrize(("arrays", "recorded"), [(ALIKE, True), (OF_SHAPES, True), (OF_SHAPES, False)])
+@pytest.mark.parametrize("extra", ["a", "b", "c", "d"])
+def test_a_parameter_more_is_no_divergence(
+    tmp_path: Path, extra: str, arrays: Arrays, recorded: bool, extra_on_target: bool
+) -> None:
+    names = ["abcd", "abcd".replace(extra, "")]
+    (data, tree), (other, other_tree) = (run(each, arrays, recorded) for each in names)
+    trees = {**tree, **other_tree}
+    sides = (data, other) if extra_on_target else (other, data)
+    result = result_of(tmp_path, *sides, trees, level="mix")
+    assert result.divergence is None, result.divergence
+
+
+def test_another_value_in_the_optimizer_is_found_beside_a_parameter_more(tmp_path: Path) -> None:
+    (data, tree), (golden, _) = run("abcd", ALIKE, True), run("acd", ALIKE, True)
+    c = ALIKE["c"]
+    data["Tensor.add_.2.forward"] = call([tensor(c)], tensor(c * 1.5))
+    data["Tensor.mul_.2.forward"] = call([tensor(c * 1.5)], tensor(c * 2.25))
+    divergence = result_of(tmp_path, data, golden, tree).divergence
+    assert divergence is not None
+    assert (divergence.record, divergence.first.golden_record) == ("Tensor.add_.2.forward", "Tensor.add_.1.forward")
+
+
+def test_the_rows_of_a_parameter_are_no_batch(tmp_path: Path) -> None:
+    """Where nothing tells which parameter it is, the shapes differ and nobody speaks of a batch."""
+    sides = [{"Tensor.add_.0.forward": call([tensor(X[:rows])], tensor(X[:rows]))} for rows in (8, 16)]
+    result = result_of(tmp_path, sides[0], sides[1], {"Tensor.add_.0.forward": "optimizer"})
+    assert "batch" not in str(result.divergence)
