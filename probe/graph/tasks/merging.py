@@ -57,7 +57,7 @@ def write_merged(targets: Sequence[str], goldens: Sequence[str], splits: Sequenc
         if os.path.isdir(folder) and holds_records(folder):
             raise MsprobeException(f"{folder} holds a dump already; give another folder with -o.")
         if folders.count(folder) > 1:
-            raise MsprobeException(f"{targets[0]} has two dumps that would be written to {folder}; give one of its steps.")
+            raise MsprobeException(f"{targets[0]} has two dumps for {folder}; give one of its steps with -tp.")
     for copy, folder in zip(copies, folders):
         write(copy, folder)
     return folders
