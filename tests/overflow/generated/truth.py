@@ -1,0 +1,78 @@
+"""What is true of a generated case, read from the call stacks of its dump: the record that bears the mark of the fault.
+
+The function at fault is called through ``planted`` in ``planting.py``, and through nothing else. A call bears the mark
+where the first frame that is of these programs, and not of torch, is that function.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+_OWN = re.compile(r"File .*[/\\]generated[/\\]\w+\.py, line \d+, in (\S+),")
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the first findings of a case have to be."""
+
+    case: str
+    kind: str
+    fault: str
+    setting: str
+    step: Optional[int]
+    """``None`` where nothing is wrong."""
+    required: dict[int, tuple[str, ...]]
+    """By rank the records of which one has to be named."""
+    allowed: dict[int, tuple[str, ...]]
+    """Records that may be named as well."""
+    kinds: tuple[str, ...]
+    """What kind the required findings may be of."""
+
+
+def truth_of(folder: Path) -> Truth:
+    """The truth about one case.
+
+    Raises:
+        LookupError: no record bears the mark, so that nothing is known.
+    """
+    plan = json.loads((folder / "plan.json").read_text("utf-8"))
+    required = {rank: _records(folder, plan, rank) for rank in plan["required"]}
+    allowed = {rank: _records(folder, plan, rank) for rank in plan["allowed"]}
+    return Truth(
+        folder.name, plan["kind"], plan["fault"], f"{plan['level']}, {plan['world']} ranks", plan["step"], required,
+        allowed, tuple(plan["kinds"]),
+    )  # fmt: skip
+
+
+def _records(folder: Path, plan: dict[str, Any], rank: int) -> tuple[str, ...]:
+    files = folder / f"step{plan['step']}" / f"rank{rank}"
+    order = list(json.loads((files / "dump.json").read_text("utf-8"))["data"])
+    stacks = json.loads((files / "stack.json").read_text("utf-8")).values()
+    frames = {name: list(map(str, of_call)) for names, of_call in stacks for name in names if name in order}
+    marked = [name for name in order if _is_marked(frames.get(name, []))]
+    if not marked:
+        raise LookupError(f"{files}: no record bears the mark of the fault {plan['fault']}")
+    if plan["picked"] == "any":
+        return tuple(name for name in marked if not name.startswith("Module."))
+    if plan["picked"] == "first":
+        return _first(marked, [name for name in order if any(" in planted," in each for each in frames.get(name, []))])
+    # A module that was called through the mark, too, has the function at fault inside of it.
+    innermost = max(marked, key=lambda name: len(frames[name]))
+    return (re.sub(r"\bforward\b", "backward", innermost) if plan["is_backward"] else innermost,)
+
+
+def _is_marked(frames: Sequence[str]) -> bool:
+    own = (found[1] for found in map(_OWN.match, frames) if found)
+    return next((name for name in own if name != "<lambda>"), "") == "planted"
+
+
+def _first(marked: Sequence[str], below: Sequence[str]) -> tuple[str, ...]:
+    """The first call that was made with the mark: as a module and as the function that it calls first."""
+    modules = [name for name in marked if name.startswith("Module.")]
+    functions = [name for name in below if not name.startswith("Module.")]
+    return (*modules[:1], *functions[:1])
