@@ -35,7 +35,9 @@ class Command(Protocol):
         """Do the work and return the exit status; raises MsprobeException for what the user can put right."""
 
 
-COMMANDS: list[Command] = [Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), MergeResult(), Recover(), Doctor()]
+COMMANDS: list[Command] = [
+    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), MergeResult(), Recover(), Doctor(),
+]  # fmt: skip
 
 _ALIASES = {GraphVisualize.name: ["graph"], OverflowCheck.name: ["nan_analyze"]}
 

@@ -83,8 +83,8 @@ def _exponential(values: CallValues) -> str | None:
     if item is None or limit is None or item.max <= math.log(limit):
         return None
     return (
-        f"the largest input is {number(item.max)}, and the exponential of more than {number(math.log(limit))} is beyond "
-        f"the largest number of {_type(values)}, {number(limit)}"
+        f"the largest input is {number(item.max)}, and the exponential of more than {number(math.log(limit))} is "
+        f"beyond the largest number of {_type(values)}, {number(limit)}"
     )
 
 
@@ -95,8 +95,9 @@ def _division(values: CallValues) -> str | None:
         return "it divides by the number 0" if zero else None
     if divisor.min == divisor.max == 0:
         dividend = _first(values)
-        both = dividend is not None and dividend.min <= 0 <= dividend.max
-        return f"all divisors are 0{': where the dividend is 0 too that is a NaN, elsewhere an infinity' if both else ''}"
+        if dividend is not None and dividend.min <= 0 <= dividend.max:
+            return "all divisors are 0: where the dividend is 0 too that is a NaN, elsewhere an infinity"
+        return "all divisors are 0"
     if divisor.min <= 0 <= divisor.max:
         return f"the divisors reach from {number(divisor.min)} to {number(divisor.max)}: one of them may be 0"
     return None
