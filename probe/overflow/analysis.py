@@ -217,6 +217,8 @@ class _Analysis:
         for scan in scans:
             if scan.died:
                 yield f"rank {scan.rank}: its process died; what its journal holds was read."
+        for rank, item in [(scan.rank, item) for scan in scans for item in scan.norms][:5]:
+            yield f"rank {rank}: {item} is finite, and its norm is beyond its type."
         nearly = [(scan.rank, *each) for scan in scans for each in scan.nearly_full]
         for rank, item, part in nearly[:5]:
             yield f"rank {rank}: {item} reaches {part:.0%} of the largest number of its type."

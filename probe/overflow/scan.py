@@ -13,7 +13,8 @@ from probe.common.dump.layout import folder_of
 from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_gradients, is_module, parse, record_name
 from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.records import Item, Record
+from probe.common.dump.reading.items import Item, is_inf
+from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
 from probe.common.match.collectives import CollectiveCall, is_communication, receives
 from probe.common.overflow.call_values import CallValues, is_nonfinite, part_of_limit
@@ -27,7 +28,7 @@ MOST_RECORDS = 2000
 """Of a rank; where more are not finite, the others are counted."""
 NEARLY_FULL = 0.9
 """The part of the largest number of a type from which on a value is told of."""
-_MOST_NEARLY_FULL = 20
+_MOST_NOTED = 20
 
 # What stands in a record that has a number near the end of a type's range: five digits before the point, or a large
 # exponent; the smallest types are left out.
@@ -84,6 +85,8 @@ class RankScan:
     uninitialised: list[str] = field(default_factory=list)
     nearly_full: list[tuple[str, float]] = field(default_factory=list)
     """Items that nearly reach the largest number of their type, and the part of it that they reach."""
+    norms: list[str] = field(default_factory=list)
+    """Outputs that are finite, and whose norm is not."""
     died: bool = False
 
     @property
@@ -144,6 +147,8 @@ class _Scan:
         bad_parameters = [item for item in values.parameters if is_nonfinite(item)]
         bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
         if not (bad_inputs or bad_parameters or bad_outputs):
+            norms = [item.name for item in values.outputs if is_inf(item.norm)]
+            self._result.norms += norms[: _MOST_NOTED - len(self._result.norms)]
             return
         if "empty" in function_name(name):
             # Memory that nobody has written to may hold anything.
@@ -226,7 +231,7 @@ class _Scan:
     def _note_nearly_full(self, items: list[Item]) -> None:
         found = self._result.nearly_full
         for item in items:
-            if len(found) < _MOST_NEARLY_FULL and item.is_tensor and (part := part_of_limit(item)) > NEARLY_FULL:
+            if len(found) < _MOST_NOTED and item.is_tensor and (part := part_of_limit(item)) > NEARLY_FULL:
                 found.append((item.name, part))
 
     def _check_statistics(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,8 @@ class CallValues:
 
     def add(self, item: Item) -> None:
         """Put a tensor where it belongs."""
+        if str in (type(item.max), type(item.min)):
+            item = _with_numbers(item)
         if item.state == INPUT:
             self.inputs.append(item)
         elif item.state == PARAMETERS:
@@ -63,6 +66,17 @@ class CallValues:
     def is_gradients(self) -> bool:
         """Whether these are gradients that were added up, of which nobody says where they came from."""
         return any(item.state == PARAMETERS_GRAD for item in self.outputs)
+
+
+def _with_numbers(item: Item) -> Item:
+    """An item of a dump that writes the numbers which JSON lacks as texts."""
+    found = copy(item)
+    found.max, found.min, found.mean, found.norm = map(_number, (item.max, item.min, item.mean, item.norm))
+    return found
+
+
+def _number(value: Any) -> Any:
+    return float(value) if type(value) is str and value.lower() in ("nan", "inf", "-inf") else value
 
 
 def is_nonfinite(item: Item) -> bool:
