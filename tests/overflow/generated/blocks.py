@@ -206,7 +206,7 @@ class Norm(Block):
     def forward(self, h: Tensor) -> Tensor:
         if self.is_by_hand:
             size = torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-5)
-            return self.fault(h * size)
+            return self.fault(h * size * self.norm.weight)
         return self.fault(self.run.use(self.norm, h))
 
 
