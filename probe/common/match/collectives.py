@@ -110,15 +110,6 @@ class Exchange:
     """The calls of other ranks that belong to it, in the order of ranks."""
 
     @property
-    def sources(self) -> tuple[int, ...]:
-        """SHIM"""
-        if self.what == "send":
-            return ()
-        if self.what == "recv":
-            return tuple(r for r in self.ranks if r != self.call.rank)
-        return self.ranks
-
-    @property
     def missing(self) -> tuple[int, ...]:
         """The ranks that should have a call that belongs to this one, and have none."""
         there = {self.call.rank, *(partner.rank for partner in self.partners)}
@@ -246,8 +237,3 @@ def _tag(call: CollectiveCall) -> int:
 def _whole_number(value: object) -> int | None:
     text = str(value)
     return int(text) if text.isdigit() else None
-
-
-def receives(call: CollectiveCall) -> frozenset[str]:
-    """SHIM"""
-    return frozenset(i.name for i in call.inputs) if "recv" in call.record else frozenset()

@@ -54,11 +54,6 @@ class Record:
         return bytes(self._content) if isinstance(self._content, msgspec.Raw) else None
 
     @property
-    def waited_after(self) -> str | None:
-        """SHIM"""
-        return None
-
-    @property
     def may_be_nonfinite(self) -> bool:
         """Whether a NaN or an infinity may be among its numbers, without decoding it."""
         if not isinstance(self._content, msgspec.Raw):
