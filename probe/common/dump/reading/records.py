@@ -56,6 +56,16 @@ class Record:
         content = bytes(self._content)
         return b"NaN" in content or b"Infinity" in content
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What a primitive was made with, as far as the dump says.
+
+        Raises:
+            DumpFormatError: the record is damaged.
+        """
+        found = self.fields.get("attributes") if isinstance(self.fields, dict) else None
+        return found if isinstance(found, dict) else {}
+
     def release(self) -> None:
         """Keep the name only."""
         self._content = None
