@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from probe.common.dump.naming import function_name
-from probe.common.dump.reading.records import INPUT
+from probe.common.dump.reading.records import INPUT, Item
 from probe.common.match.communication.calls import (
     MINT,
     CollectiveCall,
@@ -26,13 +26,14 @@ from probe.common.match.communication.calls import (
     group_of_call,
     is_backward,
     is_communication,
+    without_statistics,
 )
 from probe.common.match.communication.flow import Flow, flow_of, flow_of_operation, is_among
 from probe.common.match.communication.functions import BARRIER, BATCH, FROM_ONE, PRIMITIVES, RECV, SEND, TO_ONE
 
 __all__ = [
     "CollectiveCall", "Exchange", "Flow", "Group", "collective_call", "exchanges", "group_of", "is_among",
-    "is_communication", "layers",
+    "is_communication", "layers", "receives", "undefined", "without_statistics",
 ]  # fmt: skip
 
 _ANYONE = -1
@@ -112,6 +113,18 @@ class Exchange:
         """The ranks that should have a call that belongs to this one, and have none."""
         there = {self.call.rank, *(partner.rank for partner in self.partners)}
         return tuple(rank for rank in self.ranks if rank not in there)
+
+
+def receives(call: CollectiveCall) -> frozenset[str]:
+    """The names of the inputs of a call whose content before it means nothing, such as the buffer of a receive."""
+    begins = [name for end in _ends(call, _Ranks.of([[call]], ())) for name in end.flow.receives]
+    return frozenset(item.name for item in call.inputs if is_among(item.name, begins))
+
+
+def undefined(call: CollectiveCall, outputs: Iterable[Item]) -> frozenset[str]:
+    """The names of those `outputs` of a call whose content means nothing, as of a reduce to another rank."""
+    begins = [name for end in _ends(call, _Ranks.of([[call]], ())) for name in end.flow.undefined]
+    return frozenset(item.name for item in outputs if is_among(item.name, begins))
 
 
 def exchanges(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> list[Exchange]:
@@ -238,7 +251,7 @@ def _ends(call: CollectiveCall, ranks: _Ranks) -> list[_End]:
         return []
     members = ranks.members(group)
     function = function_of(call)
-    root = _root(call, members)
+    root = _root(call, None if group is None else members)
     if function.kind in (SEND, RECV):
         return [_point_to_point(call, function.kind == SEND, root, _tag(call), group, flow_of(call, None), ranks)]
     return [_collective(call, members, group, root)]
@@ -307,8 +320,8 @@ def _ends_of_backward(call: CollectiveCall, forward: CollectiveCall | None, rank
     return ends
 
 
-def _root(call: CollectiveCall, members: tuple[int, ...]) -> int | None:
-    """The rank that gives or gets, or the peer."""
+def _root(call: CollectiveCall, members: tuple[int, ...] | None) -> int | None:
+    """The rank that gives or gets, or the peer; without `members` the group is that of all ranks."""
     function = function_of(call)
     if not function.root:
         return _guessed_root(call)
@@ -326,7 +339,9 @@ def _root(call: CollectiveCall, members: tuple[int, ...]) -> int | None:
     return default if default is None or not function.is_root_in_group else _in_group(default, members)
 
 
-def _in_group(place: int, members: tuple[int, ...]) -> int | None:
+def _in_group(place: int, members: tuple[int, ...] | None) -> int | None:
+    if members is None:
+        return place
     return members[place] if place < len(members) else None
 
 

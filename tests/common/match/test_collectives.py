@@ -17,6 +17,9 @@ from probe.common.match.collectives import (
     group_of,
     is_among,
     is_communication,
+    receives,
+    undefined,
+    without_statistics,
 )
 
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 1.0}
@@ -310,3 +313,30 @@ def test_positions_are_those_of_the_arguments() -> None:
     ]
     assert group_of(items) == "tp"
     assert group_of(items[:2]) is None
+
+
+def test_buffers_and_undefined_results_are_named_by_item() -> None:
+    gathered = call(0, "all_gather", [TENSOR, TENSOR], TENSOR)
+    begin = "Distributed.all_gather.0.forward.input"
+    assert receives(gathered) == {f"{begin}.0.0", f"{begin}.0.1"}
+    batch = call(0, "batch_isend_irecv", [operation("isend", 1), operation("irecv", 1)])
+    assert receives(batch) == {"Distributed.batch_isend_irecv.0.forward.input.0.1"}
+    assert receives(call(0, "broadcast", TENSOR, group_src=0)) == receives(call(1, "send", TENSOR, 0)) == set()
+    assert receives(call(1, "broadcast", TENSOR, group_src=0)) == {"Distributed.broadcast.0.forward.input.0"}
+    reduced = call(0, "reduce", TENSOR, 1)
+    outputs = [Item(f"{reduced.record}.output.{place}", "output", "torch.float32", (2,)) for place in (0, 1)]
+    assert undefined(reduced, outputs) == {outputs[0].name}
+    assert undefined(call(1, "reduce", TENSOR, 1), outputs) == set()
+
+
+def test_calls_without_their_values_exchange_the_same() -> None:
+    calls = [
+        [call(0, "batch_isend_irecv", [operation("isend", 1)]), call(0, "all_gather_into_tensor", OURS, "tp", index=1)],
+        [call(1, "recv", None, 0), call(1, "all_gather_into_tensor", OURS, "tp", index=1)],
+    ]
+    small = [[without_statistics(each) for each in of_rank] for of_rank in calls]
+    assert all(item.max is None for of_rank in small for each in of_rank for item in each.inputs if item.is_tensor)
+    found, expected = exchanges(small, range(2)), exchanges(calls, range(2))
+    assert [(e.what, e.ranks, e.sources, e.flow, e.missing) for e in found] == [
+        (e.what, e.ranks, e.sources, e.flow, e.missing) for e in expected
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Union
 
 from probe.common.dump.naming import BACKWARD, FORWARD, function_name
@@ -48,6 +48,14 @@ def collective_call(rank: int, index: int, record: Record) -> CollectiveCall:
     """
     attributes = record.attributes if record.name.startswith(_PRIMITIVE) else {}
     return CollectiveCall(rank, index, record.name, tuple(record.items()), attributes)
+
+
+def without_statistics(call: CollectiveCall) -> CollectiveCall:
+    """The call with all that tells what it exchanges, and no values of tensors: it crosses processes cheaply."""
+    inputs = tuple(
+        Item(item.name, item.state, item.dtype, peer=item.peer) if item.is_tensor else item for item in call.inputs
+    )
+    return replace(call, inputs=inputs)
 
 
 def is_communication(record: str) -> bool:
