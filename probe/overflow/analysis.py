@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from probe.common.dump.naming import is_gradients
+from probe.common.dump.naming import is_gradients, is_module
 from probe.common.match.collectives import Exchange
 from probe.common.match.event_graph import Event, TimedCall, in_order
 from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
@@ -94,8 +94,8 @@ class _Analysis:
         if flags & EXPLAINED:
             return
         is_made_here = not flags & (INPUT | PARAMETER)
-        # What was added up to a gradient is not recorded.
-        if rank.causes and (not is_made_here or is_gradients(record.name)):
+        # What was added up to a gradient is not recorded, nor all that goes on inside of a module.
+        if rank.causes and (not is_made_here or is_gradients(record.name) or is_module(record.name)):
             self._spread(rank, record.name)
             return
         if is_made_here:

@@ -8,7 +8,6 @@ from typing import Any
 from probe.common.dump import naming
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import PARAMETERS, Item
-from probe.common.errors import MsprobeException
 from probe.common.overflow.call_values import CallValues, is_nonfinite, is_number
 from probe.overflow.causes import why, why_backward
 from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, PARAMETER, Finding
@@ -17,15 +16,21 @@ MOST_STEPS = 5
 """Of the steps before, how many are looked at."""
 
 
-def add_details(finding: Finding, folder: str, before: Sequence[tuple[int, str]]) -> None:
-    """Complete a finding.
+def add_details(findings: Sequence[Finding], folder: str, before: Sequence[tuple[int, str]]) -> None:
+    """Complete what was found on one rank.
 
     Args:
-        finding: what was found, in the dump at `folder`.
+        findings: what was found in the dump at `folder`.
         folder: the folder of the rank.
         before: the steps before with the folders of the same rank, the last one last.
     """
     dump = read(folder)
+    earlier = [(step, read(path)) for step, path in before[-MOST_STEPS:]]
+    for finding in findings:
+        _add_details(finding, dump, earlier)
+
+
+def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump]]) -> None:
     items = dump.items(dump[finding.record])
     values = CallValues.of(items)
     finding.values = [_as_json(item) for item in items if item.is_tensor]
@@ -42,7 +47,7 @@ def add_details(finding: Finding, folder: str, before: Sequence[tuple[int, str]]
             finding.forward = [_as_json(item) for item in (*forward.inputs, *forward.parameters)]
             finding.stack = finding.stack or list((dump.stacks or {}).get(name, ()))
     finding.growth = [
-        grown for step, path in before[-MOST_STEPS:] if (grown := _in_step(step, path, finding.record)) is not None
+        _in_step(step, other, finding.record) for step, other in earlier if finding.record in other
     ]
     finding.sentence = _sentence(finding, dump, values, forward)
 
@@ -97,16 +102,9 @@ def _of_outside(finding: Finding) -> str:
     return f"{argument} is not finite, and no record before it made that: it came from outside, as the data does."
 
 
-def _in_step(step: int, path: str, record: str) -> dict[str, Any] | None:
-    """The sizes of the inputs of a record in a step before; ``None`` where that has no such record."""
-    try:
-        dump = read(path)
-        if record not in dump:
-            return None
-        values = CallValues.of(dump.items(dump[record]))
-    except MsprobeException:
-        # Of a damaged dump the step itself tells; here it only leaves a gap.
-        return None
+def _in_step(step: int, dump: Dump, record: str) -> dict[str, Any]:
+    """The sizes of the inputs of a record in a step before."""
+    values = CallValues.of(dump.items(dump[record]))
     inputs = [item for item in (*values.inputs, *values.parameters) if not is_nonfinite(item)]
     largest = [abs(value) for item in inputs for value in (item.max, item.min) if is_number(value)]
     norms = [item.norm for item in inputs if is_number(item.norm)]

@@ -15,7 +15,7 @@ from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
 from probe.overflow.analysis import analyse
 from probe.overflow.details import add_details
-from probe.overflow.findings import Report, StepFindings
+from probe.overflow.findings import Finding, Report, StepFindings
 from probe.overflow.scan import RankScan, scan
 
 MOST_DETAILED = 16
@@ -77,9 +77,12 @@ def _scans(folders: Sequence[str], where: Where, watch: ProgressCallback | None)
 
 
 def _add_details(report: Report, found: StepFindings) -> None:
+    by_rank: dict[int, list[Finding]] = {}
     for finding in found.findings[:MOST_DETAILED]:
+        by_rank.setdefault(finding.rank, []).append(finding)
+    for number, findings in by_rank.items():
         before = [
             (step, folder) for (step, rank), folder in report.folders.items()
-            if rank == finding.rank and step is not None and found.step is not None and step < found.step
+            if rank == number and step is not None and found.step is not None and step < found.step
         ]  # fmt: skip
-        add_details(finding, report.folders[found.step, finding.rank], before)
+        add_details(findings, report.folders[found.step, number], before)

@@ -30,11 +30,14 @@ NEARLY_FULL = 0.9
 """The part of the largest number of a type from which on a value is told of."""
 _MOST_NOTED = 20
 
-# What stands in a record that has a number near the end of a type's range: five digits before the point, or a large
-# exponent; the smallest types are left out.
+_HALF = (b'"torch.float16"', b'"Float16"')
+_LARGE_HALF = re.compile(rb"[56]\d{4}\.")
+_LARGE = (b"e+3", b"e38", b"e308")
+"""What stands in a record that has a number near the end of the range of its type; of half precision only where that
+is there. The smallest types are left out."""
 _NOT_FINITE = (b"NaN", b"Infinity", b'"nan"', b'"inf"', b'"-inf"')
 """As numbers that JSON lacks, or as texts."""
-_LARGE = re.compile(rb"[1-9]\d{4}|[eE]\+?(?:3\d|30\d)")
+
 
 
 class BadRecord(NamedTuple):
@@ -79,7 +82,7 @@ class RankScan:
     records: int
     bad: list[BadRecord] = field(default_factory=list)
     more: int = 0
-    """How many further records are not finite."""
+    """How many further records hold a NaN or an infinity, if only as a norm."""
     communication: list[Communication] = field(default_factory=list)
     intended: list[str] = field(default_factory=list)
     uninitialised: list[str] = field(default_factory=list)
@@ -126,12 +129,14 @@ class _Scan:
         ends: dict[int, str] = {}
         for index, record in enumerate(self._dump):
             content = record.content
-            communicates = is_communication(record.name)
-            if communicates:
+            if is_communication(record.name):
                 ends[index] = self._communication(index, record)
             elif content is None or any(map(content.__contains__, _NOT_FINITE)):
-                self._record(index, record.name, CallValues.of(self._dump.items(record)))
-            if content is None or _LARGE.search(content):
+                if len(result.bad) < MOST_RECORDS:
+                    self._record(index, record.name, CallValues.of(self._dump.items(record)))
+                else:
+                    result.more += 1
+            if not self._is_reached and (content is None or _may_be_nearly_full(content)):
                 self._note_nearly_full(self._dump.items(record))
         self._settle()
         self._set_ends(ends)
@@ -179,7 +184,7 @@ class _Scan:
                     flags |= UNWRITTEN * bool(unwritten)
         self._is_reached = True
         first_input = _first_name(bad_inputs) or _first_name(bad_parameters)
-        self._add(BadRecord(index, name, flags, first_input, _first_name(bad_outputs), unwritten, mask))
+        self._result.bad.append(BadRecord(index, name, flags, first_input, _first_name(bad_outputs), unwritten, mask))
 
     def _unwritten_input(self, bad_inputs: list[Item]) -> str:
         found = [self._unwritten.get((item.dtype, item.shape), "") for item in bad_inputs]
@@ -210,14 +215,8 @@ class _Scan:
             for each in self._result.communication
         ]
 
-    def _add(self, record: BadRecord) -> None:
-        if len(self._result.bad) < MOST_RECORDS:
-            self._result.bad.append(record)
-        else:
-            self._result.more += 1
-
     def _add_source(self, source: Source) -> None:
-        self._add(BadRecord(source.index, source.name, OUTPUT, "", source.item))
+        self._result.bad.append(BadRecord(source.index, source.name, OUTPUT, "", source.item))
 
     # --- at the end
 
@@ -251,6 +250,12 @@ class _Scan:
             )
 
 
+def _may_be_nearly_full(content: bytes) -> bool:
+    if any(map(content.__contains__, _LARGE)):
+        return True
+    return any(map(content.__contains__, _HALF)) and _LARGE_HALF.search(content) is not None
+
+
 def _first_name(items: list[Item]) -> str:
     return items[0].name if items else ""
 
@@ -261,11 +266,7 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
     The gradients of a module's parameters stand before its backward, its backward may stand before those of the calls
     inside of it, and what a forward call got or gave goes into its backward as well.
     """
-    makers = [record for record in bad if record.flags & OUTPUT]
-    inside: set[str] = set()
-    for record in makers:
-        if not record.flags & (INPUT | PARAMETER) and tree is not None:
-            inside.update(tree.around(record.name))
+    inside = {name for record in bad if tree is not None for name in tree.around(record.name)}
     backwards = {parsed.base: record.place for record in bad
                  if is_module(record.name) and (parsed := parse(record.name)) is not None
                  and parsed.direction == BACKWARD}  # fmt: skip
