@@ -93,7 +93,7 @@ def _at_a_site(case: Case, events: Sequence[Sequence[Event]], draw: random.Rando
     name = draw.choice(list(FORWARD if case.kind == "forward" else BACKWARD))
     if case.level == "L0" and name in RECORDED_FORWARD:
         name = "root_of_zero"
-    kinds = ("origin", "outside") if name == "full_of_nan" else ("origin",)
+    kinds = ("outside",) if name == "constant_of_nan" else ("origin",)
     is_backward = case.kind == "backward" and name not in RECORDED_FORWARD
     return Choice(
         {rank: Plant({site: (case.kind, name)})}, fault=name, required=[rank], kinds=kinds, is_backward=is_backward
@@ -152,7 +152,7 @@ def _two(case: Case, events: Sequence[Sequence[Event]], draw: random.Random) -> 
         if ("site", rank, number) not in reached and ("site", first, site) not in _reached(events, rank, number)
     ]
     second, other = draw.choice(apart or [(rank, number) for rank in others for number in _sites(case, events[rank])])
-    names = draw.sample([name for name in FORWARD if name != "full_of_nan"], 2)
+    names = draw.sample([name for name in FORWARD if name != "constant_of_nan"], 2)
     choice = Choice(
         {first: Plant({site: ("forward", names[0])}), second: Plant({other: ("forward", names[1])})},
         fault=" and ".join(names), required=[first, second], kinds=("origin",),
@@ -172,7 +172,7 @@ def _masked(case: Case, events: Sequence[Sequence[Event]], draw: random.Random) 
     others = [number for number in range(len(events)) if number != rank and _sites(case, events[number])]
     if others and draw.random() < 0.6:
         real = draw.choice(others)
-        fault = draw.choice([each for each in FORWARD if each != "full_of_nan"])
+        fault = draw.choice([each for each in FORWARD if each != "constant_of_nan"])
         choice.plants[real] = Plant({draw.choice(_sites(case, events[real])): ("forward", fault)})
         choice.required, choice.fault = [real], f"{name}, and {fault}"
     return choice

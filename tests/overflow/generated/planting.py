@@ -155,8 +155,9 @@ def _ignored_labels(h: Tensor) -> Tensor:
     return _joined(h, planted(F.cross_entropy, scores, labels))
 
 
-def _full_of_nan(h: Tensor) -> Tensor:
-    return _joined(h, planted(torch.full, (3,), math.nan))
+def _constant_of_nan(h: Tensor) -> Tensor:
+    # What makes constants is not recorded.
+    return planted(torch.mul, h, torch.tensor(math.nan, dtype=h.dtype))
 
 
 FORWARD: dict[str, Fault] = {
@@ -167,7 +168,7 @@ FORWARD: dict[str, Fault] = {
         _exponential_in_float16, _product_in_float16, _linear_in_float16, _cast_to_float16, _sum_in_float16,
         _softmax_of_masked_row, _power_of_large, _root_as_power, _power_operator, _arc_cosine, _product_beyond_range,
         _sum_beyond_range, _variance_of_one, _mean_of_nothing, _spread_of_one, _determinant, _ignored_labels,
-        _full_of_nan,
+        _constant_of_nan,
     )
 }  # fmt: skip
 
