@@ -13,14 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from probe.common.dump.naming import is_gradients, is_module
-from probe.common.match.collectives import Exchange
-from probe.common.match.event_graph import Event, TimedCall, in_order
+from probe.common.match.communication.collectives import Exchange, is_among
+from probe.common.match.communication.event_graph import Event, TimedCall, in_order
 from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
 from probe.overflow.findings import PARAMETER as OF_PARAMETER
 from probe.overflow.scan import (
     EXPLAINED,
     INPUT,
-    OUTPUT,
     PARAMETER,
     UNWRITTEN,
     BadRecord,
@@ -60,6 +59,8 @@ class _Analysis:
         self._calls = {
             (scan.rank, each.call.index): each for scan in scans for each in scan.communication
         }
+        self._exchanges: dict[tuple[int, int], Sequence[Exchange]] = {}
+        """Of the calls that have begun."""
         self._found: list[Finding] = []
         self._of_exchange: dict[object, Finding] = {}
         self._unmatched: list[str] = []
@@ -125,36 +126,39 @@ class _Analysis:
 
     def _begin(self, rank: _Rank, event: Event) -> None:
         call = self._calls[event.call.rank, event.call.index]
-        if call.flags and call.call.record == self._wanted:
-            self._explain(rank, call.call.record, call.input or call.output)
-        if call.flags & INPUT:
+        if call.call.record == self._wanted and (call.inputs or call.outputs):
+            self._explain(rank, call.call.record, (*call.inputs, *call.outputs)[0])
+        self._exchanges[event.call.rank, event.call.index] = event.exchanges
+        if call.inputs:
             if rank.causes:
                 self._spread(rank, call.call.record)
             else:
-                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, call.input))
+                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, call.inputs[0]))
 
     def _end(self, rank: _Rank, event: Event) -> None:
         call = self._calls[event.call.rank, event.call.index]
-        if call.has_output and not call.flags & OUTPUT:
-            return
-        senders = self._senders(event.exchanges)
-        bad = [sender for sender in senders if sender.flags & INPUT]
-        if bad:
-            # What has no output recorded is taken to have got what was sent.
-            causes = [cause for sender in bad for cause in self._ranks[sender.call.rank].causes]
-            self._reach(rank, call, causes)
-        elif call.flags & OUTPUT and not call.flags & INPUT:
-            self._made_by_communication(rank, call, event.exchanges)
+        for exchange in event.exchanges:
+            result = next((name for name in call.outputs if is_among(name, exchange.flow.results)), None)
+            if call.has_output and result is None:
+                continue
+            senders = [sender for sender in self._senders(exchange) if self._gives(sender, rank.scan.rank)]
+            if senders:
+                # What has no output recorded is taken to have got what was sent.
+                causes = [cause for sender in senders for cause in self._ranks[sender.call.rank].causes]
+                self._reach(rank, call, causes)
+            elif result is not None:
+                self._made_by_communication(rank, call, exchange, result)
 
-    def _senders(self, of_call: Sequence[Exchange]) -> list[Communication]:
-        """The recorded calls that the result of a call is made of."""
-        places = dict.fromkeys(
-            (each.rank, each.index)
-            for exchange in of_call
-            for each in (exchange.call, *exchange.partners)
-            if each.rank in exchange.sources
-        )
-        return [self._calls[place] for place in places]
+    def _senders(self, exchange: Exchange) -> list[Communication]:
+        """The recorded calls that the result of an exchange is made of."""
+        calls = (exchange.call, *exchange.partners)
+        return [self._calls[each.rank, each.index] for each in calls if each.rank in exchange.sources]
+
+    def _gives(self, sender: Communication, rank: int) -> bool:
+        """Whether a call gives something that is not finite to a rank."""
+        of_call = self._exchanges.get((sender.call.rank, sender.call.index), ())
+        gives = [name for exchange in of_call if rank in exchange.ranks for name in exchange.flow.gives]
+        return any(is_among(name, gives) for name in sender.inputs)
 
     def _reach(self, rank: _Rank, call: Communication, causes: Iterable[Finding]) -> None:
         new = [cause for cause in dict.fromkeys(causes) if cause not in rank.causes]
@@ -164,21 +168,17 @@ class _Analysis:
                     cause.path.append((rank.scan.rank, call.call.record))
         rank.causes += new
 
-    def _made_by_communication(self, rank: _Rank, call: Communication, of_call: Sequence[Exchange]) -> None:
-        missing = sorted({
-            source for exchange in of_call for source in exchange.sources if source in exchange.missing
-        })  # fmt: skip
+    def _made_by_communication(self, rank: _Rank, call: Communication, exchange: Exchange, item: str) -> None:
+        missing = sorted(set(exchange.sources) & set(exchange.missing))
         if missing:
             if not rank.causes:
                 source = f"rank {', '.join(map(str, missing))}, of which there is no dump"
-                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, call.output, source=source))
+                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source))
             return
-        members = sorted({
-            (each.rank, each.record) for exchange in of_call for each in (exchange.call, *exchange.partners)
-        })  # fmt: skip
+        members = sorted((each.rank, each.record) for each in (exchange.call, *exchange.partners))
         finding = self._of_exchange.get(tuple(members))
         if finding is None:
-            finding = Finding(COMMUNICATION, rank.scan.rank, call.call.record, call.output, members=members)
+            finding = Finding(COMMUNICATION, rank.scan.rank, call.call.record, item, members=members)
             self._of_exchange[tuple(members)] = finding
             self._find(rank, finding)
         else:
@@ -202,7 +202,7 @@ class _Analysis:
 
     @staticmethod
     def _bad_communication(scan: RankScan) -> int:
-        return sum(bool(each.flags) for each in scan.communication)
+        return sum(bool(each.inputs or each.outputs) for each in scan.communication)
 
     def _notes(self, scans: Sequence[RankScan], further: int) -> Iterable[str]:
         if self._unmatched:

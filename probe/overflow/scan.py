@@ -16,8 +16,15 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item, is_inf
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
-from probe.common.match.collectives import CollectiveCall, is_communication, receives
-from probe.common.overflow.call_values import CallValues, is_nonfinite, part_of_limit
+from probe.common.match.communication.collectives import (
+    CollectiveCall,
+    collective_call,
+    is_communication,
+    receives,
+    undefined,
+    without_statistics,
+)
+from probe.common.metrics.call_values import CallValues, is_nonfinite, part_of_limit
 from probe.overflow.infinities import Infinities, Source
 
 INPUT, PARAMETER, OUTPUT, EXPLAINED, UNWRITTEN = 1, 2, 4, 8, 16
@@ -61,10 +68,11 @@ class Communication(NamedTuple):
     """A communication call, with what of its values is not finite."""
 
     call: CollectiveCall
-    flags: int
+    inputs: tuple[str, ...]
+    """Its inputs that are not finite; buffers that it only fills are left out."""
+    outputs: tuple[str, ...]
+    """Its outputs that are not finite; those that mean nothing are left out."""
     has_output: bool
-    input: str
-    output: str
     ends_after: int
     """The number of the record after which its result was there: its own, or where it was waited for."""
 
@@ -192,16 +200,14 @@ class _Scan:
 
     def _communication(self, index: int, record: Record) -> str:
         """Returns the record after which its result was there, if the dump says so."""
-        items = self._dump.items(record)
-        call = CollectiveCall(self._result.rank, index, record.name, tuple(i for i in items if not i.is_tensor))
-        ignored = receives(CollectiveCall(self._result.rank, index, record.name, tuple(items)))
-        values = CallValues.of(item for item in items if item.name not in ignored)
-        bad_input = _first_name(list(filter(is_nonfinite, values.inputs)))
-        bad_output = _first_name(list(filter(is_nonfinite, values.outputs)))
-        flags = INPUT * bool(bad_input) | OUTPUT * bool(bad_output)
-        self._is_reached |= bool(flags)
+        call = collective_call(self._result.rank, index, record)
+        ignored = receives(call) | undefined(call, call.inputs)
+        values = CallValues.of(item for item in call.inputs if item.name not in ignored)
+        inputs = tuple(item.name for item in values.inputs if is_nonfinite(item))
+        outputs = tuple(item.name for item in values.outputs if is_nonfinite(item))
+        self._is_reached |= bool(inputs or outputs)
         self._result.communication.append(
-            Communication(call, flags, bool(values.outputs), bad_input, bad_output, index)
+            Communication(without_statistics(call), inputs, outputs, bool(values.outputs), index)
         )
         return record.waited_after or ""
 

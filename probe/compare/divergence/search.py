@@ -28,7 +28,7 @@ from probe.common.dump.naming import (
     record_name,
 )
 from probe.common.dump.reading.records import INPUT, Item
-from probe.common.match.collectives import is_communication
+from probe.common.match.communication.collectives import is_communication
 from probe.common.match.row import Row
 from probe.common.metrics.error_bounds import (
     ALTOGETHER,

@@ -1,1 +1,0 @@
-"""What is not finite, or nearly so, in the values of one call."""
