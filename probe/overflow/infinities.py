@@ -23,6 +23,13 @@ _EXACT = frozenset((
     "log", "log2", "log10", "log_", "logit", "logsigmoid", "log_softmax", "logsumexp", "xlogy", "log1p", "max", "amax",
 ))  # fmt: skip
 """Calls whose exact result may be minus infinity."""
+_MASKED = frozenset((
+    "softmax", "softmax_", "_softmax", "log_softmax", "softmin", "logsumexp", "scaled_dot_product_attention",
+    "multi_head_attention_forward", "cross_entropy",
+))  # fmt: skip
+"""Calls that minus infinity masks; of a row in which all is masked they make NaN."""
+_WRITTEN = ("in the tensor that was written to",)
+"""Marks what a call wrote that does not return it."""
 
 
 @dataclass
@@ -36,6 +43,8 @@ class Source:
     is_asked_for: bool
     open: set[Any] = field(default_factory=set)
     """Marks of tensors of its lineage that no call has used yet."""
+    user: tuple[int, str] | None = None
+    """Of what came in with a call, number and name of this call."""
     is_broken: bool = False
     """Whether something else than these infinities came of it."""
 
@@ -47,7 +56,7 @@ class Infinities:
         self._sources: list[Source] = []
         self._of_mark: dict[Any, Source] = {}
 
-    def known(self, inputs: list[Item]) -> list[Source] | None:
+    def known(self, index: int, name: str, inputs: list[Item]) -> list[Source] | None:
         """The lineages that all of `inputs`, which are not finite, belong to; ``None`` where one belongs to none."""
         found = []
         for item in inputs:
@@ -56,8 +65,10 @@ class Infinities:
             if source is None and sign:
                 # Of one that was made where nothing is recorded, the nearest; of a mask that came in, none.
                 source = next((one for one in reversed(self._sources) if one.sign == sign and one.open), None)
-                if source is None and sign < 0:
+                # A mask has no gradient; a weight and what was computed have.
+                if source is None and sign < 0 and not item.requires_grad:
                     source = self._begin(-1, "", item.name, sign, is_asked_for=True)
+                    source.user = (index, name)
             if source is None or source.is_broken:
                 return None
             found.append(source)
@@ -76,6 +87,13 @@ class Infinities:
         source = self._begin(index, name, bad[0].name, sign, is_asked_for)
         self._follow(source, bad)
         return True
+
+    def write(self, index: int, name: str, values: CallValues) -> None:
+        """A call that returns nothing writes into a tensor; follows the infinity that it was asked to write."""
+        for sign in (-1, 1):
+            if sign * math.inf in values.numbers:
+                source = self._begin(index, name, f"{name}.input.0", sign, is_asked_for=True)
+                source.open.add(_WRITTEN)
 
     def use(self, sources: list[Source], values: CallValues) -> Source | None:
         """A call uses what belongs to `sources`; returns the one of which something else than infinities came."""
@@ -120,6 +138,11 @@ class Infinities:
             mark = _mark(item)
             self._of_mark[mark] = source
             source.open.add(mark)
+
+
+def is_masked(name: str) -> bool:
+    """Whether minus infinity masks the inputs of a call."""
+    return function_name(name) in _MASKED
 
 
 def _mark(item: Item) -> Any:

@@ -25,7 +25,8 @@ from probe.common.match.communication.collectives import (
     without_statistics,
 )
 from probe.common.metrics.call_values import CallValues, is_nonfinite, part_of_limit
-from probe.overflow.infinities import Infinities, Source
+from probe.overflow.infinities import Infinities, Source, is_masked
+from probe.overflow.writes import fills, reads
 
 INPUT, PARAMETER, OUTPUT, EXPLAINED, UNWRITTEN = 1, 2, 4, 8, 16
 """What is not finite in a record: an input, a parameter, an output. `EXPLAINED`: another record of this rank, which
@@ -156,7 +157,9 @@ class _Scan:
     # --- one call
 
     def _record(self, index: int, name: str, values: CallValues) -> None:
-        bad_inputs = [item for item in values.inputs if is_nonfinite(item)]
+        if fills(name):
+            self._infinities.write(index, name, values)
+        bad_inputs = [item for item in reads(name, values.inputs) if is_nonfinite(item)]
         bad_parameters = [item for item in values.parameters if is_nonfinite(item)]
         bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
         if not (bad_inputs or bad_parameters or bad_outputs):
@@ -175,12 +178,18 @@ class _Scan:
             if flags == OUTPUT and self._infinities.begin(index, name, values):
                 return
             if flags & ~OUTPUT == INPUT:
-                sources = self._infinities.known(bad_inputs)
+                sources = self._infinities.known(index, name, bad_inputs)
                 if sources is not None:
                     culprit = self._infinities.use(sources, values)
                     if culprit is None:
                         return
-                    if culprit.is_asked_for:
+                    if culprit.user is not None and not is_masked(name):
+                        # No mask: infinities that came in, of which a call that knows no masks made something.
+                        self._result.bad.append(BadRecord(*culprit.user, INPUT | OUTPUT, culprit.item))
+                        if culprit.user[0] == index:
+                            self._is_reached = True
+                            return
+                    elif culprit.is_asked_for:
                         # The infinities were meant; what this call made of them was not.
                         flags, mask = OUTPUT, culprit.name or culprit.item
                     else:
@@ -277,8 +286,13 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
                  if is_module(record.name) and (parsed := parse(record.name)) is not None
                  and parsed.direction == BACKWARD}  # fmt: skip
     names = {record.name for record in bad}
+    weights = {
+        record.name: record.input for record in bad if record.flags & PARAMETER and not record.flags & INPUT
+    }  # fmt: skip
     found = []
     for record in bad:
+        if tree is not None and not is_module(record.name):
+            record = _with_weight(record, weights.get(tree.module(record.name) or "", ""))
         flags = record.flags
         parsed = parse(record.name)
         if is_gradients(record.name):
@@ -295,3 +309,9 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
         found.append(record._replace(flags=flags))
     return found
 
+
+def _with_weight(record: BadRecord, weight: str) -> BadRecord:
+    """A call inside of a module whose `weight` is not finite, and whose inputs are, has got that weight."""
+    if not weight or not (record.flags & INPUT or record.mask):
+        return record
+    return record._replace(flags=(record.flags & ~INPUT) | PARAMETER, input=weight, mask="")

@@ -193,8 +193,8 @@ def _power_of_zero(h: Tensor) -> Tensor:
     return h + planted(torch.pow, h * 0, 0.5)
 
 
-def _angle_of_zero(h: Tensor) -> Tensor:
-    return h + planted(torch.atan2, h * 0, h * 0)
+def _distance_of_zero(h: Tensor) -> Tensor:
+    return h + planted(torch.hypot, h * 0, h * 0)
 
 
 def _arc_sine_of_one(h: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ def _function_that_computes(h: Tensor) -> Tensor:
 BACKWARD: dict[str, Fault] = {
     fault.__name__[1:]: fault
     for fault in (
-        _root_of_zero, _root_of_one_zero, _norm_of_zero, _power_of_zero, _angle_of_zero, _arc_sine_of_one,
+        _root_of_zero, _root_of_one_zero, _norm_of_zero, _power_of_zero, _distance_of_zero, _arc_sine_of_one,
         _division_by_little, _root_behind_where, _function_that_computes,
     )
 }  # fmt: skip

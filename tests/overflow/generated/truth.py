@@ -7,6 +7,7 @@ where the first frame that is of these programs, and not of torch, is that funct
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +52,8 @@ def truth_of(folder: Path) -> Truth:
 
 def _records(folder: Path, plan: dict[str, Any], rank: int) -> tuple[str, ...]:
     files = folder / f"step{plan['step']}" / f"rank{rank}"
-    order = list(json.loads((files / "dump.json").read_text("utf-8"))["data"])
+    data = json.loads((files / "dump.json").read_text("utf-8"))["data"]
+    order = list(data)
     stacks = json.loads((files / "stack.json").read_text("utf-8")).values()
     frames = {name: list(map(str, of_call)) for names, of_call in stacks for name in names if name in order}
     marked = [name for name in order if _is_marked(frames.get(name, []))]
@@ -63,7 +65,21 @@ def _records(folder: Path, plan: dict[str, Any], rank: int) -> tuple[str, ...]:
         return _first(marked, [name for name in order if any(" in planted," in each for each in frames.get(name, []))])
     # A module that was called through the mark, too, has the function at fault inside of it.
     innermost = max(marked, key=lambda name: len(frames[name]))
-    return (re.sub(r"\bforward\b", "backward", innermost) if plan["is_backward"] else innermost,)
+    if plan["is_backward"]:
+        innermost = re.sub(r"\bforward\b", "backward", innermost)
+    if not _is_bad(data[innermost]["output"]):
+        raise LookupError(f"{files}: the output of {innermost} is finite, so that {plan['fault']} is no fault")
+    return (innermost,)
+
+
+def _is_bad(entry: Any) -> bool:
+    """Whether a tensor in an entry has a NaN or an infinity."""
+    if isinstance(entry, list):
+        return any(map(_is_bad, entry))
+    if not isinstance(entry, dict):
+        return False
+    extremes = [entry[key] for key in ("Max", "Min") if isinstance(entry.get(key), float)]
+    return any(not math.isfinite(value) for value in extremes) or any(map(_is_bad, entry.values()))
 
 
 def _is_marked(frames: Sequence[str]) -> bool:
