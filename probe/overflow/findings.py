@@ -54,6 +54,8 @@ class Finding:
     """The records that are not finite because of it, in order, the first of them."""
     growth: list[dict[str, Any]] = field(default_factory=list)
     """The largest absolute value and the norm of its inputs in the steps before."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """The record as it stands in its file."""
 
     @property
     def place(self) -> tuple[int, str]:
