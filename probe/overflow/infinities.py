@@ -43,6 +43,8 @@ class Source:
     is_asked_for: bool
     open: set[Any] = field(default_factory=set)
     """Marks of tensors of its lineage that no call has used yet."""
+    last: int = -1
+    """The number of the last call that had it."""
     user: tuple[int, str] | None = None
     """Of what came in with a call, number and name of this call."""
     is_broken: bool = False
@@ -95,11 +97,12 @@ class Infinities:
                 source = self._begin(index, name, f"{name}.input.0", sign, is_asked_for=True)
                 source.open.add(_WRITTEN)
 
-    def use(self, sources: list[Source], values: CallValues) -> Source | None:
+    def use(self, index: int, sources: list[Source], values: CallValues) -> Source | None:
         """A call uses what belongs to `sources`; returns the one of which something else than infinities came."""
-        for item in values.inputs:
-            if infinite_sign(item):
-                for source in sources:
+        for source in sources:
+            source.last = index
+            for item in values.inputs:
+                if infinite_sign(item):
                     source.open.discard(_mark(item))
         bad = [item for item in values.outputs if is_nonfinite(item)]
         if not bad:
@@ -129,7 +132,7 @@ class Infinities:
         ]  # fmt: skip
 
     def _begin(self, index: int, name: str, item: str, sign: int, is_asked_for: bool) -> Source:
-        source = Source(index, name, item, sign, is_asked_for)
+        source = Source(index, name, item, sign, is_asked_for, last=index)
         self._sources.append(source)
         return source
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, Optional
 
 from probe.common.dump.layout import folder_of
@@ -180,7 +181,7 @@ class _Scan:
             if flags & ~OUTPUT == INPUT:
                 sources = self._infinities.known(index, name, bad_inputs)
                 if sources is not None:
-                    culprit = self._infinities.use(sources, values)
+                    culprit = self._infinities.use(index, sources, values)
                     if culprit is None:
                         return
                     if culprit.user is not None and not is_masked(name):
@@ -237,10 +238,26 @@ class _Scan:
 
     def _settle(self) -> None:
         result = self._result
+        first = result.bad[0] if result.bad else None
         for source in self._infinities.unsettled:
-            self._add_source(source)
+            # What is not recorded may have used it, as a cast to integers does. It counts where it is what the forward
+            # ends with, and where something comes out of nowhere behind it.
+            if self._is_end_of_forward(source.last) or (
+                first is not None and first.flags & INPUT and first.place > source.last
+            ):
+                self._add_source(source)
         result.intended = [source.name for source in self._infinities.intended]
         result.bad.sort(key=lambda record: record.place)
+
+    def _is_end_of_forward(self, place: int) -> bool:
+        """Whether no forward call of a function stands behind a record and before the first backward."""
+        for record in islice(self._dump, place + 1, None):
+            parsed = parse(record.name)
+            if parsed is None or parsed.direction != FORWARD:
+                return True
+            if not parsed.is_module:
+                return False
+        return True
 
     def _note_nearly_full(self, items: list[Item]) -> None:
         found = self._result.nearly_full

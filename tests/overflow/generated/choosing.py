@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from generated.cases import Case
 from generated.communication import NOTHING, Event, Plant
-from generated.planting import BACKWARD, FORWARD, MASKED, RECORDED_FORWARD, UNINITIALISED
+from generated.planting import BACKWARD, FORWARD, MASKED, RECORDED_FORWARD, UNINITIALISED, UNRECORDED
 
 BAD = (float("nan"), float("inf"), float("-inf"))
 
@@ -82,6 +82,12 @@ def _drawn_site(
     return rank, draw.choice(found[rank])
 
 
+def _faults_at(of_rank: Sequence[Event], site: int) -> list[str]:
+    """The forward faults that show at a site: where nothing comes of a value, the logarithm of 0 is a number."""
+    is_used = any(event[:2] == ("site", site) and event[3] for event in of_rank)
+    return [name for name in FORWARD if is_used or name != "log_of_one_zero"]
+
+
 def _at_a_site(case: Case, events: Sequence[Sequence[Event]], draw: random.Random) -> Choice:
     rank, site = _drawn_site(case, events, draw, case.kind == "backward")
     if case.kind == "uninitialised":
@@ -90,10 +96,10 @@ def _at_a_site(case: Case, events: Sequence[Sequence[Event]], draw: random.Rando
             {rank: Plant({site: (case.kind, name)})}, fault=name, required=[rank],
             kinds=("uninitialised", "outside"), picked="any",
         )  # fmt: skip
-    name = draw.choice(list(FORWARD if case.kind == "forward" else BACKWARD))
+    name = draw.choice(_faults_at(events[rank], site) if case.kind == "forward" else list(BACKWARD))
     if case.level == "L0" and name in RECORDED_FORWARD:
         name = "root_of_zero"
-    kinds = ("outside",) if name == "constant_of_nan" else ("origin",)
+    kinds = ("outside",) if name in UNRECORDED else ("origin",)
     is_backward = case.kind == "backward" and name not in RECORDED_FORWARD
     return Choice(
         {rank: Plant({site: (case.kind, name)})}, fault=name, required=[rank], kinds=kinds, is_backward=is_backward
@@ -152,10 +158,10 @@ def _two(case: Case, events: Sequence[Sequence[Event]], draw: random.Random) -> 
         if ("site", rank, number) not in reached and ("site", first, site) not in _reached(events, rank, number)
     ]
     second, other = draw.choice(apart or [(rank, number) for rank in others for number in _sites(case, events[rank])])
-    names = draw.sample([name for name in FORWARD if name != "constant_of_nan"], 2)
+    names = draw.choice(_faults_at(events[first], site)), draw.choice(_faults_at(events[second], other))
     choice = Choice(
         {first: Plant({site: ("forward", names[0])}), second: Plant({other: ("forward", names[1])})},
-        fault=" and ".join(names), required=[first, second], kinds=("origin",),
+        fault=" and ".join(names), required=[first, second], kinds=("origin", "outside"),
     )  # fmt: skip
     if not apart:
         # What came of the first may have reached the second, and is then all that is to be named.
@@ -168,12 +174,13 @@ def _masked(case: Case, events: Sequence[Sequence[Event]], draw: random.Random) 
     """A value of which nothing is left, alone or before a fault that shows."""
     rank, site = _drawn_site(case, events, draw)
     name = draw.choice(list(MASKED))
-    choice = Choice({rank: Plant({site: ("masked", name)})}, fault=name, allowed=[rank], kinds=("origin", "intended"))
+    choice = Choice({rank: Plant({site: ("masked", name)})}, fault=name, allowed=[rank], kinds=("origin", "outside"))
     others = [number for number in range(len(events)) if number != rank and _sites(case, events[number])]
     if others and draw.random() < 0.6:
         real = draw.choice(others)
-        fault = draw.choice([each for each in FORWARD if each != "constant_of_nan"])
-        choice.plants[real] = Plant({draw.choice(_sites(case, events[real])): ("forward", fault)})
+        place = draw.choice(_sites(case, events[real]))
+        fault = draw.choice(_faults_at(events[real], place))
+        choice.plants[real] = Plant({place: ("forward", fault)})
         choice.required, choice.fault = [real], f"{name}, and {fault}"
     return choice
 

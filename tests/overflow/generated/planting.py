@@ -93,7 +93,8 @@ def _linear_in_float16(h: Tensor) -> Tensor:
 
 
 def _cast_to_float16(h: Tensor) -> Tensor:
-    return _joined(h, planted((h * 0 + 1e6).half))
+    # The cast is not recorded.
+    return _joined(h, planted(torch.mul, (h * 0 + 1e6).half(), 1.0))
 
 
 def _sum_in_float16(h: Tensor) -> Tensor:
@@ -234,6 +235,8 @@ BACKWARD: dict[str, Fault] = {
         _division_by_little, _root_behind_where, _function_that_computes,
     )
 }  # fmt: skip
+UNRECORDED = frozenset({"cast_to_float16", "constant_of_nan"})
+"""What is made by something that is not recorded, so that the mark is on the call that takes it."""
 RECORDED_FORWARD = frozenset({"function_that_computes"})
 """What goes wrong in the backward and is recorded as a call of its own."""
 

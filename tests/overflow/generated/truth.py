@@ -57,14 +57,15 @@ def _records(folder: Path, plan: dict[str, Any], rank: int) -> tuple[str, ...]:
     stacks = json.loads((files / "stack.json").read_text("utf-8")).values()
     frames = {name: list(map(str, of_call)) for names, of_call in stacks for name in names if name in order}
     marked = [name for name in order if _is_marked(frames.get(name, []))]
-    if not marked:
+    below = [name for name in order if any(" in planted," in frame for frame in frames.get(name, []))]
+    if not (below if plan["picked"] == "first" else marked):
         raise LookupError(f"{files}: no record bears the mark of the fault {plan['fault']}")
     if plan["picked"] == "any":
         return tuple(name for name in marked if not name.startswith("Module."))
     if plan["picked"] == "first":
-        return _first(marked, [name for name in order if any(" in planted," in each for each in frames.get(name, []))])
+        return _first(marked, below)
     # A module that was called through the mark, too, has the function at fault inside of it.
-    innermost = max(marked, key=lambda name: len(frames[name]))
+    innermost = max(marked, key=lambda name: (not name.startswith("Module."), len(frames[name])))
     if plan["is_backward"]:
         innermost = re.sub(r"\bforward\b", "backward", innermost)
     if not _is_bad(data[innermost]["output"]):
@@ -88,7 +89,7 @@ def _is_marked(frames: Sequence[str]) -> bool:
 
 
 def _first(marked: Sequence[str], below: Sequence[str]) -> tuple[str, ...]:
-    """The first call that was made with the mark: as a module and as the function that it calls first."""
+    """The first call that was made with the mark: as a module, and as what it calls first."""
     modules = [name for name in marked if name.startswith("Module.")]
     functions = [name for name in below if not name.startswith("Module.")]
-    return (*modules[:1], *functions[:1])
+    return (*modules[:1], *functions[:1], *below[:1])
