@@ -40,23 +40,11 @@ class FrameworkValues:
         name = type(value).__name__
         if name in ("ReduceOp", "RedOpType"):
             return {"type": "torch.distributed.ReduceOp", "value": _reduce_op(value)}
-        if name == "P2POp":
-            return self._point_to_point(value)
         if name == "ProcessGroup" or any(base.__name__ == "ProcessGroup" for base in type(value).__mro__):
             return self._process_group(value)
+        if name == "P2POp":
+            return self._point_to_point(value)
         return None
-
-    def _point_to_point(self, operation: Any) -> Entry:
-        """One send or receive of a batch; its tensor is described by the caller."""
-        group = operation.group or self._torch.distributed.group.WORLD
-        return {
-            "type": "torch.distributed.P2POp",
-            "op": operation.op.__name__,
-            "peer": operation.peer,
-            "tag": operation.tag,
-            "group_id": self._process_group(group)["group_id"],
-            "tensor": operation.tensor,
-        }
 
     def _process_group(self, group: Any) -> Entry:
         ranks = self._torch.distributed.get_process_group_ranks(group)
@@ -64,6 +52,19 @@ class FrameworkValues:
             "type": "torch.ProcessGroup",
             "group_ranks": ranks,
             "group_id": f"{zlib.crc32(str(ranks).encode()):08x}",
+        }
+
+    def _point_to_point(self, operation: Any) -> Entry:
+        group = operation.group
+        if group is None:
+            group = self._torch.distributed.group.WORLD
+        return {
+            "type": "torch.distributed.P2POp",
+            "op": getattr(operation.op, "__name__", str(operation.op)),
+            "peer": operation.peer,
+            "tag": operation.tag,
+            "group_id": self._process_group(group)["group_id"],
+            "tensor": operation.tensor,
         }
 
 
