@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 
@@ -40,7 +40,7 @@ class Healthy:
     dtype: str = "float32"
     level: str = "mix"
     attention: str = "eager"
-    generates: Optional[dict[str, Any]] = None
+    generates: dict[str, Any] | None = None
 
 
 def _tokens(*shape: int) -> torch.Tensor:

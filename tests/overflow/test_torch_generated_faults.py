@@ -7,7 +7,6 @@ The programs, the faults and what is true of each case are in `generated`; a cas
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from generated.cases import KINDS, cases
@@ -28,8 +27,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
 
 def test_the_first_finding_is_what_was_planted(outcomes: list[Outcome]) -> None:
     assert len(outcomes) == len(NUMBERS)
-    wrong = [f"{each.truth.case} ({each.truth.setting}, {each.truth.fault}): {each.wrong}" for each in outcomes if each.wrong]
-    assert wrong == []
+    assert [str(each) for each in outcomes if each.wrong] == []
 
 
 def test_the_cases_are_as_varied_as_they_are_said_to_be() -> None:

@@ -11,8 +11,9 @@ import random
 
 import torch
 import torch.nn.functional as F
-from generated.communication import Run, copied, exchanged, gathered, summed
 from torch import Tensor, nn
+
+from generated.communication import Run, copied, exchanged, gathered, summed
 
 SAMPLES, POSITIONS, WIDTH = 2, 4, 8
 _HEADS = 2

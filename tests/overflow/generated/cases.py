@@ -1,4 +1,4 @@
-"""What a generated training is like: the ranks, the model, the parallel form, and the kind of fault. All from a seed."""
+"""What a generated training is like, all from a seed: the ranks, the model, the parallel form, the kind of fault."""
 
 from __future__ import annotations
 

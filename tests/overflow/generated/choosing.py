@@ -6,7 +6,7 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 from generated.cases import Case
 from generated.communication import NOTHING, Event, Plant
@@ -139,8 +139,8 @@ def _parameter(case: Case, modules: Sequence[Sequence[int]], draw: random.Random
     used = frozenset(number for number, other in enumerate(modules[rank]) if other == module)
     value = draw.choice(BAD)
     return Choice(
-        {each: Plant(used=used) for each in ranks}, value, f"weight with {value}" if case.kind == "parameter" else "Adam",
-        ranks, kinds=("parameter", "outside") if case.level == "L1" else ("parameter",), picked="first",
+        {each: Plant(used=used) for each in ranks}, value,
+        f"weight with {value}" if case.kind == "parameter" else "Adam", ranks, kinds=("parameter", "outside") if case.level == "L1" else ("parameter",), picked="first",
     )  # fmt: skip
 
 
@@ -225,6 +225,6 @@ def plan_of(case: Case, choice: Choice) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def bad_module(choice: Choice, rank: int) -> Optional[int]:
+def bad_module(choice: Choice, rank: int) -> int | None:
     """The first use of the module whose weight is bad on this rank."""
     return min(choice.plant(rank).used, default=None)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
+
 from generated.cases import Case
 from generated.planting import FAULTS, planted
-from torch import Tensor, nn
 
 Event = tuple[Any, ...]
 """What a rank did, in order: ``("site", number, is of a module, has a backward)``, ``("use", number)``,
@@ -26,7 +27,7 @@ class Plant:
     """Kind and name of the fault at a site, by the number of the site."""
     used: frozenset[int] = frozenset()
     """The uses of the module whose weight is bad."""
-    overflow: Optional[tuple[Any, ...]] = None
+    overflow: tuple[Any, ...] | None = None
     """The key of the communication whose sum is beyond the type."""
     is_in_data: bool = False
     """Whether the batch is bad."""

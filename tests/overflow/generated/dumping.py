@@ -1,4 +1,4 @@
-"""Makes the dumps of several cases as one rank of a group: ``dumping.py RANK WORLD RENDEZVOUS SEED DUMPS NUMBER...``."""
+"""Makes dumps of several cases as one rank of a group: ``dumping.py RANK WORLD RENDEZVOUS SEED DUMPS NUMBER...``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from generated.cases import Case, cases  # noqa: E402
-from generated.choosing import Choice, bad_module, choose, plan_of  # noqa: E402
-from generated.communication import NOTHING, Run  # noqa: E402
-from generated.program import Training, spoil_by_optimizer, spoil_weight  # noqa: E402
-
-from msprobe.pytorch import PrecisionDebugger  # noqa: E402
+from generated.cases import Case, cases
+from generated.choosing import Choice, bad_module, choose, plan_of
+from generated.communication import NOTHING, Run
+from generated.program import Training, spoil_by_optimizer, spoil_weight
+from msprobe.pytorch import PrecisionDebugger
 
 _TIMEOUT = datetime.timedelta(seconds=60)
 

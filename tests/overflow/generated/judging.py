@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from generated.truth import Truth, truth_of
-
 from probe.common.parallel.tasks import Where
 from probe.overflow.findings import COMMUNICATION, Finding, Report
 from probe.overflow.run import find_overflow
@@ -20,6 +19,9 @@ class Outcome:
     said: tuple[str, ...]
     wrong: str
     """Empty where it is right."""
+
+    def __str__(self) -> str:
+        return f"{self.truth.case} ({self.truth.setting}, {self.truth.kind}, {self.truth.fault}): {self.wrong or 'right'}"
 
 
 def judge(folder: Path) -> Outcome:

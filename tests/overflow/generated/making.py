@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import forks
+
 from generated.cases import batches, cases
 
 _SCRIPT = Path(__file__).with_name("dumping.py")

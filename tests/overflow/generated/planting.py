@@ -1,4 +1,4 @@
-"""The faults. Each calls the function at fault through `planted`, whose name then stands in the call stack of its record.
+"""The faults. Each calls the function at fault through `planted`, which then stands in the call stack of its record.
 
 A fault takes a healthy tensor that gradients go through, and returns one of the same shape that depends on what went
 wrong. What it gives to the function at fault is finite where the fault is that function's own.
@@ -257,7 +257,9 @@ def _filled(h: Tensor) -> Tensor:
     return h + value.masked_fill(torch.isnan(value), 0.0)
 
 
-MASKED: dict[str, Fault] = {"kept_by_where": _kept_by_where, "replaced_by_number": _replaced_by_number, "filled": _filled}
+MASKED: dict[str, Fault] = {
+    "kept_by_where": _kept_by_where, "replaced_by_number": _replaced_by_number, "filled": _filled,
+}  # fmt: skip
 
 
 # --- memory that nothing was written to

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
+
 from generated.blocks import BLOCKS, POSITIONS, SAMPLES, WIDTH, Block, Site
 from generated.cases import Case
 from generated.communication import Run
-from torch import Tensor, nn
 
 _SHAPE = (SAMPLES, POSITIONS, WIDTH)
 
@@ -25,7 +26,7 @@ class Stage(nn.Module):
         draw = case.draw(f"model {stage}")
         self.is_first = stage == 0
         self.blocks = nn.ModuleList(BLOCKS[name](draw, case.layout.shards) for name in case.blocks[stage])
-        self.head: Optional[nn.Module] = nn.Linear(WIDTH, WIDTH) if stage == case.layout.stages - 1 else None
+        self.head: nn.Module | None = nn.Linear(WIDTH, WIDTH) if stage == case.layout.stages - 1 else None
 
     def forward(self, h: Tensor) -> Tensor:
         first, *others = self.blocks

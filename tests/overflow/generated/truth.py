@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 _OWN = re.compile(r"File .*[/\\]generated[/\\]\w+\.py, line \d+, in (\S+),")
 
@@ -25,7 +25,7 @@ class Truth:
     kind: str
     fault: str
     setting: str
-    step: Optional[int]
+    step: int | None
     """``None`` where nothing is wrong."""
     required: dict[int, tuple[str, ...]]
     """By rank the records of which one has to be named."""
