@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from probe.common.dump.naming import function_name
+from probe.common.dump.naming import function_name, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.metrics.call_values import CallValues, infinite_sign, is_nonfinite
 
@@ -83,6 +83,13 @@ class Infinities:
         if len(signs) != 1 or 0 in signs:
             return False
         sign = signs.pop()
+        if is_module(name):
+            # It returns what a call inside of it made.
+            inner = self._of_mark.get(_mark(bad[0]))
+            if inner is not None and not inner.is_broken:
+                inner.last = index
+                self._follow(inner, bad)
+                return True
         is_asked_for = sign * math.inf in values.numbers
         if not is_asked_for and not (sign < 0 and function_name(name) in _EXACT):
             return False

@@ -139,8 +139,8 @@ def _parameter(case: Case, modules: Sequence[Sequence[int]], draw: random.Random
     used = frozenset(number for number, other in enumerate(modules[rank]) if other == module)
     value = draw.choice(BAD)
     return Choice(
-        {each: Plant(used=used) for each in ranks}, value,
-        f"weight with {value}" if case.kind == "parameter" else "Adam", ranks, kinds=("parameter", "outside") if case.level == "L1" else ("parameter",), picked="first",
+        {each: Plant(used=used) for each in ranks}, value, "Adam" if case.kind == "optimizer" else f"weight with {value}",
+        ranks, kinds=("parameter", "outside") if case.level == "L1" else ("parameter",), picked="first",
     )  # fmt: skip
 
 

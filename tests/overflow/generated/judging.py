@@ -21,7 +21,8 @@ class Outcome:
     """Empty where it is right."""
 
     def __str__(self) -> str:
-        return f"{self.truth.case} ({self.truth.setting}, {self.truth.kind}, {self.truth.fault}): {self.wrong or 'right'}"
+        truth = self.truth
+        return f"{truth.case} ({truth.setting}, {truth.kind}, {truth.fault}): {self.wrong or 'right'}"
 
 
 def judge(folder: Path) -> Outcome:
