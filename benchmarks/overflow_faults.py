@@ -34,8 +34,8 @@ from probe.overflow.run import find_overflow  # noqa: E402
 _AT_ONCE = 100
 EXPLANATION = """\
 Trainings on 2 to 8 gloo ranks on the CPU, drawn from a seed: the model of each stage; data, tensor and pipeline
-parallelism and all of them together; blocking, asynchronous and batched transfers; gradients added up one by one, later,
-in a bucket or in parts; one to three steps; levels L0, L1 and mix. In each something is planted, or nothing. What is
+parallelism and all of them together; blocking, asynchronous and batched transfers; gradients added up one by one,
+later, in a bucket or in parts; one to three steps; levels L0, L1 and mix. In each something is planted, or nothing. What is
 true is read from the call stacks of the dump, in which the line stands that made the fault; a case is right where the
 first findings are all of what was planted, of the right kind, and nothing else.
 """
@@ -62,7 +62,8 @@ def table(found: Sequence[Outcome]) -> str:
     every = Counter(outcome.truth.kind for outcome in found)
     right = Counter(outcome.truth.kind for outcome in found if not outcome.wrong)
     rows = [f"| {kind} | {right[kind]} of {every[kind]} |" for kind in sorted(every)]
-    return "\n".join(["| planted | right |", "|---|---|", *rows, f"| all | {sum(right.values())} of {sum(every.values())} |"])
+    rows.append(f"| all | {sum(right.values())} of {sum(every.values())} |")
+    return "\n".join(["| planted | right |", "|---|---|", *rows])
 
 
 def models(found: list[str]) -> int:

@@ -99,7 +99,7 @@ def _at_a_site(case: Case, events: Sequence[Sequence[Event]], draw: random.Rando
     name = draw.choice(_faults_at(events[rank], site) if case.kind == "forward" else list(BACKWARD))
     if case.level == "L0" and name in RECORDED_FORWARD:
         name = "root_of_zero"
-    kinds = ("outside",) if name in UNRECORDED else ("origin",)
+    kinds = ("outside",) if name in UNRECORDED and case.level != "L0" else ("origin",)
     is_backward = case.kind == "backward" and name not in RECORDED_FORWARD
     return Choice(
         {rank: Plant({site: (case.kind, name)})}, fault=name, required=[rank], kinds=kinds, is_backward=is_backward
@@ -138,10 +138,10 @@ def _parameter(case: Case, modules: Sequence[Sequence[int]], draw: random.Random
     ranks = list(case.layout.replica_group(rank)) if case.kind == "optimizer" or draw.random() < 0.4 else [rank]
     used = frozenset(number for number, other in enumerate(modules[rank]) if other == module)
     value = draw.choice(BAD)
-    return Choice(
-        {each: Plant(used=used) for each in ranks}, value, "Adam" if case.kind == "optimizer" else f"weight with {value}",
-        ranks, kinds=("parameter", "outside") if case.level == "L1" else ("parameter",), picked="first",
-    )  # fmt: skip
+    fault = "Adam" if case.kind == "optimizer" else f"weight with {value}"
+    # Without modules nothing says what is a parameter.
+    kinds = ("parameter", "outside") if case.level == "L1" else ("parameter",)
+    return Choice({each: Plant(used=used) for each in ranks}, value, fault, ranks, kinds=kinds, picked="first")
 
 
 def _two(case: Case, events: Sequence[Sequence[Event]], draw: random.Random) -> Choice:
