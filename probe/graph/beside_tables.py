@@ -60,14 +60,16 @@ def summaries_and_page(
     options = replace(options, all_divergences=True)
     tasks = pair_tasks(locate(target, golden), output, options, xlsx, tensor_log)
     found: list[Summary] = []
+    places, unpaired = located(target, golden)
+    processes = {(place.step, place.label): place.process for place in places}
 
     def columns() -> Iterator[Made]:
         with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden)) as outcomes:
             for outcome in outcomes:
                 found.append(outcome.summary)
+                outcome.columns.label = processes[outcome.summary.step, outcome.summary.label]
                 yield Made(outcome.columns)
 
-    _, unpaired = located(target, golden)
     manifest = Manifest(title([target], [golden]), unpaired=unpaired)
     stem = os.path.join(output, f"graph_{tasks[0].stamp}")
     page = written(columns(), [PageWriter(manifest, stem, max_megabytes)], manifest)

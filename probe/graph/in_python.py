@@ -112,8 +112,8 @@ class GraphView:
         options = self._work.tasks[0].options
         manifest = Manifest(self._work.title, options.rules, list(self.unpaired))
         writer = PageWriter(manifest)
-        runs = [task.place.run for task in self._work.tasks]
-        found = (Made(rows_of(diff, options, run)) for diff, run in zip(self.diffs, runs))
+        places = [task.place for task in self._work.tasks]
+        found = (Made(rows_of(diff, options, at.run, at.process)) for diff, at in zip(self.diffs, places))
         result = written(found, [writer], manifest)
         return writer.page(), result.verdict
 

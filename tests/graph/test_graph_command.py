@@ -140,7 +140,8 @@ def test_the_page_opens_in_the_comparison_that_the_terminal_names(
         return
     named = manifest["comparisons"][manifest["first"]]
     assert f"step{named['step']}/rank{named['rank']}" == shifted
-    assert named["verdict"][0] == f"first divergence: {FIRST}" and lines[-1].endswith(f"first divergence: {FIRST}")
+    assert named["verdict"][0] == f"first divergence: {FIRST}"
+    assert lines[-1].endswith(f"first divergence: {shifted.replace('/', ' ')}: {FIRST}")
 
 
 def test_of_several_targets_the_page_opens_in_the_one_that_the_terminal_names(
@@ -159,6 +160,44 @@ def test_several_runs_stand_beside_one_and_have_names(tmp_path: Path, capsys: py
     assert [each["run"] for each in page_in(tmp_path / "goldens").manifest["comparisons"]] == [WEIGHT, other]
     shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path / "one")
     assert [each["run"] for each in page_in(tmp_path / "one").manifest["comparisons"]] == [""]
+
+
+_OF_MINDSPORE = ["graph/step0/rank0", "pynative/step0/rank0"]
+
+
+@pytest.mark.parametrize(
+    ("of_target", "of_golden", "labels"),
+    [
+        (["step0/rank0", "step0/rank2", "step0/proc8", "step0/proc9"], None, ["", "", "proc8", "proc9"]),
+        (_OF_MINDSPORE, _OF_MINDSPORE, ["graph", "pynative"]),
+        (["step0/proc8"], ["step0/rank0", "step0/rank1"], ["rank0", "rank1"]),
+        (["step0/rank0"], ["step0/rank0", "step0/rank1"], ["", "rank1"]),
+        (["step0/proc8", "step1/proc8"], ["step0/proc9", "step1/proc9"], ["", ""]),
+    ],
+)  # fmt: skip
+def test_every_comparison_of_a_page_can_be_told_from_the_others(
+    of_target: list[str],
+    of_golden: list[str] | None,
+    labels: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paths = ["-tp", str(run_of(tmp_path / "a", of_target))]
+    if of_golden is not None:
+        paths += ["-gp", str(run_of(tmp_path / "b", of_golden))]
+    shown(capsys, *paths, "-o", tmp_path / "out", "--format", "html,db")
+    comparisons = page_in(tmp_path / "out").manifest["comparisons"]
+    assert [each["label"] for each in comparisons] == labels
+    assert len({(each["step"], each["rank"], each["label"]) for each in comparisons}) == len(labels)
+    nodes = 0
+    for database in (tmp_path / "out").rglob("*.vis.db"):
+        with sqlite3.connect(database) as connection:
+            nodes += connection.execute("select count(distinct id) from tb_nodes").fetchone()[0]
+        connection.close()
+    assert nodes == sum(each[side]["nodes"] for each in comparisons for side in ("target", "golden") if each[side])
+    if of_golden is not None:
+        assert main(["compare", *paths, "-o", str(tmp_path / "tables"), "--html"]) == 0
+        assert page_in(tmp_path / "tables").path.read_bytes() == page_in(tmp_path / "out").path.read_bytes()
 
 
 def test_a_pair_that_cannot_be_read_is_named_and_the_others_are_shown(
@@ -433,7 +472,7 @@ def test_two_merged_dumps_of_one_place_are_not_written(tmp_path: Path, capsys: p
     run = run_of(tmp_path / "run", names)
     flags = ["--rank_size", "2", "--tp", "2", "--pp", "1", "--file_type", "json"]
     assert main(["graph_visualize", "-tp", str(run), "-o", str(tmp_path / "out"), *flags]) == 1
-    assert "two dumps that would be written to" in capsys.readouterr().err
+    assert "has two dumps for" in capsys.readouterr().err
     assert not (tmp_path / "out" / "step0").exists()
 
 

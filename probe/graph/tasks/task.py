@@ -68,7 +68,8 @@ class GraphTask:
         diff = judged(self, watch)
         if self.options.tensor_log:
             _print_metrics(diff)
-        return [Made(rows_of(diff, self.options, self.place.run), diff if self.keeps_diff else None)]
+        columns = rows_of(diff, self.options, self.place.run, self.place.process)
+        return [Made(columns, diff if self.keeps_diff else None)]
 
 
 def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
@@ -102,11 +103,17 @@ def judged_dumps(
     return diff
 
 
-def rows_of(diff: GraphDiff, options: GraphOptions, name: str = "") -> Columns:
-    """The rows of a comparison; `name` tells it from those of other runs."""
+def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", label: str = "") -> Columns:
+    """The rows of a comparison.
+
+    Args:
+        run: what tells it from those of other runs.
+        label: what tells it from those of the same run, step and rank.
+    """
     prefixes = Prefixes(options.strip_paths)
     columns = columns_of(diff, prefixes, options.rules, options.overflow)
-    columns.run = prefixes.path(name) if os.path.isabs(name) else name
+    columns.run = prefixes.path(run) if os.path.isabs(run) else run
+    columns.label = label
     return columns
 
 

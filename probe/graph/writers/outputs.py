@@ -57,22 +57,23 @@ class DatabaseWriter:
 
     def __init__(self, folder: str, options: GraphOptions, when: datetime) -> None:
         self._folder, self._options, self._when = folder, options, when
-        self._sections: dict[str, list[Section]] = {}
+        self._sections: dict[tuple[str, str], list[Section]] = {}
 
     def add(self, made: Made, comparison: dict[str, Any]) -> None:
         diff = made.diff
         if made.is_part:
             return
         assert diff is not None
-        sections = self._sections.setdefault(made.columns.run, [])
+        step, rank = diff.target.step or 0, diff.target.rank
+        # Two dumps of one rank, as MindSpore has them, are in two files.
+        sections = self._sections.setdefault((made.columns.run, "" if rank is None else made.columns.label), [])
         levels = golden_levels = None
         if self._options.overflow:
             found, golden = (overflows if self._options.rules == PROBE else recorded_overflows)(diff)
             levels, golden_levels = found.levels, None if golden is None else golden.levels
-        step, rank = diff.target.step or 0, diff.target.rank
         if rank is None:
-            # Processes without a rank are numbered.
-            rank = sum(section.step == step for section in sections)
+            # Processes without a rank get the numbers behind those of the ranks.
+            rank = 1 + max((section.rank for section in sections if section.step == step), default=-1)
         sections.append(Section(diff, step, rank, levels, golden_levels, _merged_nodes(made.columns), made.exchanged))
 
     def finish(self) -> list[str]:
