@@ -9,6 +9,8 @@ import re
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from written_pages import WrittenPage
 
 import probe
 from probe.api.cli import main
-from probe.common.errors import MsprobeException
+from probe.common.errors import FileCheckException, MsprobeException
 from probe.graph.writers.page import viewer_file
 
 DUMPS = CASES / "dumps"
@@ -319,6 +321,9 @@ def test_a_page_that_is_too_large_becomes_a_folder(tmp_path: Path, capsys: pytes
         (["-tp", "build_2024.vis"], "give the dump itself"),
         (["-i", "compare.json"], "msprobe graph_visualize -tp TARGET -gp GOLDEN -o OUTPUT"),
         (["-tp", LLAMA, "-gp", LLAMA, "--pairs", "nothing.yaml"], "nothing.yaml"),
+        (["-tp", LLAMA, "-gp", LLAMA, "--rules", "msprobe", "-lm"], "--rules msprobe matches as msProbe does"),
+        (["-tp", "empty", "-gp", LLAMA], "empty holds no dump"),
+        (["-tp", str(DUMPS.parents[1]), "-gp", "empty"], "holds no dump"),
     ],
 )
 def test_a_wrong_argument_is_one_line(
@@ -329,10 +334,11 @@ def test_a_wrong_argument_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
     assert main(["graph_visualize", *arguments]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1 and said.startswith("msprobe graph_visualize: ")
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
 @pytest.mark.parametrize(
@@ -348,7 +354,21 @@ def test_a_value_that_is_not_allowed_is_an_error_of_usage(
     with pytest.raises(SystemExit) as raised:
         main(["graph_visualize", "-tp", LLAMA, *arguments])
     assert raised.value.code == 2
-    assert arguments[0] in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert arguments[0] in line and (arguments[1] in line or len(arguments) > 2)
+    assert "allowed" in line or "choose from" in line
+
+
+def test_a_reader_that_has_seen_enough_is_told_of_no_error(tmp_path: Path) -> None:
+    program = "import sys; from probe.api.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "graph_visualize", "-tp", WEIGHT, "-gp", LLAMA, "-o", str(tmp_path)]
+    read, write = os.pipe()
+    os.close(read)
+    # Without a buffer the first line that is printed meets the closed pipe.
+    variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=variables)
+    os.close(write)
+    assert done.stderr == b"" and done.returncode == 141
 
 
 def test_a_damaged_dump_is_one_line_and_another_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -386,9 +406,12 @@ def test_graph_is_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str
 # --- from Python
 
 
-def test_a_graph_from_python() -> None:
+def test_a_graph_from_python(tmp_path: Path) -> None:
     graph = probe.open_graph(LLAMA)
     assert len(graph) == 303 and graph.names[-1] == "DefaultModel"
+    assert probe.open_graph(run_of(tmp_path / "one", ["step0/rank0"]) / "step0").names == graph.names
+    with pytest.raises(FileCheckException, match=r"holds 2 dumps; give the folder of one, such as .*step0/rank0"):
+        probe.open_graph(run_of(tmp_path / "two", ["step0/rank0", "step0/rank1"]))
 
 
 def test_two_graphs_from_python(tmp_path: Path) -> None:
@@ -480,6 +503,9 @@ def test_two_merged_dumps_of_one_place_are_not_written(tmp_path: Path, capsys: p
     ("flags", "message"),
     [
         (["--rank_size", "2"], "--tp is missing"),
+        (["--tp", "2"], "--rank_size is missing"),
+        (["--order", "garbage"], "--rank_size is missing"),
+        (["--rank_size", "2", "--tp", "2", "--pp", "1", "--order", "garbage"], '--order is "garbage"'),
         (["--rank_size", "2", "--tp", "2", "--pp", "1", "-gp", LLAMA], "--rank_size has 1 values"),
         (["--file_type", "json"], "--file_type json writes merged dumps"),
         (["--rank_size", "2", "--tp", "2", "--pp", "1", "-tp", LLAMA], "give -tp once"),

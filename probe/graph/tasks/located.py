@@ -66,6 +66,8 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
     """
     if golden is None:
         return with_processes([Place(path, run=run) for path in dumps_in(target)]), []
+    for path in filter(os.path.isdir, (target, golden)):
+        dumps_in(path)
     with log.collected() as lines:
         pairs = locate(target, golden)
     # What it warns of is said below, of every dump.
