@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -26,7 +25,8 @@ from probe.graph.run import title, written
 from probe.graph.tasks.located import located
 from probe.graph.tasks.task import rows_of
 from probe.graph.writers.made import Made
-from probe.graph.writers.outputs import PageWriter
+from probe.graph.writers.outputs import PageWriter, stem_of
+from probe.graph.writers.stamps import stamped
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def summaries_and_page(
                 yield Made(outcome.columns)
 
     manifest = Manifest(title([target], [golden]), unpaired=unpaired)
-    stem = os.path.join(output, f"graph_{tasks[0].stamp}")
-    page = written(columns(), [PageWriter(manifest, stem, max_megabytes)], manifest)
+    with stamped(output) as when:
+        page = written(columns(), [PageWriter(manifest, stem_of(output, when), max_megabytes)], manifest)
     return found, page.files[0]
 
 

@@ -49,6 +49,6 @@ class GraphOptions:
         if self.rules == MSPROBE and (self.pairs or self.compare.maps_names):
             given = "pairs made by hand" if self.pairs else "a mapping of names"
             raise MsprobeException(
-                f"--rules msprobe matches as msProbe does, which {given} would change; leave --pairs and -lm out, or give "
-                "--rules probe."
+                f"--rules msprobe matches as msProbe does, which {given} would change; leave --pairs and -lm out, or "
+                "give --rules probe."
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Optional
 
-from probe.common import files, log
+from probe.common import log
 from probe.common.dump.layout import RECORD_FILES, folder_of
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import DumpPair
@@ -28,6 +28,7 @@ from probe.graph.tasks.located import Place, located
 from probe.graph.tasks.task import GraphTask, Task
 from probe.graph.writers.made import Made
 from probe.graph.writers.outputs import Writer, needs_diffs, writers_of
+from probe.graph.writers.stamps import stamped
 
 MOST_RUNS = 8
 """How many runs stand beside one."""
@@ -180,13 +181,13 @@ def show(
         MsprobeException: none could be made.
         OSError: a file cannot be written.
     """
-    files.make_folder(output)
     options = work.tasks[0].options
     manifest = Manifest(work.title, options.rules, work.unpaired)
     if needs_diffs(formats):
         work = replace(work, tasks=[task.keeping_diffs() for task in work.tasks])
-    writers = writers_of(formats, output, manifest, options, max_megabytes)
-    return written(compared(work, where, watch), writers, manifest)
+    with stamped(output) as when:
+        writers = writers_of(formats, output, when, manifest, options, max_megabytes)
+        return written(compared(work, where, watch), writers, manifest)
 
 
 def written(found: Iterator[Made | str], writers: Sequence[Writer], manifest: Manifest) -> Written:

@@ -11,6 +11,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ import probe
 from probe.api.cli import main
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.graph.writers.page import viewer_file
+from probe.graph.writers.stamps import stamped
 
 DUMPS = CASES / "dumps"
 WEIGHT, LLAMA = str(DUMPS / "llama_weight"), str(DUMPS / "llama")
@@ -266,6 +268,29 @@ def _check_model_explorer(folder: Path) -> None:
     (path,) = folder.glob("*.model_explorer_status.json")
     results = json.loads(path.read_text(encoding="utf-8"))[graph["id"]]["results"]
     assert results[names[FIRST]["id"]]["value"] == "diverged" and set(nodes) <= set(results)
+
+
+def test_what_is_written_in_the_same_second_replaces_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class _Stopped(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> _Stopped:
+            return cls(2026, 1, 2, 3, 4, 59, 5)
+
+    monkeypatch.setattr("probe.graph.writers.stamps.datetime", _Stopped)
+    assert main(["compare", "-tp", WEIGHT, "-gp", LLAMA, "-o", str(tmp_path), "--html"]) == 0
+    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--format", "html,db,json")
+    shown(capsys, "-tp", WEIGHT, "-tp", LLAMA, "-gp", LLAMA, "-o", tmp_path, "--format", "db")
+    with stamped(str(tmp_path)) as one, stamped(str(tmp_path)) as other:
+        assert other - one == timedelta(seconds=1)
+    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--max_mb", "0")
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.suffix in (".html", ".db")}
+    assert names == {
+        "graph_20260102030459.html", "graph_20260102030500.html", "compare_20260102030500.vis.db",
+        "run0/compare_20260102030501.vis.db", "run1/compare_20260102030501.vis.db", "graph_20260102030502/index.html",
+    }  # fmt: skip
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_the_rules_of_msprobe_give_its_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from probe.graph.writers.json_file import JsonWriter
 from probe.graph.writers.made import Made
 from probe.graph.writers.model_explorer import ModelExplorerWriter
 from probe.graph.writers.page import PageData, write_page
+from probe.graph.writers.stamps import in_words
 
 
 class Writer(Protocol):
@@ -92,17 +93,26 @@ def _merged_nodes(columns: Columns) -> dict[int, list[str]]:
     return {int(nodes[row]): said for row, said in columns.details.merged.items() if columns.name[row] >= 0}
 
 
+def stem_of(folder: str, when: datetime) -> str:
+    """The beginning of the names of all files but the database."""
+    return os.path.join(folder, f"graph_{in_words(when)}")
+
+
 def needs_diffs(formats: Sequence[str]) -> bool:
     """Whether one of these formats is made of the comparisons themselves."""
     return DATABASE in formats
 
 
 def writers_of(
-    formats: Sequence[str], folder: str, manifest: Manifest, options: GraphOptions, max_megabytes: float
+    formats: Sequence[str],
+    folder: str,
+    when: datetime,
+    manifest: Manifest,
+    options: GraphOptions,
+    max_megabytes: float,
 ) -> list[Writer]:
-    """The writers of these formats; the page comes last."""
-    when = datetime.now()
-    stem = os.path.join(folder, f"graph_{when:%Y%m%d%H%M%S}")
+    """The writers of these formats, whose files are named after `when`; the page comes last."""
+    stem = stem_of(folder, when)
     found: list[Writer] = []
     if DATABASE in formats:
         found.append(DatabaseWriter(folder, options, when))
