@@ -23,7 +23,7 @@ from probe.compare.output.summary_text import headline
 from probe.graph.options import HTML, GraphOptions
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.stacks import Prefixes
-from probe.graph.tasks.communication import communication
+from probe.graph.tasks.communication import Communication
 from probe.graph.tasks.located import Place, located
 from probe.graph.tasks.task import GraphTask, Task
 from probe.graph.writers.made import Made
@@ -117,7 +117,7 @@ def compared(
     """
     where = where or Where()
     tasks = work.tasks
-    exchanged = communication(tasks)
+    exchanged = Communication(tasks)
     found, before = False, 0
     with closing(_outcomes(tasks, where, watch)) as outcomes:
         for task, outcome in zip(tasks, outcomes):

@@ -542,3 +542,34 @@ def test_wrong_flags_of_merging_are_one_line(
     assert main(["graph_visualize", "-tp", LLAMA, *flags]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
+
+
+def test_ranks_that_do_not_communicate_do_not_hide_the_partners_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = CASES.parents[1] / "compare" / "cases" / "multi_rank" / "target" / "step0"
+    run = tmp_path / "run"
+    relu = {"Functional.relu.0.forward": call(tensor(), output=tensor())}
+    lonely = {"Distributed.send.7.forward": call(tensor(), {"type": "int", "value": 2})}
+    for name in ("rank", "rank2", "proc5"):
+        written(run / "step0" / name, relu, dict.fromkeys(relu))
+    for name in ("rank0", "rank1"):
+        shutil.copytree(runs / name, run / "step0" / name)
+    written(run / "step0" / "rank3", lonely, dict.fromkeys(lonely))
+    shown(capsys, "-tp", run, "-o", tmp_path / "out")
+    page = page_in(tmp_path / "out")
+    with_partners = {
+        comparison for comparison in range(6) for detail in page.details(comparison) if detail.get("partners")
+    }
+    assert with_partners == {1, 2}
+    notes = [each["notes"] for each in page.manifest["comparisons"]]
+    assert [any("Distributed.send.7.forward of rank 3" in note for note in each) for each in notes] == [
+        False, False, False, False, True, False,
+    ]  # fmt: skip
+
+
+def test_dumps_without_communication_are_read_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("probe.graph.tasks.communication.read", lambda path: pytest.fail(f"{path} is read again"))
+    shown(capsys, "-tp", run_of(tmp_path / "run", ["step0/rank0", "step0/rank1"]), "-o", tmp_path / "out")

@@ -27,8 +27,8 @@ class Partners:
 
     of_calls: dict[tuple[int, str], list[Partner]] = field(default_factory=dict)
     """By rank and name of a call."""
-    unpaired: list[str] = field(default_factory=list)
-    """A sentence for each call that lacks a partner, in the order of ranks and calls."""
+    unpaired: dict[int, list[str]] = field(default_factory=dict)
+    """A sentence for each call of a rank that lacks a partner, in the order of the calls."""
 
     def matched_distributed(self, rank: int, name: str) -> dict[str, Any]:
         """What the drop-in database says of a call; empty where it has no partner."""
@@ -58,7 +58,7 @@ def partners(dumps: Mapping[int, Dump], rank_size: int = 0) -> Partners:
         of_call += (Partner(partner.rank, partner.record, text) for partner in exchange.partners)
         sentence = _unpaired(exchange, text, dumps)
         if sentence:
-            found.unpaired.append(sentence)
+            found.unpaired.setdefault(call.rank, []).append(sentence)
     return found
 
 
