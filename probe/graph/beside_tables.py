@@ -17,6 +17,7 @@ from probe.compare.output.summary_text import print_metrics
 from probe.compare.pair import PairTask, compare_and_write
 from probe.compare.runner import pair_tasks, readable, run_pairs
 from probe.graph.diff import diff_from
+from probe.graph.graph import graph_of
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
 from probe.graph.page.columns import Columns
@@ -79,12 +80,14 @@ def summaries_and_page(
 def _compared(task: PairTask, watch: ProgressCallback | None = None) -> _WithSummary:
     """Compare two dumps, write the table, and put the comparison in rows."""
     target, golden = read(task.pair.target), read(task.pair.golden)
+    # Before the records are released.
+    graphs = graph_of(target), graph_of(golden)
     evidence = Evidence()
     result = compare_and_write(task, target, golden, watch, evidence)
     if task.tensor_log:
         print_metrics(result)
-    diff = diff_from(target, golden, task.options, result, evidence)
+    diff = diff_from(*graphs, task.options, result, evidence)
     assert diff.summary is not None
-    for graph in filter(None, (diff.target, diff.golden)):
+    for graph in graphs:
         add_micro_steps(graph)
     return _WithSummary(rows_of(diff, GraphOptions(task.options)), diff.summary)

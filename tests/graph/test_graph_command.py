@@ -20,6 +20,7 @@ from written_pages import WrittenPage
 
 import probe
 from probe.api.cli import main
+from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.graph.writers.page import viewer_file
 from probe.graph.writers.stamps import stamped
@@ -268,6 +269,28 @@ def _check_model_explorer(folder: Path) -> None:
     (path,) = folder.glob("*.model_explorer_status.json")
     results = json.loads(path.read_text(encoding="utf-8"))[graph["id"]]["results"]
     assert results[names[FIRST]["id"]]["value"] == "diverged" and set(nodes) <= set(results)
+
+
+@pytest.mark.parametrize("flags", [[], ["-oc"], ["-oc", "--rules", "msprobe"]])
+def test_the_database_has_the_levels_of_the_page(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown(capsys, "-tp", DUMPS / "llama_nan", "-gp", LLAMA, "-o", tmp_path, "--format", "html,db", *flags)
+    page = page_in(tmp_path)
+    names = page.manifest["levels"]
+    of_page: dict[str, dict[str, str | None]] = {"NPU": {}, "Bench": {}}
+    for (name, golden), level, golden_level in zip(page.rows(), page.column("level"), page.column("golden_level")):
+        of_page["NPU"][name] = names[level] if level >= 3 else None
+        of_page["Bench"][golden] = names[golden_level] if golden_level >= 3 else None
+    assert "critical" in of_page["NPU"].values() or "high" in of_page["NPU"].values()
+    (database,) = tmp_path.glob("compare_*.vis.db")
+    with sqlite3.connect(database) as connection:
+        of_database: dict[str, dict[str, str | None]] = {"NPU": {}, "Bench": {}}
+        for side, name, found in connection.execute("select data_source, node_name, overflow_level from tb_nodes"):
+            of_database[side][name] = found
+        assert connection.execute("select overflow_check from tb_config").fetchone() == (1,)
+    connection.close()
+    assert of_database == of_page
 
 
 def test_what_is_written_in_the_same_second_replaces_nothing(
@@ -573,3 +596,17 @@ def test_dumps_without_communication_are_read_once(
 ) -> None:
     monkeypatch.setattr("probe.graph.tasks.communication.read", lambda path: pytest.fail(f"{path} is read again"))
     shown(capsys, "-tp", run_of(tmp_path / "run", ["step0/rank0", "step0/rank1"]), "-o", tmp_path / "out")
+
+
+def test_a_comparison_gives_the_memory_of_records_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps: list[Dump] = []
+
+    def reading(path: str) -> Dump:
+        dumps.append(read(path))
+        return dumps[-1]
+
+    monkeypatch.setattr("probe.graph.tasks.task.read", reading)
+    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path)
+    assert [dump.is_released for dump in dumps] == [True, True]

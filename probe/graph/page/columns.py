@@ -177,7 +177,8 @@ class _Collector:
         rows = self._items_of_rows()
         items, tensors = self._items(rows)
         why = {**_by_row(diff.golden_why, self._row_of_golden), **_by_row(diff.why, self._row_of)}
-        details = Details(why, _by_row(diff.cause, self._row_of))
+        cause = {**_by_row(diff.golden_cause, self._row_of_golden), **_by_row(diff.cause, self._row_of)}
+        details = Details(why, cause)
         return Columns(
             _side(target, prefixes),
             None if golden is None else _side(golden, prefixes),

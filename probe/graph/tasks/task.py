@@ -78,7 +78,7 @@ def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
     if watch is not None:
         watch("reading", 0, None)
     target, golden = read(place.target), None if place.golden is None else read(place.golden)
-    diff = judged_dumps(target, golden, task.options, place.before, watch)
+    diff = judged_dumps(target, golden, task.options, place.before, release=not task.keeps_diff, watch=watch)
     if diff.summary is not None:
         # Of several pairs that of the earliest step is told first.
         label = " ".join(part for part in (place.run, place.label) if part)
@@ -91,11 +91,13 @@ def judged_dumps(
     golden: Dump | None,
     options: GraphOptions,
     before: tuple[str, str] | None = None,
+    *,
+    release: bool = False,
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
-    """Judge dumps as the options say."""
+    """Judge dumps as the options say; with `release` nobody looks at their records afterwards."""
     if options.rules == PROBE:
-        diff = diff_of(target, golden, options.compare, before, pairs=options.pairs, watch=watch)
+        diff = diff_of(target, golden, options.compare, before, pairs=options.pairs, release=release, watch=watch)
     else:
         diff = recorded_diff(target, golden, options.compare.fuzzy)
     for graph in filter(None, (diff.target, diff.golden)):

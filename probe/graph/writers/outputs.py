@@ -9,12 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from probe.graph.diff import GraphDiff
 from probe.graph.options import DATABASE, HTML, JSON, MODEL_EXPLORER, GraphOptions
-from probe.graph.overflow_levels import overflows
 from probe.graph.page.blocks import Blocks
-from probe.graph.page.columns import PROBE, Columns
+from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest
-from probe.graph.recorded.diff import recorded_overflows
 from probe.graph.writers.database import Section, database_name, write_database
 from probe.graph.writers.json_file import JsonWriter
 from probe.graph.writers.made import Made
@@ -68,10 +67,7 @@ class DatabaseWriter:
         step, rank = diff.target.step or 0, diff.target.rank
         # Two dumps of one rank, as MindSpore has them, are in two files.
         sections = self._sections.setdefault((made.columns.run, "" if rank is None else made.columns.label), [])
-        levels = golden_levels = None
-        if self._options.overflow:
-            found, golden = (overflows if self._options.rules == PROBE else recorded_overflows)(diff)
-            levels, golden_levels = found.levels, None if golden is None else golden.levels
+        levels, golden_levels = _levels(made.columns, diff, self._options.overflow)
         if rank is None:
             # Processes without a rank get the numbers behind those of the ranks.
             rank = 1 + max((section.rank for section in sections if section.step == step), default=-1)
@@ -85,6 +81,20 @@ class DatabaseWriter:
             write_database(path, sections, self._options.rules)
             paths.append(path)
         return paths
+
+
+def _levels(columns: Columns, diff: GraphDiff, was_asked_for: bool) -> tuple[list[int] | None, list[int] | None]:
+    """The overflow levels of the nodes of both sides, as the rows have them; ``None`` where nobody looked for them."""
+    if not (was_asked_for or columns.level.any() or columns.golden_level.any()):
+        return None, None
+    levels: list[int] = columns.level[columns.name >= 0].tolist()
+    if diff.golden is None:
+        return levels, None
+    golden_levels = np.zeros(len(diff.golden), dtype=np.int64)
+    rows = np.flatnonzero(columns.golden_name >= 0)
+    nodes = [diff.golden.index[columns.texts[name]] for name in columns.golden_name[rows].tolist()]
+    golden_levels[nodes] = columns.golden_level[rows]
+    return levels, golden_levels.tolist()
 
 
 def _merged_nodes(columns: Columns) -> dict[int, list[str]]:
