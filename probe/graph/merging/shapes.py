@@ -83,7 +83,8 @@ class SplitDimensions:
 
         Args:
             values: what tells the tensors of all ranks from others.
-            are_pieces: whether it is that, and not what ranks exchange, which may be summands, nor numbers of words.
+            are_pieces: whether it is that, and not what ranks exchange, which may be summands, nor numbers of words
+                or masks.
         """
         dimension = self._dimension(name, shapes, values) if are_pieces else None
         pieces = ", ".join(map(shape_text, shapes))

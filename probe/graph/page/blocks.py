@@ -78,7 +78,7 @@ class Blocks:
                 self._put(f"c{number}d{part}", details)
         for row in columns.details.partners:
             name = columns.texts[int(columns.name[row])]
-            self._calls[columns.run, columns.step, columns.rank, name] = number, row
+            self._calls[_run(columns), columns.step, columns.rank, name] = number, row
         for part, tensors in enumerate(_tensors(columns, texts)):
             self._put(f"c{number}t{part}", tensors)
 
@@ -167,7 +167,12 @@ def _said(columns: Columns, row: int) -> dict[str, Any]:
     )  # fmt: skip
     found = {key: entries[row] for key, entries in keys if row in entries}
     # Rows of other comparisons are known when all are there.
-    return {**found, "partners": (columns.run, columns.step, said.partners[row])} if row in said.partners else found
+    return {**found, "partners": (_run(columns), columns.step, said.partners[row])} if row in said.partners else found
+
+
+def _run(columns: Columns) -> str:
+    """The run whose ranks exchange data."""
+    return "" if columns.details.is_of_part else columns.run
 
 
 def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:

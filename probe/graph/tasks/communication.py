@@ -31,7 +31,7 @@ class Communication:
         rank = made.columns.rank
         if found is None or rank is None:
             return made
-        self._add(found, rank, made.columns)
+        add_partners(found, rank, made.columns)
         nodes: dict[int, Any] = {}
         for node, name in enumerate(made.diff.target.names if made.diff is not None else ()):
             said = found.matched_distributed(rank, name)
@@ -39,13 +39,14 @@ class Communication:
                 nodes[node] = said
         return replace(made, exchanged=nodes)
 
-    def _add(self, found: Partners, rank: int, columns: Columns) -> None:
-        for row, place in enumerate(columns.name.tolist()):
-            of_call = found.of_calls.get((rank, columns.texts[place])) if place >= 0 else None
-            if of_call:
-                columns.details.partners[row] = [(each.rank, each.name, each.text) for each in of_call]
-        begin = f" of rank {rank} ("
-        columns.notes += [sentence for sentence in found.unpaired if begin in sentence]
+
+def add_partners(found: Partners, rank: int, columns: Columns) -> None:
+    """Say of the rows of a rank which calls of other ranks belong to them, and which calls lack one."""
+    for row, place in enumerate(columns.name.tolist()):
+        of_call = found.of_calls.get((rank, columns.texts[place])) if place >= 0 else None
+        if of_call:
+            columns.details.partners[row] = [(each.rank, each.name, each.text) for each in of_call]
+    columns.notes += found.unpaired_of([rank])
 
 
 def communication(tasks: Sequence[Task]) -> Communication:

@@ -14,9 +14,11 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 from probe.graph.merging.merge import Merged, merged
+from probe.graph.merging.partners import partners
 from probe.graph.merging.split import Split
 from probe.graph.options import GraphOptions
 from probe.graph.page.columns import Columns
+from probe.graph.tasks.communication import add_partners
 from probe.graph.tasks.located import Place, steps_of
 from probe.graph.tasks.task import judged_dumps, rows_of
 from probe.graph.writers.made import Made
@@ -58,12 +60,16 @@ class MergedTask:
         alone = replace(self, keeps_diff=False)
         ranks = {rank: len(found) + place for place, rank in enumerate(sorted(dumps))}
         rows: dict[int, dict[str, int]] = {}
+        exchanged = partners(dumps)
         for rank in sorted(dumps):
             columns = rows_of(judged_dumps(dumps[rank], None, alone.options), alone.options, f"rank {rank}")
             rows[rank] = _rows(columns, columns.name)
+            columns.details.is_of_part = True
+            add_partners(exchanged, rank, columns)
             found.append(Made(columns, is_part=True))
         for copy, made in zip(copies, found):
             _add_parts(copy, made.columns, ranks, rows)
+            made.columns.notes += exchanged.unpaired_of(copy.ranks)
         return found
 
     def _copy(self, copy: Merged, other: Merged | None) -> Made:

@@ -1,25 +1,26 @@
 """Train a small transformer, whole or split over ranks as Megatron splits it, and record its first step.
 
-``split_training.py FOLDER RANK PORTS TP PP VPP DP ORDER`` is one rank; what it records goes to FOLDER. Every way of
-splitting computes the same, from the same weights and the same data, so that what is recorded can be held against the
-run of one process.
+``split_training.py FOLDER RANK PORT TP PP VPP DP ORDER FAULT`` is one rank; what it records goes to FOLDER. Every way
+of splitting computes the same, from the same weights and the same data, so that what is recorded can be held against
+the run of one process. FAULT is ``none``, or the name of a parameter of which the last part of its pieces is wrong.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from msprobe.pytorch import PrecisionDebugger
 from torch import nn
 
+from msprobe.pytorch import PrecisionDebugger
+
 HIDDEN, HEADS, WORDS, LENGTH, SAMPLES, LAYERS, MICRO_BATCHES = 8, 4, 12, 5, 2, 4, 2
+FAULT = sys.argv[9]
 
 
 class Parallel:
@@ -110,9 +111,12 @@ class Split(nn.Module):
         super().__init__()
         self.full_name, self.parallel = name, parallel
 
-    def part(self, name: str, dim: Optional[int], *shape: int) -> nn.Parameter:
+    def part(self, name: str, dim: int | None, *shape: int) -> nn.Parameter:
         whole = weights_of(f"{self.full_name}.{name}", *shape)
-        piece = whole if dim is None else whole.chunk(self.parallel.tp, dim)[self.parallel.index["tp"]]
+        index = self.parallel.index["tp"]
+        piece = whole if dim is None else whole.chunk(self.parallel.tp, dim)[index]
+        if f"{self.full_name}.{name}" == FAULT and index == self.parallel.tp - 1:
+            piece = piece * 1.1
         return nn.Parameter(piece.contiguous())
 
     @property
@@ -314,9 +318,7 @@ def main() -> None:
         dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
     parallel = Parallel(rank, tp, pp, vpp, dp, order)
     training = Training(parallel)
-    config = {"task": "statistics", "level": "mix", "dump_path": str(folder), "rank": [], "step": []}
-    (folder.parent / f"{folder.name}_{rank}.json").write_text(json.dumps({**config, "statistics": {}}))
-    debugger = PrecisionDebugger(config_path=str(folder.parent / f"{folder.name}_{rank}.json"))
+    debugger = PrecisionDebugger(dump_path=str(folder), task="statistics", level="mix")
     debugger.start(training.chunks)
     training.run()
     if dp > 1:
