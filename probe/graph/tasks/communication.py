@@ -11,6 +11,7 @@ from probe.common.dump.layout import folder_of
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.match.collectives import is_communication
+from probe.graph.page.columns import Columns
 from probe.graph.tasks.task import GraphTask, Task
 from probe.graph.writers.made import Made
 
@@ -40,11 +41,7 @@ class Communication:
         if rank is None or len(self._paths.get(step, ())) < 2 or not any(map(is_communication, columns.texts)):
             return made
         found = self._of_step(step)
-        for row, place in enumerate(columns.name.tolist()):
-            of_call = found.of_calls.get((rank, columns.texts[place])) if place >= 0 else None
-            if of_call:
-                columns.details.partners[row] = [(each.rank, each.name, each.text) for each in of_call]
-        columns.notes += found.unpaired.get(rank, [])
+        add_partners(found, rank, columns)
         names = made.diff.target.names if made.diff is not None else ()
         links = {node: found.matched_distributed(rank, name) for node, name in enumerate(names)}
         return replace(made, exchanged={node: link for node, link in links.items() if link})
@@ -57,6 +54,15 @@ class Communication:
             dumps = _dumps(self._paths[step])
             self._partners[step] = partners(dumps) if len(dumps) > 1 else Partners()
         return self._partners[step]
+
+
+def add_partners(found: Partners, rank: int, columns: Columns) -> None:
+    """Say of the rows of a rank which calls of other ranks belong to them, and which calls lack one."""
+    for row, place in enumerate(columns.name.tolist()):
+        of_call = found.of_calls.get((rank, columns.texts[place])) if place >= 0 else None
+        if of_call:
+            columns.details.partners[row] = [(each.rank, each.name, each.text) for each in of_call]
+    columns.notes += found.unpaired_of([rank])
 
 
 def _step(task: Task) -> str:
