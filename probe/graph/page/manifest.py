@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
@@ -80,7 +81,7 @@ class Manifest:
             "blocks": {},
             "unpaired": self.unpaired,
             "first": self.first,
-            "comparisons": list(comparisons),
+            "comparisons": _with_places(comparisons),
         }
 
 
@@ -93,6 +94,7 @@ def comparison_as_json(columns: Columns, rules: str = PROBE) -> dict[str, Any]:
         "run": columns.run,
         "step": columns.step,
         "rank": columns.rank,
+        "place": columns.place,
         "mode": columns.mode,
         "verdict": verdict(columns, rules),
         "first": columns.first if columns.first >= 0 else None,
@@ -107,6 +109,16 @@ def comparison_as_json(columns: Columns, rules: str = PROBE) -> dict[str, Any]:
         "rows": len(columns),
         "tensors": len(columns.tensors),
     }
+
+
+def _with_places(comparisons: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The comparisons with the names of their places where run, step and rank do not tell them apart."""
+
+    def known(comparison: dict[str, Any]) -> tuple[Any, ...]:
+        return comparison["run"], comparison["step"], comparison["rank"]
+
+    many = Counter(map(known, comparisons))
+    return [each if many[known(each)] > 1 else {**each, "place": ""} for each in comparisons]
 
 
 def chain(columns: Columns, row: int) -> list[int]:

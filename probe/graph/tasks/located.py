@@ -50,7 +50,7 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
         FileCheckException: there is nothing, or nothing that belongs together.
     """
     if golden is None:
-        return [Place(path, run=run) for path in dumps_in(target)], []
+        return [_alone_at(path, target, run) for path in dumps_in(target)], []
     with log.collected() as lines:
         pairs = locate(target, golden)
     # What it warns of is said below, of every dump.
@@ -59,6 +59,13 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
     alone = [*_alone(target, (pair.target for pair in pairs), "golden run", golden)]
     alone += _alone(golden, (pair.golden for pair in pairs), "target", target)
     return places, alone
+
+
+def _alone_at(path: str, target: str, run: str) -> Place:
+    """The place of a dump below `target` that is shown alone."""
+    below = os.path.relpath(path, target)
+    step, label = ("", "") if below == os.curdir else os.path.split(below)
+    return Place(path, run=run, step=step, label=label)
 
 
 def dumps_in(path: str) -> list[str]:

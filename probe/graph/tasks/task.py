@@ -68,7 +68,12 @@ class GraphTask:
         diff = judged(self, watch)
         if self.options.tensor_log:
             _print_metrics(diff)
-        return [Made(rows_of(diff, self.options, self.place.run), diff if self.keeps_diff else None)]
+        columns = rows_of(diff, self.options, self.place.run)
+        # Processes without a rank, and one beside several ranks, have these names alone.
+        known = ("", f"step{columns.step}", f"rank{columns.rank}")
+        parts = (*self.place.step.split("/"), self.place.label)
+        columns.place = " ".join(part for part in parts if part not in known)
+        return [Made(columns, diff if self.keeps_diff else None)]
 
 
 def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
