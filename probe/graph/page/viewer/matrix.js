@@ -29,7 +29,7 @@ function drawStrip() {
   const strip = byId("strip");
   strip.hidden = comparisons.length < 2;
   if (strip.hidden) return;
-  strip.replaceChildren(button(VIEW_TEXTS.matrix, () => show("matrix"), { title: "m" }), ...matrixLines().map((line) => {
+  strip.replaceChildren(button(VIEW_TEXTS.matrix, () => show("matrix"), { title: "r" }), ...matrixLines().map((line) => {
     const mine = comparisons.map((info, k) => ({ info, k })).filter(({ info }) => info.run === line.run && info.rank === line.rank);
     mine.sort((a, b) => Number(a.info.step) - Number(b.info.step));
     return el("span", { class: "group" }, `${lineName(line) || TEXTS.step} `, ...mine.map(({ info, k }) => {
@@ -96,5 +96,5 @@ registerView({
   isAvailable: () => state.manifest.comparisons.length > 1 || state.manifest.unpaired.length > 0,
 });
 
-registerAction({ key: "m", name: VIEW_TEXTS.matrix, run: () => show("matrix") });
+registerAction({ key: "r", name: VIEW_TEXTS.matrix, run: () => show("matrix") });
 onComparison(drawStrip);

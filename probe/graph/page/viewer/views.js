@@ -88,7 +88,7 @@ function longList(label, draw, choose) {
     /** The list is another one, of so many lines. @param {number} length */
     reset(length) {
       count = length;
-      space.style.height = `${Math.min(count, mostRows) * ROW}px`;
+      space.style.height = `${Math.min(count, MOST_ROWS) * ROW}px`;
       box.scrollTop = 0;
       go(0);
     },
