@@ -65,7 +65,7 @@ def test_it_opens_where_the_terminal_says_that_the_runs_diverge(ranks: Path, ope
 def test_the_matrix_names_what_each_cell_diverges_by(ranks: Path, open_page: Any) -> None:
     page = open_page(ranks)
 
-    page.keyboard.press("m")
+    page.keyboard.press("r")
     page.wait_for_selector("#view .matrix")
     cells = page.locator(".matrix .cell")
     assert cells.count() == 4
@@ -78,7 +78,7 @@ def test_the_matrix_names_what_each_cell_diverges_by(ranks: Path, open_page: Any
 def test_a_cell_is_reached_and_opened_without_a_mouse(ranks: Path, open_page: Any) -> None:
     page = open_page(ranks, "#c=0")
 
-    page.keyboard.press("m")
+    page.keyboard.press("r")
     page.focus(".matrix .cell")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")

@@ -140,7 +140,8 @@ def test_the_page_opens_in_the_comparison_that_the_terminal_names(
         return
     named = manifest["comparisons"][manifest["first"]]
     assert f"step{named['step']}/rank{named['rank']}" == shifted
-    assert named["verdict"][0] == f"first divergence: {FIRST}" and lines[-1].endswith(f"first divergence: {FIRST}")
+    assert named["verdict"][0] == f"first divergence: {FIRST}"
+    assert lines[-1].endswith(f"first divergence: {shifted.replace('/', ' ')}: {FIRST}")
 
 
 def test_of_several_targets_the_page_opens_in_the_one_that_the_terminal_names(

@@ -27,7 +27,7 @@ function drawStrip() {
   const strip = byId("strip");
   strip.hidden = comparisons.length < 2;
   if (strip.hidden) return;
-  strip.replaceChildren(button(VIEW_TEXTS.matrix, () => show("matrix"), { title: "m" }), ...matrixLines().map(([name, mine]) => {
+  strip.replaceChildren(button(VIEW_TEXTS.matrix, () => show("matrix"), { title: "r" }), ...matrixLines().map(([name, mine]) => {
     mine.sort((a, b) => Number(a.info.step) - Number(b.info.step));
     return el("span", { class: "group" }, `${name || TEXTS.step} `, ...mine.map(({ info, k }) => {
       const cell = matrixCell(info, k);
@@ -93,5 +93,5 @@ registerView({
   isAvailable: () => state.manifest.comparisons.length > 1 || state.manifest.unpaired.length > 0,
 });
 
-registerAction({ key: "m", name: VIEW_TEXTS.matrix, run: () => show("matrix") });
+registerAction({ key: "r", name: VIEW_TEXTS.matrix, run: () => show("matrix") });
 onComparison(drawStrip);
