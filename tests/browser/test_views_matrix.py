@@ -161,3 +161,30 @@ def test_another_comparison_is_shown_in_the_view_that_is_open(ranks: Path, open_
     page.wait_for_selector('.row-overflow:has-text("critical")')
     page.select_option("#comparison", "0")
     until(page, "state.rows.k === 0 && document.querySelector('[data-level=critical]').disabled")
+
+
+def test_processes_without_a_rank_have_a_cell_each(tmp_path: Path, open_page: Any) -> None:
+    places = ("step0/proc12", "step0/proc7", "step1/rank0")
+    for place in places:
+        shutil.copytree(DUMPS / "llama", tmp_path / "run" / place)
+    page = open_page(visualised(tmp_path / "page", "-tp", tmp_path / "run"))
+
+    assert page.locator("#comparison option").all_inner_texts() == ["step 0, proc7", "step 0, proc12", "step 1, rank 0"]
+    page.click('[data-view="matrix"]')
+    assert page.locator(".matrix tbody th").all_inner_texts() == ["proc7", "proc12", "rank 0"]
+    assert page.locator(".matrix .cell").count() == 3
+    page.click('.cell[aria-label^="step 0, proc12"]')
+    until(page, "state.view === 'outline' && state.rows.info.target.path.includes('proc12')")
+
+
+def test_several_runs_of_one_process_stand_beside_each_rank_once(tmp_path: Path, open_page: Any) -> None:
+    for run, fault in (("one", "llama_weight"), ("two", "llama_nan")):
+        shutil.copytree(DUMPS / fault, tmp_path / run / "proc5")
+    for rank in ("rank0", "rank1"):
+        shutil.copytree(DUMPS / "llama", tmp_path / "golden" / rank)
+    paths = ("-tp", tmp_path / "one", "-tp", tmp_path / "two", "-gp", tmp_path / "golden")
+    page = open_page(visualised(tmp_path / "page", *paths))
+
+    page.click('[data-view="several"]')
+    page.wait_for_selector(".row-several[data-node]")
+    assert page.locator(".row-several.titles button").all_inner_texts() == ["execution order", "one", "two"]
