@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_dumps import call, tensor, written
 from waiting import until
 
 from probe.api.cli import main
@@ -188,3 +189,25 @@ def test_several_runs_of_one_process_stand_beside_each_rank_once(tmp_path: Path,
     page.click('[data-view="several"]')
     page.wait_for_selector(".row-several[data-node]")
     assert page.locator(".row-several.titles button").all_inner_texts() == ["execution order", "one", "two"]
+
+
+def test_the_overflow_view_leads_to_the_earliest_value_of_all_ranks(tmp_path: Path, open_page: Any) -> None:
+    names = [f"Functional.relu.{number}.forward" for number in range(6)]
+    # Of the first step the second rank breaks first; what breaks in a later step is no cause.
+    breaks = {"step0/rank0": 4, "step0/rank1": 2, "step1/rank0": 0}
+    for place, first in breaks.items():
+        for side, number in (("target", first), ("golden", len(names))):
+            values = [tensor(float("nan") if at >= number else 1.0) for at in range(len(names))]
+            records = {name: call(tensor(), output=value) for name, value in zip(names, values)}
+            written(tmp_path / side / place, records, dict.fromkeys(names))
+    paths = ("-tp", tmp_path / "target", "-gp", tmp_path / "golden")
+    page = open_page(visualised(tmp_path / "page", *paths), "#c=0")
+
+    page.click('[data-view="overflow"]')
+    page.wait_for_selector(".row-overflow[data-node]")
+    assert page.locator(".row-overflow[data-node] .name").all_inner_texts() == names[4:]
+    button = page.locator("#view .tools .strong")
+    assert button.inner_text() == "First non-finite value: step 0, rank 1"
+    button.click()
+    until(page, "state.view === 'outline' && state.rows.info.rank === 1 && state.rows.info.step === 0")
+    assert selected(page) == names[2]
