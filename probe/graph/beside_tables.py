@@ -68,7 +68,7 @@ def summaries_and_page(
         with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden)) as outcomes:
             for outcome in outcomes:
                 found.append(outcome.summary)
-                outcome.columns.label = processes[outcome.summary.step, outcome.summary.label]
+                outcome.columns.place = processes[outcome.summary.step, outcome.summary.label]
                 yield Made(outcome.columns)
 
     manifest = Manifest(title([target], [golden]), unpaired=unpaired)

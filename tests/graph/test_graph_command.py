@@ -192,8 +192,8 @@ def test_every_comparison_of_a_page_can_be_told_from_the_others(
         paths += ["-gp", str(run_of(tmp_path / "b", of_golden))]
     shown(capsys, *paths, "-o", tmp_path / "out", "--format", "html,db")
     comparisons = page_in(tmp_path / "out").manifest["comparisons"]
-    assert [each["label"] for each in comparisons] == labels
-    assert len({(each["step"], each["rank"], each["label"]) for each in comparisons}) == len(labels)
+    assert [each["place"] for each in comparisons] == labels
+    assert len({(each["step"], each["rank"], each["place"]) for each in comparisons}) == len(labels)
     nodes = 0
     for database in (tmp_path / "out").rglob("*.vis.db"):
         with sqlite3.connect(database) as connection:
@@ -347,6 +347,26 @@ def test_pairs_made_by_hand_are_shown_as_such(tmp_path: Path, capsys: pytest.Cap
     page = page_in(tmp_path / "out")
     assert page.rows()[0] == ("Functional.relu.0.forward", "Functional.gelu.0.forward")
     assert page.manifest["reasons"][page.column("reason")[0]] == "manual"
+
+
+def test_processes_without_a_rank_have_the_names_of_their_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in ("step0/proc7", "step0/proc12", "step1/rank0"):
+        written(tmp_path / "a" / place, {"Functional.relu.0.forward": call(tensor())}, None)
+    shown(capsys, "-tp", tmp_path / "a", "-o", tmp_path / "out")
+    places = [(one["step"], one["rank"], one["place"]) for one in page_in(tmp_path / "out").manifest["comparisons"]]
+    assert places == [(0, None, "proc7"), (0, None, "proc12"), (1, 0, "")]
+
+
+def test_one_process_beside_several_ranks_is_told_apart_by_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in ("a/step0/proc7", "b/step0/rank0", "b/step0/rank1"):
+        written(tmp_path / place, {"Functional.relu.0.forward": call(tensor())}, None)
+    shown(capsys, "-tp", tmp_path / "a", "-gp", tmp_path / "b", "-o", tmp_path / "out")
+    comparisons = page_in(tmp_path / "out").manifest["comparisons"]
+    assert [(one["rank"], one["place"]) for one in comparisons] == [(None, "rank0"), (None, "rank1")]
 
 
 def test_a_page_that_is_too_large_becomes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

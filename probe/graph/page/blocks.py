@@ -108,7 +108,7 @@ class Blocks:
 
 def _place(columns: Columns) -> tuple[Any, ...]:
     """What the comparisons share whose ranks exchange data."""
-    return "" if columns.details.is_of_part else columns.run, columns.step, columns.label
+    return "" if columns.details.is_of_part else columns.run, columns.step, columns.place
 
 
 def _moved(places: Integers, to: Integers) -> Integers:

@@ -121,8 +121,8 @@ class Columns:
     """Where the first divergence comes from, as the manifest says it."""
     run: str = ""
     """What tells the comparison from those of other runs."""
-    label: str = ""
-    """What tells it from those of the same run, step and rank."""
+    place: str = ""
+    """What tells it from others of the same run, step and rank: ``proc123``, ``graph``."""
 
     def __len__(self) -> int:
         return len(self.name)

@@ -105,17 +105,17 @@ def judged_dumps(
     return diff
 
 
-def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", label: str = "") -> Columns:
+def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", place: str = "") -> Columns:
     """The rows of a comparison.
 
     Args:
         run: what tells it from those of other runs.
-        label: what tells it from those of the same run, step and rank.
+        place: what tells it from those of the same run, step and rank.
     """
     prefixes = Prefixes(options.strip_paths)
     columns = columns_of(diff, prefixes, options.rules, options.overflow)
     columns.run = prefixes.path(run) if os.path.isabs(run) else run
-    columns.label = label
+    columns.place = place
     return columns
 
 

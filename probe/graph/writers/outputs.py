@@ -66,7 +66,7 @@ class DatabaseWriter:
         assert diff is not None
         step, rank = diff.target.step or 0, diff.target.rank
         # Two dumps of one rank, as MindSpore has them, are in two files.
-        sections = self._sections.setdefault((made.columns.run, "" if rank is None else made.columns.label), [])
+        sections = self._sections.setdefault((made.columns.run, "" if rank is None else made.columns.place), [])
         levels, golden_levels = _levels(made.columns, diff, self._options.overflow)
         if rank is None:
             # Processes without a rank get the numbers behind those of the ranks.

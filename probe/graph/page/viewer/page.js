@@ -112,10 +112,6 @@ async function openComparison(k, row) {
 const sideLine = ({ path, framework, task, level, nodes }, label) =>
   el("p", { class: "side" }, el("b", {}, label), el("code", { title: path }, path), el("small", {}, [framework, task, level, `${nodes} ${TEXTS.nodes}`].filter(Boolean).join(" · ")));
 
-/** @param {Comparison} one */
-const comparisonName = ({ run, step, rank }) =>
-  [run, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ") || TEXTS.comparison;
-
 /** A line of the verdict, in which the names of its rows are links. @param {string} line */
 function verdictLine(line) {
   const { rows } = state;
@@ -185,7 +181,7 @@ function showBar() {
   byId("bar").replaceChildren(
     ...(manifest.comparisons.length > 1
       ? [el("select", { "aria-label": TEXTS.comparison, id: "comparison", onchange: (/** @type {Event} */ event) => openComparison(+value(event)) },
-          ...manifest.comparisons.map((one, k) => el("option", { value: k, selected: k === state.rows.k }, comparisonName(one))))]
+          ...manifest.comparisons.map((one, k) => el("option", { value: k, selected: k === state.rows.k }, placeOf(one) || `${TEXTS.comparison} ${k}`)))]
       : []),
     el("input", {
       id: "search", type: "search", placeholder: TEXTS.search, "aria-label": TEXTS.search, value: filter.query,
