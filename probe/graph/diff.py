@@ -16,7 +16,7 @@ from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import Evidence, compare_dumps
 from probe.compare.divergence.call_digest import is_input, row_difference
-from probe.compare.divergence.differences import item_name
+from probe.compare.divergence.differences import NONFINITE_ON_ONE_SIDE, item_name
 from probe.compare.divergence.judged_calls import SAME as CALL_SAME
 from probe.compare.divergence.judged_calls import STRUCTURE as CALL_STRUCTURE
 from probe.compare.divergence.judged_calls import JudgedCall
@@ -387,10 +387,11 @@ class _Judged:
             worst = next((row for row in rows if row.verdict == ERROR), None)
             if math.isinf(largest):
                 self._statuses[node] = DIVERGED
+                self._why[node] = f"it has {NONFINITE_ON_ONE_SIDE}"
             else:
                 self._statuses[node] = SUSPECT if worst is not None else EXPLAINED if largest else SAME
-            if largest:
-                self._why[node] = f"it differs by {largest:.1e} of its size"
+                if largest:
+                    self._why[node] = f"it differs by {largest:.1e} of its size"
             if worst is not None and worst.messages:
                 self._why[node] = worst.messages[0]
 
