@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Optional
@@ -81,7 +80,7 @@ class Manifest:
             "blocks": {},
             "unpaired": self.unpaired,
             "first": self.first,
-            "comparisons": _with_places(comparisons),
+            "comparisons": list(comparisons),
         }
 
 
@@ -109,16 +108,6 @@ def comparison_as_json(columns: Columns, rules: str = PROBE) -> dict[str, Any]:
         "rows": len(columns),
         "tensors": len(columns.tensors),
     }
-
-
-def _with_places(comparisons: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The comparisons with the names of their places where run, step and rank do not tell them apart."""
-
-    def known(comparison: dict[str, Any]) -> tuple[Any, ...]:
-        return comparison["run"], comparison["step"], comparison["rank"]
-
-    many = Counter(map(known, comparisons))
-    return [each if many[known(each)] > 1 else {**each, "place": ""} for each in comparisons]
 
 
 def chain(columns: Columns, row: int) -> list[int]:
