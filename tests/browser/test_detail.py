@@ -103,7 +103,7 @@ def test_markdown_is_all_that_an_issue_needs(page_file: Path, open_page: Any) ->
     assert len(cells) == 1 + 2 * 3
     stacks = [part.strip().split("\n") for part in text.split("````")[1::2]]
     for own, frames in zip((OWN, LOSS), stacks):
-        assert frames == [*(frame.replace("\n", " ") for frame in (own, MAIN)), "# 1 frames of libraries",
+        assert frames == [*(frame.replace("\n", " ") for frame in (own, MAIN)), "# frames of libraries: 1",
                           LINEAR.replace("\n", " ")]
 
 

@@ -238,6 +238,17 @@ def test_a_value_that_is_not_finite_is_a_text_and_is_jumped_to(tmp_path: Path) -
     assert page.manifest["levels"][page.column("level")[row]] in ("medium", "high", "critical")
 
 
+@EVERY_PAIR
+def test_a_row_names_the_dtypes_and_shapes_of_its_items(pair: str, tmp_path: Path) -> None:
+    _, page = page_of(pair, tmp_path)
+    types = page.column("types")
+    for detail, place in zip(page.details(), page.column("tensors")):
+        tensors = [tensor for _, *both, _, _, _, _ in detail["i"] for tensor in both if tensor is not None]
+        said = {(page.names[dtype], page.names[shape]) for dtype, shape in types[place]}
+        assert said == {(tensor["dtype"], tensor["shape"]) for tensor in tensors}
+    assert len({str(each) for each in types}) == len(types) > 1
+
+
 @pytest.mark.parametrize(
     "name",
     ["</script><script>alert(1)</script>", "\"'&<!--", "x" * 10_000, "\u202eevil", "nul\0nul", "{{blocks}}", "\u2028"],

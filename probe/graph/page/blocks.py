@@ -119,6 +119,7 @@ def _moved(places: Integers, to: Integers) -> Integers:
 def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]:
     golden = columns.golden is not None
     same_stacks = not golden or np.array_equal(columns.stack, columns.golden_stack)
+    tensors, types = _types(columns, texts)
     return {
         "name": _moved(columns.name, texts).tolist(),
         "golden": _moved(columns.golden_name, texts).tolist() if golden else 0,
@@ -134,7 +135,27 @@ def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]
         "stack": _moved(columns.stack, stacks).tolist(),
         "golden_stack": 0 if same_stacks else _moved(columns.golden_stack, stacks).tolist(),
         "has": columns.has.tolist(),
+        "tensors": tensors,
+        "types": types,
     }
+
+
+def _types(columns: Columns, texts: Integers) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
+    """Which dtypes and shapes each row has: the place of its list, and the lists, each once.
+
+    With them a search by shape or dtype needs no details.
+    """
+    items, tensors = columns.items, columns.tensors
+    kinds = list(zip(_moved(tensors.dtypes, texts).tolist(), _moved(tensors.shapes, texts).tolist()))
+    targets, goldens = items.targets.tolist(), items.goldens.tolist()
+    places: dict[tuple[tuple[int, int], ...], int] = {}
+    found = []
+    begin = 0
+    for end in items.ends.tolist():
+        here = dict.fromkeys(kinds[place] for place in (*targets[begin:end], *goldens[begin:end]) if place >= 0)
+        found.append(places.setdefault(tuple(here), len(places)))
+        begin = end
+    return found, list(places)
 
 
 def _details(columns: Columns, texts: Integers) -> Iterator[list[Any]]:

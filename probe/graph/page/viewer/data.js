@@ -18,7 +18,7 @@
  *   sum: string | null, value: string | null}} Tensor
  * @typedef {{name: number[], golden: number[] | 0, parent: number[], kind: number[], status: number[],
  *   reason: number[], level: number[], golden_level: number[], in: Cell[], out: Cell[], micro: number[] | 0,
- *   stack: number[], golden_stack: number[] | 0, has: number[]}} Columns
+ *   stack: number[], golden_stack: number[] | 0, has: number[], tensors: number[], types: [number, number][][]}} Columns
  */
 
 const FORMAT = 1;

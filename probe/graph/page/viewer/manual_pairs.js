@@ -78,7 +78,8 @@ function mountPairs(container) {
     const alone = all.filter((row) => name(row) && !other(row)).sort((a, b) => rows.place[a] - rows.place[b]);
     const list = longList(side, (line) => {
       const row = alone[line];
-      return el("div", { class: `row-pair ${manualMark(rows.k, row)}`, "data-node": name(row), "data-row": row, title: name(row), style: `--d:${Math.min(rows.depth[row], 30)}` }, badge(rows.status[row]), el("span", { class: "name" }, name(row)));
+      const [strong, weak] = nameParts(name(row), name(rows.parent[row]));
+      return el("div", { class: `row-pair ${manualMark(rows.k, row)}`, "data-node": name(row), "data-row": row, title: name(row), style: `--d:${Math.min(rows.depth[row], 30)}` }, badge(rows.status[row]), el("span", { class: "name" }, el("b", {}, strong), el("small", {}, weak)));
     }, (line) => act(alone[line]));
     list.box.dataset.side = side;
     return { list, made: el("section", {}, el("h2", {}, `${side} (${alone.length})`), list.box), length: alone.length };

@@ -12,7 +12,7 @@ const TEXTS = {
   in: "in error", out: "out error", nodes: "nodes", step: "step", rank: "rank",
   plot: "Error along the execution: click to jump, drag to filter a range, Escape to clear",
   search: "Search: words, /regex/, shape:[2,16], dtype:bf16, err>1e-3, stack:file.py:31",
-  hits: "{0} of {1} hits", noHits: "no hits", badRegex: "not a regular expression: {0}", onlyHits: "only hits",
+  hits: "{0} of {1} hits", noHits: "no hits", badSearch: "Not understood: {0}. Allowed are words, /regex/, shape:, dtype:, stack: and err> with a value.", unsearch: "Clear the search", onlyHits: "only hits",
   filters: "Filters", any: "any", kind: "kind", direction: "direction", level: "overflow", reason: "paired by", side: "side", micro: "micro step",
   kinds: { 0: "modules", 1: "APIs", 9: "groups" },
   directions: { forward: "forward", backward: "backward", optimizer: "optimizer" },
@@ -23,7 +23,7 @@ const TEXTS = {
   copyName: "Copy name", copyMarkdown: "Copy as Markdown", copied: "Copied: {0}", notCopied: "The browser does not let this page copy.",
   pairedBy: "paired: {0}", alone: "no partner", cause: "Cause", items: "Inputs, parameters and outputs", item: "item", difference: "rel. difference",
   merged: "Merged from", partners: "Communicates with", around: "Inside of", neighbours: "Before and after", before: "before", after: "after",
-  stacks: "Call stack", sameStack: "the same on both sides", library: "{0} frames of libraries", first: "First divergence",
+  stacks: "Call stack", sameStack: "the same on both sides", library: "frames of libraries: {0}", first: "First divergence",
   noFirst: "There is no first divergence here.", noMore: "No more in this direction.",
   keys: {
     "/": "search", "Enter": "next hit; Shift-Enter the one before", "f": "first divergence", "n": "next problem", "p": "problem before",
