@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from probe.graph.options import GraphOptions
     from probe.graph.run import Work, Written
 
-_OUTPUT = "./output"
 _FORMATS = ("html", "db", "model-explorer", "json")
 _FAILED = 1
 
@@ -35,36 +34,14 @@ class GraphVisualize:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add(
-            "-tp",
-            "--target_path",
-            metavar="PATH",
-            action="append",
-            default=[],
-            type=arguments.path,
-            help="the run under test; up to eight times beside one golden run",
-        )
-        add(
-            "-gp",
-            "--golden_path",
-            metavar="PATH",
-            action="append",
-            default=[],
-            type=arguments.path,
-            help="the run it is held against; up to eight times beside one target; without it one graph is shown",
-        )
-        add(
-            "-o",
-            "--output_path",
-            metavar="DIR",
-            type=arguments.path,
-            nargs="?",
-            default=_OUTPUT,
-            const=_OUTPUT,
-            help=f"for the files ({_OUTPUT})",
-        )
-        add("-lm", "--layer_mapping", metavar="FILE", nargs="?", const="", help="names of layers that correspond")
-        add("-fm", "--fuzzy_match", action="store_true", help="match without regard to the numbers of calls")
+        of_golden = "the run it is held against; up to eight times beside one target; without it one graph is shown"
+        for flag, name, text in (
+            ("-tp", "--target_path", "the run under test; up to eight times beside one golden run"),
+            ("-gp", "--golden_path", of_golden),
+        ):
+            add(flag, name, metavar="PATH", action="append", default=[], type=arguments.path, help=text)
+        arguments.add_output(parser, "files")
+        arguments.add_matching(parser)
         add("--pairs", metavar="FILE", type=arguments.path, help="pairs of nodes made by hand, in the page or in YAML")
         add("--rules", choices=["probe", "msprobe"], default="probe", help="whose statuses nodes get (probe)")
         add(
@@ -107,11 +84,9 @@ class GraphVisualize:
             default=[],
             help="cut this off the paths in the page; without a value what is no one's business, all leaves stacks out",
         )
-        add("-tensor_log", "--is_print_compare_log", action="store_true", help="a line for each pair of tensors")
+        arguments.add_tensor_log(parser)
         add("-progress_log", "--progress_log", action="store_true", help="a line for each pair of dumps that is done")
-        several = parser.add_mutually_exclusive_group()
-        several.add_argument("--jobs", metavar="N", type=arguments.processes, help="how many processes compare")
-        several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")
+        arguments.add_where(parser)
         add("--open", action="store_true", help="open the page in a browser")
         add("--json", action="store_true", help="print what was written as JSON")
 
