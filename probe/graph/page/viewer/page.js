@@ -420,6 +420,13 @@ async function start() {
   const setKept = () => setTheme(keptTheme() === null ? darkSystem.matches : !!keptTheme());
   setKept();
   darkSystem.addEventListener("change", setKept);
+  // Paper is white and has another height; there is no later frame that would draw on it.
+  matchMedia("print").addEventListener("change", () => {
+    bars = null;
+    drawPlot();
+    intoSight();
+    drawNow();
+  });
   try {
     state.manifest = readManifest();
     const { comparisons, statuses } = state.manifest;
