@@ -90,7 +90,9 @@ class GraphDiff:
     cause: dict[int, str]
     """What made a node of the target diverge."""
     golden_why: dict[int, str]
-    """Why a node of the golden run has no partner."""
+    """Why a node of the golden run has no partner, or what makes its absence a divergence."""
+    golden_cause: dict[int, str]
+    """What made the runs diverge at a node of the golden run that has no partner."""
     first: Optional[tuple[int, int]]  # noqa: UP045
     """The first divergence: nodes of target and golden run, -1 of a side that did not make the call."""
     suspects: list[tuple[int, int]]
@@ -118,7 +120,6 @@ def diff_of(
     before: tuple[str, str] | None = None,
     *,
     pairs: Sequence[ManualPair] = (),
-    values: bool = True,
     release: bool = False,
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
@@ -130,7 +131,6 @@ def diff_of(
         options: what the user chose, as for ``compare``; all divergences are looked for.
         before: the paths of the dumps of the step before, which tell of the optimizer's step between.
         pairs: nodes that belong together whatever else is found; `load_pairs` reads them.
-        values: compare real data by its values; otherwise by its statistics.
         release: free the memory of the dumps' records as soon as their items are made. Nobody can look at the records
             of these dumps afterwards.
         watch: a callback for how far the measuring is.
@@ -145,7 +145,7 @@ def diff_of(
         'Functional.linear.12.forward'
     """
     with few_collections():
-        return _diff_of(target, golden, options or Options(), before, pairs, values, release, watch)
+        return _diff_of(target, golden, options or Options(), before, pairs, release, watch)
 
 
 def _diff_of(
@@ -154,7 +154,6 @@ def _diff_of(
     options: Options,
     before: tuple[str, str] | None,
     pairs: Sequence[ManualPair],
-    values: bool,
     release: bool,
     watch: ProgressCallback | None,
 ) -> GraphDiff:
@@ -169,16 +168,16 @@ def _diff_of(
         return _without_values(target, golden, graph, other, options, manual)
     evidence = Evidence()
     result = compare_dumps(
-        target, golden, options, values=values, release=release, watch=watch, before=before, evidence=evidence
+        target, golden, options, release=release, watch=watch, before=before, evidence=evidence
     )
-    return _Judged(target, golden, graph, other, options, result, evidence, manual).diff()
+    return _Judged(graph, other, options, result, evidence, manual).diff()
 
 
 def diff_from(
-    target: Dump, golden: Dump, options: Options, result: ComparisonResult, evidence: Evidence
+    graph: Graph, golden: Graph, options: Options, result: ComparisonResult, evidence: Evidence
 ) -> GraphDiff:
-    """The graphs of two dumps that were compared already; `evidence` is what the comparison has seen on its way."""
-    return _Judged(target, golden, graph_of(target), graph_of(golden), options, result, evidence, {}).diff()
+    """Two graphs whose dumps were compared already; `evidence` is what the comparison has seen on its way."""
+    return _Judged(graph, golden, options, result, evidence, {}).diff()
 
 
 def _alone(dump: Dump, graph: Graph) -> GraphDiff:
@@ -195,6 +194,7 @@ def _alone(dump: Dump, graph: Graph) -> GraphDiff:
         bytearray(),
         nothing,
         array("d", nothing),
+        {},
         {},
         {},
         {},
@@ -234,8 +234,6 @@ class _Judged:
 
     def __init__(
         self,
-        target: Dump,
-        golden: Dump,
         graph: Graph,
         other: Graph,
         options: Options,
@@ -243,7 +241,7 @@ class _Judged:
         evidence: Evidence,
         manual: dict[int, int],
     ) -> None:
-        self._across_frameworks = target.framework != golden.framework
+        self._across_frameworks = graph.framework != other.framework
         self._graph, self._other = graph, other
         self._options = options
         self._result, self._evidence = result, evidence
@@ -254,6 +252,7 @@ class _Judged:
         self._why: dict[int, str] = {}
         self._cause: dict[int, str] = {}
         self._golden_why: dict[int, str] = {}
+        self._golden_cause: dict[int, str] = {}
 
     def diff(self) -> GraphDiff:
         pairs = self._pairs()
@@ -285,6 +284,7 @@ class _Judged:
             self._why,
             self._cause,
             self._golden_why,
+            self._golden_cause,
             first,
             suspects,
             None if found is None else self._origin(found.first),
@@ -411,13 +411,14 @@ class _Judged:
 
     def _add_unexplained(self, found: Unexplained, status: int, golden_statuses: bytearray) -> None:
         node, other = self._nodes(found)
+        statuses, why, cause = self._statuses, self._why, self._cause
+        if node < 0:
+            node, statuses, why, cause = other, golden_statuses, self._golden_why, self._golden_cause
         if node >= 0:
-            self._statuses[node] = status
-            self._why[node] = found.reason
+            statuses[node] = status
+            why[node] = found.reason
             if found.cause:
-                self._cause[node] = found.cause
-        elif other >= 0:
-            golden_statuses[other] = status
+                cause[node] = found.cause
 
     def _nodes(self, found: Unexplained) -> tuple[int, int]:
         return self._graph.index.get(found.record, -1), self._other.index.get(found.golden_record, -1)

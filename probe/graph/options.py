@@ -31,7 +31,7 @@ class GraphOptions:
         progress_log: a log line for each comparison that is done.
 
     Raises:
-        MsprobeException: there are no such rules.
+        MsprobeException: there are no such rules, or they do not go together with the pairs that are given.
     """
 
     compare: Options = field(default_factory=Options)
@@ -46,3 +46,9 @@ class GraphOptions:
     def __post_init__(self) -> None:
         if self.rules not in RULES:
             raise MsprobeException(f"rules is {self.rules!r}; allowed: {' and '.join(map(repr, RULES))}.")
+        if self.rules == MSPROBE and (self.pairs or self.compare.maps_names):
+            given = "pairs made by hand" if self.pairs else "a mapping of names"
+            raise MsprobeException(
+                f"--rules msprobe matches as msProbe does, which {given} would change; leave --pairs and -lm out, or "
+                "give --rules probe."
+            )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Optional
 
-from probe.common import files, log
+from probe.common import log
 from probe.common.dump.layout import RECORD_FILES, folder_of
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import DumpPair
@@ -23,11 +23,12 @@ from probe.compare.output.summary_text import headline
 from probe.graph.options import HTML, GraphOptions
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.stacks import Prefixes
-from probe.graph.tasks.communication import communication
+from probe.graph.tasks.communication import Communication
 from probe.graph.tasks.located import Place, located
 from probe.graph.tasks.task import GraphTask, Task
 from probe.graph.writers.made import Made
 from probe.graph.writers.outputs import Writer, needs_diffs, writers_of
+from probe.graph.writers.stamps import stamped
 
 MOST_RUNS = 8
 """How many runs stand beside one."""
@@ -116,7 +117,7 @@ def compared(
     """
     where = where or Where()
     tasks = work.tasks
-    exchanged = communication(tasks)
+    exchanged = Communication(tasks)
     found, before = False, 0
     with closing(_outcomes(tasks, where, watch)) as outcomes:
         for task, outcome in zip(tasks, outcomes):
@@ -180,13 +181,13 @@ def show(
         MsprobeException: none could be made.
         OSError: a file cannot be written.
     """
-    files.make_folder(output)
     options = work.tasks[0].options
     manifest = Manifest(work.title, options.rules, work.unpaired)
     if needs_diffs(formats):
         work = replace(work, tasks=[task.keeping_diffs() for task in work.tasks])
-    writers = writers_of(formats, output, manifest, options, max_megabytes)
-    return written(compared(work, where, watch), writers, manifest)
+    with stamped(output) as when:
+        writers = writers_of(formats, output, when, manifest, options, max_megabytes)
+        return written(compared(work, where, watch), writers, manifest)
 
 
 def written(found: Iterator[Made | str], writers: Sequence[Writer], manifest: Manifest) -> Written:

@@ -305,6 +305,8 @@ def test_it_prints_the_verdict_the_plot_the_rows_and_the_details(weight: Path, o
         assert page.is_visible(shown), shown
     for hidden in ("#bar", "#verdict h1 > button", "#detail .tools"):
         assert not page.is_visible(hidden), hidden
+    assert page.inner_text("#verdict h1").strip() == f"first divergence: {FAULT}"
+    assert "in Module.model.layers.1.mlp.up_proj.Linear.forward.0" in page.inner_text("#verdict")
     assert page.evaluate(
         """() => {
           const rows = byId('outline').getBoundingClientRect();

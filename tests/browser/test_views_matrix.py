@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_dumps import call, tensor, written
 from waiting import until
 
 from probe.api.cli import main
@@ -161,3 +162,52 @@ def test_another_comparison_is_shown_in_the_view_that_is_open(ranks: Path, open_
     page.wait_for_selector('.row-overflow:has-text("critical")')
     page.select_option("#comparison", "0")
     until(page, "state.rows.k === 0 && document.querySelector('[data-level=critical]').disabled")
+
+
+def test_processes_without_a_rank_have_a_cell_each(tmp_path: Path, open_page: Any) -> None:
+    places = ("step0/proc12", "step0/proc7", "step1/rank0")
+    for place in places:
+        shutil.copytree(DUMPS / "llama", tmp_path / "run" / place)
+    page = open_page(visualised(tmp_path / "page", "-tp", tmp_path / "run"))
+
+    assert page.locator("#comparison option").all_inner_texts() == ["step 0, proc7", "step 0, proc12", "step 1, rank 0"]
+    page.click('[data-view="matrix"]')
+    assert page.locator(".matrix tbody th").all_inner_texts() == ["proc7", "proc12", "rank 0"]
+    assert page.locator(".matrix .cell").count() == 3
+    page.click('.cell[aria-label^="step 0, proc12"]')
+    until(page, "state.view === 'outline' && state.rows.info.target.path.includes('proc12')")
+
+
+def test_several_runs_of_one_process_stand_beside_each_rank_once(tmp_path: Path, open_page: Any) -> None:
+    for run, fault in (("one", "llama_weight"), ("two", "llama_nan")):
+        shutil.copytree(DUMPS / fault, tmp_path / run / "proc5")
+    for rank in ("rank0", "rank1"):
+        shutil.copytree(DUMPS / "llama", tmp_path / "golden" / rank)
+    paths = ("-tp", tmp_path / "one", "-tp", tmp_path / "two", "-gp", tmp_path / "golden")
+    page = open_page(visualised(tmp_path / "page", *paths))
+
+    page.click('[data-view="several"]')
+    page.wait_for_selector(".row-several[data-node]")
+    assert page.locator(".row-several.titles button").all_inner_texts() == ["execution order", "one", "two"]
+
+
+def test_the_overflow_view_leads_to_the_earliest_value_of_all_ranks(tmp_path: Path, open_page: Any) -> None:
+    names = [f"Functional.relu.{number}.forward" for number in range(6)]
+    # Of the first step the second rank breaks first; what breaks in a later step is no cause.
+    breaks = {"step0/rank0": 4, "step0/rank1": 2, "step1/rank0": 0}
+    for place, first in breaks.items():
+        for side, number in (("target", first), ("golden", len(names))):
+            values = [tensor(float("nan") if at >= number else 1.0) for at in range(len(names))]
+            records = {name: call(tensor(), output=value) for name, value in zip(names, values)}
+            written(tmp_path / side / place, records, dict.fromkeys(names))
+    paths = ("-tp", tmp_path / "target", "-gp", tmp_path / "golden")
+    page = open_page(visualised(tmp_path / "page", *paths), "#c=0")
+
+    page.click('[data-view="overflow"]')
+    page.wait_for_selector(".row-overflow[data-node]")
+    assert page.locator(".row-overflow[data-node] .name").all_inner_texts() == names[4:]
+    button = page.locator("#view .tools .strong")
+    assert button.inner_text() == "First non-finite value: step 0, rank 1"
+    button.click()
+    until(page, "state.view === 'outline' && state.rows.info.rank === 1 && state.rows.info.step === 0")
+    assert selected(page) == names[2]

@@ -122,6 +122,9 @@ class GraphVisualize:
         work = _planned(args, splits)
         try:
             return self._write_merged(args, splits) if args.file_type == "json" else self._show(args, work)
+        except BrokenPipeError:
+            # Whoever read along has seen enough, which is no error.
+            raise
         except (MsprobeException, OSError) as error:
             print_text(f"msprobe {self.name}: {error}", sys.stderr)
             return _FAILED

@@ -10,11 +10,15 @@ from typing import Optional
 from probe.common.dump.naming import BACKWARD, module_name, parse
 from probe.common.dump.reading.sources import Tree
 from probe.common.match import patience_diff
+from probe.common.match.fuzzy import match_in_order
 
 _LONGEST = 4000
 """Looking for the best alignment takes time with the square of this. What is longer is cut where keys correspond for
 certain; of a stretch that stays longer, calls of the same name are paired, and those that the golden side has alone are
 left out, since they have no place."""
+_COMPARISONS = 20_000_000
+"""How many pairs of equal calls are looked at for the best alignment, all stretches together. After that the next equal
+call is taken."""
 
 Aligned = tuple[Optional[str], Optional[str]]
 Key = Hashable
@@ -83,22 +87,46 @@ _Stretch = tuple[int, int, int, int]
 def _between(target: Sequence[Key], golden: Sequence[Key], stretch: _Stretch) -> Iterator[tuple[int, int]]:
     start, end, other_start, other_end = stretch
     mine, theirs = target[start:end], golden[other_start:other_end]
+    matching = _Matching(_COMPARISONS)
     if max(len(mine), len(theirs)) <= _LONGEST:
-        yield from ((start + i, other_start + j) for i, j in _matching(mine, theirs))
+        yield from ((start + i, other_start + j) for i, j in matching.of(mine, theirs))
         return
     last, other_last = 0, 0
     for i, j in [*patience_diff.align(mine, theirs), (len(mine), len(theirs))]:
         gap = mine[last:i], theirs[other_last:j]
         if all(gap) and max(map(len, gap)) <= _LONGEST:
-            yield from ((start + last + k, other_start + other_last + n) for k, n in _matching(*gap))
+            yield from ((start + last + k, other_start + other_last + n) for k, n in matching.of(*gap))
         if i < len(mine):
             yield start + i, other_start + j
         last, other_last = i + 1, j + 1
 
 
-def _matching(mine: Sequence[Key], theirs: Sequence[Key]) -> Iterator[tuple[int, int]]:
-    for i, j, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
-        yield from zip(range(i, i + size), range(j, j + size))
+class _Matching:
+    """Looks for the longest equal stretches, and between these for the next ones, as long as `left` lasts."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        """How many comparisons it may still make."""
+
+    def of(self, mine: Sequence[Key], theirs: Sequence[Key]) -> list[tuple[int, int]]:
+        """The places of equal keys that correspond, both ascending."""
+        matcher = SequenceMatcher(None, mine, theirs, autojunk=False)
+        number = {key: len(places) for key, places in matcher.b2j.items()}
+        found: list[tuple[int, int]] = []
+        ahead: list[_Stretch] = [(0, len(mine), 0, len(theirs))]
+        while ahead:
+            start, end, other_start, other_end = ahead.pop()
+            comparisons = sum(number.get(key, 0) for key in mine[start:end])
+            if comparisons > self.left:
+                pairs = match_in_order(mine[start:end], theirs[other_start:other_end])
+                found += ((start + i, other_start + j) for i, j in pairs)
+                continue
+            self.left -= comparisons
+            i, j, size = matcher.find_longest_match(start, end, other_start, other_end)
+            if size:
+                found += zip(range(i, i + size), range(j, j + size))
+                ahead += (start, i, other_start, j), (i + size, end, j + size, other_end)
+        return sorted(found)
 
 
 class _Kinds(dict[str, str]):

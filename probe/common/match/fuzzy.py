@@ -7,7 +7,7 @@ oldest first; once two are matched, what waited before them on either side has n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Optional
 
 from probe.common.dump.naming import parse
@@ -32,12 +32,12 @@ class _Waiting:
 
     def __init__(self) -> None:
         self._first = 0
-        self._places: dict[str, deque[int]] = {}
+        self._places: dict[Hashable, deque[int]] = {}
 
-    def add(self, key: str, place: int) -> None:
+    def add(self, key: Hashable, place: int) -> None:
         self._places.setdefault(key, deque()).append(place)
 
-    def oldest(self, key: str) -> int | None:
+    def oldest(self, key: Hashable) -> int | None:
         places = self._places.get(key)
         while places and places[0] < self._first:
             places.popleft()
@@ -47,7 +47,7 @@ class _Waiting:
         self._first = place + 1
 
 
-def match_in_order(target: list[str], golden: list[str]) -> list[tuple[int, int]]:
+def match_in_order(target: Sequence[Hashable], golden: Sequence[Hashable]) -> list[tuple[int, int]]:
     """The positions in two lists of kinds that are matched, in order."""
     waiting_target, waiting_golden = _Waiting(), _Waiting()
     found = []

@@ -170,9 +170,9 @@ class _TensorParallel:
         short = self._short(name)
         statistics, sentences = _of_pieces(short, pieces)
         whole.update(statistics)
-        shape, sentence = self._dimensions.whole(
-            name, _shapes(pieces), _fingerprint(pieces), is_exchanged=is_communication(name)
-        )
+        is_computed = any(kind in whole["dtype"].lower() for kind in ("float", "complex"))
+        are_pieces = is_computed and not is_communication(name)
+        shape, sentence = self._dimensions.whole(name, _shapes(pieces), _fingerprint(pieces), are_pieces)
         if shape is not None:
             whole["shape"] = list(shape)
         self._items[name] = MergedItem("split", [*sentences, f"{short}: {sentence}"], self._parts(name, pieces))

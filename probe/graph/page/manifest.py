@@ -93,6 +93,7 @@ def comparison_as_json(columns: Columns, rules: str = PROBE) -> dict[str, Any]:
         "run": columns.run,
         "step": columns.step,
         "rank": columns.rank,
+        "place": columns.place,
         "mode": columns.mode,
         "verdict": verdict(columns, rules),
         "first": columns.first if columns.first >= 0 else None,

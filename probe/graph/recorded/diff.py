@@ -121,6 +121,7 @@ class _Recorded:
             why=why,
             cause={},
             golden_why={},
+            golden_cause={},
             first=None,
             suspects=[],
             origin=None,

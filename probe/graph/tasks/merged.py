@@ -9,14 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.dump.layout import ranks_in
+from probe.common.dump.layout import processes_in, ranks_in
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 from probe.graph.merging.merge import Merged, merged
+from probe.graph.merging.partners import partners
 from probe.graph.merging.split import Split
 from probe.graph.options import GraphOptions
 from probe.graph.page.columns import Columns
+from probe.graph.tasks.communication import add_partners
 from probe.graph.tasks.located import Place, steps_of
 from probe.graph.tasks.task import judged_dumps, rows_of
 from probe.graph.writers.made import Made
@@ -36,7 +38,7 @@ class MergedTask:
     @property
     def paths(self) -> list[str]:
         steps = [path for path in (self.place.target, self.place.golden) if path is not None]
-        return [os.path.join(step, rank) for step in steps for rank in ranks_in(step)]
+        return [path for step in steps for path in _folders(step).values()]
 
     def absolute(self) -> MergedTask:
         options = replace(self.options, compare=self.options.compare.absolute())
@@ -58,12 +60,16 @@ class MergedTask:
         alone = replace(self, keeps_diff=False)
         ranks = {rank: len(found) + place for place, rank in enumerate(sorted(dumps))}
         rows: dict[int, dict[str, int]] = {}
+        exchanged = partners(dumps)
         for rank in sorted(dumps):
             columns = rows_of(judged_dumps(dumps[rank], None, alone.options), alone.options, f"rank {rank}")
             rows[rank] = _rows(columns, columns.name)
+            columns.details.is_of_part = True
+            add_partners(exchanged, rank, columns)
             found.append(Made(columns, is_part=True))
         for copy, made in zip(copies, found):
             _add_parts(copy, made.columns, ranks, rows)
+            made.columns.notes += exchanged.unpaired_of(copy.ranks)
         return found
 
     def _copy(self, copy: Merged, other: Merged | None) -> Made:
@@ -90,10 +96,19 @@ def dumps_of(step: str) -> dict[int, Dump]:
     Raises:
         MsprobeException: there is none.
     """
-    dumps = {int(name.removeprefix("rank") or 0): read(os.path.join(step, name)) for name in ranks_in(step)}
+    dumps = {rank: read(path) for rank, path in _folders(step).items()}
     if not dumps:
         raise MsprobeException(f"{step} holds no rank folders; what is merged are the ranks of a step.")
     return dumps
+
+
+def _folders(step: str) -> dict[int, str]:
+    """The folder of each rank of a step; that of a run of one process, which has no rank, is the one of rank 0."""
+    names = {int(name.removeprefix("rank") or 0): name for name in ranks_in(step)}
+    processes = processes_in(step)
+    if not names and len(processes) == 1:
+        names[0] = processes[0]
+    return {rank: os.path.join(step, name) for rank, name in names.items()}
 
 
 def merged_steps(target: str, golden: str | None) -> tuple[list[Place], list[str]]:

@@ -68,7 +68,8 @@ class GraphTask:
         diff = judged(self, watch)
         if self.options.tensor_log:
             _print_metrics(diff)
-        return [Made(rows_of(diff, self.options, self.place.run), diff if self.keeps_diff else None)]
+        columns = rows_of(diff, self.options, self.place.run, self.place.process)
+        return [Made(columns, diff if self.keeps_diff else None)]
 
 
 def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
@@ -77,7 +78,7 @@ def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
     if watch is not None:
         watch("reading", 0, None)
     target, golden = read(place.target), None if place.golden is None else read(place.golden)
-    diff = judged_dumps(target, golden, task.options, place.before, watch)
+    diff = judged_dumps(target, golden, task.options, place.before, release=not task.keeps_diff, watch=watch)
     if diff.summary is not None:
         # Of several pairs that of the earliest step is told first.
         label = " ".join(part for part in (place.run, place.label) if part)
@@ -90,11 +91,13 @@ def judged_dumps(
     golden: Dump | None,
     options: GraphOptions,
     before: tuple[str, str] | None = None,
+    *,
+    release: bool = False,
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
-    """Judge dumps as the options say."""
+    """Judge dumps as the options say; with `release` nobody looks at their records afterwards."""
     if options.rules == PROBE:
-        diff = diff_of(target, golden, options.compare, before, pairs=options.pairs, watch=watch)
+        diff = diff_of(target, golden, options.compare, before, pairs=options.pairs, release=release, watch=watch)
     else:
         diff = recorded_diff(target, golden, options.compare.fuzzy)
     for graph in filter(None, (diff.target, diff.golden)):
@@ -102,11 +105,17 @@ def judged_dumps(
     return diff
 
 
-def rows_of(diff: GraphDiff, options: GraphOptions, name: str = "") -> Columns:
-    """The rows of a comparison; `name` tells it from those of other runs."""
+def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", place: str = "") -> Columns:
+    """The rows of a comparison.
+
+    Args:
+        run: what tells it from those of other runs.
+        place: what tells it from those of the same run, step and rank.
+    """
     prefixes = Prefixes(options.strip_paths)
     columns = columns_of(diff, prefixes, options.rules, options.overflow)
-    columns.run = prefixes.path(name) if os.path.isabs(name) else name
+    columns.run = prefixes.path(run) if os.path.isabs(run) else run
+    columns.place = place
     return columns
 
 

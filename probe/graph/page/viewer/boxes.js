@@ -88,7 +88,7 @@ function arc(from, to) {
   const isBeside = from.x + from.w === to.x + to.w;
   const [x1, y1] = isBeside ? [from.x + from.w, from.y + from.h / 2] : [from.x + from.w / 2, from.y + (from.y === to.y ? 0 : from.h)];
   const [x2, y2] = isBeside ? [to.x + to.w, to.y + BOX.height / 2] : [to.x + to.w / 2, to.y];
-  const bend = 12 + Math.min(60, Math.abs(y2 - y1) / 5);
+  const bend = 12 + Math.min(28, Math.abs(y2 - y1) / 5);
   const [bx, b1, b2] = isBeside ? [bend, 0, 0] : [0, from.y === to.y ? -14 : bend, from.y === to.y ? -14 : -bend];
   return svg("path", { class: "inferred", d: `M${x1} ${y1}C${x1 + bx} ${y1 + b1} ${x2 + bx} ${y2 + b2} ${x2} ${y2}` });
 }
@@ -133,7 +133,7 @@ function mountBoxes(container) {
     view = { x: 12, y: 12, scale: 1 };
     const { width } = picture.getBoundingClientRect();
     draw();
-    view.scale = Math.min(1, Math.max(0.5, (width - 24) / boxes[0].w));
+    view.scale = Math.min(1, Math.max(0.5, (width - 48) / boxes[0].w));
     move();
   }
   /** @param {Box} box */

@@ -139,10 +139,6 @@ const kindOf = ({ framework, task, level }) => [framework, task, level].filter(B
 const sideLine = ({ path, nodes }, label, kind) =>
   el("p", { class: "side" }, el("b", {}, label), el("code", { title: path }, el("bdi", {}, path)), el("small", {}, [kind, `${nodes} ${TEXTS.nodes}`].filter(Boolean).join(" · ")));
 
-/** @param {Comparison} one */
-const comparisonName = ({ run, step, rank }) =>
-  [run, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ") || TEXTS.comparison;
-
 /** A line of the verdict, in which the names of its rows are links. @param {string} line */
 function verdictLine(line) {
   const { rows } = state;
@@ -213,7 +209,7 @@ function showBar() {
   byId("bar").replaceChildren(
     ...(manifest.comparisons.length > 1
       ? [el("select", { "aria-label": TEXTS.comparison, id: "comparison", onchange: (/** @type {Event} */ event) => openComparison(+value(event)) },
-          ...manifest.comparisons.map((one, k) => el("option", { value: k, selected: k === state.rows.k }, comparisonName(one))))]
+          ...manifest.comparisons.map((one, k) => el("option", { value: k, selected: k === state.rows.k }, placeOf(one) || `${TEXTS.comparison} ${k}`)))]
       : []),
     el("input", {
       id: "search", placeholder: TEXTS.search, "aria-label": TEXTS.search, value: filter.query,

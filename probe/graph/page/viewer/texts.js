@@ -23,7 +23,7 @@ const TEXTS = {
   copyName: "Copy name", copyMarkdown: "Copy as Markdown", copied: "Copied: {0}", notCopied: "The browser does not let this page copy.",
   pairedBy: "paired: {0}", alone: "no partner", cause: "Cause", items: "Inputs, parameters and outputs", item: "item", difference: "rel. difference",
   merged: "Merged from", partners: "Communicates with", around: "Inside of", neighbours: "Before and after", before: "before", after: "after",
-  stacks: "Call stack", sameStack: "the same on both sides", library: "{0} frames of libraries", first: "First divergence",
+  stacks: "Call stack", sameStack: "the same on both sides", library: "frames of libraries: {0}", first: "First divergence",
   noFirst: "There is no first divergence here.", noMore: "No more in this direction.",
   keys: {
     "/": "search", "Enter": "next hit; Shift-Enter the one before", "f": "first divergence", "n": "next problem", "p": "problem before",
