@@ -113,7 +113,7 @@ onComparison(() => queueMicrotask(() => {
 
 /** Opens a row of a comparison in the outline. @param {number} k @param {number} [row] */
 async function openInOutline(k, row) {
-  if (k !== state.rows.k) await openComparison(k, row);
+  if (k !== state.rows.k && !(await openComparison(k, row))) return;
   if (state.view !== "outline") show("outline");
   if (row !== undefined) reveal(row);
 }
