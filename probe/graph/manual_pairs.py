@@ -6,7 +6,7 @@ A list of entries such as ``{target: Module.a.A.forward.0, golden: Module.b.B.fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -73,6 +73,17 @@ def _pair(place: str, entry: Any) -> ManualPair:
         raise MsprobeException(f"{place}: run is {show(entry['run'])}; it must be a path as the page names it.")
     found = {key: entry[key] for key in _KEYS if key in entry}
     return ManualPair(**found, place=place)
+
+
+def without_dumps(
+    pairs: Iterable[ManualPair], shown: Collection[tuple[str, int | None, int | None]]
+) -> Iterator[str]:
+    """A sentence for each pair that is for none of the dumps shown, which are given by run, step and rank."""
+    for pair in pairs:
+        wanted = pair.run, pair.step, pair.rank
+        if not any(all(one in (None, other) for one, other in zip(wanted, dump)) for dump in shown):
+            named = (f"{key} {show(one)}" for key, one in zip(("run", "step", "rank"), wanted) if one is not None)
+            yield f"{pair.place} is for {', '.join(named)}, and no such dump is shown: it pairs nothing."
 
 
 def expanded(pairs: Sequence[ManualPair], target: Graph, golden: Graph) -> dict[int, int]:

@@ -15,10 +15,10 @@ CALL, MODULE = "Functional.relu.0.forward", "Module.block.Block.forward.0"
 OWN, LOSS, LINEAR, MAIN = (
     f"File {path}, line {line}, in {name}, \n {code}"
     for path, line, name, code in (
-        ("/work/model.py", 31, "forward", "x = relu(x)"),
-        ("/work/model.py", 58, "loss", "x = relu(x) | y"),
+        ("train/model.py", 31, "forward", "x = relu(x)"),
+        ("train/model.py", 58, "loss", "x = relu(x) | y"),
         ("/env/site-packages/torch/nn/linear.py", 134, "forward", "F.linear(x)"),
-        ("/work/main.py", 7, "main", "step()"),
+        ("train/main.py", 7, "main", "step()"),
     )
 )
 
