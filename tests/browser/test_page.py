@@ -303,7 +303,7 @@ def test_it_prints_the_verdict_the_plot_the_rows_and_the_details(weight: Path, o
     page.emulate_media(media="print")
     for shown in ("#verdict h1", "#plot", "#detail table", f'{ROWS}[data-node="{FAULT}"]'):
         assert page.is_visible(shown), shown
-    for hidden in ("#bar", "#verdict h1 > button", "#detail .tools"):
+    for hidden in ("#bar", "#verdict h1 > button:not(.inline)", "#detail .tools"):
         assert not page.is_visible(hidden), hidden
     assert page.inner_text("#verdict h1").strip() == f"first divergence: {FAULT}"
     assert "in Module.model.layers.1.mlp.up_proj.Linear.forward.0" in page.inner_text("#verdict")
