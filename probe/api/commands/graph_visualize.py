@@ -17,7 +17,7 @@ from probe.common.terminal_text import print_text, printable
 if TYPE_CHECKING:
     from probe.graph.merging.split import Split
     from probe.graph.options import GraphOptions
-    from probe.graph.run import Work, Written
+    from probe.graph.run import Plan, Report
 
 _FORMATS = ("html", "db", "model-explorer", "json")
 _FAILED = 1
@@ -94,9 +94,9 @@ class GraphVisualize:
         _refuse_older_forms(args)
         splits = _splits(args)
         # Up to here mistakes are those of the command line, which has a status of its own.
-        work = _planned(args, splits)
+        plan = _planned(args, splits)
         try:
-            return self._write_merged(args, splits) if args.file_type == "json" else self._show(args, work)
+            return self._write_merged(args, splits) if args.file_type == "json" else self._show(args, plan)
         except BrokenPipeError:
             # Whoever read along has seen enough, which is no error.
             raise
@@ -114,7 +114,7 @@ class GraphVisualize:
             print_text(folder)
         return 0
 
-    def _show(self, args: argparse.Namespace, work: Work) -> int:
+    def _show(self, args: argparse.Namespace, plan: Plan) -> int:
         from probe.common.parallel.tasks import Where
         from probe.common.report.progress_bar import Progress
         from probe.graph.run import show
@@ -123,7 +123,7 @@ class GraphVisualize:
         with quiet, Progress(not args.json) as progress:
             formats = _wanted_formats(args)
             where = Where(args.jobs, args.dask)
-            found = show(work, args.output_path, formats, args.max_mb, where, progress.watch)
+            found = show(plan, args.output_path, formats, args.max_mb, where, progress.watch)
         _print(found, args.json)
         if args.open:
             _open(found.files)
@@ -145,7 +145,7 @@ def _splits(args: argparse.Namespace) -> list[Split]:
     return splits(2 if args.golden_path else 1, **{flag: value or () for flag, value in given.items()})
 
 
-def _planned(args: argparse.Namespace, splits: list[Split]) -> Work:
+def _planned(args: argparse.Namespace, splits: list[Split]) -> Plan:
     from probe.graph.run import planned
 
     if splits:
@@ -179,7 +179,7 @@ def _wanted_formats(args: argparse.Namespace) -> list[str]:
     return found or ["html"]
 
 
-def _print(found: Written, as_json: bool) -> None:
+def _print(found: Report, as_json: bool) -> None:
     if as_json:
         said = {
             "files": found.files,
