@@ -20,6 +20,7 @@ from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of
 from probe.compare.output.summary_text import headline
+from probe.graph.manual_pairs import without_dumps
 from probe.graph.options import HTML, GraphOptions
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.stacks import Prefixes
@@ -120,15 +121,17 @@ def compared(
     where = where or Where()
     tasks = plan.tasks
     exchanged = Communication(tasks)
-    found, before = False, 0
+    shown: set[tuple[str, int | None, int | None]] = set()
+    before = 0
     with closing(_outcomes(tasks, where, watch)) as outcomes:
         for task, outcome in zip(tasks, outcomes):
             log.show(outcome.logged)
             if outcome.value is not None:
-                found = True
                 if task.options.progress_log:
                     log.info(f"{task.place}: done")
                 for each in outcome.value:
+                    columns = each.columns
+                    shown |= {(run, columns.step, columns.rank) for run in (columns.run, task.place.run)}
                     each.columns.details.move_parts(before)
                     yield exchanged.added(each, task)
                 before += len(outcome.value)
@@ -136,8 +139,10 @@ def compared(
             if len(tasks) == 1 or not isinstance(outcome.error, (MsprobeException, OSError)):
                 raise outcome.error or AssertionError(task)
             yield f"{task.place} is left out: {outcome.error}"
-    if not found:
+    if not shown:
         raise MsprobeException(f"{plan.title}: no dump could be shown.")
+    for sentence in without_dumps(tasks[0].options.pairs, shown):
+        log.warning(sentence)
 
 
 def _outcomes(tasks: list[Task], where: Where, watch: ProgressCallback | None) -> Outcomes[list[ShownComparison]]:

@@ -70,7 +70,9 @@ def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
     if watch is not None:
         watch("reading", 0, None)
     target, golden = read(place.target), None if place.golden is None else read(place.golden)
-    diff = judged_dumps(target, golden, task.options, place.before, release=not task.keeps_diff, watch=watch)
+    names = (None, place.run, _run_name(place.run, task.options))
+    options = replace(task.options, pairs=tuple(pair for pair in task.options.pairs if pair.run in names))
+    diff = judged_dumps(target, golden, options, place.before, release=not task.keeps_diff, watch=watch)
     if diff.summary is not None:
         # Of several pairs that of the earliest step is told first.
         label = " ".join(part for part in (place.run, place.label) if part)
@@ -106,9 +108,14 @@ def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", place: str = 
     """
     prefixes = Prefixes(options.strip_paths)
     columns = columns_of(diff, prefixes, options.rules, options.overflow)
-    columns.run = prefixes.path(run) if os.path.isabs(run) else run
+    columns.run = _run_name(run, options)
     columns.place = place
     return columns
+
+
+def _run_name(run: str, options: GraphOptions) -> str:
+    """What a page calls a run."""
+    return Prefixes(options.strip_paths).path(run) if os.path.isabs(run) else run
 
 
 def _print_metrics(diff: GraphDiff) -> None:

@@ -149,7 +149,7 @@ function mountBoxes(container) {
     const more = rows.hasInside(row) && !open.has(row);
     return svg("g", {
       class: `box ${tone(open.has(row) ? rows.status[row] : rows.worst[row])}${kind === 9 ? " group" : ""}${row === state.selected ? " selected" : ""}`,
-      tabindex: row === focus ? 0 : -1, role: "button", "data-node": rows.name(row), "data-row": row, "aria-label": `${rows.name(row)}, ${name}`,
+      tabindex: row === focus ? 0 : -1, role: "button", "data-node": rows.name(row), "data-row": row, "aria-label": [rows.name(row), name].filter(Boolean).join(", "),
       ...(rows.hasInside(row) ? { "aria-expanded": String(open.has(row)) } : {}),
     },
     svg("title", {}, document.createTextNode(`${rows.name(row)}\n${name}`)),

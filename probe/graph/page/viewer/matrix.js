@@ -6,7 +6,7 @@ function matrixCell(info, k) {
   const said = info.verdict[0] || statuses[info.worst].name;
   return button("", () => openInOutline(k), {
     class: "cell", "data-comparison": k, title: info.verdict.join("\n"), "aria-current": String(k === state.rows?.k), "data-first": k === state.manifest.first,
-    "aria-label": `${placeOf(info)}: ${statuses[info.worst].name}. ${said}`,
+    "aria-label": `${placeOf(info)}: ${[statuses[info.worst].name, said].filter(Boolean).join(". ")}`,
   });
 }
 
@@ -23,7 +23,7 @@ function matrixLines() {
 
 /** The matrix in small above the rows: the worst status of each comparison. */
 function drawStrip() {
-  const { comparisons } = state.manifest;
+  const { comparisons, statuses } = state.manifest;
   const strip = byId("strip");
   strip.hidden = comparisons.length < 2;
   if (strip.hidden) return;
@@ -33,7 +33,7 @@ function drawStrip() {
       const cell = matrixCell(info, k);
       cell.className = "small";
       cell.title = [placeOf(info), ...info.verdict].join("\n");
-      cell.append(badge(info.worst));
+      cell.append(badge(info.worst, statuses[info.worst].letter || String(info.step ?? k)));
       return cell;
     }));
   }));

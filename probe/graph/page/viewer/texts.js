@@ -12,7 +12,7 @@ const TEXTS = {
   in: "in error", out: "out error", nodes: "nodes", step: "step", rank: "rank",
   plot: "Error along the execution: click to jump, drag to filter a range, Escape to clear",
   search: "Search: words, /regex/, shape:[2,16], dtype:bf16, err>1e-3, stack:file.py:31",
-  hits: "{0} of {1} hits", noHits: "no hits", badSearch: "Not understood: {0}. Allowed are words, /regex/, shape:, dtype:, stack: and err> with a value.", unsearch: "Clear the search", onlyHits: "only hits",
+  hits: "{0} of {1} hits", noHits: "no hits", badSearch: "Not understood: {0}. Allowed are words, /regex/, shape:, dtype:, stack: and err> with a value.", unsearch: "Clear the search (Escape)", badLink: "The link asks for {0}, which is not on this page: it is shown without that.", onlyHits: "only hits",
   filters: "Filters", any: "any", kind: "kind", direction: "direction", level: "overflow", reason: "paired by", side: "side", micro: "micro step",
   kinds: { 0: "modules", 1: "APIs", 9: "groups" },
   directions: { forward: "forward", backward: "backward", optimizer: "optimizer" },
