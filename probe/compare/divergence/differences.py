@@ -57,6 +57,13 @@ class Differences:
         """Whether two types differ in width alone, as labels do: MindSpore takes int32 where torch wants int64."""
         return not self._same_names and all(name.startswith(("int", "uint")) for name in types)
 
+    def in_argument(self, row: Row) -> str:
+        """Another plain argument: a number, a text, a flag."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None or target.value is None or golden.value is None:
+            return ""
+        return self._of_plain_values(row, target, golden)
+
     def _of_plain_values(self, row: Row, target: Item, golden: Item) -> str:
         value, golden_value = target.value, golden.value
         if not self._same_names or str(value) == str(golden_value) or (is_device(value) and is_device(golden_value)):
@@ -107,15 +114,19 @@ def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> 
     return f"{short_name(row)} differs by {_size(difference)} of its size; {explanation}"
 
 
-def of_parameter(row: Row, difference: float) -> str:
+def of_parameter(name: str, difference: float) -> str:
     """A parameter that differs."""
-    return f"{short_name(row)} differs by {_size(difference)} of its size already"
+    return f"parameter {name} {_already(difference)}"
+
+
+def _already(difference: float) -> str:
+    return f"differs by {_size(difference)} of its size already"
 
 
 def of_input(row: Row, difference: float, allowed: float, called: str | None) -> str:
     """An input that differs by more than is explained, of the record `called` where that is not the one to blame."""
     where = f" where it calls {called}" if called else ""
-    return f"{of_parameter(row, difference)}{where}; what was recorded before explains {_size(allowed)}"
+    return f"{short_name(row)} {_already(difference)}{where}; what was recorded before explains {_size(allowed)}"
 
 
 def of_explained(inputs: float, outputs: float, before: float | None) -> str:
