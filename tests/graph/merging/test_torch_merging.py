@@ -174,6 +174,19 @@ def test_calls_stand_in_the_order_of_one_process_with_its_numbers(
     assert stacks is not None and "split_training.py" in "".join(stacks["Functional.gelu.7.forward"])
 
 
+@pytest.mark.parametrize("name", ["pipeline", "both", "virtual"])
+def test_what_is_received_was_sent_before(name: str, copies: dict[str, list[Merged]]) -> None:
+    (copy,) = copies[name]
+    under_way = highest = 0
+    for record in copy.dump:
+        operations = [item.peer[0] for item in copy.dump.items(record) if item.peer and item.state == "input"]
+        for operation in operations or [record.name.partition(".")[2]]:
+            under_way += ("send" in operation) - ("recv" in operation)
+            assert under_way >= 0, record.name
+            highest = max(highest, under_way)
+    assert under_way == 0 and highest > 0
+
+
 @pytest.mark.parametrize(("name", "position"), [("virtual", 3), ("pipeline", 2), ("both", 2)])
 def test_layers_count_on_from_stage_to_stage(name: str, position: int, copies: dict[str, list[Merged]]) -> None:
     (copy,) = copies[name]
@@ -409,9 +422,9 @@ def test_calls_without_partner_are_listed(runs: Path, tmp_path: Path) -> None:
     assert main(["graph_visualize", "-tp", str(tmp_path / "run"), "-o", str(tmp_path / "out")]) == 0
     comparisons = page_in(tmp_path / "out").manifest["comparisons"]
     notes = {each["rank"]: [note for note in each["notes"] if "Distributed" in note] for each in comparisons}
-    assert [note for note in notes[0] if "isend" in note] == [
-        "Distributed.batch_isend_irecv.3.forward of rank 0 (receive from rank 2) has no call that belongs to it on rank 2."
-    ]
+    (note,) = (note for note in notes[0] if "isend" in note)
+    alone = "Distributed.batch_isend_irecv.3.forward of rank 0 (receive from rank 2)"
+    assert note == f"{alone} has no call that belongs to it on rank 2."
     assert all("rank 1 was not recorded" in note for note in notes[0] if "all_reduce" in note)
     assert [note.split(" of ")[0] for note in notes[3] if "has no call" in note] == [lost[1]]
     # What the lost rank would have sent: two micro batches.
