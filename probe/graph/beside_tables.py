@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from probe.common.dump.reading.dump import read
 from probe.common.match.dump_pairs import locate
@@ -28,13 +28,6 @@ from probe.graph.tasks.task import rows_of
 from probe.graph.writers.outputs import PageWriter, stem_of
 from probe.graph.writers.shown import ShownComparison
 from probe.graph.writers.stamps import stamped
-
-
-@dataclass(frozen=True)
-class _WithSummary:
-    columns: Columns
-    summary: Summary
-    """Of the tables, too."""
 
 
 def summaries_and_page(
@@ -66,10 +59,10 @@ def summaries_and_page(
 
     def columns() -> Iterator[ShownComparison]:
         with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden)) as outcomes:
-            for outcome in outcomes:
-                found.append(outcome.summary)
-                outcome.columns.place = names[outcome.summary.step, outcome.summary.label]
-                yield ShownComparison(outcome.columns)
+            for summary, rows in outcomes:
+                found.append(summary)
+                rows.place = names[summary.step, summary.label]
+                yield ShownComparison(rows)
 
     manifest = Manifest(title([target], [golden]), unpaired=unpaired)
     with stamped(output) as when:
@@ -77,7 +70,7 @@ def summaries_and_page(
     return found, page.files[0]
 
 
-def _compared(task: PairTask, watch: ProgressCallback | None = None) -> _WithSummary:
+def _compared(task: PairTask, watch: ProgressCallback | None = None) -> tuple[Summary, Columns]:
     """Compare two dumps, write the table, and put the comparison in rows."""
     target, golden = read(task.pair.target), read(task.pair.golden)
     # Before the records are released.
@@ -90,4 +83,4 @@ def _compared(task: PairTask, watch: ProgressCallback | None = None) -> _WithSum
     assert diff.summary is not None
     for graph in graphs:
         add_micro_steps(graph)
-    return _WithSummary(rows_of(diff, GraphOptions(task.options)), diff.summary)
+    return diff.summary, rows_of(diff, GraphOptions(task.options))

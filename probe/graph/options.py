@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from probe.common.errors import MsprobeException
 from probe.compare.options import Options
 from probe.graph.manual_pairs import ManualPair
+from probe.graph.micro_steps import AUTO
 from probe.graph.page.columns import MSPROBE, PROBE
 
 HTML, DATABASE, JSON, MODEL_EXPLORER = "html", "db", "json", "model-explorer"
-FORMATS = (HTML, DATABASE, JSON, MODEL_EXPLORER)
 """What can be written."""
-AUTOMATIC, OFF = "auto", "off"
 RULES = (PROBE, MSPROBE)
 
 
@@ -38,7 +37,7 @@ class GraphOptions:
     pairs: tuple[ManualPair, ...] = ()
     rules: str = PROBE
     overflow: bool = False
-    micro_step: str = AUTOMATIC
+    micro_step: str = AUTO
     strip_paths: tuple[str, ...] = ()
     tensor_log: bool = False
     progress_log: bool = False

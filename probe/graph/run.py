@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Optional
 
 from probe.common import log
-from probe.common.dump.layout import RECORD_FILES, folder_of
+from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import DumpPair
-from probe.common.parallel.run import run
-from probe.common.parallel.tasks import Outcomes, Where
+from probe.common.parallel.run import run_where_it_pays
+from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
 from probe.compare.option_checks import check
 from probe.compare.options import Options
@@ -33,8 +31,6 @@ from probe.graph.writers.stamps import stamped
 
 MOST_RUNS = 8
 """How many runs stand beside one."""
-# Below this, of all dumps together, processes take longer to start than the work.
-_SMALL_TEXT = 8_000_000
 
 
 @dataclass(frozen=True)
@@ -118,12 +114,12 @@ def compared(
     Raises:
         MsprobeException: none could be made.
     """
-    where = where or Where()
     tasks = plan.tasks
+    large = are_large(path for task in tasks for path in task.paths)
     exchanged = Communication(tasks)
     shown: set[tuple[str, int | None, int | None]] = set()
     before = 0
-    with closing(_outcomes(tasks, where, watch)) as outcomes:
+    with closing(run_where_it_pays(where, make, tasks, watch, large)) as outcomes:
         for task, outcome in zip(tasks, outcomes):
             log.show(outcome.logged)
             if outcome.value is not None:
@@ -143,27 +139,6 @@ def compared(
         raise MsprobeException(f"{plan.title}: no dump could be shown.")
     for sentence in without_dumps(tasks[0].options.pairs, shown):
         log.warning(sentence)
-
-
-def _outcomes(tasks: list[Task], where: Where, watch: ProgressCallback | None) -> Outcomes[list[ShownComparison]]:
-    if where.dask is not None:
-        return run(where, make, [task.absolute() for task in tasks], watch)
-    if not _takes_time(tasks):
-        return run(Where(where.jobs or 1), make, tasks)
-    if len(tasks) == 1:
-        return run(where, partial(make, watch=watch), tasks)
-    return run(where, make, tasks, watch)
-
-
-def _takes_time(tasks: Sequence[Task]) -> bool:
-    size = 0
-    for path in (path for task in tasks for path in task.paths):
-        for name in RECORD_FILES:
-            file = os.path.join(folder_of(path), name)
-            size += os.path.getsize(file) if os.path.isfile(file) else 0
-        if size > _SMALL_TEXT:
-            return True
-    return False
 
 
 def make(task: Task, watch: ProgressCallback | None = None) -> list[ShownComparison]:

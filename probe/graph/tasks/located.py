@@ -65,7 +65,7 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
         FileCheckException: there is nothing, or nothing that belongs together.
     """
     if golden is None:
-        return with_names([Place(path, run=run) for path in dumps_in(target)]), []
+        return _with_names([Place(path, run=run) for path in dumps_in(target)]), []
     for path in filter(os.path.isdir, (target, golden)):
         dumps_in(path)
     with log.collected() as lines:
@@ -75,10 +75,10 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
     places = [Place(pair.target, pair.golden, pair.before, run, pair.step, pair.label) for pair in pairs]
     alone = [*_alone(target, (pair.target for pair in pairs), "golden run", golden)]
     alone += _alone(golden, (pair.golden for pair in pairs), "target", target)
-    return with_names(places), alone
+    return _with_names(places), alone
 
 
-def with_names(places: Sequence[Place]) -> list[Place]:
+def _with_names(places: Sequence[Place]) -> list[Place]:
     """The comparisons of one run, each with what tells it from others of its step and rank."""
     known = [step_and_rank(os.path.join(folder_of(place.target), DUMP_FILE)) for place in places]
     count = Counter(known)
