@@ -231,3 +231,18 @@ def test_a_comparison_that_cannot_be_read_leaves_the_other_one(tmp_path: Path, o
     page.focus("#scroll")
     page.keyboard.press("Home")
     assert page.evaluate("state.rows.name(state.selected)") == "DefaultModel"
+
+
+def test_many_notes_leave_room_for_the_rows_and_a_broken_link_stands_above_them(tmp_path: Path, open_page: Any) -> None:
+    data, _ = made()
+    unpaired = [f"run/step{step} has no counterpart." for step in range(200)]
+    manifest = {**data.manifest, "unpaired": unpaired}
+    page = open_page(Path(write_page(PageData(manifest, data.blocks), str(tmp_path / "page"), 40)), "#c=77")
+
+    assert page.evaluate("byId('head').scrollHeight - byId('head').clientHeight") < 5
+    assert page.evaluate("byId('scroll').clientHeight") > 250
+    assert page.locator("#head .banner:not(.bad)").count() == 4
+    page.click("#head summary:text-is('197 more notes')")
+    assert page.is_visible("text=run/step199 has no counterpart.")
+    alert, verdict = page.locator("[role=alert]").bounding_box(), page.locator("#verdict").bounding_box()
+    assert alert["y"] < verdict["y"]

@@ -296,6 +296,16 @@ def test_verdict_paths_and_values_are_read_whole(weight: Path, open_page: Any, w
     assert norm["x"] + norm["width"] <= panel["x"] + panel["width"]
 
 
+def test_enlarged_to_200_percent_it_begins_with_the_verdict(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, width=640, height=450)
+
+    assert page.evaluate("[scrollY, document.documentElement.scrollWidth <= innerWidth]") == [0, True]
+    head = page.locator("#verdict h1").bounding_box()
+    assert head["y"] >= 0 and head["y"] + head["height"] < 450
+    page.keyboard.press("ArrowDown")
+    assert selected(page) != FAULT
+
+
 def test_it_prints_the_verdict_the_plot_the_rows_and_the_details(weight: Path, open_page: Any) -> None:
     page = open_page(weight)
 

@@ -155,6 +155,9 @@ function showHead() {
   const { target, golden, verdict, notes, counts, step, rank } = rows.info;
   const bad = rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem;
   const both = golden && kindOf(golden) !== kindOf(target) ? "" : kindOf(target);
+  const said = [...notes, ...manifest.unpaired];
+  // A long list would leave no room for the rows.
+  const few = said.length > 4 ? 3 : said.length;
   byId("head").replaceChildren(
     el("div", { id: "verdict", class: golden ? (bad ? "bad" : "fine") : "" },
       el("h1", {}, manifest.comparisons.length > 1 && el("small", { class: "place" }, `${placeOf(rows.info)}: `), ...verdictLine(verdict[0] || manifest.title), rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
@@ -164,7 +167,8 @@ function showHead() {
         ...manifest.statuses.map((one, status) =>
           golden && counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: one.hint, "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
         el("small", {}, [both, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode !== target.task && rows.info.mode, manifest.tool].filter(Boolean).join(" · ")))),
-    ...[...manifest.unpaired, ...notes].map((text) => el("p", { class: "banner" }, text))
+    ...said.slice(0, few).map((text) => el("p", { class: "banner" }, text)),
+    few < said.length ? el("details", { class: "banner" }, el("summary", {}, fill(TEXTS.more, said.length - few)), ...said.slice(few).map((text) => el("p", {}, text))) : ""
   );
 }
 
@@ -437,7 +441,8 @@ async function start() {
     new ResizeObserver(drawOutline).observe(byId("scroll"));
     await readAddress();
     if (state.rows?.length < 2) byId("head").append(el("p", { class: "banner" }, TEXTS.noRows));
-    scroller().focus();
+    // Enlarged, or in a narrow window, the verdict stays at the top.
+    scroller().focus({ preventScroll: true });
     drawNow();
   } catch (error) {
     showError(error);

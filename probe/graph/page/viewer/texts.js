@@ -19,7 +19,7 @@ const TEXTS = {
   sides: { target: "target only", golden: "golden only", both: "both" },
   clear: "Clear", filtered: "{0} of {1} rows", range: "calls {0} to {1}", theme: "Light or dark", help: "Keys", csv: "CSV", outline: "Outline",
   open: "Open", openTo: "to level {0}", openAll: "all", openProblems: "path to problems", closeAll: "none",
-  comparison: "Comparison", unchosen: "Choose a row.", inside: "{0} inside: {1}",
+  comparison: "Comparison", more: "{0} more notes", unchosen: "Choose a row.", inside: "{0} inside: {1}",
   copyName: "Copy name", copyMarkdown: "Copy as Markdown", copied: "Copied: {0}", notCopied: "The browser does not let this page copy.",
   pairedBy: "paired: {0}", alone: "no partner", cause: "Cause", items: "Inputs, parameters and outputs", item: "item", difference: "rel. difference",
   merged: "Merged from", partners: "Communicates with", around: "Inside of", neighbours: "Before and after", before: "before", after: "after",
