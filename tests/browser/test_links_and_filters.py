@@ -246,3 +246,15 @@ def test_many_notes_leave_room_for_the_rows_and_a_broken_link_stands_above_them(
     assert page.is_visible("text=run/step199 has no counterpart.")
     alert, verdict = page.locator("[role=alert]").bounding_box(), page.locator("#verdict").bounding_box()
     assert alert["y"] < verdict["y"]
+
+
+def test_details_that_are_missing_are_named_once(tmp_path: Path, open_page: Any) -> None:
+    data, _ = made()
+    blocks = {name: block for name, block in data.blocks.items() if name != "c0d0"}
+    page = open_page(Path(write_page(PageData(data.manifest, blocks), str(tmp_path / "page"), 40)))
+
+    until(page, "document.querySelector('[role=alert]')?.textContent.includes('c0d0')")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.wait_for_timeout(100)
+    assert page.locator("[role=alert]").count() == 1

@@ -174,6 +174,21 @@ def test_the_plot_jumps_and_a_drag_filters_until_escape(weight: Path, open_page:
     assert page.inner_text("#count") == ""
 
 
+def test_a_range_is_chosen_in_the_plot_with_the_keyboard(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, "#Functional.linear.3.forward")
+    start = page.evaluate("state.selected")
+
+    page.focus("#plot")
+    for key in ("Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowLeft", "Shift+ArrowLeft", "Shift+ArrowLeft"):
+        page.keyboard.press(key)
+    assert page.evaluate("[filter.from, filter.to, state.selected]") == [start - 2, start, start - 2]
+    assert page.inner_text("#count") == "3 of 303 rows"
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#count") == "3 of 303 rows"
+    page.keyboard.press("Escape")
+    assert page.inner_text("#count") == ""
+
+
 def test_a_row_is_copied_as_markdown(weight: Path, open_page: Any) -> None:
     page = open_page(weight)
 

@@ -411,9 +411,11 @@ async function readAddress() {
   else showError(fill(TEXTS.badLink, `node=${name}`));
 }
 
-/** @param {unknown} error */
+/** Says what went wrong, once. @param {unknown} error */
 function showError(error) {
-  byId("head").append(el("p", { class: "banner bad", role: "alert" }, error instanceof Error ? error.message : String(error)));
+  const text = error instanceof Error ? error.message : String(error);
+  const said = [...byId("head").querySelectorAll("[role=alert]")].some((one) => one.textContent === text);
+  if (!said) byId("head").append(el("p", { class: "banner bad", role: "alert" }, text));
 }
 
 async function start() {
