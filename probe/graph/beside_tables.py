@@ -25,8 +25,8 @@ from probe.graph.page.manifest import Manifest
 from probe.graph.run import title, written
 from probe.graph.tasks.located import located
 from probe.graph.tasks.task import rows_of
-from probe.graph.writers.made import Made
 from probe.graph.writers.outputs import PageWriter, stem_of
+from probe.graph.writers.shown import ShownComparison
 from probe.graph.writers.stamps import stamped
 
 
@@ -64,12 +64,12 @@ def summaries_and_page(
     places, unpaired = located(target, golden)
     processes = {(place.step, place.label): place.process for place in places}
 
-    def columns() -> Iterator[Made]:
+    def columns() -> Iterator[ShownComparison]:
         with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden)) as outcomes:
             for outcome in outcomes:
                 found.append(outcome.summary)
                 outcome.columns.place = processes[outcome.summary.step, outcome.summary.label]
-                yield Made(outcome.columns)
+                yield ShownComparison(outcome.columns)
 
     manifest = Manifest(title([target], [golden]), unpaired=unpaired)
     with stamped(output) as when:

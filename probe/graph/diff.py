@@ -15,8 +15,8 @@ from probe.common.match.row import ERROR, Row
 from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import Evidence, compare_dumps
-from probe.compare.divergence.call_digest import is_input, row_difference
-from probe.compare.divergence.differences import item_name
+from probe.compare.divergence.call_digest import row_difference
+from probe.compare.divergence.differences import NONFINITE_ON_ONE_SIDE
 from probe.compare.divergence.judged_calls import SAME as CALL_SAME
 from probe.compare.divergence.judged_calls import STRUCTURE as CALL_STRUCTURE
 from probe.compare.divergence.judged_calls import JudgedCall
@@ -26,6 +26,7 @@ from probe.compare.output.summary import Summary, summarise
 from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Unexplained
 from probe.graph.graph import GROUP, Graph, graph_of
 from probe.graph.manual_pairs import ManualPair, expanded
+from probe.graph.origin import Origin, origin_of
 from probe.graph.pairing import Pairs, paired
 from probe.graph.status import (
     ALIGNED,
@@ -36,32 +37,9 @@ from probe.graph.status import (
     ONE_SIDE,
     SAME,
     STRUCTURE,
+    STRUCTURE_MODE,
     SUSPECT,
 )
-
-STRUCTURE_MODE = "structure"
-"""What dumps are compared by that hold calls and no values."""
-
-
-PARAMETER, INPUT_OF_CALL, COMPUTE, KIND = "parameter", "input", "compute", "structure"
-"""Where a divergence comes from: a parameter, an input that no recorded call gave, what the call computes, or a call, a
-shape or an argument that one side alone has."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where the first divergence comes from."""
-
-    kind: str
-    """`PARAMETER`, `INPUT_OF_CALL`, `COMPUTE` or `KIND`."""
-    module: int
-    """The innermost module around the call, or the call if it is one, on the side that made it; -1 without a tree."""
-    item: str = ""
-    """The item that shows it; empty of a call that one side alone made."""
-    parameter: str = ""
-    """The parameter that it is, as its module calls it: ``weight``."""
-    is_nonfinite: bool = False
-    """Whether one side has a NaN or an infinity there, and the other has none."""
 
 
 @dataclass
@@ -287,7 +265,7 @@ class _Judged:
             self._golden_cause,
             first,
             suspects,
-            None if found is None else self._origin(found.first),
+            None if found is None else self._origin_of(found.first),
             items,
             golden_items,
             summarise(self._result),
@@ -387,27 +365,13 @@ class _Judged:
             worst = next((row for row in rows if row.verdict == ERROR), None)
             if math.isinf(largest):
                 self._statuses[node] = DIVERGED
+                self._why[node] = f"it has {NONFINITE_ON_ONE_SIDE}"
             else:
                 self._statuses[node] = SUSPECT if worst is not None else EXPLAINED if largest else SAME
-            if largest:
-                self._why[node] = f"it differs by {largest:.1e} of its size"
+                if largest:
+                    self._why[node] = f"it differs by {largest:.1e} of its size"
             if worst is not None and worst.messages:
                 self._why[node] = worst.messages[0]
-
-    def _origin(self, found: Unexplained) -> Origin:
-        index = self._graph.index if found.record else self._other.index
-        module = index.get(found.module, -1)
-        judged = next((each for each in self._evidence.judged if each.suspect and _is_of(each.suspect, found)), None)
-        rows = [] if judged is None else judged.call.rows
-        row = next((row for row in rows if found.item and item_name(row) == found.item), None)
-        if judged is None or row is None or row.target is None or row.golden is None:
-            return Origin(KIND, module, found.item)
-        is_nonfinite = row.target.is_tensor and math.isinf(row_difference(row, self._result.mode))
-        if judged.parameter:
-            return Origin(PARAMETER, module, found.item, judged.parameter, is_nonfinite)
-        if row.target.shape != row.golden.shape:
-            return Origin(KIND, module, found.item)
-        return Origin(INPUT_OF_CALL if is_input(row) else COMPUTE, module, found.item, "", is_nonfinite)
 
     def _add_unexplained(self, found: Unexplained, status: int, golden_statuses: bytearray) -> None:
         node, other = self._nodes(found)
@@ -419,6 +383,10 @@ class _Judged:
             why[node] = found.reason
             if found.cause:
                 cause[node] = found.cause
+
+    def _origin_of(self, found: Unexplained) -> Origin:
+        module = (self._graph if found.record else self._other).index.get(found.module, -1)
+        return origin_of(found, module, self._evidence.judged, self._result.mode)
 
     def _nodes(self, found: Unexplained) -> tuple[int, int]:
         return self._graph.index.get(found.record, -1), self._other.index.get(found.golden_record, -1)
@@ -449,7 +417,3 @@ class _Judged:
             if row.target is not None:
                 found.setdefault(self._graph.index[row.record], []).append(row)
         return found
-
-
-def _is_of(suspect: Unexplained, found: Unexplained) -> bool:
-    return (suspect.record, suspect.golden_record) == (found.record, found.golden_record)

@@ -22,12 +22,12 @@ from probe.graph.micro_steps import AUTO, add_micro_steps
 from probe.graph.options import GraphOptions
 from probe.graph.page.columns import PROBE
 from probe.graph.page.manifest import Manifest
-from probe.graph.run import Work, planned, written
+from probe.graph.run import Plan, planned, written
 from probe.graph.tasks.located import dumps_in
 from probe.graph.tasks.task import GraphTask, judged, rows_of
-from probe.graph.writers.made import Made
 from probe.graph.writers.outputs import PageWriter
 from probe.graph.writers.page import PageData, html, write_page
+from probe.graph.writers.shown import ShownComparison
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -70,7 +70,7 @@ class GraphView:
     """One for each pair of ranks and steps, in order."""
     unpaired: list[str]
     """A sentence for each dump that has nothing beside it."""
-    _work: Work = field(repr=False)
+    _plan: Plan = field(repr=False)
 
     @property
     def divergence(self) -> Divergence | None:
@@ -116,11 +116,11 @@ class GraphView:
 
     @cached_property
     def _page(self) -> tuple[PageData, list[str]]:
-        options = self._work.tasks[0].options
-        manifest = Manifest(self._work.title, options.rules, list(self.unpaired))
+        options = self._plan.tasks[0].options
+        manifest = Manifest(self._plan.title, options.rules, list(self.unpaired))
         writer = PageWriter(manifest)
-        places = [task.place for task in self._work.tasks]
-        found = (Made(rows_of(diff, options, at.run, at.process)) for diff, at in zip(self.diffs, places))
+        places = [task.place for task in self._plan.tasks]
+        found = (ShownComparison(rows_of(diff, options, at.run, at.process)) for diff, at in zip(self.diffs, places))
         result = written(found, [writer], manifest)
         return writer.page(), result.verdict
 
@@ -172,8 +172,8 @@ def graph_diff(
     """
     by_hand = () if pairs is None else tuple(load_pairs(os.fspath(pairs)))
     chosen = GraphOptions(options or Options(), by_hand, rules, overflow, str(micro_step), tuple(strip_paths))
-    work = planned(_paths(target), _paths(golden), chosen)
-    return GraphView([judged(task) for task in work.tasks if isinstance(task, GraphTask)], work.unpaired, work)
+    plan = planned(_paths(target), _paths(golden), chosen)
+    return GraphView([judged(task) for task in plan.tasks if isinstance(task, GraphTask)], plan.unpaired, plan)
 
 
 def _paths(given: Path | Sequence[Path] | None) -> list[str]:

@@ -20,14 +20,15 @@ from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of
 from probe.compare.output.summary_text import headline
+from probe.graph.manual_pairs import without_dumps
 from probe.graph.options import HTML, GraphOptions
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.stacks import Prefixes
 from probe.graph.tasks.communication import Communication
 from probe.graph.tasks.located import Place, located
 from probe.graph.tasks.task import GraphTask, Task
-from probe.graph.writers.made import Made
 from probe.graph.writers.outputs import Writer, needs_diffs, writers_of
+from probe.graph.writers.shown import ShownComparison
 from probe.graph.writers.stamps import stamped
 
 MOST_RUNS = 8
@@ -37,8 +38,8 @@ _SMALL_TEXT = 8_000_000
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is to be shown.
+class Plan:
+    """The comparisons that are to be shown.
 
     Args:
         tasks: the comparisons, in order.
@@ -52,8 +53,8 @@ class Work:
 
 
 @dataclass
-class Written:
-    """What was made of it."""
+class Report:
+    """What was written, and what is to be said at the end."""
 
     files: list[str] = field(default_factory=list)
     nodes: int = 0
@@ -66,7 +67,7 @@ class Written:
     """What could not be read, a sentence each."""
 
 
-def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOptions) -> Work:
+def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOptions) -> Plan:
     """The comparisons that paths stand for.
 
     Args:
@@ -95,7 +96,7 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
         _check(places, options.compare)
     cut = Prefixes(options.strip_paths).path
     name = title(list(map(cut, targets)), list(map(cut, goldens)))
-    return Work([GraphTask(place, options) for place in places], list(dict.fromkeys(unpaired)), name)
+    return Plan([GraphTask(place, options) for place in places], list(dict.fromkeys(unpaired)), name)
 
 
 def title(targets: Sequence[str], goldens: Sequence[str]) -> str:
@@ -108,25 +109,27 @@ def _check(places: Sequence[Place], options: Options) -> None:
 
 
 def compared(
-    work: Work, where: Where | None = None, watch: ProgressCallback | None = None
-) -> Generator[Made | str, None, None]:
-    """The comparisons of `work` in order, each when it is asked for; a sentence for one that could not be made.
+    plan: Plan, where: Where | None = None, watch: ProgressCallback | None = None
+) -> Generator[ShownComparison | str, None, None]:
+    """The comparisons of `plan` in order, each when it is asked for; a sentence for one that could not be made.
 
     Raises:
         MsprobeException: none could be made.
     """
     where = where or Where()
-    tasks = work.tasks
+    tasks = plan.tasks
     exchanged = Communication(tasks)
-    found, before = False, 0
+    shown: set[tuple[str, int | None, int | None]] = set()
+    before = 0
     with closing(_outcomes(tasks, where, watch)) as outcomes:
         for task, outcome in zip(tasks, outcomes):
             log.show(outcome.logged)
             if outcome.value is not None:
-                found = True
                 if task.options.progress_log:
                     log.info(f"{task.place}: done")
                 for each in outcome.value:
+                    columns = each.columns
+                    shown |= {(run, columns.step, columns.rank) for run in (columns.run, task.place.run)}
                     each.columns.details.move_parts(before)
                     yield exchanged.added(each, task)
                 before += len(outcome.value)
@@ -134,11 +137,13 @@ def compared(
             if len(tasks) == 1 or not isinstance(outcome.error, (MsprobeException, OSError)):
                 raise outcome.error or AssertionError(task)
             yield f"{task.place} is left out: {outcome.error}"
-    if not found:
-        raise MsprobeException(f"{work.title}: no dump could be shown.")
+    if not shown:
+        raise MsprobeException(f"{plan.title}: no dump could be shown.")
+    for sentence in without_dumps(tasks[0].options.pairs, shown):
+        log.warning(sentence)
 
 
-def _outcomes(tasks: list[Task], where: Where, watch: ProgressCallback | None) -> Outcomes[list[Made]]:
+def _outcomes(tasks: list[Task], where: Where, watch: ProgressCallback | None) -> Outcomes[list[ShownComparison]]:
     if where.dask is not None:
         return run(where, make, [task.absolute() for task in tasks], watch)
     if not _takes_time(tasks):
@@ -159,40 +164,40 @@ def _takes_time(tasks: Sequence[Task]) -> bool:
     return False
 
 
-def make(task: Task, watch: ProgressCallback | None = None) -> list[Made]:
+def make(task: Task, watch: ProgressCallback | None = None) -> list[ShownComparison]:
     """Do a task; a function, so that another process finds it."""
-    return task.made(watch)
+    return task.compare(watch)
 
 
 # --- writing
 
 
 def show(
-    work: Work,
+    plan: Plan,
     output: str,
     formats: Sequence[str] = (HTML,),
     max_megabytes: float = 40,
     where: Where | None = None,
     watch: ProgressCallback | None = None,
-) -> Written:
-    """Make the comparisons of `work` and write them to the folder `output`.
+) -> Report:
+    """Make the comparisons of `plan` and write them to the folder `output`.
 
     Raises:
         MsprobeException: none could be made.
         OSError: a file cannot be written.
     """
-    options = work.tasks[0].options
-    manifest = Manifest(work.title, options.rules, work.unpaired)
+    options = plan.tasks[0].options
+    manifest = Manifest(plan.title, options.rules, plan.unpaired)
     if needs_diffs(formats):
-        work = replace(work, tasks=[task.keeping_diffs() for task in work.tasks])
+        plan = replace(plan, tasks=[replace(task, keeps_diff=True) for task in plan.tasks])
     with stamped(output) as when:
         writers = writers_of(formats, output, when, manifest, options, max_megabytes)
-        return written(compared(work, where, watch), writers, manifest)
+        return written(compared(plan, where, watch), writers, manifest)
 
 
-def written(found: Iterator[Made | str], writers: Sequence[Writer], manifest: Manifest) -> Written:
+def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], manifest: Manifest) -> Report:
     """Give each comparison to all writers; returns what is to be said at the end."""
-    result = Written(unpaired=manifest.unpaired)
+    result = Report(unpaired=manifest.unpaired)
     summaries: list[Summary] = []
     numbers: list[int] = []
     alone: list[str] = []

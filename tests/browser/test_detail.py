@@ -15,10 +15,10 @@ CALL, MODULE = "Functional.relu.0.forward", "Module.block.Block.forward.0"
 OWN, LOSS, LINEAR, MAIN = (
     f"File {path}, line {line}, in {name}, \n {code}"
     for path, line, name, code in (
-        ("/work/model.py", 31, "forward", "x = relu(x)"),
-        ("/work/model.py", 58, "loss", "x = relu(x) | y"),
+        ("train/model.py", 31, "forward", "x = relu(x)"),
+        ("train/model.py", 58, "loss", "x = relu(x) | y"),
         ("/env/site-packages/torch/nn/linear.py", 134, "forward", "F.linear(x)"),
-        ("/work/main.py", 7, "main", "step()"),
+        ("train/main.py", 7, "main", "step()"),
     )
 )
 
@@ -110,7 +110,8 @@ def test_markdown_is_all_that_an_issue_needs(page_file: Path, open_page: Any) ->
 def test_a_metric_that_a_value_has_none_of_is_not_shown(tmp_path: Path, open_page: Any) -> None:
     numpy = pytest.importorskip("numpy")
     for side, by in (("target", 0.5), ("golden", 0.25)):
-        entry = call({"type": "int", "value": 3}, {**tensor(by, shape=()), "data_name": f"{CALL}.input.1.npy"}, output=tensor(by))
+        scalar = {**tensor(by, shape=()), "data_name": f"{CALL}.input.1.npy"}
+        entry = call({"type": "int", "value": 3}, scalar, output=tensor(by))
         data = tmp_path / side / "dump_tensor_data"
         written(tmp_path / side, {CALL: entry}, {CALL: None}, task="tensor", dump_data_dir=str(data))
         data.mkdir()
@@ -125,3 +126,19 @@ def test_a_metric_that_a_value_has_none_of_is_not_shown(tmp_path: Path, open_pag
     shown = page.inner_text("#detail")
     assert "MaxAbsErr 0.25" in shown
     assert "unsupported" not in shown and "N/A" not in shown and "Cosine" not in shown
+
+
+def test_markdown_of_one_run_has_one_side(tmp_path: Path, open_page: Any) -> None:
+    hostile = "Functional.re`l|u.0.forward"
+    records = {hostile: call(tensor(), output=tensor(2.5))}
+    written(tmp_path / "run", records, {hostile: None}, {"0": [[hostile], [LINEAR, MAIN]]})
+    assert main(["graph_visualize", "-tp", str(tmp_path / "run"), "-o", str(tmp_path / "out")]) == 0
+    [made] = (tmp_path / "out").glob("*.html")
+    page = open_page(made)
+
+    text = page.evaluate("asMarkdown(0)")
+    assert text.startswith(f"### `` {hostile} ``\n")
+    assert "golden" not in text
+    head, *cells = (line.replace("\\|", "") for line in text.split("\n") if line.startswith("|"))
+    assert len(cells) == 1 + 2 and {line.count("|") for line in cells} == {head.count("|")}
+    assert text.count("````") == 2 and text.index(MAIN[:20]) < text.index(LINEAR[:20])

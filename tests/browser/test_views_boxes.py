@@ -181,7 +181,30 @@ def test_exported_pairs_are_those_that_the_next_run_makes(open_page: Any, tmp_pa
     manual = again.manifest["reasons"].index("manual")
     for k, expected in ((0, {}), (1, wanted)):
         reasons = again.column("reason", k)
-        assert {mine: other for (mine, other), reason in zip(again.rows(k), reasons) if reason == manual} == expected
+        assert dict(pair for pair, reason in zip(again.rows(k), reasons) if reason == manual) == expected
+
+
+def test_a_pair_of_one_of_several_runs_is_for_that_run_alone(open_page: Any, tmp_path: Path) -> None:
+    names = {"one": "Functional.relu.0.forward", "two": "Functional.silu.0.forward"}
+    for run, name in {**names, "golden": "Functional.gelu.0.forward"}.items():
+        written(tmp_path / run, {name: call(tensor(), output=tensor())}, {name: None})
+    targets = [argument for run in names for argument in ("-tp", str(tmp_path / run))]
+    paths = (*targets, "-gp", str(tmp_path / "golden"))
+    page = open_page(visualised(tmp_path / "first", *paths), "#c=0")
+    for k, name in enumerate(names.values()):
+        page.evaluate(f"openComparison({k}).then(() => {{ markTarget(state.rows.find('{name}'));"
+                      " pairWith(state.rows.find('Functional.gelu.0.forward')); })")
+    page.click('[data-view="pairs"]')
+    with page.expect_download() as download:
+        page.click("text=Export JSON")
+    download.value.save_as(tmp_path / "pairs.json")
+
+    again = WrittenPage(visualised(tmp_path / "second", *paths, "--pairs", str(tmp_path / "pairs.json")))
+    manual = again.manifest["reasons"].index("manual")
+    for k, name in enumerate(names.values()):
+        reasons = again.column("reason", k)
+        pairs = [pair for pair, reason in zip(again.rows(k), reasons) if reason == manual]
+        assert pairs == [(name, "Functional.gelu.0.forward")]
 
 
 def test_marking_pairs_of_a_large_page_costs_nothing(tmp_path: Path, open_page: Any) -> None:

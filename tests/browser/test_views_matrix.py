@@ -211,3 +211,18 @@ def test_the_overflow_view_leads_to_the_earliest_value_of_all_ranks(tmp_path: Pa
     button.click()
     until(page, "state.view === 'outline' && state.rows.info.rank === 1 && state.rows.info.step === 0")
     assert selected(page) == names[2]
+
+
+def test_beside_eight_runs_the_names_of_calls_are_still_read(tmp_path: Path, open_page: Any) -> None:
+    records = {f"Functional.embedding.{number}.forward": call(tensor(), output=tensor()) for number in range(3)}
+    runs = [tmp_path / f"seed_{number}_learning_rate_1e-{number}" for number in range(8)]
+    for run in (*runs, tmp_path / "golden"):
+        written(run, records, dict.fromkeys(records))
+    targets = [argument for run in runs for argument in ("-tp", run)]
+    page = open_page(visualised(tmp_path / "page", *targets, "-gp", tmp_path / "golden"))
+
+    page.click('[data-view="several"]')
+    page.wait_for_selector(".row-several[data-node]")
+    cut = """[...document.querySelectorAll(".row-several .name, .row-several button")].filter((one) =>
+      one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight + 1).map((one) => one.textContent)"""
+    assert page.evaluate(cut) == []

@@ -349,6 +349,20 @@ def test_pairs_made_by_hand_are_shown_as_such(tmp_path: Path, capsys: pytest.Cap
     assert page.manifest["reasons"][page.column("reason")[0]] == "manual"
 
 
+def test_a_pair_for_a_step_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    relu, gelu = "Functional.relu.0.forward", "Functional.gelu.0.forward"
+    for side, name in (("a", relu), ("b", gelu)):
+        written(tmp_path / side / "step1" / "rank0", {name: call(tensor())}, {name: None})
+    pairs = tmp_path / "pairs.json"
+    entries = [{"target": relu, "golden": gelu, "step": step, "rank": 0} for step in (1, 2)]
+    pairs.write_text(json.dumps(entries), encoding="utf-8")
+    arguments = ("-tp", tmp_path / "a", "-gp", tmp_path / "b", "-o", tmp_path / "out", "--pairs", pairs)
+    assert main(["graph_visualize", *map(str, arguments)]) == 0
+    said = capsys.readouterr()
+    assert f"{pairs}: entry 1 is for step 2, rank 0, and no such dump is shown" in said.err + said.out
+    assert "entry 0" not in said.err + said.out
+
+
 def test_processes_without_a_rank_have_the_names_of_their_folders(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

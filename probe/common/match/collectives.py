@@ -8,6 +8,7 @@ calls that nothing had to come before on any of their ranks, and so on.
 from __future__ import annotations
 
 import re
+import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ _NAMES = (
     "send", "recv", "broadcast", "reduce", "gather", "scatter", "all_to_all",
 )  # fmt: skip
 _RANKS = re.compile(r"\d+")
+_WORLD = ("hccl_world_group", "nccl_world_group", "mccl_world_group")
+"""What MindSpore calls the group of all ranks."""
 _ANYONE = -1
 """The peer of a receive that takes what comes first."""
 
@@ -147,7 +150,8 @@ def _taken_from_anyone(links: dict[tuple[object, ...], list[_End]]) -> dict[tupl
         if end.peer != _ANYONE:
             continue
         for other, (send, *more) in links.items():
-            if send.what == "send" and not more and send.peer == end.call.rank and send.tag == end.tag:
+            is_for_it = send.peer == end.call.rank and (send.tag, send.group) == (end.tag, end.group)
+            if send.what == "send" and not more and is_for_it:
                 links[other].append(end)
                 taken[key] = other
                 break
@@ -171,6 +175,8 @@ class _End:
     ranks: tuple[int, ...]
     peer: int | None = None
     tag: int = 0
+    group: str = ""
+    """The group of a send or receive, as `_identity` has it."""
 
 
 def _ends(call: CollectiveCall, ranks: Sequence[int]) -> list[_End]:
@@ -178,26 +184,42 @@ def _ends(call: CollectiveCall, ranks: Sequence[int]) -> list[_End]:
     group = group_of(call.inputs)
     in_batch = [item.peer for item in call.inputs if item.peer is not None and item.state == INPUT]
     if in_batch:
-        return [_point_to_point(call, str(what), _whole_number(peer), _whole_number(tag) or 0, group)
-                for what, peer, tag, *_ in in_batch]  # fmt: skip
+        world = (None, _id_of(ranks))
+        return [
+            _point_to_point(
+                call, str(what), _whole_number(peer), _whole_number(tag) or 0, "" if named in world else str(named)
+            )
+            for what, peer, tag, named, *_ in in_batch
+        ]
     if "send" in name or "recv" in name:
         peer = _peer(call, "dst" if "send" in name else "src", group)
-        return [_point_to_point(call, name, peer, _tag(call), group)]
+        return [_point_to_point(call, name, peer, _tag(call), _identity(group, ranks))]
     members = tuple(ranks) if group is None else group
     return [_End(call, name, (name, members), members if isinstance(members, tuple) else (call.rank,))]
 
 
-def _point_to_point(call: CollectiveCall, name: str, peer: int | None, tag: int, group: Group | None) -> _End:
-    # A group of one's own keeps messages apart that have the same tag.
+def _point_to_point(call: CollectiveCall, name: str, peer: int | None, tag: int, group: str) -> _End:
+    # Messages of different groups do not overtake each other, so that they may have the same tag.
     is_send = "send" in name
     what = "send" if is_send else "recv"
     if peer is None or peer == _ANYONE:
-        key: tuple[object, ...] = (what, call.rank, "anyone", tag)
-        return _End(call, what, key, (call.rank,), None if is_send else _ANYONE, tag)
+        key: tuple[object, ...] = (what, call.rank, "anyone", tag, group)
+        return _End(call, what, key, (call.rank,), None if is_send else _ANYONE, tag, group)
     source, destination = (call.rank, peer) if is_send else (peer, call.rank)
-    in_group = group if isinstance(group, tuple) and len(group) == 2 else None
-    key = ("point to point", source, destination, tag, in_group and tuple(sorted(in_group)))
-    return _End(call, what, key, tuple(sorted((call.rank, peer))), peer, tag)
+    key = ("point to point", source, destination, tag, group)
+    return _End(call, what, key, tuple(sorted((call.rank, peer))), peer, tag, group)
+
+
+def _identity(group: Group | None, ranks: Sequence[int]) -> str:
+    """The group as calls tell it, whether they name it or its ranks; empty of the group of all ranks."""
+    if isinstance(group, tuple):
+        return "" if set(group) >= set(ranks) else _id_of(group)
+    return group or ""
+
+
+def _id_of(ranks: Sequence[int]) -> str:
+    """What a dump calls the group of these ranks."""
+    return f"{zlib.crc32(str(list(ranks)).encode()):08x}"
 
 
 def group_of(items: Iterable[Item]) -> Group | None:
@@ -208,7 +230,7 @@ def group_of(items: Iterable[Item]) -> Group | None:
         if item.dtype == "torch.ProcessGroup":
             return tuple(int(text) for text in _RANKS.findall(str(item.value)))
         if item.name.endswith(".input.group") and isinstance(item.value, str):
-            return item.value
+            return None if item.value in _WORLD else item.value
     return None
 
 

@@ -235,7 +235,7 @@ def _of_pieces(name: str, pieces: Pieces) -> tuple[dict[str, Any], list[str]]:
             weighted = "" if len(set(weights)) == 1 else f", weighted by {', '.join(map(str, weights))} elements"
             sentence = f"Mean is the mean of {', '.join(texts)}{weighted}"
         else:
-            found[key] = math.sqrt(sum(value * value for value in values))
+            found[key] = math.nan if any(value != value for value in values) else math.hypot(*values)
             sentence = f"Norm is the root of the sum of the squares of {', '.join(texts)}"
         sentences.append(f"{name}: {sentence}, {found[key]!r}.")
     return found, sentences

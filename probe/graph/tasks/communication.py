@@ -13,7 +13,7 @@ from probe.common.errors import MsprobeException
 from probe.common.match.collectives import is_communication
 from probe.graph.page.columns import Columns
 from probe.graph.tasks.task import GraphTask, Task
-from probe.graph.writers.made import Made
+from probe.graph.writers.shown import ShownComparison
 
 if TYPE_CHECKING:
     from probe.graph.merging.partners import Partners
@@ -34,17 +34,17 @@ class Communication:
                 self._paths.setdefault(_step(task), {})[task.place.target] = None
         self._partners: dict[str, Partners] = {}
 
-    def added(self, made: Made, task: Task) -> Made:
+    def added(self, shown: ShownComparison, task: Task) -> ShownComparison:
         """A comparison that says with which calls of other ranks those of the target exchange data."""
-        columns, step = made.columns, _step(task)
+        columns, step = shown.columns, _step(task)
         rank = columns.rank
         if rank is None or len(self._paths.get(step, ())) < 2 or not any(map(is_communication, columns.texts)):
-            return made
+            return shown
         found = self._of_step(step)
         add_partners(found, rank, columns)
-        names = made.diff.target.names if made.diff is not None else ()
+        names = shown.diff.target.names if shown.diff is not None else ()
         links = {node: found.matched_distributed(rank, name) for node, name in enumerate(names)}
-        return replace(made, exchanged={node: link for node, link in links.items() if link})
+        return replace(shown, exchanged={node: link for node, link in links.items() if link})
 
     def _of_step(self, step: str) -> Partners:
         if step not in self._partners:

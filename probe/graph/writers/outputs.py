@@ -16,16 +16,16 @@ from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest
 from probe.graph.writers.database import Section, database_name, write_database
 from probe.graph.writers.json_file import JsonWriter
-from probe.graph.writers.made import Made
 from probe.graph.writers.model_explorer import ModelExplorerWriter
 from probe.graph.writers.page import PageData, write_page
+from probe.graph.writers.shown import ShownComparison
 from probe.graph.writers.stamps import in_words
 
 
 class Writer(Protocol):
     """Makes files of comparisons."""
 
-    def add(self, made: Made, comparison: dict[str, Any]) -> None:
+    def add(self, shown: ShownComparison, comparison: dict[str, Any]) -> None:
         """Take the next one; `comparison` is what the manifest says of it."""
 
     def finish(self) -> list[str]:
@@ -40,8 +40,8 @@ class PageWriter:
         self._blocks = Blocks()
         self._comparisons: list[dict[str, Any]] = []
 
-    def add(self, made: Made, comparison: dict[str, Any]) -> None:
-        self._blocks.add(made.columns)
+    def add(self, shown: ShownComparison, comparison: dict[str, Any]) -> None:
+        self._blocks.add(shown.columns)
         self._comparisons.append(comparison)
 
     def finish(self) -> list[str]:
@@ -59,19 +59,19 @@ class DatabaseWriter:
         self._folder, self._options, self._when = folder, options, when
         self._sections: dict[tuple[str, str], list[Section]] = {}
 
-    def add(self, made: Made, comparison: dict[str, Any]) -> None:
-        diff = made.diff
-        if made.is_part:
+    def add(self, shown: ShownComparison, comparison: dict[str, Any]) -> None:
+        diff = shown.diff
+        if shown.is_part:
             return
         assert diff is not None
         step, rank = diff.target.step or 0, diff.target.rank
         # Two dumps of one rank, as MindSpore has them, are in two files.
-        sections = self._sections.setdefault((made.columns.run, "" if rank is None else made.columns.place), [])
-        levels, golden_levels = _levels(made.columns, diff, self._options.overflow)
+        sections = self._sections.setdefault((shown.columns.run, "" if rank is None else shown.columns.place), [])
+        levels, golden_levels = _levels(shown.columns, diff, self._options.overflow)
         if rank is None:
             # Processes without a rank get the numbers behind those of the ranks.
             rank = 1 + max((section.rank for section in sections if section.step == step), default=-1)
-        sections.append(Section(diff, step, rank, levels, golden_levels, _merged_nodes(made.columns), made.exchanged))
+        sections.append(Section(diff, step, rank, levels, golden_levels, _merged_nodes(shown.columns), shown.exchanged))
 
     def finish(self) -> list[str]:
         paths = []

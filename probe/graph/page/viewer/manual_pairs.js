@@ -2,7 +2,7 @@
 
 /**
  * @typedef {{k: number, target: number, golden: number, entry: {target: string, golden: string, descendants: boolean,
- *   step: number | null, rank: number | null}}} ManualPair rows of both sides, and what `--pairs` reads
+ *   step: number | null, rank: number | null, run?: string}}} ManualPair rows of both sides, and what `--pairs` reads
  */
 
 /** @type {ManualPair[]} */
@@ -58,15 +58,14 @@ function pairWith(row) {
   const descendants = pairDescendants && [target, row].every((one) => rows.columns.kind[one] !== 1);
   const others = manualPairs.filter((one) => one.k !== k || (one.target !== target && one.golden !== row));
   const replaced = others.length < manualPairs.length ? ` ${VIEW_TEXTS.replaced}` : "";
-  const { step, rank } = rows.info;
-  const entry = { target: rows.target(target), golden: rows.golden(row), descendants, step, rank };
+  const { step, rank, run } = rows.info;
+  const entry = { target: rows.target(target), golden: rows.golden(row), descendants, step, rank, ...(run ? { run } : {}) };
   setPairs([...others, { k, target, golden: row, entry }], fill(VIEW_TEXTS.paired, rows.target(target), rows.golden(row)) + replaced);
 }
 
-/** Saves what `--pairs` reads; of several targets beside one golden run each pair once. */
+/** Saves what `--pairs` reads. */
 function exportPairs() {
-  const entries = new Set(manualPairs.map(({ entry }) => JSON.stringify(entry)));
-  download("pairs.json", `[\n ${[...entries].join(",\n ")}\n]\n`, "application/json");
+  download("pairs.json", `[\n ${manualPairs.map(({ entry }) => JSON.stringify(entry)).join(",\n ")}\n]\n`, "application/json");
 }
 
 /** @param {HTMLElement} container */
