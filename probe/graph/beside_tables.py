@@ -62,13 +62,13 @@ def summaries_and_page(
     tasks = pair_tasks(locate(target, golden), output, options, xlsx, tensor_log)
     found: list[Summary] = []
     places, unpaired = located(target, golden)
-    processes = {(place.step, place.label): place.process for place in places}
+    names = {(place.step, place.label): place.name for place in places}
 
     def columns() -> Iterator[ShownComparison]:
         with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden)) as outcomes:
             for outcome in outcomes:
                 found.append(outcome.summary)
-                outcome.columns.place = processes[outcome.summary.step, outcome.summary.label]
+                outcome.columns.place = names[outcome.summary.step, outcome.summary.label]
                 yield ShownComparison(outcome.columns)
 
     manifest = Manifest(title([target], [golden]), unpaired=unpaired)

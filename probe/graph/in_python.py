@@ -120,7 +120,7 @@ class GraphView:
         manifest = Manifest(self._plan.title, options.rules, list(self.unpaired))
         writer = PageWriter(manifest)
         places = [task.place for task in self._plan.tasks]
-        found = (ShownComparison(rows_of(diff, options, at.run, at.process)) for diff, at in zip(self.diffs, places))
+        found = (ShownComparison(rows_of(diff, options, at.run, at.name)) for diff, at in zip(self.diffs, places))
         result = written(found, [writer], manifest)
         return writer.page(), result.verdict
 

@@ -84,6 +84,8 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
         )
     if max(len(targets), len(goldens)) > MOST_RUNS:
         raise MsprobeException(f"{max(len(targets), len(goldens))} runs are given; allowed: at most {MOST_RUNS}.")
+    for path in {path for side in (targets, goldens) for path in side if side.count(path) > 1}:
+        raise MsprobeException(f"{path} is given several times; give each run once.")
     places: list[Place] = []
     unpaired: list[str] = []
     for target in targets:
@@ -198,10 +200,10 @@ def show(
 def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], manifest: Manifest) -> Report:
     """Give each comparison to all writers; returns what is to be said at the end."""
     result = Report(unpaired=manifest.unpaired)
-    summaries: list[Summary] = []
-    numbers: list[int] = []
-    alone: list[str] = []
-    count = 0
+    summaries: dict[int, Summary] = {}
+    """By the numbers of the comparisons."""
+    without_summary: list[str] = []
+    number = 0
     for each in found:
         if isinstance(each, str):
             result.left_out.append(each)
@@ -211,20 +213,18 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
         comparison = comparison_as_json(columns, manifest.rules)
         for writer in writers:
             writer.add(each, comparison)
-        count += 1
-        if each.is_part:
-            continue
-        result.nodes += columns.target.nodes
-        if columns.summary is not None:
-            summaries.append(columns.summary)
-            numbers.append(count - 1)
-        else:
-            alone += comparison["verdict"]
-    result.verdict = [text for text, _ in headline(summaries)] if summaries else alone
-    first = first_of(summaries)
+        if not each.is_part:
+            result.nodes += columns.target.nodes
+            if columns.summary is not None:
+                summaries[number] = columns.summary
+            else:
+                without_summary += comparison["verdict"]
+        number += 1
+    result.verdict = [text for text, _ in headline(list(summaries.values()))] if summaries else without_summary
+    first = first_of(summaries.values())
     result.first = None if first is None or first.divergence is None else first.divergence.record
     # The page opens where the terminal says that the runs diverge.
-    manifest.first = next((number for number, one in zip(numbers, summaries) if one is first), None)
+    manifest.first = next((number for number, summary in summaries.items() if summary is first), None)
     for writer in writers:
         result.files += writer.finish()
     return result

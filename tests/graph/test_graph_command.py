@@ -400,6 +400,7 @@ def test_a_page_that_is_too_large_becomes_a_folder(tmp_path: Path, capsys: pytes
         (["-tp", f"{LLAMA}/stack.json"], "a file to show is called dump.json"),
         (["-tp", WEIGHT, "-tp", LLAMA, "-gp", WEIGHT, "-gp", LLAMA], "-tp is given 2 times and -gp 2 times"),
         (["-tp", LLAMA, *["-gp", WEIGHT] * 9], "9 runs are given; allowed: at most 8"),
+        (["-tp", WEIGHT, "-tp", WEIGHT, "-gp", LLAMA], f"{WEIGHT} is given several times"),
         (["-tp", "build_2024.vis"], "give the dump itself"),
         (["-i", "compare.json"], "msprobe graph_visualize -tp TARGET -gp GOLDEN -o OUTPUT"),
         (["-tp", LLAMA, "-gp", LLAMA, "--pairs", "nothing.yaml"], "nothing.yaml"),

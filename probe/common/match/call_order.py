@@ -111,12 +111,12 @@ class _Matching:
     def of(self, mine: Sequence[Key], theirs: Sequence[Key]) -> list[tuple[int, int]]:
         """The places of equal keys that correspond, both ascending."""
         matcher = SequenceMatcher(None, mine, theirs, autojunk=False)
-        number = {key: len(places) for key, places in matcher.b2j.items()}
+        number = Counter(theirs)
         found: list[tuple[int, int]] = []
         ahead: list[_Stretch] = [(0, len(mine), 0, len(theirs))]
         while ahead:
             start, end, other_start, other_end = ahead.pop()
-            comparisons = sum(number.get(key, 0) for key in mine[start:end])
+            comparisons = sum(number[key] for key in mine[start:end])
             if comparisons > self.left:
                 pairs = match_in_order(mine[start:end], theirs[other_start:other_end])
                 found += ((start + i, other_start + j) for i, j in pairs)

@@ -57,6 +57,13 @@ class Differences:
         """Whether two types differ in width alone, as labels do: MindSpore takes int32 where torch wants int64."""
         return not self._same_names and all(name.startswith(("int", "uint")) for name in types)
 
+    def in_argument(self, row: Row) -> str:
+        """Another plain argument: a number, a text, a flag."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None or target.value is None or golden.value is None:
+            return ""
+        return self._of_plain_values(row, target, golden)
+
     def _of_plain_values(self, row: Row, target: Item, golden: Item) -> str:
         value, golden_value = target.value, golden.value
         if not self._same_names or str(value) == str(golden_value) or (is_device(value) and is_device(golden_value)):
@@ -107,19 +114,23 @@ def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> 
         explanation = f"that {'comes from its inputs' if math.isinf(of_inputs) else 'does not come from its inputs'}"
     else:
         explanation = f"its inputs, which differ by {_size(of_inputs)}, and rounding explain {_size(allowed)}"
-    return f"{_deviation(row, difference)}; {explanation}"
+    return f"{short_name(row)} {_deviation(row, difference)}; {explanation}"
 
 
-def of_parameter(row: Row, difference: float) -> str:
+def of_parameter(row: Row, name: str, difference: float) -> str:
     """A parameter that differs."""
-    return _deviation(row, difference) if math.isinf(difference) else f"{_deviation(row, difference)} already"
+    return f"parameter {name} {_already(row, difference)}"
+
+
+def _already(row: Row, difference: float) -> str:
+    return f"{_deviation(row, difference)}{'' if math.isinf(difference) else ' already'}"
 
 
 def of_input(row: Row, difference: float, allowed: float, called: str | None) -> str:
     """An input that differs by more than is explained, of the record `called` where that is not the one to blame."""
     where = f" where it calls {called}" if called else ""
     explained = "does not explain it" if math.isinf(difference) else f"explains {_size(allowed)}"
-    return f"{of_parameter(row, difference)}{where}; what was recorded before {explained}"
+    return f"{short_name(row)} {_already(row, difference)}{where}; what was recorded before {explained}"
 
 
 def of_explained(inputs: float, outputs: float, before: float | None) -> str:
@@ -176,14 +187,14 @@ NONFINITE_ON_ONE_SIDE = "a NaN or an infinity on one side only"
 def _deviation(row: Row, difference: float) -> str:
     """How far a tensor is from that of the golden run; of what is not finite, what it is and on which side."""
     if not math.isinf(difference):
-        return f"{short_name(row)} differs by {_size(difference)} of its size"
+        return f"differs by {_size(difference)} of its size"
     sides = (("target", row.target), ("golden run", row.golden))
     found = [(side, item) for side, item in sides if item is not None and (item.has_nan or item.has_inf)]
     if len(found) != 1:
         # The files of the tensors tell more than their statistics do.
-        return f"{short_name(row)} has {NONFINITE_ON_ONE_SIDE}"
+        return f"has {NONFINITE_ON_ONE_SIDE}"
     ((side, item),) = found
-    return f"{short_name(row)} has {'a NaN' if item.has_nan else 'an infinity'} in the {side} only"
+    return f"has {'a NaN' if item.has_nan else 'an infinity'} in the {side} only"
 
 
 def _size(number: float) -> str:

@@ -26,6 +26,7 @@ from probe.common.dump.naming import (
     parse,
     record_name,
 )
+from probe.common.dump.reading import flattening
 from probe.graph.merging.part import Calls
 from probe.graph.merging.split import numbers
 
@@ -250,15 +251,22 @@ class _Pipeline:
         if after is None:
             # What follows the last pass, such as the norm of all gradients, is made once all stages are done.
             assert before is not None
-            is_of_pass = is_backward or before[1] == 0 or "send" in function_name(name)
+            is_of_pass = is_backward or before[1] == 0 or self._does(stage, name, "send")
             return before if is_of_pass else (float("inf"), 2.0, float(stage))
         # A stage receives for what follows, and sends what it computed before.
-        if before is None or "recv" in function_name(name):
+        if before is None or (self._does(stage, name, "recv") and not self._does(stage, name, "send")):
             return after
         if batch is not None and before[:2] == (batch, 1.0) != after[:2]:
             return before
         is_of_forward_pass = before[1] == 0 and not is_backward
-        return before if is_of_forward_pass or "send" in function_name(name) else after
+        return before if is_of_forward_pass or self._does(stage, name, "send") else after
+
+    def _does(self, stage: int, name: str, what: str) -> bool:
+        """Whether a call sends or receives, alone or in a batch."""
+        if "batch" not in name:
+            return what in function_name(name)
+        record = self._stages[stage].records.get(name, {})
+        return any(what in str(item.peer[0]) for item in flattening.flatten(name, record) if item.peer is not None)
 
     def _numbered(self, top: Iterable[_Call]) -> dict[tuple[int, str], str]:
         """The merged name of each call of each stage; APIs are numbered in the order of the merged calls."""

@@ -40,7 +40,7 @@ class Place:
     """What tells it from the other pairs of both runs, as ``compare`` names it."""
     label: str = ""
     """``rank0`` or ``proc123``, as ``compare`` names it."""
-    process: str = ""
+    name: str = ""
     """What tells it from others of its run, step and rank: ``proc123``; the golden run's rank where the target has one
     process; ``graph`` and ``pynative`` of MindSpore."""
 
@@ -65,7 +65,7 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
         FileCheckException: there is nothing, or nothing that belongs together.
     """
     if golden is None:
-        return with_processes([Place(path, run=run) for path in dumps_in(target)]), []
+        return with_names([Place(path, run=run) for path in dumps_in(target)]), []
     for path in filter(os.path.isdir, (target, golden)):
         dumps_in(path)
     with log.collected() as lines:
@@ -75,20 +75,20 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
     places = [Place(pair.target, pair.golden, pair.before, run, pair.step, pair.label) for pair in pairs]
     alone = [*_alone(target, (pair.target for pair in pairs), "golden run", golden)]
     alone += _alone(golden, (pair.golden for pair in pairs), "target", target)
-    return with_processes(places), alone
+    return with_names(places), alone
 
 
-def with_processes(places: Sequence[Place]) -> list[Place]:
+def with_names(places: Sequence[Place]) -> list[Place]:
     """The comparisons of one run, each with what tells it from others of its step and rank."""
     known = [step_and_rank(os.path.join(folder_of(place.target), DUMP_FILE)) for place in places]
     count = Counter(known)
     return [
-        replace(place, process=_process(place, rank)) if count[step, rank] > 1 else place
+        replace(place, name=_name(place, rank)) if count[step, rank] > 1 else place
         for place, (step, rank) in zip(places, known)
     ]
 
 
-def _process(place: Place, rank: int | None) -> str:
+def _name(place: Place, rank: int | None) -> str:
     """``graph proc123`` of ``run/graph/step0/proc123``."""
     *_, kind, _, name = ["", "", *os.path.abspath(folder_of(place.target)).split(os.sep)]
     name = place.label or name

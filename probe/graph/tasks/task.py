@@ -60,7 +60,7 @@ class GraphTask(Task):
         diff = judged(self, watch)
         if self.options.tensor_log:
             _print_metrics(diff)
-        columns = rows_of(diff, self.options, self.place.run, self.place.process)
+        columns = rows_of(diff, self.options, self.place.run, self.place.name)
         return [ShownComparison(columns, diff if self.keeps_diff else None)]
 
 

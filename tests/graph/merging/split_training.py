@@ -276,7 +276,7 @@ class Training:
             taken = words(self.parallel.index["dp"], batch)
         else:
             taken = torch.zeros(SAMPLES, LENGTH, HIDDEN)
-            dist.recv(taken, src=self.parallel.neighbour(-1), group=self.parallel.groups["pp"])
+            self.receive(taken, -1)
             taken.requires_grad_()
         returned = self.chunks[chunk](taken)
         self.taken[chunk, batch] = taken
@@ -290,15 +290,30 @@ class Training:
         grad = None
         if not self.is_last(chunk):
             grad = torch.zeros(SAMPLES, LENGTH, HIDDEN)
-            dist.recv(grad, src=self.parallel.neighbour(1), group=self.parallel.groups["pp"])
+            self.receive(grad, 1)
         torch.autograd.backward(self.returned.pop((chunk, batch)), grad)
         given = self.taken.pop((chunk, batch)).grad
         if given is not None:
             self.send(given, -1)
 
+    @property
+    def in_batches(self) -> bool:
+        """Whether sends and receives are in batches, as they are by default in Megatron; in one of the runs."""
+        return self.parallel.tp > 1
+
+    def receive(self, into: torch.Tensor, step: int) -> None:
+        peer, group = self.parallel.neighbour(step), self.parallel.groups["pp"]
+        if not self.in_batches:
+            dist.recv(into, src=peer, group=group)
+            return
+        for request in dist.batch_isend_irecv([dist.P2POp(dist.irecv, into, peer, group)]):
+            request.wait()
+
     def send(self, value: torch.Tensor, step: int) -> None:
         peer, group = self.parallel.neighbour(step), self.parallel.groups["pp"]
-        if self.parallel.vpp == 1 and self.stage == 1:
+        if self.in_batches:
+            self.sent += dist.batch_isend_irecv([dist.P2POp(dist.isend, value.contiguous(), peer, group)])
+        elif self.parallel.vpp == 1 and self.stage == 1:
             # The stage before waits for it.
             dist.send(value, dst=peer, group=group)
         else:

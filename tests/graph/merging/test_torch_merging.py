@@ -174,6 +174,19 @@ def test_calls_stand_in_the_order_of_one_process_with_its_numbers(
     assert stacks is not None and "split_training.py" in "".join(stacks["Functional.gelu.7.forward"])
 
 
+@pytest.mark.parametrize("name", ["pipeline", "both", "virtual"])
+def test_what_is_received_was_sent_before(name: str, copies: dict[str, list[Merged]]) -> None:
+    (copy,) = copies[name]
+    under_way = highest = 0
+    for record in copy.dump:
+        operations = [item.peer[0] for item in copy.dump.items(record) if item.peer and item.state == "input"]
+        for operation in operations or [record.name.partition(".")[2]]:
+            under_way += ("send" in operation) - ("recv" in operation)
+            assert under_way >= 0, record.name
+            highest = max(highest, under_way)
+    assert under_way == 0 and highest > 0
+
+
 @pytest.mark.parametrize(("name", "position"), [("virtual", 3), ("pipeline", 2), ("both", 2)])
 def test_layers_count_on_from_stage_to_stage(name: str, position: int, copies: dict[str, list[Merged]]) -> None:
     (copy,) = copies[name]
@@ -264,7 +277,8 @@ def test_copies_of_a_model_are_compared_one_by_one(
         for item, one in wanted.items():
             if not is_lookup(item) and not item.startswith("Distributed."):
                 assert close(one.norm, found[item].norm) and one.shape == found[item].shape, item
-    losses = {items_of(copy.dump)["Functional.cross_entropy.0.forward.output.0"].mean for copy in copies["copies_split"]}
+    loss = "Functional.cross_entropy.0.forward.output.0"
+    losses = {items_of(copy.dump)[loss].mean for copy in copies["copies_split"]}
     assert len(losses) == 2, "each copy has data of its own"
 
 
@@ -346,14 +360,17 @@ def test_what_one_rank_sends_is_what_its_partner_receives(name: str, rank_pages:
     sends, seen = [], {}
     for rank, call, detail, partners in linked(rank_pages[name]):
         seen[rank, call] = [(each[0], each[1]) for each in partners]
-        if "send" in call:
-            ((peer, other, text, there),) = partners
-            assert "recv" in other and text == f"send to rank {peer}"
-            assert value(detail, "input.0") == value(there, "output.0")
-            sends.append(value(detail, "input.0"))
-        elif "recv" in call:
-            ((peer, other, text, _),) = partners
-            assert "send" in other and text == f"receive from rank {peer}"
+        if "send" not in call and "recv" not in call:
+            continue
+        # The other run has batches of one send or receive.
+        item = "0.0" if "batch" in call else "0"
+        ((peer, other, text, there),) = partners
+        assert ("batch" in call) == ("batch" in other) == (name == "both")
+        if text == f"send to rank {peer}":
+            assert value(detail, f"input.{item}") == value(there, f"output.{item}")
+            sends.append(value(detail, f"input.{item}"))
+        else:
+            assert text == f"receive from rank {peer}"
     # Of two ranks that share the layers of a stage both send the same.
     assert (len(sends), len(set(sends))) == {"both": (8, 4), "virtual": (12, 12)}[name]
     for (rank, call), partners in seen.items():
@@ -388,7 +405,7 @@ def test_ranks_behind_a_merged_graph_are_linked_too(pages: dict[str, WrittenPage
         for partners in [detail.get("partners")]
         if partners
     }
-    assert found[0, "Distributed.isend.0.forward"] == ["rank 2"]
+    assert found[0, "Distributed.batch_isend_irecv.0.forward"] == ["rank 2"]
     assert found[3, "Distributed.all_reduce.0.forward"] == ["rank 2"]
 
 
@@ -397,17 +414,17 @@ def test_calls_without_partner_are_listed(runs: Path, tmp_path: Path) -> None:
     file = tmp_path / "run" / "step0" / "rank2" / "dump.json"
     file.chmod(0o640)
     dump = json.loads(file.read_text(encoding="utf-8"))
-    # Rank 2 lacks its last receive and the last collective call.
-    lost = [[name for name in dump["data"] if kind in name][-1] for kind in ("recv", "all_reduce")]
+    # Rank 2 lacks its last exchange with rank 0, which is a send, and the last collective call.
+    lost = [[name for name in dump["data"] if kind in name][-1] for kind in ("irecv", "all_reduce")]
     dump["data"] = {name: record for name, record in dump["data"].items() if name not in lost}
     file.write_text(json.dumps(dump), encoding="utf-8")
     shutil.rmtree(tmp_path / "run" / "step0" / "rank1")
     assert main(["graph_visualize", "-tp", str(tmp_path / "run"), "-o", str(tmp_path / "out")]) == 0
     comparisons = page_in(tmp_path / "out").manifest["comparisons"]
     notes = {each["rank"]: [note for note in each["notes"] if "Distributed" in note] for each in comparisons}
-    assert [note for note in notes[0] if "send" in note] == [
-        "Distributed.isend.1.forward of rank 0 (send to rank 2) has no call that belongs to it on rank 2."
-    ]
+    (note,) = (note for note in notes[0] if "isend" in note)
+    alone = "Distributed.batch_isend_irecv.3.forward of rank 0 (receive from rank 2)"
+    assert note == f"{alone} has no call that belongs to it on rank 2."
     assert all("rank 1 was not recorded" in note for note in notes[0] if "all_reduce" in note)
     assert [note.split(" of ")[0] for note in notes[3] if "has no call" in note] == [lost[1]]
     # What the lost rank would have sent: two micro batches.
