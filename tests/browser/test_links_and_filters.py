@@ -163,6 +163,25 @@ def test_a_link_to_what_is_not_there_says_so_and_shows_the_rest(ranks: Path, ope
         assert page.locator("[role=alert]").count() == 0, link
 
 
+def test_a_link_is_followed_though_an_address_was_about_to_be_written(ranks: Path, open_page: Any) -> None:
+    page = open_page(ranks)
+
+    # The page is busy for as long as writing the address waits.
+    page.evaluate(
+        """() => {
+          select(5);
+          const start = performance.now();
+          setTimeout(() => {
+            while (performance.now() < start + 150);
+            location.hash = '#node=DefaultModel';
+            history.replaceState(null, '', '#node=another');
+          });
+        }"""
+    )
+    until(page, "state.rows.name(state.selected) === 'DefaultModel'")
+    until(page, "location.hash === '#node=DefaultModel'")
+
+
 def test_a_page_opens_with_a_link_to_what_is_not_there(ranks: Path, open_page: Any) -> None:
     page = open_page(ranks, "#node=no.such.call&c=7&q=linear")
 

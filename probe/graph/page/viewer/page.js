@@ -392,10 +392,10 @@ function readFilters(asked) {
   return wrong.map((key) => fill(TEXTS.badLink, `${key}=${asked.get(key)}`));
 }
 
-/** Shows what the address asks for: `#node=NAME&…`, or `#NAME` alone. */
-async function readAddress() {
+/** Shows what an address asks for: `#node=NAME&…`, or `#NAME` alone. @param {string} address */
+async function readAddress(address) {
   clearTimeout(addressWaits);
-  const text = location.hash.slice(1);
+  const text = new URL(address).hash.slice(1);
   // What the browser cannot decode stays as it is, and then is the name of no row.
   const asked = new URLSearchParams(text.includes("=") ? text : `node=${text.replace(/[+&]/g, encodeURIComponent)}`);
   const { comparisons, first } = state.manifest;
@@ -439,9 +439,10 @@ async function start() {
     for (const listener of [intoSightOf, drawPlot, showDetail, sayHits]) onSelect(listener);
     startPlot();
     document.addEventListener("keydown", pressed);
-    addEventListener("hashchange", readAddress);
+    // By now the address may be the one that was written last, not the one that was asked for.
+    addEventListener("hashchange", (event) => readAddress(event.newURL));
     new ResizeObserver(drawOutline).observe(byId("scroll"));
-    await readAddress();
+    await readAddress(location.href);
     if (state.rows?.length < 2) byId("head").append(el("p", { class: "banner" }, TEXTS.noRows));
     // Enlarged, or in a narrow window, the verdict stays at the top.
     scroller().focus({ preventScroll: true });
