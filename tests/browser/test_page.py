@@ -280,6 +280,16 @@ def test_without_a_divergence_it_stands_on_the_first_row(tmp_path: Path, open_pa
     assert page.evaluate("lineOf(state.selected) === lineOf(0) + 1")
 
 
+def test_by_the_rules_of_msprobe_it_stands_on_the_first_error(tmp_path: Path, open_page: Any) -> None:
+    pair = ("-tp", DUMPS / "llama_nan", "-gp", DUMPS / "llama", "--rules", "msprobe", "-oc")
+    page = open_page(visualised(tmp_path, *pair))
+
+    assert selected(page) == FAULT
+    page.keyboard.press("Home")
+    page.click(f"#verdict button:text-is('{FAULT}')")
+    assert selected(page) == FAULT
+
+
 @pytest.mark.parametrize("width", [1280, 1920])
 def test_verdict_paths_and_values_are_read_whole(weight: Path, open_page: Any, width: int) -> None:
     page = open_page(weight, width=width)

@@ -117,8 +117,7 @@ async function openComparison(k, row, asked) {
     showBar();
     openFirst();
     for (const listener of comparisonListeners) listener();
-    const { first, nonfinite, suspects } = rows.info;
-    select(row ?? first ?? nonfinite ?? suspects[0] ?? 0);
+    select(row ?? firstBad() ?? rows.info.suspects[0] ?? 0);
     for (const text of wrong) showError(text);
     if (filter.query) await search();
     return mine === openings;
@@ -142,8 +141,8 @@ const sideLine = ({ path, nodes }, label, kind) =>
 /** A line of the verdict, in which the names of its rows are links. @param {string} line */
 function verdictLine(line) {
   const { rows } = state;
-  const { first, chain, suspects } = rows.info;
-  const named = new Map([first ?? -1, ...chain, ...suspects].filter((row) => row >= 0).map((row) => [rows.name(row), row]));
+  const { chain, suspects } = rows.info;
+  const named = new Map([firstBad() ?? -1, ...chain, ...suspects].filter((row) => row >= 0).map((row) => [rows.name(row), row]));
   return line.split(/([,\s]+)/).map((word) => {
     const row = named.get(word);
     return row === undefined ? word : el("button", { class: "inline", onclick: () => reveal(row) }, word);
@@ -285,9 +284,15 @@ function keptTheme() {
 
 // --- getting around -------------------------------------------------------------------------------------------------
 
+/** The first divergence; by rules that name none the first row with the worst status, or the first value that is not finite. */
+function firstBad() {
+  const { info, status, worst, length } = state.rows;
+  const most = worst[length - 1];
+  return info.first ?? (state.manifest.statuses[most].colour === "bad" ? status.indexOf(most) : info.nonfinite);
+}
+
 function firstDivergence() {
-  const { first, nonfinite } = state.rows.info;
-  const row = first ?? nonfinite;
+  const row = firstBad();
   if (row === null) say(TEXTS.noFirst);
   else reveal(row);
 }
