@@ -9,28 +9,15 @@ from typing import Any
 
 import pytest
 import synthetic_page
+from visualised_pages import DUMPS, FAULT, selected, visualised
 from waiting import until
 
-from probe.api.cli import main
-
-DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
-FAULT = "Functional.linear.12.forward"
 ROWS = "#lines [data-node]"
 
 
 @pytest.fixture(scope="module")
 def weight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return visualised(tmp_path_factory.mktemp("weight"), "-tp", DUMPS / "llama_weight", "-gp", DUMPS / "llama")
-
-
-def visualised(folder: Path, *arguments: object) -> Path:
-    assert main(["graph_visualize", *map(str, arguments), "-o", str(folder)]) == 0
-    [page] = folder.glob("*.html")
-    return page
-
-
-def selected(page: Any) -> str:
-    return str(page.evaluate("state.rows.name(state.selected)"))
 
 
 def lines(page: Any) -> int:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import synthetic_page
 from made_dumps import call, tensor, written
+from visualised_pages import DUMPS, visualised
 from waiting import until
 from written_pages import WrittenPage
 
-from probe.api.cli import main
 from probe.graph.writers.page import PageData, write_page
 
-DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
 LAYER = "Module.model.layers.1.LlamaDecoderLayer.forward.0"
 
 
@@ -25,12 +24,6 @@ LAYER = "Module.model.layers.1.LlamaDecoderLayer.forward.0"
 def weight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     paths = ("-tp", str(DUMPS / "llama_weight"), "-gp", str(DUMPS / "llama"))
     return visualised(tmp_path_factory.mktemp("weight"), *paths)
-
-
-def visualised(folder: Path, *arguments: str) -> Path:
-    assert main(["graph_visualize", *arguments, "-o", str(folder)]) == 0
-    [page] = folder.glob("*.html")
-    return page
 
 
 def unpacked(block: bytes) -> Any:

@@ -8,22 +8,8 @@ from typing import Any
 
 import pytest
 from made_dumps import call, tensor, written
+from visualised_pages import DUMPS, FAULT, selected, visualised
 from waiting import until
-
-from probe.api.cli import main
-
-DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
-FAULT = "Functional.linear.12.forward"
-
-
-def visualised(folder: Path, *arguments: object) -> Path:
-    assert main(["graph_visualize", *map(str, arguments), "-o", str(folder)]) == 0
-    [page] = folder.glob("*.html")
-    return page
-
-
-def selected(page: Any) -> str:
-    return str(page.evaluate("state.rows.name(state.selected)"))
 
 
 @pytest.fixture(scope="module")
