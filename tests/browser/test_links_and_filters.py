@@ -163,6 +163,25 @@ def test_a_link_to_what_is_not_there_says_so_and_shows_the_rest(ranks: Path, ope
         assert page.locator("[role=alert]").count() == 0, link
 
 
+def test_a_link_is_followed_though_an_address_was_about_to_be_written(ranks: Path, open_page: Any) -> None:
+    page = open_page(ranks)
+
+    # The page is busy for as long as writing the address waits.
+    page.evaluate(
+        """() => {
+          select(5);
+          const start = performance.now();
+          setTimeout(() => {
+            while (performance.now() < start + 150);
+            location.hash = '#node=DefaultModel';
+            history.replaceState(null, '', '#node=another');
+          });
+        }"""
+    )
+    until(page, "state.rows.name(state.selected) === 'DefaultModel'")
+    until(page, "location.hash === '#node=DefaultModel'")
+
+
 def test_a_page_opens_with_a_link_to_what_is_not_there(ranks: Path, open_page: Any) -> None:
     page = open_page(ranks, "#node=no.such.call&c=7&q=linear")
 
@@ -231,3 +250,30 @@ def test_a_comparison_that_cannot_be_read_leaves_the_other_one(tmp_path: Path, o
     page.focus("#scroll")
     page.keyboard.press("Home")
     assert page.evaluate("state.rows.name(state.selected)") == "DefaultModel"
+
+
+def test_many_notes_leave_room_for_the_rows_and_a_broken_link_stands_above_them(tmp_path: Path, open_page: Any) -> None:
+    data, _ = made()
+    unpaired = [f"run/step{step} has no counterpart." for step in range(200)]
+    manifest = {**data.manifest, "unpaired": unpaired}
+    page = open_page(Path(write_page(PageData(manifest, data.blocks), str(tmp_path / "page"), 40)), "#c=77")
+
+    assert page.evaluate("byId('head').scrollHeight - byId('head').clientHeight") < 5
+    assert page.evaluate("byId('scroll').clientHeight") > 250
+    assert page.locator("#head .banner:not(.bad)").count() == 4
+    page.click("#head summary:text-is('197 more notes')")
+    assert page.is_visible("text=run/step199 has no counterpart.")
+    alert, verdict = page.locator("[role=alert]").bounding_box(), page.locator("#verdict").bounding_box()
+    assert alert["y"] < verdict["y"]
+
+
+def test_details_that_are_missing_are_named_once(tmp_path: Path, open_page: Any) -> None:
+    data, _ = made()
+    blocks = {name: block for name, block in data.blocks.items() if name != "c0d0"}
+    page = open_page(Path(write_page(PageData(data.manifest, blocks), str(tmp_path / "page"), 40)))
+
+    until(page, "document.querySelector('[role=alert]')?.textContent.includes('c0d0')")
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.wait_for_timeout(100)
+    assert page.locator("[role=alert]").count() == 1

@@ -161,6 +161,21 @@ def test_the_plot_jumps_and_a_drag_filters_until_escape(weight: Path, open_page:
     assert page.inner_text("#count") == ""
 
 
+def test_a_range_is_chosen_in_the_plot_with_the_keyboard(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, "#Functional.linear.3.forward")
+    start = page.evaluate("state.selected")
+
+    page.focus("#plot")
+    for key in ("Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowLeft", "Shift+ArrowLeft", "Shift+ArrowLeft"):
+        page.keyboard.press(key)
+    assert page.evaluate("[filter.from, filter.to, state.selected]") == [start - 2, start, start - 2]
+    assert page.inner_text("#count") == "3 of 303 rows"
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#count") == "3 of 303 rows"
+    page.keyboard.press("Escape")
+    assert page.inner_text("#count") == ""
+
+
 def test_a_row_is_copied_as_markdown(weight: Path, open_page: Any) -> None:
     page = open_page(weight)
 
@@ -252,6 +267,16 @@ def test_without_a_divergence_it_stands_on_the_first_row(tmp_path: Path, open_pa
     assert page.evaluate("lineOf(state.selected) === lineOf(0) + 1")
 
 
+def test_by_the_rules_of_msprobe_it_stands_on_the_first_error(tmp_path: Path, open_page: Any) -> None:
+    pair = ("-tp", DUMPS / "llama_nan", "-gp", DUMPS / "llama", "--rules", "msprobe", "-oc")
+    page = open_page(visualised(tmp_path, *pair))
+
+    assert selected(page) == FAULT
+    page.keyboard.press("Home")
+    page.click(f"#verdict button:text-is('{FAULT}')")
+    assert selected(page) == FAULT
+
+
 @pytest.mark.parametrize("width", [1280, 1920])
 def test_verdict_paths_and_values_are_read_whole(weight: Path, open_page: Any, width: int) -> None:
     page = open_page(weight, width=width)
@@ -281,6 +306,16 @@ def test_verdict_paths_and_values_are_read_whole(weight: Path, open_page: Any, w
     panel = page.locator("#detail").bounding_box()
     norm = page.locator("#detail td:has-text('1.025155')").bounding_box()
     assert norm["x"] + norm["width"] <= panel["x"] + panel["width"]
+
+
+def test_enlarged_to_200_percent_it_begins_with_the_verdict(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, width=640, height=450)
+
+    assert page.evaluate("[scrollY, document.documentElement.scrollWidth <= innerWidth]") == [0, True]
+    head = page.locator("#verdict h1").bounding_box()
+    assert head["y"] >= 0 and head["y"] + head["height"] < 450
+    page.keyboard.press("ArrowDown")
+    assert selected(page) != FAULT
 
 
 def test_it_prints_the_verdict_the_plot_the_rows_and_the_details(weight: Path, open_page: Any) -> None:

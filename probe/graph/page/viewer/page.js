@@ -117,8 +117,7 @@ async function openComparison(k, row, asked) {
     showBar();
     openFirst();
     for (const listener of comparisonListeners) listener();
-    const { first, nonfinite, suspects } = rows.info;
-    select(row ?? first ?? nonfinite ?? suspects[0] ?? 0);
+    select(row ?? firstBad() ?? rows.info.suspects[0] ?? 0);
     for (const text of wrong) showError(text);
     if (filter.query) await search();
     return mine === openings;
@@ -142,8 +141,8 @@ const sideLine = ({ path, nodes }, label, kind) =>
 /** A line of the verdict, in which the names of its rows are links. @param {string} line */
 function verdictLine(line) {
   const { rows } = state;
-  const { first, chain, suspects } = rows.info;
-  const named = new Map([first ?? -1, ...chain, ...suspects].filter((row) => row >= 0).map((row) => [rows.name(row), row]));
+  const { chain, suspects } = rows.info;
+  const named = new Map([firstBad() ?? -1, ...chain, ...suspects].filter((row) => row >= 0).map((row) => [rows.name(row), row]));
   return line.split(/([,\s]+)/).map((word) => {
     const row = named.get(word);
     return row === undefined ? word : el("button", { class: "inline", onclick: () => reveal(row) }, word);
@@ -155,6 +154,9 @@ function showHead() {
   const { target, golden, verdict, notes, counts, step, rank } = rows.info;
   const bad = rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem;
   const both = golden && kindOf(golden) !== kindOf(target) ? "" : kindOf(target);
+  const said = [...notes, ...manifest.unpaired];
+  // A long list would leave no room for the rows.
+  const few = said.length > 4 ? 3 : said.length;
   byId("head").replaceChildren(
     el("div", { id: "verdict", class: golden ? (bad ? "bad" : "fine") : "" },
       el("h1", {}, manifest.comparisons.length > 1 && el("small", { class: "place" }, `${placeOf(rows.info)}: `), ...verdictLine(verdict[0] || manifest.title), rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
@@ -164,7 +166,8 @@ function showHead() {
         ...manifest.statuses.map((one, status) =>
           golden && counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: one.hint, "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
         el("small", {}, [both, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode !== target.task && rows.info.mode, manifest.tool].filter(Boolean).join(" · ")))),
-    ...[...manifest.unpaired, ...notes].map((text) => el("p", { class: "banner" }, text))
+    ...said.slice(0, few).map((text) => el("p", { class: "banner" }, text)),
+    few < said.length ? el("details", { class: "banner" }, el("summary", {}, fill(TEXTS.more, said.length - few)), ...said.slice(few).map((text) => el("p", {}, text))) : ""
   );
 }
 
@@ -281,9 +284,15 @@ function keptTheme() {
 
 // --- getting around -------------------------------------------------------------------------------------------------
 
+/** The first divergence; by rules that name none the first row with the worst status, or the first value that is not finite. */
+function firstBad() {
+  const { info, status, worst, length } = state.rows;
+  const most = worst[length - 1];
+  return info.first ?? (state.manifest.statuses[most].colour === "bad" ? status.indexOf(most) : info.nonfinite);
+}
+
 function firstDivergence() {
-  const { first, nonfinite } = state.rows.info;
-  const row = first ?? nonfinite;
+  const row = firstBad();
   if (row === null) say(TEXTS.noFirst);
   else reveal(row);
 }
@@ -388,10 +397,10 @@ function readFilters(asked) {
   return wrong.map((key) => fill(TEXTS.badLink, `${key}=${asked.get(key)}`));
 }
 
-/** Shows what the address asks for: `#node=NAME&…`, or `#NAME` alone. */
-async function readAddress() {
+/** Shows what an address asks for: `#node=NAME&…`, or `#NAME` alone. @param {string} address */
+async function readAddress(address) {
   clearTimeout(addressWaits);
-  const text = location.hash.slice(1);
+  const text = new URL(address).hash.slice(1);
   // What the browser cannot decode stays as it is, and then is the name of no row.
   const asked = new URLSearchParams(text.includes("=") ? text : `node=${text.replace(/[+&]/g, encodeURIComponent)}`);
   const { comparisons, first } = state.manifest;
@@ -407,9 +416,11 @@ async function readAddress() {
   else showError(fill(TEXTS.badLink, `node=${name}`));
 }
 
-/** @param {unknown} error */
+/** Says what went wrong, once. @param {unknown} error */
 function showError(error) {
-  byId("head").append(el("p", { class: "banner bad", role: "alert" }, error instanceof Error ? error.message : String(error)));
+  const text = error instanceof Error ? error.message : String(error);
+  const said = [...byId("head").querySelectorAll("[role=alert]")].some((one) => one.textContent === text);
+  if (!said) byId("head").append(el("p", { class: "banner bad", role: "alert" }, text));
 }
 
 async function start() {
@@ -433,11 +444,13 @@ async function start() {
     for (const listener of [intoSightOf, drawPlot, showDetail, sayHits]) onSelect(listener);
     startPlot();
     document.addEventListener("keydown", pressed);
-    addEventListener("hashchange", readAddress);
+    // By now the address may be the one that was written last, not the one that was asked for.
+    addEventListener("hashchange", (event) => readAddress(event.newURL));
     new ResizeObserver(drawOutline).observe(byId("scroll"));
-    await readAddress();
+    await readAddress(location.href);
     if (state.rows?.length < 2) byId("head").append(el("p", { class: "banner" }, TEXTS.noRows));
-    scroller().focus();
+    // Enlarged, or in a narrow window, the verdict stays at the top.
+    scroller().focus({ preventScroll: true });
     drawNow();
   } catch (error) {
     showError(error);

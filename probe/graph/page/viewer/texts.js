@@ -10,7 +10,7 @@ const TEXTS = {
   noStack: "No call stack was recorded for this node.",
   target: "target", golden: "golden", missing: "not on this side",
   in: "in error", out: "out error", nodes: "nodes", step: "step", rank: "rank",
-  plot: "Error along the execution: click to jump, drag to filter a range, Escape to clear",
+  plot: "Error along the execution: click or arrow keys to jump, drag or Shift with arrow keys to filter a range, Escape to clear",
   search: "Search: words, /regex/, shape:[2,16], dtype:bf16, err>1e-3, stack:file.py:31",
   hits: "{0} of {1} hits", noHits: "no hits", badSearch: "Not understood: {0}. Allowed are words, /regex/, shape:, dtype:, stack: and err> with a value.", unsearch: "Clear the search (Escape)", badLink: "The link asks for {0}, which is not on this page: it is shown without that.", onlyHits: "only hits",
   filters: "Filters", any: "any", kind: "kind", direction: "direction", level: "overflow", reason: "paired by", side: "side", micro: "micro step",
@@ -19,7 +19,7 @@ const TEXTS = {
   sides: { target: "target only", golden: "golden only", both: "both" },
   clear: "Clear", filtered: "{0} of {1} rows", range: "calls {0} to {1}", theme: "Light or dark", help: "Keys", csv: "CSV", outline: "Outline",
   open: "Open", openTo: "to level {0}", openAll: "all", openProblems: "path to problems", closeAll: "none",
-  comparison: "Comparison", unchosen: "Choose a row.", inside: "{0} inside: {1}",
+  comparison: "Comparison", more: "{0} more notes", unchosen: "Choose a row.", inside: "{0} inside: {1}",
   copyName: "Copy name", copyMarkdown: "Copy as Markdown", copied: "Copied: {0}", notCopied: "The browser does not let this page copy.",
   pairedBy: "paired: {0}", alone: "no partner", cause: "Cause", items: "Inputs, parameters and outputs", item: "item", difference: "rel. difference",
   merged: "Merged from", partners: "Communicates with", around: "Inside of", neighbours: "Before and after", before: "before", after: "after",
@@ -28,6 +28,6 @@ const TEXTS = {
   keys: {
     "/": "search", "Enter": "next hit; Shift-Enter the one before", "f": "first divergence", "n": "next problem", "p": "problem before",
     "]": "next unexplained", "[": "unexplained before", "↑ ↓": "row by row; Home, End, PageUp, PageDown", "→ ←": "open, close, go in, go out",
-    "1 – 6": "show or hide a status", "c": "copy the name", "b": "boxes", "Escape": "clear the range, close", "?": "these keys",
+    "1 – 6": "show or hide a status", "c": "copy the name", "b": "boxes", "Escape": "clear the search or the range, close", "?": "these keys",
   },
 };
