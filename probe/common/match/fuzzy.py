@@ -7,7 +7,7 @@ oldest first; once two are matched, what waited before them on either side has n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from probe.common.dump.naming import parse
@@ -19,6 +19,7 @@ NAMES_DIFFER = "note: The names differ; accuracy of fuzzily matched data may be 
 
 
 Trees = tuple[Optional[Tree], Optional[Tree]]
+Marks = tuple[Mapping[str, Hashable], Mapping[str, Hashable]]
 
 
 def kind(record: str) -> str:
@@ -82,21 +83,28 @@ def _places(side: list[Call], tree: Tree | None) -> list[str]:
     return found
 
 
-def _kinds_in_places(target: list[Call], golden: list[Call], trees: Trees) -> tuple[list[str], list[str]]:
-    """The kinds of calls, with the module around each where both sides have it.
+def _kinds_in_places(
+    target: list[Call], golden: list[Call], trees: Trees, marks: Marks
+) -> tuple[list[Hashable], list[Hashable]]:
+    """The kinds of calls, with the module around each where both sides have it, and their marks.
 
     A call in a module that both sides have is in none that only one of them has.
     """
     places = _places(target, trees[0]), _places(golden, trees[1])
     shared = set(places[0]) & set(places[1])
     mine, theirs = (
-        [f"{kind(call.record.name)} {place if place in shared else ''}" for call, place in zip(side, of_side)]
-        for side, of_side in zip((target, golden), places)
+        [
+            (kind(call.record.name), place if place in shared else "", known.get(call.record.name))
+            for call, place in zip(side, of_side)
+        ]
+        for side, of_side, known in zip((target, golden), places, marks)
     )
-    return mine, theirs
+    return list(mine), list(theirs)
 
 
-def by_kind(target: list[Call], golden: list[Call], trees: Trees = (None, None)) -> Iterator[Row]:
+def by_kind(
+    target: list[Call], golden: list[Call], trees: Trees = (None, None), marks: Marks = ({}, {})
+) -> Iterator[Row]:
     """Every item of the target in its order, then every item that only the golden side has in its order.
 
     The rows say what belongs together, with a note, and nothing else.
@@ -104,8 +112,9 @@ def by_kind(target: list[Call], golden: list[Call], trees: Trees = (None, None))
     Args:
         target, golden: the calls of both sides.
         trees: their call trees, where calls of modules that both sides have are matched inside of these alone.
+        marks: what else has to be the same in calls that are matched, by their records.
     """
-    matched = dict(match_in_order(*_kinds_in_places(target, golden, trees)))
+    matched = dict(match_in_order(*_kinds_in_places(target, golden, trees, marks)))
     used: set[int] = set()
     for place, call in enumerate(target):
         name = call.record.name
