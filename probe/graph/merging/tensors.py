@@ -155,12 +155,13 @@ class _TensorParallel:
             ]
         return first
 
-    def _tensor(self, name: str, pieces: Pieces) -> dict[str, Any]:
+    def _tensor(self, name: str, pieces: Pieces) -> Any:
         if any("Max" not in piece and "md5" in piece for piece in pieces):
             raise MsprobeException(
                 f'{name} has a checksum and no statistics ("md5"); checksums of pieces do not give that of the whole: '
                 'collect with "summary_mode": "statistics" to merge ranks.'
             )
+        self._dimensions.see(name)
         whole = {key: value for key, value in pieces[0].items() if key not in ("md5", "data_name")}
         is_constant = number(whole.get("Max")) == number(whole.get("Min"))
         if _alike(pieces) and not (is_constant and self._dimensions.must_be_split(name, _shapes(pieces))):
@@ -176,6 +177,8 @@ class _TensorParallel:
             self._items[name] = MergedItem("sum", sentences, self._parts(name, pieces))
             self._dimensions.note_whole(name, _shapes(pieces))
             return whole
+        if self._dimensions.are_summands(name, _shapes(pieces)):
+            return self._left_out(name, pieces)
         short = self._short(name)
         statistics, sentences = _of_pieces(short, pieces)
         whole.update(statistics)
@@ -186,6 +189,15 @@ class _TensorParallel:
             whole["shape"] = list(shape)
         self._items[name] = MergedItem("split", [*sentences, f"{short}: {sentence}"], self._parts(name, pieces))
         return whole
+
+    def _left_out(self, name: str, pieces: Pieces) -> None:
+        """Summands of which no call returned the sum, about which nothing can be said."""
+        means = ", ".join(repr(number(piece.get("Mean"))) for piece in pieces)
+        sentence = (
+            f"{self._short(name)}: each of ranks {numbers(self._ranks)} has a summand, of means {means}; their "
+            "sum was not recorded, and the gradient is left out."
+        )
+        self._items[name] = MergedItem("sum", [sentence], self._parts(name, pieces))
 
     def _short(self, name: str) -> str:
         """``input.0`` of the item of a record."""
