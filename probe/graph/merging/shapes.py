@@ -25,6 +25,8 @@ class SplitDimensions:
     def __init__(self) -> None:
         self._of_item: dict[str, tuple[Shape, int | None]] = {}
         """The shape of one piece, and the dimension; ``None`` of what every rank has whole."""
+        self._inputs: dict[str, list[str]] = {}
+        """The tensors among the inputs of each call."""
         self._of_values: dict[tuple[Any, ...], int] = {}
         self._of_parameter: dict[str, int | None] = {}
         self.record = ""
@@ -58,6 +60,11 @@ class SplitDimensions:
         parsed = parse(self.record)
         return "" if parsed is None or parsed.is_module else function_name(self.record)
 
+    def see(self, name: str) -> None:
+        """Take the next tensor of the record."""
+        if name.startswith(f"{self.record}.input."):
+            self._inputs.setdefault(self.record, []).append(name)
+
     def must_be_split(self, name: str, shapes: Sequence[Shape]) -> bool:
         """Whether what all ranks have alike, one constant value, is pieces for all that: the bias of a split weight."""
         known = self._known(name, shapes[0])
@@ -69,12 +76,26 @@ class SplitDimensions:
         weight = self._of_item.get(f"{name.rpartition('.')[0]}.weight")
         return weight is not None and weight[1] == 0 and weight[0][:1] == shapes[0]
 
+    def are_summands(self, name: str, shapes: Sequence[Shape]) -> bool:
+        """Whether it is the gradient of what every rank has whole, of which each has computed a part."""
+        known = self._known(name, shapes[0])
+        parsed = parse(self.record)
+        is_gradient = parsed is not None and (
+            parsed.direction == PARAMETERS_GRAD
+            or (parsed.direction == BACKWARD and name.startswith(f"{self.record}.output."))
+        )
+        return is_gradient and known is not None and known[1] is None
+
     def note_whole(self, name: str, shapes: Sequence[Shape]) -> None:
         """Every rank has all of this item."""
         self._of_item[name] = (shapes[0], None)
         parameter = self._parameter(name)
         if parameter is not None:
             self._of_parameter[parameter] = None
+
+    def note_split(self, values: tuple[Any, ...], dimension: int) -> None:
+        """What has these values is split along a dimension."""
+        self._of_values[values] = dimension
 
     def whole(
         self, name: str, shapes: Sequence[Shape], values: tuple[Any, ...], are_pieces: bool
@@ -129,7 +150,11 @@ class SplitDimensions:
         if parsed is None or parsed.direction != BACKWARD or not name.startswith(self.record):
             return None
         state, _, rest = name[len(self.record) + 1 :].partition(".")
-        other = f"{self._forward}.{'output' if state == 'input' else 'input'}.{rest}"
+        other = f"{self._forward}.output.{rest}"
+        if state == "output":
+            # Gradients are those of the inputs that are tensors, one after the other.
+            inputs = self._inputs.get(self._forward, [])
+            other = inputs[int(rest)] if rest.isdigit() and int(rest) < len(inputs) else ""
         found = self._of_item.get(other)
         return found if found is not None and found[0] == shape else None
 
@@ -161,6 +186,8 @@ class SplitDimensions:
         if given is None or given[1] is None:
             return len(shape) - 1 if len(shape) < 4 else None
         from_shape, dimension = given
+        if shape == from_shape:
+            return dimension
         moved = self._moved(self._api, len(shape))
         if moved is not None:
             return moved.index(dimension) if dimension in moved else None

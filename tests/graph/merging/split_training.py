@@ -1,8 +1,9 @@
 """Train a small transformer, whole or split over ranks as Megatron splits it, and record its first step.
 
-``split_training.py FOLDER RANK PORT TP PP VPP DP ORDER FAULT`` is one rank; what it records goes to FOLDER. Every way
-of splitting computes the same, from the same weights and the same data, so that what is recorded can be held against
-the run of one process. FAULT is ``none``, or the name of a parameter of which the last part of its pieces is wrong.
+``split_training.py FOLDER RANK PORT TP PP VPP DP ORDER CHANGE`` is one rank; what it records goes to FOLDER. Every
+way of splitting computes the same, from the same weights and the same data, so that what is recorded can be held
+against the run of one process. CHANGE is ``none``, ``sequence`` for sequence parallelism, or the name of a parameter of
+which the last of its pieces is wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import nn
 from msprobe.pytorch import PrecisionDebugger
 
 HIDDEN, HEADS, WORDS, LENGTH, SAMPLES, LAYERS, MICRO_BATCHES = 8, 4, 12, 5, 2, 4, 2
-FAULT = sys.argv[9]
+CHANGE = sys.argv[9]
 
 
 class Parallel:
@@ -98,6 +99,48 @@ class Gathered(torch.autograd.Function):
         return grad.narrow(-1, *ctx.place).contiguous(), None, None
 
 
+class Scattered(torch.autograd.Function):
+    """The rows of the sum over ranks that this one keeps."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.group = group
+        return kept_of_sum(value, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return rows_of_all(grad, ctx.group), None
+
+
+class Collected(torch.autograd.Function):
+    """The rows of all ranks."""
+
+    @staticmethod
+    def forward(ctx: Any, value: torch.Tensor, group: Any) -> torch.Tensor:
+        ctx.group = group
+        return rows_of_all(value, group)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return kept_of_sum(grad, ctx.group), None
+
+
+def kept_of_sum(value: torch.Tensor, group: Any) -> torch.Tensor:
+    kept = value.new_zeros(value.shape[0] // dist.get_world_size(group), *value.shape[1:])
+    dist.reduce_scatter_tensor(kept, value.contiguous(), group=group)
+    return kept
+
+
+def rows_of_all(value: torch.Tensor, group: Any) -> torch.Tensor:
+    whole = value.new_zeros(value.shape[0] * dist.get_world_size(group), *value.shape[1:])
+    dist.all_gather_into_tensor(whole, value.contiguous(), group=group)
+    return whole
+
+
+IS_SEQUENCE = CHANGE == "sequence"
+"""Whether ranks that share a layer keep some rows each of what is between its linear functions."""
+
+
 def weights_of(name: str, *shape: int) -> torch.Tensor:
     """The whole of a parameter, the same however it is split."""
     generator = torch.Generator().manual_seed(sum(map(ord, name)) * 7919 + len(name))
@@ -115,7 +158,7 @@ class Split(nn.Module):
         whole = weights_of(f"{self.full_name}.{name}", *shape)
         index = self.parallel.index["tp"]
         piece = whole if dim is None else whole.chunk(self.parallel.tp, dim)[index]
-        if f"{self.full_name}.{name}" == FAULT and index == self.parallel.tp - 1:
+        if f"{self.full_name}.{name}" == CHANGE and index == self.parallel.tp - 1:
             piece = piece * 1.1
         return nn.Parameter(piece.contiguous())
 
@@ -132,7 +175,7 @@ class ColumnParallelLinear(Split):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.group is not None:
-            x = Copied.apply(x, self.group)
+            x = (Collected if IS_SEQUENCE else Copied).apply(x, self.group)
         return F.linear(x, self.weight, self.bias)
 
 
@@ -145,7 +188,7 @@ class RowParallelLinear(Split):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = F.linear(x, self.weight)
         if self.group is not None:
-            y = Summed.apply(y, self.group)
+            y = (Scattered if IS_SEQUENCE else Summed).apply(y, self.group)
         return y + self.bias
 
 
@@ -161,7 +204,7 @@ class VocabParallelEmbedding(Split):
         inside = words - self.parallel.index["tp"] * count
         is_other = (inside < 0) | (inside >= count)
         found = F.embedding(inside.masked_fill(is_other, 0), self.weight)
-        return Summed.apply(found.masked_fill(is_other.unsqueeze(-1), 0.0), self.group)
+        return (Scattered if IS_SEQUENCE else Summed).apply(found.masked_fill(is_other.unsqueeze(-1), 0.0), self.group)
 
 
 class Attention(Split):
@@ -171,9 +214,10 @@ class Attention(Split):
         self.proj = RowParallelLinear(f"{name}.proj", parallel, HIDDEN, HIDDEN)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        samples, length, _ = x.shape
+        projected = self.qkv(x)
+        samples, length, _ = projected.shape
         heads = HEADS // self.parallel.tp
-        query, key, value = self.qkv(x).view(samples, length, heads, -1).transpose(1, 2).chunk(3, dim=-1)
+        query, key, value = projected.view(samples, length, heads, -1).transpose(1, 2).chunk(3, dim=-1)
         scores = torch.softmax(query @ key.transpose(-2, -1), dim=-1)
         return self.proj((scores @ value).transpose(1, 2).reshape(samples, length, -1))
 
@@ -336,9 +380,11 @@ def main() -> None:
     debugger = PrecisionDebugger(dump_path=str(folder), task="statistics", level="mix")
     debugger.start(training.chunks)
     training.run()
-    if dp > 1:
-        for parameter in (parameter for chunk in training.chunks for parameter in chunk.parameters()):
+    for name, parameter in (named for chunk in training.chunks for named in chunk.named_parameters()):
+        if dp > 1:
             dist.all_reduce(parameter.grad, group=parallel.groups["dp"])
+        if IS_SEQUENCE and ("norm" in name or name.endswith(("fc2.bias", "proj.bias"))):
+            dist.all_reduce(parameter.grad, group=parallel.groups["tp"])
     debugger.stop()
     debugger.step()
     if size > 1:

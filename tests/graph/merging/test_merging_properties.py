@@ -215,28 +215,36 @@ def test_norms_of_large_values_do_not_overflow(values: list[float]) -> None:
 @QUICK
 @given(
     tp=st.sampled_from([2, 3, 4]), rows=st.integers(1, 3), inputs=st.integers(1, 3), outputs=st.integers(1, 3),
-    seed=st.integers(0, 99), columns=st.booleans(),
+    seed=st.integers(0, 99), columns=st.booleans(), sequence=st.booleans(),
 )  # fmt: skip
 def test_linear_layers_split_by_columns_or_rows_have_the_shapes_of_the_whole(
-    tp: int, rows: int, inputs: int, outputs: int, seed: int, columns: bool
+    tp: int, rows: int, inputs: int, outputs: int, seed: int, columns: bool, sequence: bool
 ) -> None:
     random = np.random.default_rng(seed)
-    given_x, weight = random.normal(size=(rows, inputs * tp)), random.normal(size=(outputs * tp, inputs * tp))
+    given_x, weight = random.normal(size=(rows * tp, inputs * tp)), random.normal(size=(outputs * tp, inputs * tp))
     xs = [given_x] * tp if columns else np.split(given_x, tp, axis=1)
     weights = np.split(weight, tp, axis=0 if columns else 1)
-    name, reduce = "Functional.linear.0.forward", "Distributed.all_reduce.0.forward"
-    before = "Functional.gelu.0.forward"
+    name, before, behind = (f"Functional.{each}.0.forward" for each in ("linear", "gelu", "relu"))
     total = given_x @ weight.T
+    # With sequence parallelism each rank keeps some rows of the sum.
+    sums = np.split(total, tp) if sequence else [total] * tp
+    filled = [None] if sequence else []
+    reduce = f"Distributed.{'reduce_scatter_tensor' if sequence else 'all_reduce'}.0.forward"
     records = []
-    for x, piece in zip(xs, weights):
-        summed = {} if columns else {reduce: {"input_args": [entry(x @ piece.T)], "output": [entry(total)]}}
+    for x, piece, part in zip(xs, weights, sums):
+        summed = {} if columns else {
+            reduce: {"input_args": [*filled, entry(x @ piece.T)], "output": [entry(part)]},
+            behind: {"input_args": [entry(part)], "output": [entry(part)]},
+        }  # fmt: skip
         records.append({
             before: {"input_args": [entry(x)], "output": [entry(x)]},
             name: {"input_args": [entry(x), entry(piece)], "output": [entry(x @ piece.T)]},
             **summed,
         })  # fmt: skip
-    found = merge(records).records[name]
-    for merged_entry, array in zip([*found["input_args"], *found["output"]], (given_x, weight, total)):
+    merged_records = merge(records).records
+    found = [*merged_records[name]["input_args"], *merged_records[name]["output"]]
+    found += [] if columns else [*merged_records[behind]["input_args"], *merged_records[behind]["output"]]
+    for merged_entry, array in zip(found, (given_x, weight, total, total, total)):
         whole = entry(array)
         assert merged_entry["shape"] == whole["shape"]
         assert all(same(merged_entry[key], whole[key]) for key in ("Max", "Min", "Mean", "Norm"))
