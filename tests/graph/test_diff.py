@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -298,6 +299,21 @@ def test_a_level_that_leaves_calls_out_makes_no_problem_of_them() -> None:
     assert {found.statuses[node] for node in left_out} == {NO_DATA}
     assert any("level L0" in found.why.get(node, "") for node in left_out)
     assert any('"L0"' in note for note in found.notes)
+
+
+def test_a_saved_value_that_is_not_finite_on_one_side_says_so(tmp_path: Path) -> None:
+    runs = []
+    for side, norm in (("a", 1.0), ("b", math.nan)):
+        (tmp_path / side).mkdir()
+        head = {"task": "statistics", "level": "debug", "framework": "pytorch"}
+        content = {**head, "data": {"loss.0.debug": tensor(norm), "logits.0.debug": tensor(1.0)}}
+        (tmp_path / side / "debug.json").write_text(json.dumps(content), encoding="utf-8")
+        runs.append(read(tmp_path / side))
+    found = diff_of(*runs)
+    loss = found.target.index["loss.0.debug"]
+    assert found.statuses[loss] == DIVERGED
+    assert found.why[loss] == "it has a NaN or an infinity on one side only"
+    assert found.statuses[found.target.index["logits.0.debug"]] == SAME
 
 
 def test_one_dump_alone_is_a_graph_without_statuses() -> None:
