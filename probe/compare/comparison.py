@@ -208,9 +208,10 @@ def match(comparison: Comparison, both: Calls) -> Matched:
     derived = proposal = None
     rest = without(both, options.pairs) if options.pairs else both
     if options.fuzzy:
-        # The reference tool matches by kinds alone.
-        known = () if options.compat else _places_and_marks(comparison, rest)
-        rows = list(by_kind(*rest, *known))
+        if options.compat:
+            rows = list(by_kind(*rest, next_of_kind=True))
+        else:
+            rows = list(by_kind(*rest, *_places_and_marks(comparison, rest)))
     else:
         names = correspondence((comparison.target, comparison.golden), rest, options)
         derived, proposal = names.derived, names.proposal

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from probe.common.match.call_order import pairs_in_order
+from probe.common.match.call_order import match_in_order, pairs_in_order
 
 
 def calls(gaps: int, length: int, kinds: int, seed: int) -> list[str]:
@@ -46,3 +46,15 @@ def test_the_longest_equal_stretch_is_kept_together() -> None:
     target = ["a", "b", "x", "a", "b", "c", "d"]
     golden = ["y", "a", "b", "c", "d", "x"]
     assert pairs_in_order(target, golden) == [(3, 1), (4, 2), (5, 3), (6, 4)]
+
+
+@pytest.mark.parametrize("pairs", [match_in_order, pairs_in_order])
+def test_matching_is_not_quadratic(pairs: Any) -> None:
+    kinds = [str(n) for n in range(200_000)]
+    assert len(pairs(kinds[100_000:], kinds)) == 100_000
+
+
+def test_long_stretches_are_left_where_names_tell_more() -> None:
+    sides = ["a", "b"] * 3000, ["b", "a", "a"] * 2500
+    assert pairs_in_order(*sides) == []
+    assert len(pairs_in_order(*sides, leave_long=False)) > 4000
