@@ -52,10 +52,14 @@ def _without_received(argument: Any) -> Any:
     if not isinstance(argument, (list, tuple)):
         return argument
     return [
-        P2POp(each.op, each.peer, each.group, each.tag) if "recv" in getattr(getattr(each, "op", None), "__name__", "")
-        else each
-        for each in argument
-    ]  # fmt: skip
+        P2POp(each.op, each.peer, each.group, each.tag) if "recv" in _operation(each) else each for each in argument
+    ]
+
+
+def _operation(value: Any) -> str:
+    """``isend`` or ``irecv`` of an operation of a batch, which is given as a function or by its name."""
+    operation = getattr(value, "op", "") if type(value).__name__ == "P2POp" else ""
+    return str(getattr(operation, "__name__", operation))
 
 
 @dataclass(frozen=True)

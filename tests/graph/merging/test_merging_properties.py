@@ -16,6 +16,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from made_dumps import written
 
+from probe.common.dump.naming import function_name
 from probe.common.dump.reading import flattening
 from probe.common.errors import MsprobeException
 from probe.common.match.collectives import CollectiveCall, exchanges, layers
@@ -24,7 +25,7 @@ from probe.graph.merging.partners import partners
 from probe.graph.merging.split import DEFAULT_ORDER, Split, check_ranks, numbers, splits
 from probe.graph.merging.tensors import merge_tensors
 
-QUICK = settings(deadline=None, max_examples=60)
+QUICK = settings(deadline=None, max_examples=40)
 
 ORDERS = [
     "-".join(order)
@@ -375,7 +376,57 @@ def test_layers_hold_every_call_once_and_in_the_order_of_each_rank(planned: tupl
         assert len(ranks) == len(set(ranks)), "a rank does one thing at a time"
 
 
-@settings(deadline=None, max_examples=30)
+def matched(*records: dict[str, Any]) -> dict[tuple[int, str], list[tuple[int, str]]]:
+    """The partners of every call of these ranks, without direction and number."""
+    every = calls_of_ranks([{f"{name}.0.forward": fields for name, fields in each.items()} for each in records])
+    found = {}
+    for each in exchanges(every, range(len(records))):
+        partners_of_call = [(one.rank, function_name(one.record)) for one in each.partners]
+        found[each.call.rank, function_name(each.call.record)] = partners_of_call
+    return found
+
+
+def test_a_peer_that_is_left_out_is_rank_zero_in_mindspore_and_anyone_in_pytorch() -> None:
+    send, nothing = {"input_args": [entry(np.ones(2))]}, {"input_args": [None]}
+    to_one = {**send, "input_kwargs": {"dst": {"type": "int", "value": 1}}}
+    from_one = {**nothing, "input_kwargs": {"src": {"type": "int", "value": 1}}}
+    found = matched({"MintDistributed.recv": from_one}, {"MintDistributed.send": send})
+    assert found == {(0, "recv"): [(1, "send")], (1, "send"): [(0, "recv")]}
+    receive = {"MintDistributed.recv": nothing}
+    found = matched({"MintDistributed.send": to_one}, receive, receive)
+    assert found[1, "recv"] == [(0, "send")] and found[2, "recv"] == []
+    found = matched({"Distributed.send": to_one}, {"Distributed.recv": nothing})
+    assert found[1, "recv"] == [(0, "send")]
+
+
+def test_a_group_is_the_same_by_its_ranks_by_its_number_and_as_that_of_all() -> None:
+    def batch(operation: str, peer: int, group: tuple[int, ...]) -> dict[str, Any]:
+        fields = {"op": operation, "peer": peer, "tag": 0, "group_id": group_entry(group)["group_id"]}
+        tensor = entry(np.ones(2)) if operation == "isend" else None
+        return {"input_args": [[{"type": "torch.distributed.P2POp", **fields, "tensor": tensor}]]}
+
+    source = {"src": {"type": "int", "value": 0}}
+    for group, arguments in (((0, 1), source), ((0, 1), {**source, "group": group_entry((0, 1))})):
+        found = matched(
+            {"Distributed.batch_isend_irecv": batch("isend", 1, group)},
+            {"Distributed.recv": {"input_args": [None], "input_kwargs": arguments}},
+        )
+        assert found[0, "batch_isend_irecv"] == [(1, "recv")]
+    pair = {**source, "group": group_entry((0, 1))}
+    found = matched(
+        {"Distributed.batch_isend_irecv": batch("isend", 1, (0, 1))},
+        {"Distributed.irecv": {"input_args": [None], "input_kwargs": source},
+         "Distributed.recv": {"input_args": [None], "input_kwargs": pair}},
+        {},
+    )  # fmt: skip
+    assert found[0, "batch_isend_irecv"] == [(1, "recv")] and found[1, "irecv"] == []
+    world = {"type": "str", "value": "hccl_world_group"}
+    by_name = {"input_args": [entry(np.ones(2))], "input_kwargs": {"group": world}}
+    found = matched({"MintDistributed.all_reduce": by_name}, {"MintDistributed.all_reduce": {"input_args": [None]}})
+    assert found[0, "all_reduce"] == [(1, "all_reduce")]
+
+
+@settings(deadline=None, max_examples=20)
 @given(planned=events(), data=st.data())
 def test_a_call_that_is_lost_is_missed_by_its_partners(
     planned: tuple[int, list[Event]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

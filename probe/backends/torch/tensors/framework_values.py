@@ -48,12 +48,14 @@ class FrameworkValues:
 
     def _point_to_point(self, operation: Any) -> Entry:
         """A send or receive of a batch; its tensor is still to be described."""
+        group = operation.group
         return {
             "type": "torch.distributed.P2POp",
-            "op": operation.op.__name__,
+            # A name is given too, where torch is MSAdapter's.
+            "op": str(getattr(operation.op, "__name__", operation.op)),
             "peer": operation.peer,
             "tag": operation.tag,
-            "group_id": None if operation.group is None else self._process_group(operation.group)["group_id"],
+            "group_id": group if group is None or isinstance(group, str) else self._process_group(group)["group_id"],
             "tensor": operation.tensor,
         }
 
