@@ -136,7 +136,7 @@ def _case(seed: int, number: int) -> Case:
         steps=steps,
         fault_step=fault_step,
         microbatches=draw.randint(1, 3) if layout.stages > 1 else draw.choice((1, 1, 2)),
-        gradients=draw.choice(("each", "later", "bucket", "sharded")),
+        gradients=draw.choice(("each", "later", "bucket", "sharded", "unseen")),
         transfer=draw.choice(("blocking", "later", "batch")),
         broadcasts_input=draw.random() < 0.5,
         is_prepared=draw.random() < 0.4,

@@ -97,6 +97,13 @@ class Run:
         work = together(dist.all_reduce, tensor, async_op=True)
         return lambda: together.end(work)
 
+    def add_unseen(self, tensor: Tensor, ranks: tuple[int, ...]) -> None:
+        """Add up as DistributedDataParallel does, of which nothing is recorded."""
+        key = self._key("unseen", ranks, False)
+        self.events.append(("begin", key))
+        self._groups[ranks].allreduce([tensor]).wait()
+        self.events.append(("end", key))
+
     def reduce(self, tensor: Tensor, destination: int, ranks: tuple[int, ...]) -> None:
         with self._together("reduce", ranks, True) as call:
             call(dist.reduce, tensor, dst=destination)

@@ -144,6 +144,10 @@ class Training:
             for gradient in gradients:
                 run.all_reduce(gradient, ranks)
                 gradient /= len(ranks)
+        elif self.case.gradients == "unseen":
+            for gradient in gradients:
+                run.add_unseen(gradient, ranks)
+                gradient /= len(ranks)
         elif self.case.gradients == "later":
             self._add_later(run, gradients, ranks)
         else:
