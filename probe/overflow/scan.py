@@ -6,6 +6,7 @@ Records without such a number are not decoded, but for communication, by which v
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple, Optional
@@ -38,6 +39,7 @@ MOST_RECORDS = 2000
 NEARLY_FULL = 0.9
 """The part of the largest number of a type from which on a value is told of."""
 _MOST_NOTED = 20
+_BACKWARD = f".{BACKWARD}"
 
 _HALF = (b'"torch.float16"', b'"Float16"')
 _LARGE_HALF = re.compile(rb"[56]\d{4}\.")
@@ -101,6 +103,8 @@ class RankScan:
     norms: list[str] = field(default_factory=list)
     """Outputs that are finite, and whose norm is not."""
     died: bool = False
+    first_backward: int = sys.maxsize
+    """The number of the first record of a backward."""
 
     @property
     def affected(self) -> int:
@@ -139,6 +143,8 @@ class _Scan:
         ends: dict[int, str] = {}
         for index, record in enumerate(self._dump):
             content = record.content
+            if result.first_backward == sys.maxsize and _BACKWARD in record.name:
+                result.first_backward = index
             if is_communication(record.name):
                 ends[index] = self._communication(index, record)
             elif content is None or any(map(content.__contains__, _NOT_FINITE)):

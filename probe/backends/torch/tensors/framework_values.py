@@ -67,19 +67,6 @@ class FrameworkValues:
             "group_id": f"{zlib.crc32(str(ranks).encode()):08x}",
         }
 
-    def _point_to_point(self, operation: Any) -> Entry:
-        group = operation.group
-        if group is None:
-            group = self._torch.distributed.group.WORLD
-        return {
-            "type": "torch.distributed.P2POp",
-            "op": getattr(operation.op, "__name__", str(operation.op)),
-            "peer": operation.peer,
-            "tag": operation.tag,
-            "group_id": self._process_group(group)["group_id"],
-            "tensor": operation.tensor,
-        }
-
 
 def _device(device: Any) -> str:
     # Not str(): mindtorch says "device(type=cpu)".
