@@ -47,6 +47,8 @@ class StatisticsMode:
 
     mode: str = "statistics"
     high_precision: bool = False
+    nonfinite: bool = False
+    """Whether tensors that hold NaN or infinities say how many, and which finite values they have; not with ``xor``."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,8 @@ class Tensors(Protocol):
     def describe_value(self, value: Any, key: str | None) -> Entry | None:
         """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.
 
-        `key` is the last dictionary key on the way to the value.
+        `key` is the last dictionary key on the way to the value. A tensor under ``tensor`` of the entry is described in
+        its turn.
         """
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
