@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from probe.common.dump.naming import is_gradients, is_module
+from probe.common.dump.naming import FORWARD, is_gradients, is_module, parse
 from probe.common.match.communication.collectives import Exchange, is_among
 from probe.common.match.communication.event_graph import Event, TimedCall, in_order
 from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
@@ -62,6 +62,10 @@ class _Analysis:
         self._exchanges: dict[tuple[int, int], Sequence[Exchange]] = {}
         """Of the calls that have begun."""
         self._found: list[Finding] = []
+        self._places: dict[Finding, int] = {}
+        """The number of the record of each finding."""
+        self._unseen: list[int] = []
+        """Ranks to which gradients came that nothing recorded has brought."""
         self._of_exchange: dict[object, Finding] = {}
         self._unmatched: list[str] = []
         self._result = StepFindings(scans[0].step if scans else None)
@@ -105,7 +109,7 @@ class _Analysis:
             kind, item, source = OF_PARAMETER, record.input, ""
         else:
             kind, item, source = OUTSIDE, record.input, record.unwritten if flags & UNWRITTEN else ""
-        self._find(rank, Finding(kind, rank.scan.rank, record.name, item, source=source))
+        self._find(rank, Finding(kind, rank.scan.rank, record.name, item, source=source), record.place)
 
     def _explain(self, rank: _Rank, record: str, item: str) -> None:
         causes = [cause.place for cause in rank.causes]
@@ -116,7 +120,8 @@ class _Analysis:
             if len(cause.path) < _LONGEST_PATH:
                 cause.path.append((rank.scan.rank, record))
 
-    def _find(self, rank: _Rank, finding: Finding) -> None:
+    def _find(self, rank: _Rank, finding: Finding, place: int) -> None:
+        self._places[finding] = place
         finding.is_first = not rank.causes
         if finding.is_first:
             rank.causes.append(finding)
@@ -133,7 +138,7 @@ class _Analysis:
             if rank.causes:
                 self._spread(rank, call.call.record)
             else:
-                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, call.inputs[0]))
+                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, call.inputs[0]), call.call.index)
 
     def _end(self, rank: _Rank, event: Event) -> None:
         call = self._calls[event.call.rank, event.call.index]
@@ -173,14 +178,15 @@ class _Analysis:
         if missing:
             if not rank.causes:
                 source = f"rank {', '.join(map(str, missing))}, of which there is no dump"
-                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source))
+                finding = Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source)
+                self._find(rank, finding, call.call.index)
             return
         members = sorted((each.rank, each.record) for each in (exchange.call, *exchange.partners))
         finding = self._of_exchange.get(tuple(members))
         if finding is None:
             finding = Finding(COMMUNICATION, rank.scan.rank, call.call.record, item, members=members)
             self._of_exchange[tuple(members)] = finding
-            self._find(rank, finding)
+            self._find(rank, finding, call.call.index)
         else:
             finding.is_first |= not rank.causes
             rank.causes.append(finding)
@@ -189,7 +195,7 @@ class _Analysis:
 
     def _finished(self, scans: Sequence[RankScan]) -> StepFindings:
         result = self._result
-        found = sorted(self._found, key=lambda finding: finding.rank)
+        found = sorted(self._without_unseen(), key=lambda finding: finding.rank)
         first = [finding for finding in found if finding.is_first]
         further = [finding for finding in found if not finding.is_first]
         result.findings = [*first, *further[:_MOST_FURTHER]]
@@ -199,6 +205,30 @@ class _Analysis:
         result.uninitialised = [(scan.rank, name) for scan in scans for name in scan.uninitialised]
         result.notes = list(self._notes(scans, len(further)))
         return result
+
+    def _without_unseen(self) -> list[Finding]:
+        """What was found, but for gradients that ranks have added up unseen, as DistributedDataParallel does.
+
+        Where a call behind the first backward gets what nothing recorded has made, and another rank has a first
+        finding that is no such call, it came from there.
+        """
+        first = [finding for finding in self._found if finding.is_first]
+        unseen = [finding for finding in first if self._is_behind_backward(finding)]
+        sources = [finding for finding in first if finding not in unseen]
+        if not sources:
+            return self._found
+        for finding in unseen:
+            for source in sources:
+                if len(source.path) < _LONGEST_PATH:
+                    source.path.append(finding.place)
+            self._unseen.append(finding.rank)
+        return [finding for finding in self._found if finding not in unseen]
+
+    def _is_behind_backward(self, finding: Finding) -> bool:
+        parsed = parse(finding.record)
+        if finding.kind != OUTSIDE or finding.source or parsed is None or parsed.direction != FORWARD:
+            return False
+        return self._places[finding] > self._ranks[finding.rank].scan.first_backward
 
     @staticmethod
     def _bad_communication(scan: RankScan) -> int:
@@ -210,7 +240,13 @@ class _Analysis:
                 f"The communication of the ranks contradicts itself at {self._unmatched[0]}: "
                 "what is before and what is behind it is not certain."
             )
-        if len(scans) > 1 and not any(scan.communication for scan in scans):
+        if self._unseen:
+            several = "s" if len(self._unseen) > 1 else ""
+            yield (
+                f"To rank{several} {', '.join(map(str, self._unseen[:8]))} it came with the gradients, which the ranks "
+                "have added up in a way that is not recorded, as DistributedDataParallel does."
+            )
+        elif len(scans) > 1 and not any(scan.communication for scan in scans):
             yield "No communication is recorded: whether a value came from another rank is not known."
         if further > _MOST_FURTHER:
             yield f"{further - _MOST_FURTHER} further findings are left out."

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from probe.common import files
+from probe.common.dump.naming import BACKWARD, parse
 from probe.common.dump.reading.json_decode import number
 from probe.overflow.details import add_details
 from probe.overflow.findings import Finding, Report
@@ -45,11 +46,14 @@ def _anomalies(report: Report) -> dict[str, Any]:
 
 
 def _entry(record: str, finding: Finding) -> dict[str, Any]:
+    parsed = parse(record)
+    is_backward = parsed is not None and parsed.direction == BACKWARD
     return {
         "op_name": record,
         "data_info": _plain(finding.fields),
         "construct_info": finding.around or [record],
-        "stack_info": finding.stack,
+        # That of a backward is the stack of its forward call, which the reference tool does not look for.
+        "stack_info": [] if is_backward else finding.stack,
     }
 
 

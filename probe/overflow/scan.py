@@ -6,7 +6,9 @@ Records without such a number are not decoded, but for communication, by which v
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, Optional
 
 from probe.common.dump.layout import folder_of
@@ -25,7 +27,8 @@ from probe.common.match.communication.collectives import (
     without_statistics,
 )
 from probe.common.metrics.call_values import CallValues, is_nonfinite, part_of_limit
-from probe.overflow.infinities import Infinities, Source
+from probe.overflow.infinities import Infinities, Source, is_masked
+from probe.overflow.writes import fills, reads
 
 INPUT, PARAMETER, OUTPUT, EXPLAINED, UNWRITTEN = 1, 2, 4, 8, 16
 """What is not finite in a record: an input, a parameter, an output. `EXPLAINED`: another record of this rank, which
@@ -36,6 +39,7 @@ MOST_RECORDS = 2000
 NEARLY_FULL = 0.9
 """The part of the largest number of a type from which on a value is told of."""
 _MOST_NOTED = 20
+_BACKWARD = f".{BACKWARD}"
 
 _HALF = (b'"torch.float16"', b'"Float16"')
 _LARGE_HALF = re.compile(rb"[56]\d{4}\.")
@@ -99,6 +103,8 @@ class RankScan:
     norms: list[str] = field(default_factory=list)
     """Outputs that are finite, and whose norm is not."""
     died: bool = False
+    first_backward: int = sys.maxsize
+    """The number of the first record of a backward."""
 
     @property
     def affected(self) -> int:
@@ -137,6 +143,8 @@ class _Scan:
         ends: dict[int, str] = {}
         for index, record in enumerate(self._dump):
             content = record.content
+            if result.first_backward == sys.maxsize and _BACKWARD in record.name:
+                result.first_backward = index
             if is_communication(record.name):
                 ends[index] = self._communication(index, record)
             elif content is None or any(map(content.__contains__, _NOT_FINITE)):
@@ -156,7 +164,9 @@ class _Scan:
     # --- one call
 
     def _record(self, index: int, name: str, values: CallValues) -> None:
-        bad_inputs = [item for item in values.inputs if is_nonfinite(item)]
+        if fills(name):
+            self._infinities.write(index, name, values)
+        bad_inputs = [item for item in reads(name, values.inputs) if is_nonfinite(item)]
         bad_parameters = [item for item in values.parameters if is_nonfinite(item)]
         bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
         if not (bad_inputs or bad_parameters or bad_outputs):
@@ -175,12 +185,18 @@ class _Scan:
             if flags == OUTPUT and self._infinities.begin(index, name, values):
                 return
             if flags & ~OUTPUT == INPUT:
-                sources = self._infinities.known(bad_inputs)
+                sources = self._infinities.known(index, name, bad_inputs)
                 if sources is not None:
-                    culprit = self._infinities.use(sources, values)
+                    culprit = self._infinities.use(index, sources, values)
                     if culprit is None:
                         return
-                    if culprit.is_asked_for:
+                    if culprit.user is not None and not is_masked(name):
+                        # No mask: infinities that came in, of which a call that knows no masks made something.
+                        self._result.bad.append(BadRecord(*culprit.user, INPUT | OUTPUT, culprit.item))
+                        if culprit.user[0] == index:
+                            self._is_reached = True
+                            return
+                    elif culprit.is_asked_for:
                         # The infinities were meant; what this call made of them was not.
                         flags, mask = OUTPUT, culprit.name or culprit.item
                     else:
@@ -228,10 +244,26 @@ class _Scan:
 
     def _settle(self) -> None:
         result = self._result
+        first = result.bad[0] if result.bad else None
         for source in self._infinities.unsettled:
-            self._add_source(source)
+            # What is not recorded may have used it, as a cast to integers does. It counts where it is what the forward
+            # ends with, and where something comes out of nowhere behind it.
+            if self._is_end_of_forward(source.last) or (
+                first is not None and first.flags & INPUT and first.place > source.last
+            ):
+                self._add_source(source)
         result.intended = [source.name for source in self._infinities.intended]
         result.bad.sort(key=lambda record: record.place)
+
+    def _is_end_of_forward(self, place: int) -> bool:
+        """Whether no forward call of a function stands behind a record and before the first backward."""
+        for record in islice(self._dump, place + 1, None):
+            parsed = parse(record.name)
+            if parsed is None or parsed.direction != FORWARD:
+                return True
+            if not parsed.is_module:
+                return False
+        return True
 
     def _note_nearly_full(self, items: list[Item]) -> None:
         found = self._result.nearly_full
@@ -277,8 +309,13 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
                  if is_module(record.name) and (parsed := parse(record.name)) is not None
                  and parsed.direction == BACKWARD}  # fmt: skip
     names = {record.name for record in bad}
+    weights = {
+        record.name: record.input for record in bad if record.flags & PARAMETER and not record.flags & INPUT
+    }  # fmt: skip
     found = []
     for record in bad:
+        if tree is not None and not is_module(record.name):
+            record = _with_weight(record, weights.get(tree.module(record.name) or "", ""))
         flags = record.flags
         parsed = parse(record.name)
         if is_gradients(record.name):
@@ -295,3 +332,9 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
         found.append(record._replace(flags=flags))
     return found
 
+
+def _with_weight(record: BadRecord, weight: str) -> BadRecord:
+    """A call inside of a module whose `weight` is not finite, and whose inputs are, has got that weight."""
+    if not weight or not (record.flags & INPUT or record.mask):
+        return record
+    return record._replace(flags=(record.flags & ~INPUT) | PARAMETER, input=weight, mask="")
