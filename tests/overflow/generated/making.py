@@ -31,7 +31,8 @@ def make_dumps(dumps: Path, seed: int, numbers: Sequence[int]) -> list[Path]:
             ended = forks.server(*forks.MODULES["torch"]).run(
                 _SCRIPT, *arguments, environment=environment, timeout=_TIMEOUT_S, without_warnings=True
             )
-        failed = [process for process in ended if process.status]
+        failed = [(rank, process) for rank, process in enumerate(ended) if process.status]
         if failed:
-            raise RuntimeError(f"{[case.folder for case in batch]}: {failed[0].status}\n{failed[0].err[-3000:]}")
+            said = "\n".join(f"rank {rank}, status {process.status}:\n{process.err[-1500:]}" for rank, process in failed)
+            raise RuntimeError(f"{[case.folder for case in batch]}: {said}")
     return [dumps / case.folder for case in drawn]
