@@ -64,6 +64,8 @@ class BadRecord(NamedTuple):
     """The first output that is not finite."""
     unwritten: str = ""
     """The record that gave the memory which was never written."""
+    inside: str = ""
+    """The module of which all inputs are finite, where something inside of it that is not recorded made its input."""
     mask: str = ""
     """The record that made the infinities, which were asked for, of which this one made something else."""
 
@@ -208,7 +210,8 @@ class _Scan:
                     flags |= UNWRITTEN * bool(unwritten)
         self._is_reached = True
         first_input = _first_name(bad_inputs) or _first_name(bad_parameters)
-        self._result.bad.append(BadRecord(index, name, flags, first_input, _first_name(bad_outputs), unwritten, mask))
+        output = _first_name(bad_outputs)
+        self._result.bad.append(BadRecord(index, name, flags, first_input, output, unwritten, mask=mask))
 
     def _unwritten_input(self, bad_inputs: list[Item]) -> str:
         found = [self._unwritten.get((item.dtype, item.shape), "") for item in bad_inputs]
@@ -312,10 +315,13 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
     weights = {
         record.name: record.input for record in bad if record.flags & PARAMETER and not record.flags & INPUT
     }  # fmt: skip
+    made_inside = {record.name for record in bad if record.flags == OUTPUT and is_module(record.name)}
     found = []
     for record in bad:
         if tree is not None and not is_module(record.name):
             record = _with_weight(record, weights.get(tree.module(record.name) or "", ""))
+            if record.flags & INPUT and (module := tree.module(record.name)) in made_inside:
+                record = record._replace(inside=module or "")
         flags = record.flags
         parsed = parse(record.name)
         if is_gradients(record.name):
