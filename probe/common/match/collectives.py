@@ -1,54 +1,48 @@
 """Which communication calls of different ranks belong together, and in which order they happened.
 
-Sends and receives belong together by peer, tag and order, collective calls by their name, group and order. `exchanges`
-says what each call exchanges with which others. `layers` gives the links between calls in layers: the first layer are
-calls that nothing had to come before on any of their ranks, and so on.
+Sends and receives belong together by peer, tag, group and order, collective calls by their name, group and order.
+`exchanges` says what each call exchanges with which others, and which values travel. `layers` gives the links between
+calls in layers: the first layer are calls that nothing had to come before on any of their ranks, and so on.
 """
 
 from __future__ import annotations
 
-import re
+import zlib
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Union
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import INPUT, Item
+from probe.common.match.communication.calls import (
+    MINT,
+    CollectiveCall,
+    Group,
+    argument,
+    collective_call,
+    forward_of,
+    function_of,
+    group_of,
+    group_of_call,
+    is_backward,
+    is_communication,
+    without_statistics,
+)
+from probe.common.match.communication.flow import Flow, flow_of, flow_of_operation, is_among
+from probe.common.match.communication.functions import BARRIER, BATCH, FROM_ONE, PRIMITIVES, RECV, SEND, TO_ONE
 
-_PREFIXES = ("Distributed.", "MintDistributed.", "communication.comm_func.")
-_NAMES = (
-    "send", "recv", "broadcast", "reduce", "gather", "scatter", "all_to_all",
-)  # fmt: skip
-_RANKS = re.compile(r"\d+")
+__all__ = [
+    "CollectiveCall", "Exchange", "Flow", "Group", "collective_call", "exchanges", "group_of", "is_among",
+    "is_communication", "layers", "receives", "undefined", "without_statistics",
+]  # fmt: skip
+
 _ANYONE = -1
 """The peer of a receive that takes what comes first."""
-
-Group = Union[tuple[int, ...], str]
-"""The ranks of a group, or its name where a dump has no more."""
-
-
-@dataclass(frozen=True)
-class CollectiveCall:
-    """One communication call of one rank."""
-
-    rank: int
-    index: int
-    """The number of its record among those of its rank."""
-    record: str
-    inputs: tuple[Item, ...]
-
-
-def is_communication(record: str) -> bool:
-    """Whether the record is a call by which ranks exchange data."""
-    if not record.startswith(_PREFIXES):
-        return False
-    return any(name in record for name in _NAMES)
 
 
 def layers(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> list[list[list[CollectiveCall]]]:
     """The links of the calls of every rank, layer by layer; `calls` has a list in order for each of `ranks`."""
-    members = _links(calls, ranks)
+    members = _links(calls, _Ranks.of(calls, ranks))
     waiting = [deque(of_rank) for of_rank in calls]
     found = []
     while any(waiting):
@@ -74,7 +68,7 @@ def layers(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> l
     return found
 
 
-def _links(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> dict[int, list[CollectiveCall]]:
+def _links(calls: Sequence[Sequence[CollectiveCall]], ranks: _Ranks) -> dict[int, list[CollectiveCall]]:
     links: dict[tuple[object, ...], list[CollectiveCall]] = {}
     members: dict[int, list[CollectiveCall]] = {}
     for of_rank in calls:
@@ -88,13 +82,13 @@ def _links(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> d
     return members
 
 
-def _kind(call: CollectiveCall, ranks: Sequence[int]) -> tuple[object, ...]:
+def _kind(call: CollectiveCall, ranks: _Ranks) -> tuple[object, ...]:
     """What calls of one link have in common."""
-    (end, *more) = _ends(call, ranks)
-    # A batch exchanges with several peers, which do not wait for each other.
-    if more or "batch" in call.record or end.key[0] in ("send", "recv"):
+    ends = _ends(call, ranks)
+    # A batch exchanges with several peers, which do not wait for each other; some receives take what comes first.
+    if len(ends) != 1 or "batch" in call.record or ends[0].key[0] in (SEND, RECV):
         return function_name(call.record), call.rank, "alone"
-    return end.key
+    return ends[0].key
 
 
 @dataclass(frozen=True)
@@ -108,6 +102,11 @@ class Exchange:
     """The ranks that take part as far as the call says, its own one too."""
     partners: tuple[CollectiveCall, ...]
     """The calls of other ranks that belong to it, in the order of ranks."""
+    sources: tuple[int, ...] = ()
+    """The ranks of whose inputs its result is made, its own one too where it gives some; none where it has no result
+    on its rank, as a send or a reduce to another rank."""
+    flow: Flow = field(default_factory=Flow)
+    """Which of its values travel."""
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -116,28 +115,52 @@ class Exchange:
         return tuple(rank for rank in self.ranks if rank not in there)
 
 
+def receives(call: CollectiveCall) -> frozenset[str]:
+    """The names of the inputs of a call whose content before it means nothing, such as the buffer of a receive."""
+    begins = [name for end in _ends(call, _Ranks.of([[call]], ())) for name in end.flow.receives]
+    return frozenset(item.name for item in call.inputs if is_among(item.name, begins))
+
+
+def undefined(call: CollectiveCall, outputs: Iterable[Item]) -> frozenset[str]:
+    """The names of those `outputs` of a call whose content means nothing, as of a reduce to another rank."""
+    begins = [name for end in _ends(call, _Ranks.of([[call]], ())) for name in end.flow.undefined]
+    return frozenset(item.name for item in outputs if is_among(item.name, begins))
+
+
 def exchanges(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> list[Exchange]:
     """What every call exchanges, and with which calls of other ranks, rank by rank in order.
 
     The n-th send to a rank with a tag belongs to the n-th receive from there with this tag, the n-th call of a
     collective in a group to the n-th of the other ranks of the group. Asynchronous calls belong together in the order
-    in which they were begun, whenever they are waited for.
+    in which they were begun, whenever they are waited for. A call in a group that its rank is not in exchanges nothing.
 
     Args:
         calls: a list in order for each rank that was recorded.
-        ranks: all ranks of the run; those of calls that name no group.
+        ranks: all ranks of the run as far as they are known; with those that calls name they are meant by calls that
+            name no group.
     """
+    known = _Ranks.of(calls, ranks)
     links: dict[tuple[object, ...], list[_End]] = {}
     ends: list[tuple[_End, tuple[object, ...]]] = []
     for of_rank in calls:
         seen: Counter[tuple[object, ...]] = Counter()
-        for end in (end for call in of_rank for end in _ends(call, ranks)):
+        for end in _ends_of_rank(of_rank, known):
             key = (*end.key, seen[end.key])
             seen[end.key] += 1
             ends.append((end, key))
             links.setdefault(key, []).append(end)
     taken = _taken_from_anyone(links)
     return [_exchange(end, links[taken.get(key, key)], key in taken) for end, key in ends]
+
+
+def _ends_of_rank(calls: Sequence[CollectiveCall], ranks: _Ranks) -> Iterator[_End]:
+    forward: dict[str, CollectiveCall] = {}
+    for call in calls:
+        if is_backward(call.record):
+            yield from _ends_of_backward(call, forward.get(forward_of(call.record)), ranks)
+        else:
+            forward[call.record] = call
+            yield from _ends(call, ranks)
 
 
 def _taken_from_anyone(links: dict[tuple[object, ...], list[_End]]) -> dict[tuple[object, ...], tuple[object, ...]]:
@@ -147,7 +170,7 @@ def _taken_from_anyone(links: dict[tuple[object, ...], list[_End]]) -> dict[tupl
         if end.peer != _ANYONE:
             continue
         for other, (send, *more) in links.items():
-            if send.what == "send" and not more and send.peer == end.call.rank and send.tag == end.tag:
+            if send.what == SEND and not more and send.peer == end.call.rank and send.tag == end.tag:
                 links[other].append(end)
                 taken[key] = other
                 break
@@ -157,7 +180,51 @@ def _taken_from_anyone(links: dict[tuple[object, ...], list[_End]]) -> dict[tupl
 def _exchange(end: _End, link: Sequence[_End], is_from_anyone: bool) -> Exchange:
     partners = sorted((other.call for other in link if other is not end), key=lambda call: (call.rank, call.index))
     ranks = tuple(sorted({other.call.rank for other in link})) if is_from_anyone else end.ranks
-    return Exchange(end.call, end.what, ranks, tuple(partners))
+    sources = tuple(partner.rank for partner in partners) if is_from_anyone else end.sources
+    return Exchange(end.call, end.what, ranks, tuple(partners), sources, end.flow)
+
+
+@dataclass(frozen=True)
+class _Ranks:
+    """All ranks, and those of the groups of which dumps have the name only."""
+
+    world: tuple[int, ...]
+    named: Mapping[str, tuple[int, ...]]
+    by_id: Mapping[str, tuple[int, ...]]
+    """By the text that stands for a group in sends and receives of a batch."""
+
+    @classmethod
+    def of(cls, calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> _Ranks:
+        world = set(ranks)
+        named: dict[str, set[int]] = {}
+        groups: set[tuple[int, ...]] = set()
+        for call in (call for of_rank in calls for call in of_rank):
+            world.add(call.rank)
+            group = group_of_call(call)
+            if isinstance(group, str):
+                # Whoever calls it is in it, and dumps say no more.
+                named.setdefault(group, set()).add(call.rank)
+            elif group:
+                groups.add(group)
+                world.update(group)
+        everyone = tuple(sorted(world))
+        by_id = {_group_id(group): group for group in (*groups, everyone)}
+        return cls(everyone, {name: tuple(sorted(members)) for name, members in named.items()}, by_id)
+
+    def members(self, group: Group | None) -> tuple[int, ...]:
+        if isinstance(group, str):
+            return self.named.get(group, ())
+        return self.world if group is None else group
+
+    def of_id(self, group_id: object) -> Group | None:
+        """The group of a send or receive in a batch."""
+        if not isinstance(group_id, str):
+            return None
+        return self.by_id.get(group_id, group_id)
+
+
+def _group_id(group: tuple[int, ...]) -> str:
+    return f"{zlib.crc32(str(list(group)).encode()):08x}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,69 +236,124 @@ class _End:
     key: tuple[object, ...]
     """What the parts of all ranks have in common, and other exchanges have not, but for their order."""
     ranks: tuple[int, ...]
+    sources: tuple[int, ...]
+    flow: Flow
     peer: int | None = None
     tag: int = 0
 
 
-def _ends(call: CollectiveCall, ranks: Sequence[int]) -> list[_End]:
-    name = function_name(call.record)
-    group = group_of(call.inputs)
-    in_batch = [item.peer for item in call.inputs if item.peer is not None and item.state == INPUT]
+def _ends(call: CollectiveCall, ranks: _Ranks) -> list[_End]:
+    in_batch = [item for item in call.inputs if item.peer is not None and item.state == INPUT]
     if in_batch:
-        return [_point_to_point(call, str(what), _whole_number(peer), _whole_number(tag) or 0, group)
-                for what, peer, tag, *_ in in_batch]  # fmt: skip
-    if "send" in name or "recv" in name:
-        peer = _peer(call, "dst" if "send" in name else "src", group)
-        return [_point_to_point(call, name, peer, _tag(call), group)]
-    members = tuple(ranks) if group is None else group
-    return [_End(call, name, (name, members), members if isinstance(members, tuple) else (call.rank,))]
+        return [_end_in_batch(call, item.name, item.peer or (), ranks) for item in in_batch]
+    group = group_of_call(call)
+    if group == ():
+        return []
+    members = ranks.members(group)
+    function = function_of(call)
+    root = _root(call, None if group is None else members)
+    if function.kind in (SEND, RECV):
+        return [_point_to_point(call, function.kind == SEND, root, _tag(call), group, flow_of(call, None), ranks)]
+    return [_collective(call, members, group, root)]
 
 
-def _point_to_point(call: CollectiveCall, name: str, peer: int | None, tag: int, group: Group | None) -> _End:
-    # A group of one's own keeps messages apart that have the same tag.
-    is_send = "send" in name
-    what = "send" if is_send else "recv"
-    if peer is None or peer == _ANYONE:
+def _collective(call: CollectiveCall, members: tuple[int, ...], group: Group | None, root: int | None) -> _End:
+    function = function_of(call)
+    if function.kind == BATCH:
+        # Older dumps have nothing of its sends and receives. Not all ranks need to call it.
+        what = function_name(call.record)
+        return _End(call, what, (what, call.rank), (call.rank,), members, flow_of(call, None))
+    is_root = None if root is None else root == call.rank
+    if function.kind == BARRIER or (function.kind in TO_ONE and is_root is False):
+        sources: tuple[int, ...] = ()
+    elif function.kind in FROM_ONE and root is not None:
+        sources = (root,)
+    else:
+        sources = members
+    name = function_name(call.record)
+    what = function.kind if name in PRIMITIVES else name
+    key = (what, group if isinstance(group, str) else members)
+    return _End(call, what, key, members, sources, flow_of(call, is_root))
+
+
+def _end_in_batch(call: CollectiveCall, name: str, operation: Sequence[object], ranks: _Ranks) -> _End:
+    what, peer, tag, group_id = (*operation, None, None, None, None)[:4]
+    is_send = "send" in str(what)
+    flow = flow_of_operation(call, name, is_send)
+    group = ranks.of_id(group_id)
+    return _point_to_point(call, is_send, _whole_number(peer), _whole_number(tag) or 0, group, flow, ranks)
+
+
+def _point_to_point(
+    call: CollectiveCall, is_send: bool, peer: int | None, tag: int, group: Group | None, flow: Flow, ranks: _Ranks
+) -> _End:
+    what = SEND if is_send else RECV
+    if peer is None:
         key: tuple[object, ...] = (what, call.rank, "anyone", tag)
-        return _End(call, what, key, (call.rank,), None if is_send else _ANYONE, tag)
+        return _End(call, what, key, (call.rank,), (), flow, None if is_send else _ANYONE, tag)
     source, destination = (call.rank, peer) if is_send else (peer, call.rank)
-    in_group = group if isinstance(group, tuple) and len(group) == 2 else None
-    key = ("point to point", source, destination, tag, in_group and tuple(sorted(in_group)))
-    return _End(call, what, key, tuple(sorted((call.rank, peer))), peer, tag)
+    # Messages of two groups never meet, even where they have the same tag.
+    place = group if isinstance(group, str) else ranks.members(group)
+    key = ("point to point", source, destination, tag, place)
+    sources = () if is_send else (peer,)
+    return _End(call, what, key, tuple(sorted({call.rank, peer})), sources, flow, peer, tag)
 
 
-def group_of(items: Iterable[Item]) -> Group | None:
-    """The group that a call names among its inputs; ``None`` where it names none, and means all ranks."""
-    for item in items:
-        if item.state != INPUT:
-            continue
-        if item.dtype == "torch.ProcessGroup":
-            return tuple(int(text) for text in _RANKS.findall(str(item.value)))
-        if item.name.endswith(".input.group") and isinstance(item.value, str):
-            return item.value
-    return None
+def _ends_of_backward(call: CollectiveCall, forward: CollectiveCall | None, ranks: _Ranks) -> list[_End]:
+    """Gradients travel the other way."""
+    of_forward = _ends(forward, ranks) if forward is not None else []
+    if forward is not None and not of_forward:
+        return []
+    flow = flow_of(call, None)
+    what = f"{function_name(call.record)} backward"
+    if not of_forward:
+        return [_End(call, what, (what, ranks.world), ranks.world, ranks.world, flow)]
+    ends = []
+    for end in of_forward:
+        key = ("backward", *end.key)
+        if end.what not in (SEND, RECV):
+            ends.append(_End(call, what, key, end.ranks, () if end.key[0] == BARRIER else end.ranks, flow))
+        else:
+            sources = (end.peer,) if end.what == SEND and end.peer is not None else ()
+            turned = RECV if end.what == SEND else SEND
+            ends.append(_End(call, turned, key, end.ranks, sources, flow))
+    return ends
 
 
-def _argument(call: CollectiveCall, name: str) -> Item | None:
-    return next((item for item in call.inputs if item.name.rpartition(".")[2] == name), None)
-
-
-def _peer(call: CollectiveCall, name: str, group: Group | None) -> int | None:
-    # The first argument is the tensor, the second one the peer.
-    item = _argument(call, name) or _argument(call, "1")
-    if item is not None:
-        return _whole_number(item.value)
-    in_group = _argument(call, f"group_{name}")
+def _root(call: CollectiveCall, members: tuple[int, ...] | None) -> int | None:
+    """The rank that gives or gets, or the peer; without `members` the group is that of all ranks."""
+    function = function_of(call)
+    if not function.root:
+        return _guessed_root(call)
+    item = argument(call, function.root)
+    value = item.value if item is not None else call.attributes.get(function.root)
+    number = _whole_number(value)
+    if number is not None:
+        return _in_group(number, members) if function.is_root_in_group else number
+    in_group = argument(call, f"group_{function.root}")
     number = None if in_group is None else _whole_number(in_group.value)
-    if number is not None and isinstance(group, tuple) and number < len(group):
-        return group[number]
-    return number
+    if number is not None:
+        return _in_group(number, members)
+    # In mindspore.mint a receive without a source is one from rank 0, in torch one from anyone.
+    default = 0 if call.record.startswith(MINT) else function.default_root
+    return default if default is None or not function.is_root_in_group else _in_group(default, members)
+
+
+def _in_group(place: int, members: tuple[int, ...] | None) -> int | None:
+    if members is None:
+        return place
+    return members[place] if place < len(members) else None
+
+
+def _guessed_root(call: CollectiveCall) -> int | None:
+    items = (argument(call, name) for name in ("src", "dst"))
+    return next((_whole_number(item.value) for item in items if item is not None), None)
 
 
 def _tag(call: CollectiveCall) -> int:
-    # The fourth argument, after the group.
-    item = _argument(call, "tag") or _argument(call, "3")
-    return (_whole_number(item.value) if item is not None else None) or 0
+    item = argument(call, "tag")
+    value = item.value if item is not None else call.attributes.get("sr_tag")
+    return _whole_number(value) or 0
 
 
 def _whole_number(value: object) -> int | None:

@@ -49,12 +49,42 @@ class Record:
         return parse(self.name)
 
     @property
+    def content(self) -> bytes | None:
+        """The record as it stands in the file; ``None`` in a journal, which holds it in another form."""
+        return bytes(self._content) if isinstance(self._content, msgspec.Raw) else None
+
+    @property
     def may_be_nonfinite(self) -> bool:
         """Whether a NaN or an infinity may be among its numbers, without decoding it."""
         if not isinstance(self._content, msgspec.Raw):
             return self._content is not None
         content = bytes(self._content)
         return b"NaN" in content or b"Infinity" in content
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What a primitive was made with, as far as the dump says.
+
+        Raises:
+            DumpFormatError: the record is damaged.
+        """
+        found = self.fields.get("attributes") if isinstance(self.fields, dict) else None
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def waited_after(self) -> str | None:
+        """The record that had begun last when the result of this asynchronous call was waited for.
+
+        ``None`` where no other one had begun, where it was not waited for at all, and of any other call.
+
+        Raises:
+            DumpFormatError: the record is damaged.
+        """
+        # Few calls have it, and to look for its name takes less time than to decode them.
+        if isinstance(self._content, msgspec.Raw) and b'"waited_after"' not in bytes(self._content):
+            return None
+        found = self.fields.get("waited_after") if isinstance(self.fields, dict) else None
+        return found if isinstance(found, str) else None
 
     def release(self) -> None:
         """Keep the name only."""

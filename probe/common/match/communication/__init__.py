@@ -1,0 +1,1 @@
+"""What communication calls exchange, whichever library spelled them."""

@@ -1,0 +1,165 @@
+"""One communication call of one rank: which function it is, and what its arguments say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Union
+
+from probe.common.dump.naming import BACKWARD, FORWARD, function_name
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item, Record
+from probe.common.match.communication.functions import IN_PLACE, PRIMITIVES, RETURNING, Function, guessed
+
+MINT = "MintDistributed."
+_COMM_FUNC = "communication.comm_func."
+_PREFIXES = ("Distributed.", MINT, _COMM_FUNC)
+_PRIMITIVE = "Primitive."
+_RANKS = re.compile(r"\d+")
+_INPUTS = re.compile(rf"^(.*?\.(?:{FORWARD}|{BACKWARD}))\.{INPUT}\.([^.]+)")
+# hccl_world_group, nccl_world_group, mccl_world_group
+_WORLD = re.compile(r"[a-z]+_world_group\Z")
+_NOT_A_MEMBER = -100
+"""What torch.distributed has for a group that this rank is not in."""
+_TENSORS_OF_TORCH = "torch."
+
+Group = Union[tuple[int, ...], str]
+"""The ranks of a group, or its name where a dump has no more."""
+
+
+@dataclass(frozen=True)
+class CollectiveCall:
+    """One communication call of one rank."""
+
+    rank: int
+    index: int
+    """The number of its record among those of its rank."""
+    record: str
+    inputs: tuple[Item, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """What a primitive was made with."""
+
+
+def collective_call(rank: int, index: int, record: Record) -> CollectiveCall:
+    """The call that `record` holds, which has the number `index` among those of its rank.
+
+    Raises:
+        DumpFormatError: the record is damaged.
+    """
+    attributes = record.attributes if record.name.startswith(_PRIMITIVE) else {}
+    return CollectiveCall(rank, index, record.name, tuple(record.items()), attributes)
+
+
+def without_statistics(call: CollectiveCall) -> CollectiveCall:
+    """The call with all that tells what it exchanges, and no values of tensors: it crosses processes cheaply."""
+    inputs = tuple(
+        Item(item.name, item.state, item.dtype, peer=item.peer) if item.is_tensor else item for item in call.inputs
+    )
+    return replace(call, inputs=inputs)
+
+
+def is_communication(record: str) -> bool:
+    """Whether the record is a call by which ranks exchange data."""
+    if record.startswith(_PRIMITIVE):
+        return function_name(record) in PRIMITIVES
+    if not record.startswith(_PREFIXES):
+        return False
+    name = function_name(record)
+    return name in IN_PLACE or name in RETURNING or guessed(name) is not None
+
+
+def is_backward(record: str) -> bool:
+    """Whether the record holds the gradients of a call."""
+    return record.endswith(f".{BACKWARD}")
+
+
+def forward_of(record: str) -> str:
+    """The name of the call whose gradients `record` holds."""
+    return f"{record[: -len(BACKWARD)]}{FORWARD}"
+
+
+def function_of(call: CollectiveCall) -> Function:
+    """What the called function does."""
+    name = function_name(call.record)
+    if call.record.startswith(_PRIMITIVE):
+        return PRIMITIVES[name]
+    table = RETURNING if is_returning(call) else IN_PLACE
+    return table.get(name) or IN_PLACE.get(name) or RETURNING.get(name) or guessed(name) or Function(name)
+
+
+def is_returning(call: CollectiveCall) -> bool:
+    """Whether the function is one of comm_func, whose records begin like those of torch, and returns its result."""
+    if call.record.startswith(MINT):
+        return False
+    if call.record.startswith(_COMM_FUNC):
+        return True
+    tensors = [item for item in call.inputs if item.is_tensor and item.state == INPUT]
+    return bool(tensors) and not any(str(item.dtype).startswith(_TENSORS_OF_TORCH) for item in tensors)
+
+
+def group_of(items: Iterable[Item]) -> Group | None:
+    """The group that a call names among its inputs.
+
+    Returns:
+        ``None`` where it names none, and means all ranks; no rank where the own one is not in the group.
+    """
+    items = [item for item in items if item.state == INPUT]
+    for item in items:
+        if item.dtype == "torch.ProcessGroup":
+            return tuple(int(text) for text in _RANKS.findall(str(item.value)))
+    if not items:
+        return None
+    found = _INPUTS.search(items[0].name)
+    call = CollectiveCall(0, 0, items[0].name[: found.end(1)] if found else "", tuple(items))
+    named = argument(call, "group")
+    return None if named is None else _named_group(named.value)
+
+
+def _named_group(value: Any) -> Group | None:
+    if value == _NOT_A_MEMBER:
+        return ()
+    return value if isinstance(value, str) and value and not _WORLD.match(value) else None
+
+
+def group_of_call(call: CollectiveCall) -> Group | None:
+    """The group of a call, like `group_of`."""
+    if call.record.startswith(_PRIMITIVE):
+        return _named_group(call.attributes.get("group"))
+    return group_of(call.inputs)
+
+
+def argument(call: CollectiveCall, name: str) -> Item | None:
+    """The plain argument `name` of a call, however it was passed; ``None`` where it was not."""
+    wanted = input_of(call, name)
+    return None if wanted is None else next((item for item in call.inputs if item.name == wanted), None)
+
+
+def input_of(call: CollectiveCall, name: str) -> str | None:
+    """What the names of the items of the argument `name` begin with; ``None`` where it was not passed."""
+    key = _key_of(call, name)
+    return None if key is None else _passed(call)[key]
+
+
+def output_of(call: CollectiveCall, name: str) -> str | None:
+    """Where the argument `name` stands among the outputs, which repeat the arguments; ``None`` if it was not passed."""
+    key = _key_of(call, name)
+    return None if key is None else f"{call.record}.{OUTPUT}.{list(_passed(call)).index(key)}"
+
+
+def _key_of(call: CollectiveCall, name: str) -> str | None:
+    passed = _passed(call)
+    if name in passed:
+        return name
+    arguments = function_of(call).arguments
+    position = str(arguments.index(name)) if name in arguments else ""
+    return position if position in passed else None
+
+
+def _passed(call: CollectiveCall) -> dict[str, str]:
+    """The positions and names of the arguments that were passed, in order, and what their items' names begin with."""
+    found: dict[str, str] = {}
+    for item in call.inputs:
+        inputs = _INPUTS.search(item.name) if item.state == INPUT else None
+        if inputs is not None:
+            found.setdefault(inputs.group(2), inputs.group())
+    return found
