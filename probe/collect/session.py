@@ -194,8 +194,8 @@ class Session:
         if self._watch is not None:
             self._attempt(self._watch.end_step, self.current_step, self._known_rank(), ring, loss, grad_norm)
         elif loss is not None or grad_norm is not None:
-            text = f'step(loss=, grad_norm=) is for task "{OVERFLOW_CHECK}"; at task "{self.config.task}" nothing is done'
-            log.warning(f"{text} with them.", once="step-numbers")
+            text = f'step(loss=, grad_norm=): task "{self.config.task}" does nothing with them'
+            log.warning(f'{text}, only task "{OVERFLOW_CHECK}" does.', once="step-numbers")
         self._steps += 1
         self._begun = None
         self._reload_config()

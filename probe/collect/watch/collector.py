@@ -22,8 +22,9 @@ class WatchingCollector(Collector):
     def begin_ring(self, step: int) -> StepRing:
         """Collect step number `step` from now on, with all counters at zero."""
         self._reset()
-        self.described.forget()
-        ring = StepRing(step, self._config.records_kept, self._tensors, self.described, self._stacks)
+        self.described.begin_step()
+        most = max(self._config.records_kept // self._config.every, 1)
+        ring = StepRing(step, most, self._tensors, self.described.suspects, self._stacks)
         self._writer.begin_step(ring, self._stacks)  # type: ignore[arg-type]
         self.folder = ring
         return ring

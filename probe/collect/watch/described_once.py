@@ -24,6 +24,31 @@ class _Known(NamedTuple):
     entry: Entry
 
 
+class Suspects:
+    """The entries of one step of which something is not finite."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Entry] = []
+        """Entries that may not have their statistics yet."""
+        self._found: list[Entry] = []
+
+    def add(self, entry: Entry) -> None:
+        """`entry` is not finite."""
+        if len(self._found) < _MOST_SUSPECTS:
+            self._found.append(entry)
+
+    def ask_later(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+
+    def all(self) -> Sequence[Entry]:
+        """Those so far; every entry must have its statistics now."""
+        waiting, self._waiting = self._waiting, []
+        for entry in waiting:
+            if not is_finite(entry):
+                self.add(entry)
+        return self._found
+
+
 class DescribedOnce:
     """Describes tensors in the place of the framework's own functions.
 
@@ -42,15 +67,12 @@ class DescribedOnce:
         self._direct = direct
         self._summary = summary
         self._known: dict[int, _Known] = {}
-        self._waiting: list[Entry] = []
-        """Entries that may still wait for their statistics."""
-        self._suspects: list[Entry] = []
+        self.suspects = Suspects()
+        """Those of this step."""
 
-    def forget(self) -> None:
-        """A new step begins."""
+    def begin_step(self) -> None:
         self._known = {}
-        self._waiting = []
-        self._suspects = []
+        self.suspects = Suspects()
 
     def direct(self, value: Any) -> Entry | None:
         """The entry of most tensors, ``None`` for any other value; see `Tensors.direct_describer`."""
@@ -60,8 +82,8 @@ class DescribedOnce:
         assert self._direct is not None
         entry = self._direct(value)
         if entry is not None:
-            if not is_finite(entry) and len(self._suspects) < _MOST_SUSPECTS:
-                self._suspects.append(entry)
+            if not is_finite(entry):
+                self.suspects.add(entry)
             self._note(value, entry)
         return entry
 
@@ -71,7 +93,7 @@ class DescribedOnce:
         if known is not None and known.tensor() is tensor and known.mark == self._mark(tensor):
             return known.entry
         entry = self._describe(tensor, self._summary)
-        self._waiting.append(entry)
+        self.suspects.ask_later(entry)
         self._note(tensor, entry)
         return entry
 
@@ -82,13 +104,6 @@ class DescribedOnce:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[id(tensor)] = _Known(weakref.ref(tensor), mark, entry)
-
-    def suspects(self) -> Sequence[Entry]:
-        """What is not finite so far; every entry must have its statistics now."""
-        waiting, self._waiting = self._waiting, []
-        room = _MOST_SUSPECTS - len(self._suspects)
-        self._suspects += [entry for entry in waiting if not is_finite(entry)][:room]
-        return self._suspects
 
 
 def is_finite(entry: Entry) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, Optional
 
 from probe.collect.dump_folder import DumpFolder
-from probe.collect.watch.described_once import DescribedOnce
+from probe.collect.watch.described_once import Suspects
 from probe.collect.watch.judgement import Judgement
 from probe.common import log
 from probe.common.callstack import CallStacks
@@ -33,11 +33,11 @@ class StepRing:
         step: The step's number.
         most: The records that are kept.
         tensors: The framework.
-        described: Has the entries of the records.
+        suspects: What is not finite in the records.
         stacks: What the records refer to by number.
     """
 
-    def __init__(self, step: int, most: int, tensors: Tensors, described: DescribedOnce, stacks: CallStacks) -> None:
+    def __init__(self, step: int, most: int, tensors: Tensors, suspects: Suspects, stacks: CallStacks) -> None:
         self.step = step
         self.frames: list[Frame] = []
         self.left_out = 0
@@ -45,7 +45,7 @@ class StepRing:
         self.judgement = Judgement()
         self._most = most
         self._tensors = tensors
-        self._described = described
+        self._suspects = suspects
         self._stacks = stacks
         self._judged = 0
         """How many of the frames were looked at."""
@@ -77,7 +77,7 @@ class StepRing:
             self._tensors.resolve()
         new = self.frames[self._judged :]
         self._judged = len(self.frames)
-        self.judgement.look_at(((frame.name, frame.fields) for frame in new), self._described.suspects())
+        self.judgement.look_at(((frame.name, frame.fields) for frame in new), self._suspects.all())
 
     # --- in the place of a folder
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, Callable
@@ -10,12 +9,10 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
-from probe.backends.protocol import ScaledUpdate
-from probe.backends.shared import training
+from probe.backends.shared import scalers, training
 from probe.backends.shared.patching import Handles
 from probe.backends.torch.guards import passed_over
 from probe.backends.torch.hooks.torch_compile import readable_swap
-from probe.common import log
 from probe.common.interfaces import Handle
 
 
@@ -26,7 +23,7 @@ def scaler_step() -> FunctionType | None:
     return step if isinstance(step, FunctionType) else None
 
 
-def attach_scalers(note: Callable[[ScaledUpdate], None]) -> Handle:
+def attach_scalers(note: scalers.Note) -> Handle:
     """Tell `note` of every optimizer's step that goes through a gradient scaler."""
     function = scaler_step()
     if function is None:
@@ -35,29 +32,10 @@ def attach_scalers(note: Callable[[ScaledUpdate], None]) -> Handle:
     @passed_over
     def step(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = body(*args, **kwargs)
-        try:
-            update = _update(*_bound(body, args, kwargs))
-            if update is not None:
-                note(update)
-        except Exception as error:
-            # A scaler of another kind: what it skips is reported like any other overflow.
-            log.warning(f"the gradient scaler cannot be asked ({error}).", once="scaler")
+        scalers.tell_of(note, lambda: scalers.of_step(body, args, kwargs))
         return result
 
     return training.OutermostCalls(function, readable_swap, step)
-
-
-def _bound(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    given = inspect.signature(body).bind(*args, **kwargs).arguments
-    return given["self"], given["optimizer"]
-
-
-def _update(scaler: Any, optimizer: Any) -> ScaledUpdate | None:
-    if not scaler.is_enabled():
-        return None
-    # Its own numbers, one for each device: `update` makes room for new ones and leaves these as they are.
-    found = list(scaler._per_optimizer_states[id(optimizer)].get("found_inf_per_device", {}).values())
-    return ScaledUpdate(lambda: any(float(each) for each in found), scaler.get_scale)
 
 
 def largest_over_ranks(numbers: Sequence[int]) -> list[int]:
