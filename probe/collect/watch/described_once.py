@@ -12,6 +12,9 @@ from probe.common.interfaces import Entry, StatisticsMode, Tensors
 _MOST_SUSPECTS = 20_000
 """Entries of one step that are noted; a step that has as many is written anyway."""
 
+_LEAST, _MOST = -math.inf, math.inf
+_WORTH_KNOWING = 8192
+"""Elements from which on to look whether a tensor is known takes less than to describe it."""
 _MOST_KNOWN = 100_000
 """Tensors that are known again; most of so many are gone already."""
 
@@ -79,11 +82,14 @@ class DescribedOnce:
         known = self._known.get(id(value))
         if known is not None and known.tensor() is value and known.mark == self._mark(value):
             return known.entry
-        assert self._direct is not None
-        entry = self._direct(value)
-        if entry is not None:
-            if not is_finite(entry):
-                self.suspects.add(entry)
+        entry = self._direct(value)  # type: ignore[misc]
+        if entry is None:
+            return None
+        # A NaN compares as false.
+        if not (_LEAST < entry["Min"] and entry["Max"] < _MOST):
+            self.suspects.add(entry)
+        shape = entry["shape"]
+        if len(shape) > 1 and math.prod(shape) >= _WORTH_KNOWING:
             self._note(value, entry)
         return entry
 

@@ -1,7 +1,8 @@
 """Which record of a step returned the first value that is not finite, and was not asked for.
 
 Not every such value is a fault: attention is masked by minus infinity, the logarithm of zero is minus infinity, and
-memory that was never written holds anything. What the calls make of such values decides.
+memory that was never written holds anything until it is. So what a call returns decides, unless it only hands on what
+it was given: of a value that matters others are computed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ from probe.common.interfaces import Entry
 
 _EXACT = frozenset(("log", "log2", "log10", "log1p", "logit", "logsigmoid", "log_softmax", "logsumexp", "xlogy"))
 """Calls whose exact result may be minus infinity."""
+_HANDING_ON = frozenset((
+    "broadcast_to", "chunk", "clone", "contiguous", "detach", "expand", "expand_as", "flatten", "getitem", "movedim",
+    "narrow", "permute", "ravel", "reshape", "reshape_as", "select", "slice", "split", "squeeze", "swapaxes", "t",
+    "tensor_split", "transpose", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as",
+))  # fmt: skip
+"""Calls that return the values they are given."""
 _INPUTS = ("input_args", "input_kwargs", "input")
-_INFINITE = (-1, 1)
 _NOT_EXPLAINED = 0
 
 
@@ -44,8 +50,6 @@ class Judgement:
         self.backward: Found | None = None
         self._signs: set[int] = set()
         """Of the infinities that were asked for or came in from outside."""
-        self._unwritten: set[Any] = set()
-        """Types and sizes of memory that was never written and is not finite."""
 
     @property
     def first(self) -> Found | None:
@@ -68,19 +72,20 @@ class Judgement:
             if any(id(entry) in bad for entry in _entries(fields)):
                 self._find(Found(name, "gradient"))
             return
-        outputs = [entry for entry in _entries(fields.get("output")) if id(entry) in bad]
-        parameters = [entry for entry in _entries(fields.get("parameters")) if id(entry) in bad]
+        outputs = _bad(fields.get("output"), bad)
+        parameters = _bad(fields.get("parameters"), bad)
         if not outputs and not parameters:
             return
-        if "empty" in naming.function_name(name):
-            self._unwritten.update(map(_size, outputs))
-        elif any(_sign(entry) not in _INFINITE for entry in parameters):
+        function = naming.function_name(name).strip("_")
+        if "empty" in function:
+            return
+        if any(_sign(entry) >= 0 for entry in parameters):
             self._find(Found(name, "parameters"))
-        elif outputs and not self._is_explained(name, fields, outputs, bad):
+        elif outputs and not self._is_explained(function, name, fields, outputs, bad):
             self._find(Found(name, "output"))
 
     def _is_explained(
-        self, name: str, fields: dict[str, Any], outputs: Sequence[Entry], bad: Collection[int]
+        self, function: str, name: str, fields: dict[str, Any], outputs: Sequence[Entry], bad: Collection[int]
     ) -> bool:
         inputs = [entry for field in (*_INPUTS, "parameters") for entry in _entries(fields.get(field))]
         bad_inputs = [entry for entry in inputs if id(entry) in bad]
@@ -92,15 +97,14 @@ class Judgement:
                 explained = all(_sign(entry) == sign for entry in bad_inputs) and (sign < 0 or sign in self._signs)
             else:
                 explained = (
-                    (sign < 0 and naming.function_name(name).strip("_") in _EXACT)
+                    (sign < 0 and function in _EXACT)
                     or (naming.is_module(name) and sign in self._signs)
                     or sign * math.inf in _numbers(fields)
                 )
             if explained:
                 self._signs.add(sign)
                 return True
-        # What was never written may only have been given another shape.
-        return bool(bad_inputs) and all(_size(entry) in self._unwritten for entry in (*bad_inputs, *outputs))
+        return bool(bad_inputs) and function in _HANDING_ON
 
     def _find(self, found: Found) -> None:
         if found.is_of_backward:
@@ -112,6 +116,17 @@ class Judgement:
 def _direction(name: str) -> str:
     parsed = naming.parse(name)
     return "" if parsed is None else parsed.direction
+
+
+def _bad(value: Any, bad: Collection[int]) -> list[Entry]:
+    """The tensors among the values of a record that are not finite."""
+    if not value:
+        return []
+    # Nearly always these are the tensors themselves, and this is asked of every record.
+    items = value if type(value) is list else value.values() if type(value) is dict else ()
+    if not any(id(item) in bad or type(item) is list or (type(item) is dict and "Max" not in item) for item in items):
+        return []
+    return [entry for entry in _entries(value) if id(entry) in bad]
 
 
 def _entries(value: Any) -> Iterator[Entry]:
@@ -150,8 +165,3 @@ def _sign(entry: Entry) -> int:
     if largest == math.inf and (smallest == math.inf or math.isfinite(smallest)):
         return 1
     return _NOT_EXPLAINED
-
-
-def _size(entry: Entry) -> tuple[Any, int]:
-    shape = [size for size in entry["shape"] if isinstance(size, int)]
-    return entry["dtype"], math.prod(shape)
