@@ -15,17 +15,10 @@ from dataclasses import dataclass, field
 from probe.common.dump.naming import FORWARD, is_gradients, is_module, parse
 from probe.common.match.communication.collectives import Exchange, is_among
 from probe.common.match.communication.event_graph import Event, TimedCall, in_order
+from probe.common.overflow.followed_calls import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
 from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
 from probe.overflow.findings import PARAMETER as OF_PARAMETER
-from probe.overflow.scan import (
-    EXPLAINED,
-    INPUT,
-    PARAMETER,
-    UNWRITTEN,
-    BadRecord,
-    Communication,
-    RankScan,
-)
+from probe.overflow.scan import Communication, RankScan
 
 _MOST_FURTHER = 20
 """Findings on ranks that were reached before."""

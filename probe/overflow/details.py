@@ -8,7 +8,7 @@ from typing import Any
 from probe.common.dump import naming
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import PARAMETERS, Item
-from probe.common.metrics.call_values import CallValues, is_nonfinite, is_number
+from probe.common.overflow.call_values import CallValues, is_nonfinite, is_number
 from probe.overflow.causes import why, why_backward
 from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, PARAMETER, Finding
 
