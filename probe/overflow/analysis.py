@@ -171,8 +171,8 @@ class _Analysis:
         if missing:
             if not rank.causes:
                 source = f"rank {', '.join(map(str, missing))}, of which there is no dump"
-                finding = Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source)
-                self._find(rank, finding, call.call.index)
+                came_in = Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source)
+                self._find(rank, came_in, call.call.index)
             return
         members = sorted((each.rank, each.record) for each in (exchange.call, *exchange.partners))
         finding = self._of_exchange.get(tuple(members))
