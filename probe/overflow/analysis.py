@@ -15,17 +15,10 @@ from dataclasses import dataclass, field
 from probe.common.dump.naming import FORWARD, is_gradients, is_module, parse
 from probe.common.match.communication.collectives import Exchange, is_among
 from probe.common.match.communication.event_graph import Event, TimedCall, in_order
+from probe.common.overflow.followed_calls import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
 from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
 from probe.overflow.findings import PARAMETER as OF_PARAMETER
-from probe.overflow.scan import (
-    EXPLAINED,
-    INPUT,
-    PARAMETER,
-    UNWRITTEN,
-    BadRecord,
-    Communication,
-    RankScan,
-)
+from probe.overflow.scan import Communication, RankScan
 
 _MOST_FURTHER = 20
 """Findings on ranks that were reached before."""
@@ -179,8 +172,8 @@ class _Analysis:
         if missing:
             if not rank.causes:
                 source = f"rank {', '.join(map(str, missing))}, of which there is no dump"
-                finding = Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source)
-                self._find(rank, finding, call.call.index)
+                came_in = Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source)
+                self._find(rank, came_in, call.call.index)
             return
         members = sorted((each.rank, each.record) for each in (exchange.call, *exchange.partners))
         finding = self._of_exchange.get(tuple(members))

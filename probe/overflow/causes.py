@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Optional
 
 from probe.common.dump.reading.records import Item
-from probe.common.metrics.call_values import CallValues, is_number, limit_of
+from probe.common.overflow.call_values import CallValues, is_number, limit_of
 
 Explain = Callable[[CallValues], Optional[str]]
 

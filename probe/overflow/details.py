@@ -8,7 +8,7 @@ from typing import Any
 from probe.common.dump import naming
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import PARAMETERS, Item
-from probe.common.metrics.call_values import CallValues, is_nonfinite, is_number
+from probe.common.overflow.call_values import CallValues, is_nonfinite, is_number
 from probe.overflow.causes import why, why_backward
 from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
 
@@ -101,8 +101,8 @@ def _of_outside(finding: Finding) -> str:
     if finding.source.startswith(INSIDE):
         module = finding.source[len(INSIDE) :]
         return (
-            f"{argument} is not finite, and all that went into {module} is: something inside of it that is not recorded "
-            "has made it, such as a cast to a smaller type."
+            f"{argument} is not finite, and all that went into {module} is: something inside of it that is not "
+            "recorded has made it, such as a cast to a smaller type."
         )
     if finding.source:
         return f"{argument} has the type and shape of what {finding.source} returned: memory that nobody wrote is read."

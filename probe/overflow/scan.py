@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple, Optional
 
 from probe.common.dump.layout import folder_of
-from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_gradients, is_module, parse, record_name
+from probe.common.dump.naming import BACKWARD, FORWARD, is_gradients, is_module, parse, record_name
 from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item, is_inf
@@ -26,13 +26,8 @@ from probe.common.match.communication.collectives import (
     undefined,
     without_statistics,
 )
-from probe.common.metrics.call_values import CallValues, is_nonfinite, part_of_limit
-from probe.overflow.infinities import Infinities, Source, is_masked
-from probe.overflow.writes import fills, reads
-
-INPUT, PARAMETER, OUTPUT, EXPLAINED, UNWRITTEN = 1, 2, 4, 8, 16
-"""What is not finite in a record: an input, a parameter, an output. `EXPLAINED`: another record of this rank, which
-stands later in the file, made it. `UNWRITTEN`: its input is memory that was never written."""
+from probe.common.overflow.call_values import CallValues, is_nonfinite, part_of_limit
+from probe.common.overflow.followed_calls import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
 
 MOST_RECORDS = 2000
 """Of a rank; where more are not finite, the others are counted."""
@@ -49,25 +44,6 @@ is there. The smallest types are left out."""
 _NOT_FINITE = (b"NaN", b"Infinity", b'"nan"', b'"inf"', b'"-inf"')
 """As numbers that JSON lacks, or as texts."""
 
-
-
-class BadRecord(NamedTuple):
-    """A record with values that are not finite."""
-
-    place: int
-    """The number of the record among those of its rank."""
-    name: str
-    flags: int
-    input: str = ""
-    """The first input or parameter that is not finite."""
-    output: str = ""
-    """The first output that is not finite."""
-    unwritten: str = ""
-    """The record that gave the memory which was never written."""
-    inside: str = ""
-    """The module of which all inputs are finite, where something inside of it that is not recorded made its input."""
-    mask: str = ""
-    """The record that made the infinities, which were asked for, of which this one made something else."""
 
 
 class Communication(NamedTuple):
@@ -134,11 +110,7 @@ class _Scan:
     def __init__(self, dump: Dump, result: RankScan) -> None:
         self._dump = dump
         self._result = result
-        self._infinities = Infinities()
-        self._is_reached = False
-        """Whether a record before has made something that is not finite, so that anything may come of it."""
-        self._unwritten: dict[tuple[object, object], str] = {}
-        """Memory that was never written and is not finite: its record, by type and shape."""
+        self._calls = FollowedCalls()
 
     def run(self) -> RankScan:
         result = self._result
@@ -150,13 +122,14 @@ class _Scan:
             if is_communication(record.name):
                 ends[index] = self._communication(index, record)
             elif content is None or any(map(content.__contains__, _NOT_FINITE)):
-                if len(result.bad) < MOST_RECORDS:
-                    self._record(index, record.name, CallValues.of(self._dump.items(record)))
+                if len(self._calls.bad) < MOST_RECORDS:
+                    self._record(index, record)
                 else:
                     result.more += 1
-            if not self._is_reached and (content is None or _may_be_nearly_full(content)):
+            if not self._calls.is_reached and (content is None or _may_be_nearly_full(content)):
                 self._note_nearly_full(self._dump.items(record))
-        self._settle()
+        result.bad = self._calls.end(self._is_end_of_forward)
+        result.intended, result.uninitialised = self._calls.intended, self._calls.uninitialised
         self._set_ends(ends)
         if not result.bad and not result.communication:
             self._check_statistics()
@@ -165,57 +138,11 @@ class _Scan:
 
     # --- one call
 
-    def _record(self, index: int, name: str, values: CallValues) -> None:
-        if fills(name):
-            self._infinities.write(index, name, values)
-        bad_inputs = [item for item in reads(name, values.inputs) if is_nonfinite(item)]
-        bad_parameters = [item for item in values.parameters if is_nonfinite(item)]
-        bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
-        if not (bad_inputs or bad_parameters or bad_outputs):
+    def _record(self, index: int, record: Record) -> None:
+        values = CallValues.of(self._dump.items(record))
+        if not self._calls.look_at(index, record.name, values):
             norms = [item.name for item in values.outputs if is_inf(item.norm)]
             self._result.norms += norms[: _MOST_NOTED - len(self._result.norms)]
-            return
-        if "empty" in function_name(name):
-            # Memory that nobody has written to may hold anything.
-            if bad_outputs:
-                self._result.uninitialised.append(name)
-                self._unwritten.update({(item.dtype, item.shape): name for item in bad_outputs})
-            return
-        flags = INPUT * bool(bad_inputs) | PARAMETER * bool(bad_parameters) | OUTPUT * bool(bad_outputs)
-        unwritten = mask = ""
-        if not self._is_reached:
-            if flags == OUTPUT and self._infinities.begin(index, name, values):
-                return
-            if flags & ~OUTPUT == INPUT:
-                sources = self._infinities.known(index, name, bad_inputs)
-                if sources is not None:
-                    culprit = self._infinities.use(index, sources, values)
-                    if culprit is None:
-                        return
-                    if culprit.user is not None and not is_masked(name):
-                        # No mask: infinities that came in, of which a call that knows no masks made something.
-                        self._result.bad.append(BadRecord(*culprit.user, INPUT | OUTPUT, culprit.item))
-                        if culprit.user[0] == index:
-                            self._is_reached = True
-                            return
-                    elif culprit.is_asked_for:
-                        # The infinities were meant; what this call made of them was not.
-                        flags, mask = OUTPUT, culprit.name or culprit.item
-                    else:
-                        self._add_source(culprit)
-                else:
-                    unwritten = self._unwritten_input(bad_inputs)
-                    if unwritten and not bad_outputs:
-                        return
-                    flags |= UNWRITTEN * bool(unwritten)
-        self._is_reached = True
-        first_input = _first_name(bad_inputs) or _first_name(bad_parameters)
-        output = _first_name(bad_outputs)
-        self._result.bad.append(BadRecord(index, name, flags, first_input, output, unwritten, mask=mask))
-
-    def _unwritten_input(self, bad_inputs: list[Item]) -> str:
-        found = [self._unwritten.get((item.dtype, item.shape), "") for item in bad_inputs]
-        return found[0] if all(found) else ""
 
     def _communication(self, index: int, record: Record) -> str:
         """Returns the record after which its result was there, if the dump says so."""
@@ -224,7 +151,7 @@ class _Scan:
         values = CallValues.of(item for item in call.inputs if item.name not in ignored)
         inputs = tuple(item.name for item in values.inputs if is_nonfinite(item))
         outputs = tuple(item.name for item in values.outputs if is_nonfinite(item))
-        self._is_reached |= bool(inputs or outputs)
+        self._calls.is_reached |= bool(inputs or outputs)
         self._result.communication.append(
             Communication(without_statistics(call), inputs, outputs, bool(values.outputs), index)
         )
@@ -240,23 +167,7 @@ class _Scan:
             for each in self._result.communication
         ]
 
-    def _add_source(self, source: Source) -> None:
-        self._result.bad.append(BadRecord(source.index, source.name, OUTPUT, "", source.item))
-
     # --- at the end
-
-    def _settle(self) -> None:
-        result = self._result
-        first = result.bad[0] if result.bad else None
-        for source in self._infinities.unsettled:
-            # What is not recorded may have used it, as a cast to integers does. It counts where it is what the forward
-            # ends with, and where something comes out of nowhere behind it.
-            if self._is_end_of_forward(source.last) or (
-                first is not None and first.flags & INPUT and first.place > source.last
-            ):
-                self._add_source(source)
-        result.intended = [source.name for source in self._infinities.intended]
-        result.bad.sort(key=lambda record: record.place)
 
     def _is_end_of_forward(self, place: int) -> bool:
         """Whether no forward call of a function stands behind a record and before the first backward."""
@@ -297,10 +208,6 @@ def _may_be_nearly_full(content: bytes) -> bool:
     return any(map(content.__contains__, _HALF)) and _LARGE_HALF.search(content) is not None
 
 
-def _first_name(items: list[Item]) -> str:
-    return items[0].name if items else ""
-
-
 def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadRecord]:
     """Mark what another record explains, which need not stand before it.
 
@@ -319,9 +226,10 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
     found = []
     for record in bad:
         if tree is not None and not is_module(record.name):
-            record = _with_weight(record, weights.get(tree.module(record.name) or "", ""))
-            if record.flags & INPUT and (module := tree.module(record.name)) in made_inside:
-                record = record._replace(inside=module or "")
+            module = tree.module(record.name) or ""
+            record = _with_weight(record, weights.get(module, ""))
+            if record.flags & INPUT and module in made_inside:
+                record = record._replace(inside=module)
         flags = record.flags
         parsed = parse(record.name)
         if is_gradients(record.name):

@@ -26,6 +26,7 @@ from probe.common.match.communication.calls import (
     group_of_call,
     is_backward,
     is_communication,
+    named_group,
     without_statistics,
 )
 from probe.common.match.communication.flow import Flow, flow_of, flow_of_operation, is_among
@@ -167,9 +168,8 @@ class _Ranks:
 
     def of_id(self, group_id: object) -> Group | None:
         """The group of a send or receive in a batch."""
-        if not isinstance(group_id, str):
-            return None
-        return self.by_id.get(group_id, group_id)
+        named = named_group(group_id)
+        return self.by_id.get(named, named) if isinstance(named, str) else named
 
 
 def _group_id(group: tuple[int, ...]) -> str:

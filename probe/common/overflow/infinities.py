@@ -17,7 +17,7 @@ from typing import Any
 
 from probe.common.dump.naming import function_name, is_module
 from probe.common.dump.reading.records import Item
-from probe.common.metrics.call_values import CallValues, infinite_sign, is_nonfinite
+from probe.common.overflow.call_values import CallValues, infinite_sign, is_nonfinite
 
 _EXACT = frozenset((
     "log", "log2", "log10", "log_", "logit", "logsigmoid", "log_softmax", "logsumexp", "xlogy", "log1p", "max", "amax",
