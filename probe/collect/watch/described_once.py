@@ -86,7 +86,7 @@ class DescribedOnce:
         if entry is None:
             return None
         # A NaN compares as false.
-        if not (_LEAST < entry["Min"] and entry["Max"] < _MOST):
+        if not (entry["Min"] > _LEAST and entry["Max"] < _MOST):
             self.suspects.add(entry)
         shape = entry["shape"]
         if len(shape) > 1 and math.prod(shape) >= _WORTH_KNOWING:
