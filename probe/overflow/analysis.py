@@ -16,7 +16,7 @@ from probe.common.dump.naming import FORWARD, is_gradients, is_module, parse
 from probe.common.match.communication.collectives import Exchange, is_among
 from probe.common.match.communication.event_graph import Event, TimedCall, in_order
 from probe.common.overflow.followed_calls import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
-from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
+from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
 from probe.overflow.findings import PARAMETER as OF_PARAMETER
 from probe.overflow.scan import Communication, RankScan
 
@@ -102,6 +102,7 @@ class _Analysis:
             kind, item, source = OF_PARAMETER, record.input, ""
         else:
             kind, item, source = OUTSIDE, record.input, record.unwritten if flags & UNWRITTEN else ""
+            source = source or (record.inside and f"{INSIDE}{record.inside}")
         self._find(rank, Finding(kind, rank.scan.rank, record.name, item, source=source), record.place)
 
     def _explain(self, rank: _Rank, record: str, item: str) -> None:
@@ -215,6 +216,9 @@ class _Analysis:
                 if len(source.path) < _LONGEST_PATH:
                     source.path.append(finding.place)
             self._unseen.append(finding.rank)
+            for each in self._result.explained:
+                if each.rank == finding.rank and each.causes in ([], [finding.place]):
+                    each.causes = [source.place for source in sources]
         return [finding for finding in self._found if finding not in unseen]
 
     def _is_behind_backward(self, finding: Finding) -> bool:

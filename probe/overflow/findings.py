@@ -12,6 +12,8 @@ COMMUNICATION = "communication"
 UNINITIALISED = "uninitialised"
 INTENDED = "intended"
 PROPAGATED = "propagated"
+INSIDE = "inside of "
+"""What the source of a finding begins with where a call that is not recorded, inside of a module, has made a value."""
 KINDS = {
     ORIGIN: "all of its inputs are finite, and an output is not",
     OUTSIDE: "an input is not finite, and no record before it made that",

@@ -222,10 +222,13 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
     weights = {
         record.name: record.input for record in bad if record.flags & PARAMETER and not record.flags & INPUT
     }  # fmt: skip
+    made_inside = {record.name for record in bad if record.flags == OUTPUT and is_module(record.name)}
     found = []
     for record in bad:
         if tree is not None and not is_module(record.name):
             record = _with_weight(record, weights.get(tree.module(record.name) or "", ""))
+            if record.flags & INPUT and (module := tree.module(record.name)) in made_inside:
+                record = record._replace(inside=module or "")
         flags = record.flags
         parsed = parse(record.name)
         if is_gradients(record.name):

@@ -29,6 +29,8 @@ class BadRecord(NamedTuple):
     """The first output that is not finite."""
     unwritten: str = ""
     """The record that gave the memory which was never written."""
+    inside: str = ""
+    """The module of which all inputs are finite, where something inside of it that is not recorded made its input."""
     mask: str = ""
     """The record that made the infinities, which were asked for, of which this one made something else."""
 
