@@ -18,9 +18,9 @@ MindSpore runs on one core and without its pipeline there (`models_mindspore.mea
 
 Modes: ``bare`` (no tool: how exact this is), ``mounted`` (a debugger exists, `start` is never called), ``filtered``
 (`start`, `stop` and `step` are called, but no step is wanted), ``L0``, ``L1``, ``mix`` (statistics), ``tensor`` (mix,
-all tensors saved), ``md5`` (mix, checksums besides statistics), ``watch-L0``,
-``watch-L1`` and ``watch-mix`` (task ``overflow_check``, with nothing to report). With PyTorch also ``floor-L0``, ``floor-L1`` and
-``floor-mix``: the least that a tool written in Python can do at that level (`floor_torch.py`).
+all tensors saved), ``md5`` (mix, checksums besides statistics), ``watch-L0``, ``watch-L1`` and ``watch-mix`` (task
+``overflow_check`` with nothing to report). With PyTorch also ``floor-L0``, ``floor-L1`` and ``floor-mix``: the least
+that a tool written in Python can do at that level (`floor_torch.py`).
 
 What a step writes is removed after each round, which makes new files slower on ext4: it looks past the inodes that were
 deleted in the last minutes. ``TMPDIR=/dev/shm`` measures without that.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import os
 import time
@@ -616,12 +617,14 @@ class Session:
         """Use what the configuration file says now, if it is one that may change, from the next step on."""
         self._config_file.reload()
         if self.collector.folder is None and self.config != self._config_file.config:
-            if OVERFLOW_CHECK in (self.config.task, self._config_file.config.task):
+            new = self._config_file.config
+            if OVERFLOW_CHECK in (self.config.task, new.task):
                 # The ranks answer each other at steps on which they agreed when they began.
-                text = f'the configuration of task "{OVERFLOW_CHECK}" stays what it was when the program began'
-                log.warning(f"{text}; only dump_enable may change.", once="watch-reload")
+                if dataclasses.replace(new, dump_enable=self.config.dump_enable) != self.config:
+                    text = f'the configuration of task "{OVERFLOW_CHECK}" stays what it was when the program began'
+                    log.warning(f"{text}; only dump_enable may change.", once="watch-reload")
                 return
-            self.config = self._config_file.config
+            self.config = new
             self._filters_checked = False
             self.collector.configure(self.config)
 

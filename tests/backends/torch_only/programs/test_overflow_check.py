@@ -1,4 +1,4 @@
-"""Task ``overflow_check``: several ranks, gradient scalers, masks, and tensors that are written to between two calls."""
+"""Task ``overflow_check``: several ranks, gradient scalers, masks, and tensors that are written to between calls."""
 
 from __future__ import annotations
 
