@@ -34,8 +34,12 @@ def settle(
     for rank, of_rank in bad.items():
         of_rank[:] = [record for record in of_rank if (rank, record.place) not in own]
     for place, call in calls.items():
-        if call.masked_outputs and not any(_gives(calls[sender]) for sender in _senders(calls, exchanges, place)):
+        senders = [calls[sender] for sender in _senders(calls, exchanges, place)]
+        if call.masked_outputs and not any(sender.inputs or sender.masked_inputs for sender in senders):
             # All that went into it is finite, so that it arose on the way.
+            waiting.append(place)
+        elif call.outputs and senders and not any(sender.inputs for sender in senders):
+            # Something else came of masks alone.
             waiting.append(place)
     seen = set()
     while waiting:
@@ -45,8 +49,8 @@ def settle(
         seen.add(place)
         call = calls[place]
         calls[place] = call._replace(outputs=(*call.outputs, *call.masked_outputs), masked_outputs=())
-        senders = [place] if place in own else []
-        for sender in (*senders, *_senders(calls, exchanges, place)):
+        givers = [place] if place in own else []
+        for sender in (*givers, *_senders(calls, exchanges, place)):
             waiting.extend(_blamed(calls, bad, sender))
     for of_rank in bad.values():
         of_rank.sort(key=lambda record: record.place)
@@ -73,7 +77,3 @@ def _senders(
         for call in (exchange.call, *exchange.partners):
             if call.rank in exchange.sources and (call.rank, call.index) in calls:
                 yield call.rank, call.index
-
-
-def _gives(call: Communication) -> bool:
-    return bool(call.inputs or call.masked_inputs)

@@ -104,14 +104,19 @@ class FollowedCalls:
             return Passed()
         given, got = _names(bad_inputs), _names(bad_outputs)
         sources = None if self.is_reached else self._infinities.known(index, name, bad_inputs)
-        if sources is None or any(infinite_sign(item) != -1 for item in bad_outputs):
+        if sources is None:
             self.is_reached = True
             return Passed(given, got)
         for source in sources:
             source.last = index
+        masks = tuple(map(_as_record, sources))
+        if any(infinite_sign(item) != -1 for item in bad_outputs):
+            # What it gives may be a mask, and something else has come with that of other ranks.
+            self.is_reached = True
+            return Passed((), got, given, (), masks)
         for item in bad_outputs:
             self._infinities.receive(index, name, item)
-        return Passed((), (), given, got, tuple(map(_as_record, sources)))
+        return Passed((), (), given, got, masks)
 
     def _of_reached_by_none(self, record: BadRecord, values: CallValues, bad_inputs: list[Item]) -> BadRecord | None:
         """What a call comes to before which nothing was wrong; ``None`` where it is as it was meant."""
