@@ -77,7 +77,7 @@ class Collector:
         self._selection = Selection(config.names, config.scope, config.data_mode, config.level == "mix")
         self._risk_level = config.risk_level or self._tensors.default_risk_level
         self._by_risk = bool(not config.names and not config.scope and self._risk_level != "ALL")
-        self._summary = StatisticsMode(config.summary_mode, config.precision == "high")
+        self._summary = StatisticsMode(config.summary_mode, config.precision == "high", config.nonfinite)
         direct = self._direct_describer()
         self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, direct)
         self._described: ActiveCall | None = None
@@ -281,10 +281,17 @@ class Collector:
             return
         del self._suspended[call]
         selection = self._selection
-        if call.wanted and selection.forward and selection.outputs and self._with_values:
+        if not (call.wanted and selection.forward and self._with_values):
+            return
+        if selection.outputs:
             self._describe_output(call, output)
-            # Nothing, where neither inputs nor output could be described.
-            self._writer.finish(call, journals.REPLACE)
+        latest = self._writer.latest
+        if latest != call.name and call.fields:
+            # The result arrived here, and not where the call stands.
+            call.fields["waited_after"] = latest
+        # Nothing, where neither inputs nor output could be described.
+        self._writer.finish(call, journals.REPLACE)
+        self._writer.latest = latest
 
     @_guarded
     def backward_api(self, call: ActiveCall, grad_output: Sequence[Any], grad_input: Sequence[Any]) -> None:
@@ -492,6 +499,9 @@ class Collector:
             filled = call.api.filled
             args = [None if i in filled else value for i, value in enumerate(args)]
             kwargs = {key: None if key in filled else value for key, value in kwargs.items()}
+        if call.api is not None and call.api.known_before is not None:
+            known = call.api.known_before
+            args, kwargs = [known(value) for value in args], {key: known(value) for key, value in kwargs.items()}
         self._described = call
         save = self._writer.saver_of(call)
         fields = call.fields

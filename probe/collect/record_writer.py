@@ -55,12 +55,15 @@ class RecordWriter:
         """Whether calls are compared with those of a reference run."""
         self._folder: DumpFolder | None = None
         self._delayed: list[_RecordFrame] = []
+        self.latest = ""
+        """The name of the record that was written last, which stands last in the dump so far."""
 
     # --- a step
 
     def begin_step(self, folder: DumpFolder, stacks: CallStacks) -> None:
         """Write into `folder` from now on; the records refer to `stacks` by number."""
         self._delayed = []
+        self.latest = ""
         self._stacks = stacks
         self._written_stacks: set[int] = set()
         self._tensor_writer = TensorWriter(folder, self._tensors, self._most_copied, self._budget)
@@ -92,6 +95,7 @@ class RecordWriter:
 
     def write(self, call: ActiveCall, rule: int) -> None:
         """Write the record of `call`; `rule` says what happens to an earlier one of its name (`journal.REPLACE` …)."""
+        self.latest = call.name
         frame = (call.name, call.begun, call.stack, call.parent, call.order, rule, call.fields)
         # All that follow a record which has to wait do so as well: the journal keeps their order.
         if self._delayed or self._tensors.pending():

@@ -148,6 +148,9 @@ class ValueDescriber:
         """The entry of a value that is not plain, or else the dict or list to describe in its place."""
         entry = self._describe_value(value, key)
         if entry is not None:
+            if self._is_tensor(entry.get("tensor")):
+                # What a send or receive of a batch holds.
+                entry["tensor"] = self.describe(entry["tensor"], None, path, save)
             return entry, None
         if value is Ellipsis:
             return {"type": "ellipsis", "value": "..."}, None

@@ -26,6 +26,8 @@ class ApiName:
     api: str
     filled: tuple[Any, ...] = ()
     """Positions and keywords of arguments that only the call fills; they are ``null`` among its inputs."""
+    known_before: Optional[Callable[[Any], Any]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """Makes of an argument what of it is an input, where the call fills a part of it."""
     returns_arguments: bool = False
     """The output of the record is the arguments after the call (collective communication)."""
     attributes: Optional[Entry] = field(default=None, compare=False)  # noqa: UP045 (evaluated, on Python 3.9 too)
@@ -45,6 +47,8 @@ class StatisticsMode:
 
     mode: str = "statistics"
     high_precision: bool = False
+    nonfinite: bool = False
+    """Whether tensors that hold NaN or infinities say how many, and which finite values they have; not with ``xor``."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +171,8 @@ class Tensors(Protocol):
     def describe_value(self, value: Any, key: str | None) -> Entry | None:
         """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.
 
-        `key` is the last dictionary key on the way to the value.
+        `key` is the last dictionary key on the way to the value. A tensor under ``tensor`` of the entry is described in
+        its turn.
         """
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:

@@ -12,21 +12,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from probe.common.dump.naming import is_gradients, is_module
-from probe.common.match.collectives import Exchange
-from probe.common.match.event_graph import Event, TimedCall, in_order
-from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
+from probe.common.dump.naming import FORWARD, is_gradients, is_module, parse
+from probe.common.match.communication.collectives import Exchange, is_among
+from probe.common.match.communication.event_graph import Event, TimedCall, in_order
+from probe.common.overflow.followed_calls import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
+from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
 from probe.overflow.findings import PARAMETER as OF_PARAMETER
-from probe.overflow.scan import (
-    EXPLAINED,
-    INPUT,
-    OUTPUT,
-    PARAMETER,
-    UNWRITTEN,
-    BadRecord,
-    Communication,
-    RankScan,
-)
+from probe.overflow.scan import Communication, RankScan
 
 _MOST_FURTHER = 20
 """Findings on ranks that were reached before."""
@@ -60,7 +52,13 @@ class _Analysis:
         self._calls = {
             (scan.rank, each.call.index): each for scan in scans for each in scan.communication
         }
+        self._exchanges: dict[tuple[int, int], Sequence[Exchange]] = {}
+        """Of the calls that have begun."""
         self._found: list[Finding] = []
+        self._places: dict[Finding, int] = {}
+        """The number of the record of each finding."""
+        self._unseen: list[int] = []
+        """Ranks to which gradients came that nothing recorded has brought."""
         self._of_exchange: dict[object, Finding] = {}
         self._unmatched: list[str] = []
         self._result = StepFindings(scans[0].step if scans else None)
@@ -104,7 +102,8 @@ class _Analysis:
             kind, item, source = OF_PARAMETER, record.input, ""
         else:
             kind, item, source = OUTSIDE, record.input, record.unwritten if flags & UNWRITTEN else ""
-        self._find(rank, Finding(kind, rank.scan.rank, record.name, item, source=source))
+            source = source or (record.inside and f"{INSIDE}{record.inside}")
+        self._find(rank, Finding(kind, rank.scan.rank, record.name, item, source=source), record.place)
 
     def _explain(self, rank: _Rank, record: str, item: str) -> None:
         causes = [cause.place for cause in rank.causes]
@@ -115,7 +114,8 @@ class _Analysis:
             if len(cause.path) < _LONGEST_PATH:
                 cause.path.append((rank.scan.rank, record))
 
-    def _find(self, rank: _Rank, finding: Finding) -> None:
+    def _find(self, rank: _Rank, finding: Finding, place: int) -> None:
+        self._places[finding] = place
         finding.is_first = not rank.causes
         if finding.is_first:
             rank.causes.append(finding)
@@ -125,36 +125,39 @@ class _Analysis:
 
     def _begin(self, rank: _Rank, event: Event) -> None:
         call = self._calls[event.call.rank, event.call.index]
-        if call.flags and call.call.record == self._wanted:
-            self._explain(rank, call.call.record, call.input or call.output)
-        if call.flags & INPUT:
+        if call.call.record == self._wanted and (call.inputs or call.outputs):
+            self._explain(rank, call.call.record, (*call.inputs, *call.outputs)[0])
+        self._exchanges[event.call.rank, event.call.index] = event.exchanges
+        if call.inputs:
             if rank.causes:
                 self._spread(rank, call.call.record)
             else:
-                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, call.input))
+                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, call.inputs[0]), call.call.index)
 
     def _end(self, rank: _Rank, event: Event) -> None:
         call = self._calls[event.call.rank, event.call.index]
-        if call.has_output and not call.flags & OUTPUT:
-            return
-        senders = self._senders(event.exchanges)
-        bad = [sender for sender in senders if sender.flags & INPUT]
-        if bad:
-            # What has no output recorded is taken to have got what was sent.
-            causes = [cause for sender in bad for cause in self._ranks[sender.call.rank].causes]
-            self._reach(rank, call, causes)
-        elif call.flags & OUTPUT and not call.flags & INPUT:
-            self._made_by_communication(rank, call, event.exchanges)
+        for exchange in event.exchanges:
+            result = next((name for name in call.outputs if is_among(name, exchange.flow.results)), None)
+            if call.has_output and result is None:
+                continue
+            senders = [sender for sender in self._senders(exchange) if self._gives(sender, rank.scan.rank)]
+            if senders:
+                # What has no output recorded is taken to have got what was sent.
+                causes = [cause for sender in senders for cause in self._ranks[sender.call.rank].causes]
+                self._reach(rank, call, causes)
+            elif result is not None:
+                self._made_by_communication(rank, call, exchange, result)
 
-    def _senders(self, of_call: Sequence[Exchange]) -> list[Communication]:
-        """The recorded calls that the result of a call is made of."""
-        places = dict.fromkeys(
-            (each.rank, each.index)
-            for exchange in of_call
-            for each in (exchange.call, *exchange.partners)
-            if each.rank in exchange.sources
-        )
-        return [self._calls[place] for place in places]
+    def _senders(self, exchange: Exchange) -> list[Communication]:
+        """The recorded calls that the result of an exchange is made of."""
+        calls = (exchange.call, *exchange.partners)
+        return [self._calls[each.rank, each.index] for each in calls if each.rank in exchange.sources]
+
+    def _gives(self, sender: Communication, rank: int) -> bool:
+        """Whether a call gives something that is not finite to a rank."""
+        of_call = self._exchanges.get((sender.call.rank, sender.call.index), ())
+        gives = [name for exchange in of_call if rank in exchange.ranks for name in exchange.flow.gives]
+        return any(is_among(name, gives) for name in sender.inputs)
 
     def _reach(self, rank: _Rank, call: Communication, causes: Iterable[Finding]) -> None:
         new = [cause for cause in dict.fromkeys(causes) if cause not in rank.causes]
@@ -164,23 +167,20 @@ class _Analysis:
                     cause.path.append((rank.scan.rank, call.call.record))
         rank.causes += new
 
-    def _made_by_communication(self, rank: _Rank, call: Communication, of_call: Sequence[Exchange]) -> None:
-        missing = sorted({
-            source for exchange in of_call for source in exchange.sources if source in exchange.missing
-        })  # fmt: skip
+    def _made_by_communication(self, rank: _Rank, call: Communication, exchange: Exchange, item: str) -> None:
+        missing = sorted(set(exchange.sources) & set(exchange.missing))
         if missing:
             if not rank.causes:
                 source = f"rank {', '.join(map(str, missing))}, of which there is no dump"
-                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, call.output, source=source))
+                came_in = Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source)
+                self._find(rank, came_in, call.call.index)
             return
-        members = sorted({
-            (each.rank, each.record) for exchange in of_call for each in (exchange.call, *exchange.partners)
-        })  # fmt: skip
+        members = sorted((each.rank, each.record) for each in (exchange.call, *exchange.partners))
         finding = self._of_exchange.get(tuple(members))
         if finding is None:
-            finding = Finding(COMMUNICATION, rank.scan.rank, call.call.record, call.output, members=members)
+            finding = Finding(COMMUNICATION, rank.scan.rank, call.call.record, item, members=members)
             self._of_exchange[tuple(members)] = finding
-            self._find(rank, finding)
+            self._find(rank, finding, call.call.index)
         else:
             finding.is_first |= not rank.causes
             rank.causes.append(finding)
@@ -189,7 +189,7 @@ class _Analysis:
 
     def _finished(self, scans: Sequence[RankScan]) -> StepFindings:
         result = self._result
-        found = sorted(self._found, key=lambda finding: finding.rank)
+        found = sorted(self._without_unseen(), key=lambda finding: finding.rank)
         first = [finding for finding in found if finding.is_first]
         further = [finding for finding in found if not finding.is_first]
         result.findings = [*first, *further[:_MOST_FURTHER]]
@@ -200,9 +200,36 @@ class _Analysis:
         result.notes = list(self._notes(scans, len(further)))
         return result
 
+    def _without_unseen(self) -> list[Finding]:
+        """What was found, but for gradients that ranks have added up unseen, as DistributedDataParallel does.
+
+        Where a call behind the first backward gets what nothing recorded has made, and another rank has a first
+        finding that is no such call, it came from there.
+        """
+        first = [finding for finding in self._found if finding.is_first]
+        unseen = [finding for finding in first if self._is_behind_backward(finding)]
+        sources = [finding for finding in first if finding not in unseen]
+        if not sources:
+            return self._found
+        for finding in unseen:
+            for source in sources:
+                if len(source.path) < _LONGEST_PATH:
+                    source.path.append(finding.place)
+            self._unseen.append(finding.rank)
+            for each in self._result.explained:
+                if each.rank == finding.rank and each.causes in ([], [finding.place]):
+                    each.causes = [source.place for source in sources]
+        return [finding for finding in self._found if finding not in unseen]
+
+    def _is_behind_backward(self, finding: Finding) -> bool:
+        parsed = parse(finding.record)
+        if finding.kind != OUTSIDE or finding.source or parsed is None or parsed.direction != FORWARD:
+            return False
+        return self._places[finding] > self._ranks[finding.rank].scan.first_backward
+
     @staticmethod
     def _bad_communication(scan: RankScan) -> int:
-        return sum(bool(each.flags) for each in scan.communication)
+        return sum(bool(each.inputs or each.outputs) for each in scan.communication)
 
     def _notes(self, scans: Sequence[RankScan], further: int) -> Iterable[str]:
         if self._unmatched:
@@ -210,7 +237,13 @@ class _Analysis:
                 f"The communication of the ranks contradicts itself at {self._unmatched[0]}: "
                 "what is before and what is behind it is not certain."
             )
-        if len(scans) > 1 and not any(scan.communication for scan in scans):
+        if self._unseen:
+            several = "s" if len(self._unseen) > 1 else ""
+            yield (
+                f"To rank{several} {', '.join(map(str, self._unseen[:8]))} it came with the gradients, which the ranks "
+                "have added up in a way that is not recorded, as DistributedDataParallel does."
+            )
+        elif len(scans) > 1 and not any(scan.communication for scan in scans):
             yield "No communication is recorded: whether a value came from another rank is not known."
         if further > _MOST_FURTHER:
             yield f"{further - _MOST_FURTHER} further findings are left out."

@@ -10,7 +10,7 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.overflow.call_values import CallValues, is_nonfinite, is_number
 from probe.overflow.causes import why, why_backward
-from probe.overflow.findings import COMMUNICATION, ORIGIN, OUTSIDE, PARAMETER, Finding
+from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
 
 MOST_STEPS = 5
 """Of the steps before, how many are looked at."""
@@ -33,6 +33,7 @@ def add_details(findings: Sequence[Finding], folder: str, before: Sequence[tuple
 def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump]]) -> None:
     items = dump.items(dump[finding.record])
     values = CallValues.of(items)
+    finding.fields = dump[finding.record].fields
     finding.values = [_as_json(item) for item in items if item.is_tensor]
     finding.stack = list((dump.stacks or {}).get(finding.record, ()))
     if dump.tree is not None:
@@ -97,6 +98,12 @@ def _of_outside(finding: Finding) -> str:
     argument = finding.item.rpartition(f"{finding.record}.")[2]
     if finding.source.startswith("rank "):
         return f"{argument} came from {finding.source}."
+    if finding.source.startswith(INSIDE):
+        module = finding.source[len(INSIDE) :]
+        return (
+            f"{argument} is not finite, and all that went into {module} is: something inside of it that is not recorded "
+            "has made it, such as a cast to a smaller type."
+        )
     if finding.source:
         return f"{argument} has the type and shape of what {finding.source} returned: memory that nobody wrote is read."
     return f"{argument} is not finite, and no record before it made that: it came from outside, as the data does."

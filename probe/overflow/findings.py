@@ -12,6 +12,8 @@ COMMUNICATION = "communication"
 UNINITIALISED = "uninitialised"
 INTENDED = "intended"
 PROPAGATED = "propagated"
+INSIDE = "inside of "
+"""What the source of a finding begins with where a call that is not recorded, inside of a module, has made a value."""
 KINDS = {
     ORIGIN: "all of its inputs are finite, and an output is not",
     OUTSIDE: "an input is not finite, and no record before it made that",
@@ -54,6 +56,8 @@ class Finding:
     """The records that are not finite because of it, in order, the first of them."""
     growth: list[dict[str, Any]] = field(default_factory=list)
     """The largest absolute value and the norm of its inputs in the steps before."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """The record as it stands in its file."""
 
     @property
     def place(self) -> tuple[int, str]:

@@ -142,7 +142,7 @@ def as_json(report: Report) -> dict[str, Any]:
 def _step_as_json(step: StepFindings) -> dict[str, Any]:
     return {
         "step": step.step,
-        "findings": [asdict(finding) for finding in step.findings],
+        "findings": [_finding_as_json(finding) for finding in step.findings],
         "affected": {str(rank): count for rank, count in step.affected.items()},
         "records": {str(rank): count for rank, count in step.records.items()},
         "intended": step.intended,
@@ -150,3 +150,10 @@ def _step_as_json(step: StepFindings) -> dict[str, Any]:
         "explained": [asdict(each) for each in step.explained],
         "notes": step.notes,
     }
+
+
+def _finding_as_json(finding: Finding) -> dict[str, Any]:
+    found = asdict(finding)
+    # Its values are told already, with numbers as JSON has them.
+    del found["fields"]
+    return found

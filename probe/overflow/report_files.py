@@ -8,10 +8,10 @@ import time
 from typing import Any
 
 from probe.common import files
-from probe.common.dump.reading.dump import read
+from probe.common.dump.naming import BACKWARD, parse
 from probe.common.dump.reading.json_decode import number
-from probe.common.errors import DumpFormatError
-from probe.overflow.findings import Report
+from probe.overflow.details import add_details
+from probe.overflow.findings import Finding, Report
 from probe.overflow.report import as_json
 
 REPORT_FILE = "overflow_report.json"
@@ -39,22 +39,30 @@ def _anomalies(report: Report) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for finding in report.first:
         for rank, record in finding.members or [finding.place]:
-            folder = report.folders.get((report.found.step if report.found else None, rank))
-            if folder is None:
-                continue
-            dump = read(folder)
-            if record not in dump:
-                raise DumpFormatError(f"{dump.path}: record {record} is not there any more.")
-            around = [] if dump.tree is None else list(dump.tree.around(record))
-            found.setdefault(f"rank_{rank}", []).append(
-                {
-                    "op_name": record,
-                    "data_info": _plain(dump[record].fields),
-                    "construct_info": [record, *around],
-                    "stack_info": list((dump.stacks or {}).get(record, ())),
-                }
-            )
+            is_own = (rank, record) == finding.place and bool(finding.fields)
+            entry = _entry(record, finding) if is_own else _member(report, rank, record)
+            found.setdefault(f"rank_{rank}", []).append(entry)
     return found
+
+
+def _entry(record: str, finding: Finding) -> dict[str, Any]:
+    parsed = parse(record)
+    is_backward = parsed is not None and parsed.direction == BACKWARD
+    return {
+        "op_name": record,
+        "data_info": _plain(finding.fields),
+        "construct_info": finding.around or [record],
+        # That of a backward is the stack of its forward call, which the reference tool does not look for.
+        "stack_info": [] if is_backward else finding.stack,
+    }
+
+
+def _member(report: Report, rank: int, record: str) -> dict[str, Any]:
+    """The entry of a record of which no details were read."""
+    assert report.found is not None
+    other = Finding("", rank, record)
+    add_details([other], report.folders[report.found.step, rank], ())
+    return _entry(record, other)
 
 
 def _plain(value: Any) -> Any:

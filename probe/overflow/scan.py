@@ -6,29 +6,35 @@ Records without such a number are not decoded, but for communication, by which v
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple, Optional
 
 from probe.common.dump.layout import folder_of
-from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_gradients, is_module, parse, record_name
+from probe.common.dump.naming import BACKWARD, FORWARD, is_gradients, is_module, parse, record_name
 from probe.common.dump.reading.call_tree import CallTree
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item, is_inf
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
-from probe.common.match.collectives import CollectiveCall, is_communication, receives
+from probe.common.match.communication.collectives import (
+    CollectiveCall,
+    collective_call,
+    is_communication,
+    receives,
+    undefined,
+    without_statistics,
+)
 from probe.common.overflow.call_values import CallValues, is_nonfinite, part_of_limit
-from probe.overflow.infinities import Infinities, Source
-
-INPUT, PARAMETER, OUTPUT, EXPLAINED, UNWRITTEN = 1, 2, 4, 8, 16
-"""What is not finite in a record: an input, a parameter, an output. `EXPLAINED`: another record of this rank, which
-stands later in the file, made it. `UNWRITTEN`: its input is memory that was never written."""
+from probe.common.overflow.followed_calls import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
 
 MOST_RECORDS = 2000
 """Of a rank; where more are not finite, the others are counted."""
 NEARLY_FULL = 0.9
 """The part of the largest number of a type from which on a value is told of."""
 _MOST_NOTED = 20
+_BACKWARD = f".{BACKWARD}"
 
 _HALF = (b'"torch.float16"', b'"Float16"')
 _LARGE_HALF = re.compile(rb"[56]\d{4}\.")
@@ -40,31 +46,15 @@ _NOT_FINITE = (b"NaN", b"Infinity", b'"nan"', b'"inf"', b'"-inf"')
 
 
 
-class BadRecord(NamedTuple):
-    """A record with values that are not finite."""
-
-    place: int
-    """The number of the record among those of its rank."""
-    name: str
-    flags: int
-    input: str = ""
-    """The first input or parameter that is not finite."""
-    output: str = ""
-    """The first output that is not finite."""
-    unwritten: str = ""
-    """The record that gave the memory which was never written."""
-    mask: str = ""
-    """The record that made the infinities, which were asked for, of which this one made something else."""
-
-
 class Communication(NamedTuple):
     """A communication call, with what of its values is not finite."""
 
     call: CollectiveCall
-    flags: int
+    inputs: tuple[str, ...]
+    """Its inputs that are not finite; buffers that it only fills are left out."""
+    outputs: tuple[str, ...]
+    """Its outputs that are not finite; those that mean nothing are left out."""
     has_output: bool
-    input: str
-    output: str
     ends_after: int
     """The number of the record after which its result was there: its own, or where it was waited for."""
 
@@ -91,6 +81,8 @@ class RankScan:
     norms: list[str] = field(default_factory=list)
     """Outputs that are finite, and whose norm is not."""
     died: bool = False
+    first_backward: int = sys.maxsize
+    """The number of the first record of a backward."""
 
     @property
     def affected(self) -> int:
@@ -118,27 +110,26 @@ class _Scan:
     def __init__(self, dump: Dump, result: RankScan) -> None:
         self._dump = dump
         self._result = result
-        self._infinities = Infinities()
-        self._is_reached = False
-        """Whether a record before has made something that is not finite, so that anything may come of it."""
-        self._unwritten: dict[tuple[object, object], str] = {}
-        """Memory that was never written and is not finite: its record, by type and shape."""
+        self._calls = FollowedCalls()
 
     def run(self) -> RankScan:
         result = self._result
         ends: dict[int, str] = {}
         for index, record in enumerate(self._dump):
             content = record.content
+            if result.first_backward == sys.maxsize and _BACKWARD in record.name:
+                result.first_backward = index
             if is_communication(record.name):
                 ends[index] = self._communication(index, record)
             elif content is None or any(map(content.__contains__, _NOT_FINITE)):
-                if len(result.bad) < MOST_RECORDS:
-                    self._record(index, record.name, CallValues.of(self._dump.items(record)))
+                if len(self._calls.bad) < MOST_RECORDS:
+                    self._record(index, record)
                 else:
                     result.more += 1
-            if not self._is_reached and (content is None or _may_be_nearly_full(content)):
+            if not self._calls.is_reached and (content is None or _may_be_nearly_full(content)):
                 self._note_nearly_full(self._dump.items(record))
-        self._settle()
+        result.bad = self._calls.end(self._is_end_of_forward)
+        result.intended, result.uninitialised = self._calls.intended, self._calls.uninitialised
         self._set_ends(ends)
         if not result.bad and not result.communication:
             self._check_statistics()
@@ -147,61 +138,22 @@ class _Scan:
 
     # --- one call
 
-    def _record(self, index: int, name: str, values: CallValues) -> None:
-        bad_inputs = [item for item in values.inputs if is_nonfinite(item)]
-        bad_parameters = [item for item in values.parameters if is_nonfinite(item)]
-        bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
-        if not (bad_inputs or bad_parameters or bad_outputs):
+    def _record(self, index: int, record: Record) -> None:
+        values = CallValues.of(self._dump.items(record))
+        if not self._calls.look_at(index, record.name, values):
             norms = [item.name for item in values.outputs if is_inf(item.norm)]
             self._result.norms += norms[: _MOST_NOTED - len(self._result.norms)]
-            return
-        if "empty" in function_name(name):
-            # Memory that nobody has written to may hold anything.
-            if bad_outputs:
-                self._result.uninitialised.append(name)
-                self._unwritten.update({(item.dtype, item.shape): name for item in bad_outputs})
-            return
-        flags = INPUT * bool(bad_inputs) | PARAMETER * bool(bad_parameters) | OUTPUT * bool(bad_outputs)
-        unwritten = mask = ""
-        if not self._is_reached:
-            if flags == OUTPUT and self._infinities.begin(index, name, values):
-                return
-            if flags & ~OUTPUT == INPUT:
-                sources = self._infinities.known(bad_inputs)
-                if sources is not None:
-                    culprit = self._infinities.use(sources, values)
-                    if culprit is None:
-                        return
-                    if culprit.is_asked_for:
-                        # The infinities were meant; what this call made of them was not.
-                        flags, mask = OUTPUT, culprit.name or culprit.item
-                    else:
-                        self._add_source(culprit)
-                else:
-                    unwritten = self._unwritten_input(bad_inputs)
-                    if unwritten and not bad_outputs:
-                        return
-                    flags |= UNWRITTEN * bool(unwritten)
-        self._is_reached = True
-        first_input = _first_name(bad_inputs) or _first_name(bad_parameters)
-        self._result.bad.append(BadRecord(index, name, flags, first_input, _first_name(bad_outputs), unwritten, mask))
-
-    def _unwritten_input(self, bad_inputs: list[Item]) -> str:
-        found = [self._unwritten.get((item.dtype, item.shape), "") for item in bad_inputs]
-        return found[0] if all(found) else ""
 
     def _communication(self, index: int, record: Record) -> str:
         """Returns the record after which its result was there, if the dump says so."""
-        items = self._dump.items(record)
-        call = CollectiveCall(self._result.rank, index, record.name, tuple(i for i in items if not i.is_tensor))
-        ignored = receives(CollectiveCall(self._result.rank, index, record.name, tuple(items)))
-        values = CallValues.of(item for item in items if item.name not in ignored)
-        bad_input = _first_name(list(filter(is_nonfinite, values.inputs)))
-        bad_output = _first_name(list(filter(is_nonfinite, values.outputs)))
-        flags = INPUT * bool(bad_input) | OUTPUT * bool(bad_output)
-        self._is_reached |= bool(flags)
+        call = collective_call(self._result.rank, index, record)
+        ignored = receives(call) | undefined(call, call.inputs)
+        values = CallValues.of(item for item in call.inputs if item.name not in ignored)
+        inputs = tuple(item.name for item in values.inputs if is_nonfinite(item))
+        outputs = tuple(item.name for item in values.outputs if is_nonfinite(item))
+        self._calls.is_reached |= bool(inputs or outputs)
         self._result.communication.append(
-            Communication(call, flags, bool(values.outputs), bad_input, bad_output, index)
+            Communication(without_statistics(call), inputs, outputs, bool(values.outputs), index)
         )
         return record.waited_after or ""
 
@@ -215,17 +167,17 @@ class _Scan:
             for each in self._result.communication
         ]
 
-    def _add_source(self, source: Source) -> None:
-        self._result.bad.append(BadRecord(source.index, source.name, OUTPUT, "", source.item))
-
     # --- at the end
 
-    def _settle(self) -> None:
-        result = self._result
-        for source in self._infinities.unsettled:
-            self._add_source(source)
-        result.intended = [source.name for source in self._infinities.intended]
-        result.bad.sort(key=lambda record: record.place)
+    def _is_end_of_forward(self, place: int) -> bool:
+        """Whether no forward call of a function stands behind a record and before the first backward."""
+        for record in islice(self._dump, place + 1, None):
+            parsed = parse(record.name)
+            if parsed is None or parsed.direction != FORWARD:
+                return True
+            if not parsed.is_module:
+                return False
+        return True
 
     def _note_nearly_full(self, items: list[Item]) -> None:
         found = self._result.nearly_full
@@ -256,10 +208,6 @@ def _may_be_nearly_full(content: bytes) -> bool:
     return any(map(content.__contains__, _HALF)) and _LARGE_HALF.search(content) is not None
 
 
-def _first_name(items: list[Item]) -> str:
-    return items[0].name if items else ""
-
-
 def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadRecord]:
     """Mark what another record explains, which need not stand before it.
 
@@ -271,8 +219,16 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
                  if is_module(record.name) and (parsed := parse(record.name)) is not None
                  and parsed.direction == BACKWARD}  # fmt: skip
     names = {record.name for record in bad}
+    weights = {
+        record.name: record.input for record in bad if record.flags & PARAMETER and not record.flags & INPUT
+    }  # fmt: skip
+    made_inside = {record.name for record in bad if record.flags == OUTPUT and is_module(record.name)}
     found = []
     for record in bad:
+        if tree is not None and not is_module(record.name):
+            record = _with_weight(record, weights.get(tree.module(record.name) or "", ""))
+            if record.flags & INPUT and (module := tree.module(record.name)) in made_inside:
+                record = record._replace(inside=module or "")
         flags = record.flags
         parsed = parse(record.name)
         if is_gradients(record.name):
@@ -289,3 +245,9 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
         found.append(record._replace(flags=flags))
     return found
 
+
+def _with_weight(record: BadRecord, weight: str) -> BadRecord:
+    """A call inside of a module whose `weight` is not finite, and whose inputs are, has got that weight."""
+    if not weight or not (record.flags & INPUT or record.mask):
+        return record
+    return record._replace(flags=(record.flags & ~INPUT) | PARAMETER, input=weight, mask="")

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from numpy_tensors import NumpyTensors
 
+import probe
 from probe.collect.collector import Collector
 from probe.collect.dump_folder import DumpFolder
 from probe.common import log
@@ -182,6 +183,34 @@ def test_work_in_the_background_gets_its_output_later_and_keeps_its_place(tmp_pa
     dump = run.files()
     assert dump.data["Torch.relu.0.forward"]["output"] == [statistics(5)]
     assert dump.names == ["Torch.relu.0.forward", "Tensor.__add__.0.forward"]
+
+
+def test_work_in_the_background_says_after_which_record_it_was_waited_for(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    collector = run.collector
+    begun = []
+    for _ in range(4):
+        begun.append(collector.enter_api(RELU, [tensor(1)], {}))
+        collector.suspend_api(begun[-1])
+    first, second, third, last = begun
+    collector.update_api(last, tensor(5))
+    outer = collector.enter_module(OUTER, [], {})
+    run.api(ADD)
+    collector.update_api(first, tensor(5))
+    collector.update_api(second, tensor(5))
+    collector.leave_module(outer, tensor(2), {})
+    dump = run.files()
+    waited = {name: record.get("waited_after") for name, record in dump.data.items()}
+    added = "Tensor.__add__.0.forward"
+    assert [waited[call.name] for call in (first, second, third, last)] == [added, added, None, None]
+    assert "output" not in dump.data[third.name] and "waited_after" not in dump.data[last.name]
+    assert dump.names == [first.name, second.name, third.name, last.name, added, "Module.o.Outer.forward.0"]
+    # As a killed process would leave it, and by the readers.
+    with JournalReader(os.path.join(run.folder.path, "dump.journal")) as journal:
+        assert {name: fields.get("waited_after") for name, fields in journal.records()} == waited
+    read = probe.read(run.path / "step0" / "rank0")
+    assert {record.name: record.waited_after for record in read} == waited
+    assert [item.name for item in read[first.name].items()] == [f"{first.name}.input.0", f"{first.name}.output.0"]
 
 
 def test_work_in_the_background_of_which_nothing_can_be_described_has_no_record(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 _OUTPUT = "./output"
 _CLEAN, _FAILED, _FOUND = 0, 1, 3
-_MOST_PAGES = 4
-"""Ranks that the page shows."""
+_MOST_RANKS_SHOWN = 4
+"""In the page."""
 
 
 class OverflowCheck:
@@ -92,11 +93,14 @@ def _write(report: Report, args: argparse.Namespace) -> list[str]:
 
 
 def _page(report: Report, output: str) -> list[str]:
-    """The graph of the ranks that have the first findings."""
+    """The graph of the step; of many ranks those that have the first findings."""
     from probe.graph.options import GraphOptions
     from probe.graph.run import planned, show
 
     assert report.found is not None
-    ranks = sorted({finding.rank for finding in report.first})[:_MOST_PAGES]
-    folders = [report.folders[report.found.step, rank] for rank in ranks]
+    of_step = {rank: folder for (step, rank), folder in report.folders.items() if step == report.found.step}
+    if 1 < len(of_step) <= _MOST_RANKS_SHOWN:
+        folders = [os.path.dirname(next(iter(of_step.values())))]
+    else:
+        folders = [of_step[rank] for rank in sorted({finding.rank for finding in report.first})[:_MOST_RANKS_SHOWN]]
     return show(planned(folders, (), GraphOptions(overflow=True)), output, ["html"]).files

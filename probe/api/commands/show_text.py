@@ -470,6 +470,8 @@ def dump_as_json(dump: Dump, wanted: Wanted, with_stacks: bool = False, limit: i
 
 def _item_json(item: Item) -> dict[str, Any]:
     numbers = {name: _plain(value) for name, value in zip(_NUMBERS, _recorded(item))}
+    if item.nonfinite is not None:
+        numbers.update({"Nonfinite": item.nonfinite, "Finite Max": item.finite_max, "Finite Min": item.finite_min})
     return {
         "name": item.name,
         "state": item.state,

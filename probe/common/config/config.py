@@ -78,6 +78,10 @@ def _without_reference(config: Config) -> str:
     return "" if config.bench_path is not None else 'without "bench_path"'
 
 
+def _with_checksums_only(config: Config) -> str:
+    return "" if config.summary_mode != "xor" else 'where "summary_mode" is "xor", which computes no statistics'
+
+
 def _without_apis(config: Config) -> str:
     # "ALL" leaves nothing out anywhere.
     if config.level not in ("L0", "debug") or config.risk_level == "ALL":
@@ -119,6 +123,7 @@ class Config:
         tensor_list: records of task statistics whose tensors are saved too.
         data_mode: the parts of a record to keep; empty means all.
         summary_mode: ``statistics``, ``md5`` (checksum added) or ``xor`` (checksum instead).
+        nonfinite: say of tensors with NaN or infinities how many these are, and the extremes of the other elements.
         file_format: how tensors are saved where the framework leaves a choice.
         bench_path: a dump with checksums to compare with while running.
         diff_nums: end after so many differences from `bench_path`; -1 means never.
@@ -151,6 +156,7 @@ class Config:
         frozenset(), some_of("forward", "backward", "input", "output", everything="all"), TASKS, _at_debug
     )
     summary_mode: str = key("statistics", parse_summary_mode, ("statistics", "tensor"))
+    nonfinite: bool = key(False, parse_flag, ("statistics", "tensor"), _with_checksums_only)
     file_format: str = key("npy", one_of("npy", "bin"), ("tensor",))
     bench_path: str | None = key(None, parse_folder, ("tensor",), _at_debug)
     diff_nums: int = key(1, parse_limit, ("tensor",), _without_reference)

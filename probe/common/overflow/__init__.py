@@ -1,1 +1,1 @@
-"""What is not finite, or nearly so, in the values of one call."""
+"""What is not finite in the values of calls, and which of it was meant."""

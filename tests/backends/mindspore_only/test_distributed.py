@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ mint.distributed.all_reduce(x)
 mint.distributed.all_reduce(x, async_op=True).wait()
 parts = [Tensor(np.zeros(2, np.float32)) for _ in range(2)]
 mint.distributed.all_gather(parts, x)
+late = Tensor(np.full(2, get_rank() + 1.0, np.float32))
+work = mint.distributed.all_reduce(late, async_op=True)
+mint.abs(x)
+work.wait()
 forgotten = mint.distributed.all_reduce(x, async_op=True)
 debugger.stop()
 debugger.step()
@@ -67,5 +72,16 @@ def test_collective_calls_record_their_arguments_after_the_transfer(ranks: Any) 
 
 def test_work_in_the_background_has_its_output_once_it_was_waited_for(ranks: Any) -> None:
     for dump in ranks:
-        assert dump.data["MintDistributed.all_reduce.1.forward"]["output"][0]["Max"] == 6
-        assert "output" not in dump.data["MintDistributed.all_reduce.2.forward"]
+        at_once, later, never = (dump.data[f"MintDistributed.all_reduce.{number}.forward"] for number in (1, 2, 3))
+        assert at_once["output"][0]["Max"] == 6 and "waited_after" not in at_once
+        assert later["output"][0]["Max"] == 3 and later["waited_after"] == "Mint.abs.1.forward"
+        assert "output" not in never and "waited_after" not in never
+
+
+@pytest.mark.parametrize("module", ["mindspore.mint.distributed", "mindspore.communication.comm_func"])
+def test_a_send_or_receive_of_a_batch_is_described_with_its_tensor(backend: Any, module: str) -> None:
+    distributed, tensor = importlib.import_module(module), backend.tensor(np.ones(2, np.float32))
+    # The CPU has no kernel for a whole batch.
+    entry = backend.adapter.describe_value(distributed.P2POp(distributed.irecv, tensor, 3), None)
+    assert entry.pop("tensor") is tensor
+    assert entry == {"type": "torch.distributed.P2POp", "op": "irecv", "peer": 3, "tag": 0, "group_id": None}

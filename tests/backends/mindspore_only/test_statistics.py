@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from mindspore import Tensor, mint, nn
 
+from probe.common.interfaces import StatisticsMode
+
 KEYS = ("Max", "Min", "Mean", "Norm")
 
 
@@ -29,6 +31,22 @@ def numbers(value: Any) -> list[Any]:
         return [value[key] for key in KEYS]
     below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [number for item in below for number in numbers(item)]
+
+
+@pytest.mark.parametrize("dtype", [ms.float16, ms.float32, ms.float64])
+def test_what_is_not_finite_is_counted_on_the_device(
+    backend: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend.adapter._statistics, "_on_host", False)
+    summary = StatisticsMode(nonfinite=True)
+    given = ([1.0, np.nan, -2.0, np.inf], [np.inf, np.nan], [1.0, 2.0], np.nan)
+    entries = [backend.adapter.describe_tensor(Tensor(np.array(values), dtype), summary) for values in given]
+    entries.append(backend.adapter.describe_tensor(Tensor([1, 2], ms.int32), summary))
+    assert not any("Nonfinite" in entry for entry in entries) and backend.adapter.pending() == 5
+    backend.adapter.resolve()
+    found = [[entry.get(key, "none") for key in ("Nonfinite", "Finite Max", "Finite Min")] for entry in entries]
+    assert found == [[2, 1.0, -2.0], [2, None, None], ["none"] * 3, [1, None, None], ["none"] * 3]
+    assert list(entries[0])[6:8] == ["Norm", "Nonfinite"]
 
 
 def collect(runs: Any, backend: Any, level: str, path: Any) -> tuple[Any, int]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import dumped
 import numpy as np
 import pytest
 from programs import BATCH, WEIGHT1, WEIGHT2, Names, batch, block_network, values
+
+import probe
 
 
 def collect(runs: Any, backend: Any, level: str, requires_grad: bool = True, **settings: Any) -> tuple[Any, Any]:
@@ -36,6 +39,30 @@ def test_a_module_record_has_inputs_outputs_and_parameters(runs: Any, backend: A
     assert list(record["parameters"]) == ["weight", "bias"]
     assert_describes(record["parameters"]["weight"], WEIGHT1, True)
     assert_describes(dump.data[f"{names.head}.forward.0"]["output"][0], output, True)
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_tensors_that_are_not_finite_are_counted_in_every_record(runs: Any, backend: Any, level: str) -> None:
+    values = np.array(BATCH, dtype=np.float32)
+    values[0, 0] = np.nan
+    dumps = {}
+    for nonfinite in (True, False):
+        model, folder = block_network(backend), runs.path.with_name(f"nonfinite-{nonfinite}")
+        debugger = runs.new(dump_path=folder, level=level, nonfinite=nonfinite)
+        debugger.start(model)
+        backend.run(model, backend.tensor(values, "float32"), model=model)
+        debugger.stop()
+        debugger.step()
+        dumps[nonfinite] = probe.read(dumped.read(folder).folder)
+    counted = [item for record in dumps[True] for item in record.items() if item.is_tensor]
+    plain = [item for record in dumps[False] for item in record.items() if item.is_tensor]
+    assert [item.name for item in counted] == [item.name for item in plain]
+    assert all((item.nonfinite is not None) == (item.has_nan or item.has_inf) for item in counted)
+    assert not any(item.nonfinite for item in plain)
+    assert {repr(item.norm) for item in counted} == {repr(item.norm) for item in plain}
+    bad = [item for item in counted if item.nonfinite]
+    assert len(bad) > 3 and any(item.nonfinite == 1 and item.finite_max == np.nanmax(values) for item in bad)
+    assert any(".backward" in item.name or "parameters_grad" in item.name for item in bad)
 
 
 def test_only_own_parameters_are_recorded(runs: Any, backend: Any) -> None:

@@ -184,6 +184,63 @@ def test_infinities_are_kept(backend: Any, dtype: str) -> None:
     assert math.isnan(both["Mean"])
 
 
+COUNTED = ("Nonfinite", "Finite Max", "Finite Min")
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, np.nan, -2.0, np.inf], (2, 1.0, -2.0)),
+        ([[-np.inf, 4.0], [3.0, 5.0]], (1, 5.0, 3.0)),
+        ([np.inf, -np.inf, np.nan], (3, None, None)),
+        (np.nan, (1, None, None)),
+    ],
+)
+def test_tensors_that_are_not_finite_say_how_much_is(backend: Any, dtype: str, values: Any, expected: Any) -> None:
+    tensor = backend.tensor(np.array(values), dtype)
+    entry, plain = describe(backend, tensor, nonfinite=True), describe(backend, tensor)
+    assert tuple(entry[key] for key in COUNTED) == expected
+    keys = list(entry)
+    assert keys[keys.index("Norm") + 1 :][:4] == [*COUNTED, "requires_grad"]
+    assert not set(COUNTED) & set(plain)
+    # Else it is what it is without them.
+    assert repr({key: value for key, value in entry.items() if key not in COUNTED}) == repr(plain)
+    with_checksum = describe(backend, tensor, nonfinite=True, mode="md5")
+    assert list(with_checksum) == [*keys, "md5"]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([3e38, 3e38, -3e38], "float32"),  # their norm is infinite, or not, and they are finite
+        ([60000, -60000], "float16"),
+        ([1, 2, 3], "int32"),
+        ([True, False], "bool"),
+        ([], "float32"),
+        (2.5, "float32"),
+    ],
+)
+def test_tensors_that_are_finite_stay_as_they_are(backend: Any, values: Any, dtype: str) -> None:
+    tensor = backend.tensor(np.array(values, dtype=dtype), dtype)
+    assert describe(backend, tensor, nonfinite=True) == describe(backend, tensor)
+
+
+def test_complex_numbers_and_checksums_alone_count_nothing(backend: Any) -> None:
+    of_complex = backend.tensor(np.array([1 + 1j, complex(np.nan, 0)], dtype="complex64"))
+    assert not set(COUNTED) & set(describe(backend, of_complex, nonfinite=True))
+    checksum = describe(backend, backend.tensor(np.array([np.nan, 1.0]), "float32"), nonfinite=True, mode="xor")
+    assert not {"Max", *COUNTED} & set(checksum)
+
+
+@pytest.mark.parametrize("count", [9, 300_000])
+def test_what_is_not_finite_is_counted_in_views_and_large_tensors(backend: Any, count: int) -> None:
+    values = np.arange(2 * count, dtype=np.float32).reshape(count, 2)
+    values[3], values[-1, 1] = np.nan, np.inf
+    entry = describe(backend, backend.transposed(backend.tensor(values)), nonfinite=True)
+    assert tuple(entry[key] for key in COUNTED) == (3, 2.0 * count - 2, 0.0)
+
+
 @pytest.mark.parametrize("mode", ["statistics", "md5", "xor"])
 def test_views_that_are_not_contiguous_are_described_like_their_copy(backend: Any, mode: str) -> None:
     values = random((4, 6)).astype(np.float32)

@@ -9,7 +9,7 @@ import pytest
 
 from probe.common.dump.reading.items import plain_item
 from probe.common.dump.reading.records import Item, Record
-from probe.common.match.collectives import (
+from probe.common.match.communication.collectives import (
     CollectiveCall,
     Exchange,
     collective_call,
@@ -88,6 +88,16 @@ def places(exchange: Exchange) -> dict[str, list[str]]:
         ("all_to_all", [None, [TENSOR]], {"gives": ["input.1"], "receives": ["input.0"], "results": ["output.0"]}),
         ("all_to_all_single", [None, TENSOR], {"gives": ["input.1"], "receives": ["input.0"], "results": ["output.0"]}),
         ("MintDistributed.all_reduce", [OURS], {"gives": ["input.0"], "results": ["output.0"]}),
+        # MSAdapter's are torch's, with MindSpore's tensors.
+        ("all_reduce", [OURS], {"gives": ["input.0"], "results": ["output.0"]}),
+        (
+            "all_gather_into_tensor", [None, OURS],
+            {"gives": ["input.1"], "receives": ["input.0"], "results": ["output.0"]},
+        ),
+        (
+            "reduce_scatter_tensor", [OURS, OURS],
+            {"gives": ["input.1"], "receives": ["input.0"], "results": ["output.0"]},
+        ),
         # Those of comm_func return what they have.
         ("all_gather_into_tensor", [OURS, "tp"], {"gives": ["input.0"], "results": ["output"]}),
         ("reduce_scatter_tensor", [OURS, "sum", "tp"], {"gives": ["input.0"], "results": ["output"]}),
@@ -167,6 +177,11 @@ def test_the_gathered_list_that_was_not_passed_is_no_output() -> None:
         (("send", [TENSOR, 1], {"group": group(0, 1, 2, 3)}), ("recv", [None], {"src": 0})),
         (("send", [TENSOR, 1], {}), ("recv", [None], {})),
         (("MintDistributed.send", [OURS, 1, "pp"], {}), ("MintDistributed.recv", [None, 0, "pp"], {})),
+        (("isend", [OURS, 1], {}), ("irecv", [None], {})),
+        (
+            ("batch_isend_irecv", [[{**operation("isend", 1), "group_id": "hccl_world_group"}]], {}),
+            ("MintDistributed.recv", [None, 0], {}),
+        ),
         (("MintDistributed.isend", [OURS, 1], {}), ("MintDistributed.irecv", [None], {})),
         (("send", [OURS, 1], {}), ("recv", [OURS], {"src": 0})),
         (
@@ -219,6 +234,13 @@ def test_each_operation_of_a_batch_is_an_exchange_of_its_own() -> None:
     assert places(found[0]) == {"gives": ["input.0.0"]}
     assert places(found[1]) == {"receives": ["input.0.1"], "results": ["output.0.1"]}
     assert all(len(each.partners) == 1 and not each.missing for each in found)
+
+
+def test_a_batch_of_comm_func_returns_what_it_received() -> None:
+    point = {**operation("irecv", 1), "group_id": "hccl_world_group", "tensor": OURS}
+    assert places(one("batch_isend_irecv", [point])) == {"receives": ["input.0.0"], "results": ["output.0"]}
+    of_torch = {**operation("irecv", 1), "tensor": OURS}
+    assert places(one("batch_isend_irecv", [of_torch])) == {"receives": ["input.0.0"], "results": ["output.0.0"]}
 
 
 def test_a_batch_of_which_nothing_is_known_waits_for_nobody() -> None:

@@ -208,10 +208,17 @@ _SETTINGS = frozenset(
 )  # fmt: skip
 
 
+# With which ranks a primitive communicates.
+_OF_COMMUNICATION = frozenset(
+    ("dest_rank", "op", "op_types", "recv_rank_ids", "remote_ranks", "root_rank", "send_rank_ids", "sr_tag", "src_rank")
+)
+
+
 def _attributes(primitive: Any) -> dict[str, Any]:
     """What a primitive was made with, where that is not what it has by default."""
     made_with = getattr(primitive, "init_attrs", {})
-    names = _SETTINGS.intersection(made_with)
+    communicates = type(primitive).__module__.endswith(".comm_ops")
+    names = (_SETTINGS | _OF_COMMUNICATION if communicates else _SETTINGS).intersection(made_with)
     defaults = _defaults(type(primitive)) if names else {}
     found = {}
     for name in sorted(names):

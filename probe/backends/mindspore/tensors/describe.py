@@ -52,7 +52,7 @@ class TensorDescriber:
             if summary.mode != "statistics":
                 checksum = statistics.crc32(tensor) if summary.mode == "md5" else statistics.xor(tensor)
             if summary.mode != "xor":
-                self._statistics.fill(entry, tensor, summary.high_precision)
+                self._statistics.fill(entry, tensor, summary)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             # A kernel that this type does not have on this device. The record says so and the training goes on.
             if summary.mode != "xor":
@@ -92,4 +92,14 @@ def describe_value(value: Any, key: str | None) -> Entry | None:
     """MindSpore values that are not tensors; ``None`` for everything else."""
     if isinstance(value, _Dtype):
         return {"type": "mindspore.dtype", "value": dtype_name(value)}
+    if type(value).__name__ == "P2POp" and type(value).__module__.startswith("mindspore."):
+        # Readers know the type under torch's name. A group is a name here.
+        return {
+            "type": "torch.distributed.P2POp",
+            "op": getattr(value.op, "__name__", str(value.op)),
+            "peer": value.peer,
+            "tag": value.tag,
+            "group_id": value.group,
+            "tensor": value.tensor,
+        }
     return None

@@ -16,14 +16,15 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
-from probe.backends.shared import checksums, reduction
-from probe.common.interfaces import Entry
+from probe.backends.shared import checksums, nonfinite, reduction
+from probe.common.interfaces import Entry, StatisticsMode
 
 KEYS = ("Max", "Min", "Mean", "Norm")
 _HALF = frozenset((ms.float16, ms.bfloat16))
 _FLOAT8 = frozenset(
     getattr(ms, name) for name in ("float8_e4m3fn", "float8_e5m2", "hifloat8") if hasattr(ms, name)
 )
+_FLOATING = _HALF | _FLOAT8 | {ms.float32, ms.float64}
 _COMPLEX = frozenset((ms.complex64, ms.complex128))
 _NO_OVERFLOW = 1e28
 """No sum of float32 values within this overflows, so that numpy has nothing to warn of; silencing it takes 2 us."""
@@ -37,19 +38,24 @@ class Statistics:
     """Computes statistics and keeps those that are still on a device."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Entry, tuple[Any, ...]]] = []
+        self._waiting: list[tuple[Entry, tuple[Any, ...], tuple[Any, ...]]] = []
         self._on_host: bool = ms.get_context("device_target") == "CPU"
 
-    def fill(self, entry: Entry, tensor: Tensor, high_precision: bool) -> None:
+    def fill(self, entry: Entry, tensor: Tensor, summary: StatisticsMode) -> None:
         """Put the four statistics of a tensor of any shape and type into `entry`, now or at `resolve`."""
         if self._on_host:
-            entry.update(zip(KEYS, summarize(to_array(tensor), high_precision)))
+            array = to_array(tensor)
+            entry.update(zip(KEYS, summarize(array, summary.high_precision)))
+            if summary.nonfinite and nonfinite.shows(entry) and array.dtype.kind != "c":
+                nonfinite.add(entry, *_finite(array))
             return
         entry.update(dict.fromkeys(KEYS))
+        counted = summary.nonfinite and tensor.dtype in _FLOATING
         with ms._no_grad():
-            results = on_device(tensor, high_precision)
+            results = on_device(tensor, summary.high_precision)
+            finite = finite_on_device(tensor) if counted and results is not None else ()
         if results is not None:
-            self._waiting.append((entry, results))
+            self._waiting.append((entry, results, finite))
 
     def pending(self) -> int:
         return len(self._waiting)
@@ -57,18 +63,38 @@ class Statistics:
     def resolve(self) -> None:
         """Fill in every waiting entry, with one transfer for each type."""
         waiting, self._waiting = self._waiting, []
-        groups: dict[str, list[tuple[Entry, str, Any]]] = {}
-        for entry, results in waiting:
+        groups: dict[str, list[tuple[dict[Any, Any], Any, Any]]] = {}
+        counted: list[tuple[Entry, dict[int, Any]]] = []
+        for entry, results, finite in waiting:
             for key, value in zip(KEYS, results):
                 if value is not None:
                     groups.setdefault(str(value.dtype), []).append((entry, key, value))
+            if finite:
+                found: dict[int, Any] = {}
+                counted.append((entry, found))
+                for place, value in enumerate(finite):
+                    groups.setdefault(str(value.dtype), []).append((found, place, value))
         with ms._no_grad():
             for places in groups.values():
                 values = to_array(ops.stack([value for _, _, value in places])).tolist()
-                for (entry, key, _), value in zip(places, values):
-                    entry[key] = value
+                for (holder, key, _), value in zip(places, values):
+                    holder[key] = value
+        for entry, found in counted:
+            if found[0]:
+                nonfinite.add(entry, found[0], found[1], found[2])
         # The process may have been given another device since.
         self._on_host = ms.get_context("device_target") == "CPU"
+
+
+def _finite(array: Array) -> tuple[int, float, float]:
+    """How many elements are not finite, and the extremes of the others: infinities if there are none."""
+    if array.dtype.kind != "f":
+        # numpy has no bfloat16 of its own.
+        array = array.astype(np.float32)
+    finite = array[np.isfinite(array)]
+    if not finite.size:
+        return array.size, -math.inf, math.inf
+    return array.size - finite.size, float(finite.max()), float(finite.min())
 
 
 def to_array(tensor: Tensor) -> Array:
@@ -185,6 +211,15 @@ def on_device(tensor: Tensor, high_precision: bool) -> tuple[Any, ...] | None:
         tensor = tensor.astype(ms.float32)
     flat = tensor.reshape(-1)
     return ops.max(flat)[0], ops.min(flat)[0], ops.mean(flat), ops.norm(flat)
+
+
+def finite_on_device(tensor: Tensor) -> tuple[Any, Any, Any]:
+    """How many elements are not finite, and the extremes of the others, as tensors that are still being computed."""
+    flat = tensor.astype(ms.float32).reshape(-1)
+    finite = ops.isfinite(flat)
+    none, all_of_it = ops.full_like(flat, -math.inf), ops.full_like(flat, math.inf)
+    count = ops.logical_not(finite).astype(ms.int32).sum()
+    return count, ops.max(ops.select(finite, flat, none))[0], ops.min(ops.select(finite, flat, all_of_it))[0]
 
 
 def _bytes(tensor: Tensor) -> Array:

@@ -38,6 +38,8 @@ class TensorDescriber:
         if plain_tensors.describers is not None and summary.mode != "xor":
             described = plain_tensors.describers[summary.high_precision](tensor)
             if described is not None:
+                if summary.nonfinite:
+                    statistics.note_nonfinite(described, tensor, None)
                 if summary.mode == "md5":
                     described["md5"] = statistics.crc32(tensor)
                 return described
@@ -49,6 +51,8 @@ class TensorDescriber:
                     "type": "torch.Tensor", "dtype": _DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape),
                     "Max": largest, "Min": smallest, "Mean": mean, "Norm": norm, "requires_grad": tensor.requires_grad,
                 }  # fmt: skip
+                if summary.nonfinite:
+                    statistics.note_nonfinite(entry, tensor, None)
                 if summary.mode == "md5":
                     entry["md5"] = statistics.crc32(tensor)
                 return entry
@@ -78,7 +82,7 @@ class TensorDescriber:
             elif values is None or reason is not None:
                 entry.update(dict.fromkeys(KEYS))
             else:
-                self._statistics.fill(entry, values, special.elements, summary.high_precision)
+                self._statistics.fill(entry, values, special.elements, summary)
         except (Unsupported, RuntimeError, NotImplementedError, TypeError) as error:
             # A kernel that this type or layout does not have. The record says so and the training goes on.
             entry.update({"md5": None} if summary.mode == "xor" else dict.fromkeys(KEYS))

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 import torch
 
+from probe.backends.shared.nonfinite import only_finite
 from probe.backends.shared.reduction import KINDS
 from probe.common.interfaces import Entry, StatisticsMode
 
@@ -64,4 +65,7 @@ _KINDS = frozenset((torch.Tensor, torch.nn.Parameter))
 
 def direct_describer(summary: StatisticsMode) -> Describe | None:
     """See `probe.common.interfaces.Tensors.direct_describer`."""
-    return describers[summary.high_precision] if describers is not None and summary.mode == "statistics" else None
+    if describers is None or summary.mode != "statistics":
+        return None
+    describe = describers[summary.high_precision]
+    return only_finite(describe) if summary.nonfinite else describe

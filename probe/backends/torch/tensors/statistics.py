@@ -8,14 +8,15 @@ they wait for one common transfer.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
-from probe.backends.shared import checksums, reduction
+from probe.backends.shared import checksums, nonfinite, reduction
 from probe.backends.torch.tensors.plain_tensors import SEVERAL_THREADS_FROM
 from probe.backends.torch.tensors.storage import bytes_of, whole
-from probe.common.interfaces import Entry
+from probe.common.interfaces import Entry, StatisticsMode
 
 KEYS = ("Max", "Min", "Mean", "Norm")
 _HALF = frozenset((torch.float16, torch.bfloat16))
@@ -48,16 +49,19 @@ class Statistics:
     """Computes statistics and keeps those that are still on a device."""
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Entry, tuple[torch.Tensor | None, ...]]] = []
+        self._waiting: list[tuple[Entry, tuple[torch.Tensor | None, ...], _Finite | None]] = []
 
-    def fill(self, entry: Entry, tensor: torch.Tensor, elements: int | None, high_precision: bool) -> None:
+    def fill(self, entry: Entry, tensor: torch.Tensor, elements: int | None, summary: StatisticsMode) -> None:
         """Put the four statistics of a dense tensor of any shape into `entry`, now or at `resolve`.
 
         With `elements`, `tensor` holds what is not zero of a tensor of so many elements.
         """
+        high_precision = summary.high_precision
         at_once = in_one_pass(tensor, high_precision) if elements is None else None
         if at_once is not None:
             entry["Max"], entry["Min"], entry["Mean"], entry["Norm"] = at_once
+            if summary.nonfinite:
+                note_nonfinite(entry, tensor, elements)
             return
         if elements is None:
             results = _results(tensor, high_precision)
@@ -71,12 +75,16 @@ class Statistics:
             entry["Min"] = smallest.item() if smallest is not None else None
             entry["Mean"] = mean.item() if mean is not None else None
             entry["Norm"] = norm.item() if norm is not None else None
+            if summary.nonfinite:
+                note_nonfinite(entry, tensor, elements)
         else:
             entry["Max"] = entry["Min"] = entry["Mean"] = entry["Norm"] = None
             if results[0] is tensor:
                 # The user may write to it before it is read.
-                results = (tensor.clone(),) * 4
-            self._waiting.append((entry, results))
+                tensor = tensor.clone()
+                results = (tensor,) * 4
+            counted = summary.nonfinite and tensor.is_floating_point()
+            self._waiting.append((entry, results, _finite(tensor, elements) if counted else None))
 
     def pending(self) -> int:
         return len(self._waiting)
@@ -84,15 +92,46 @@ class Statistics:
     def resolve(self) -> None:
         """Fill in every waiting entry, with one transfer for each device and type."""
         waiting, self._waiting = self._waiting, []
-        groups: dict[tuple[Any, Any], list[tuple[Entry, str, torch.Tensor]]] = {}
-        for entry, results in waiting:
+        groups: dict[tuple[Any, Any], list[tuple[dict[Any, Any], Any, torch.Tensor]]] = {}
+        counted: list[tuple[Entry, dict[int, Any]]] = []
+        for entry, results, finite in waiting:
             for key, value in zip(KEYS, results):
                 if value is not None:
                     groups.setdefault((value.device, value.dtype), []).append((entry, key, value))
+            if finite is not None:
+                found: dict[int, Any] = {}
+                counted.append((entry, found))
+                for place, value in enumerate(finite):
+                    groups.setdefault((value.device, value.dtype), []).append((found, place, value))
         for places in groups.values():
             values = torch.stack([value for _, _, value in places]).tolist()
-            for (entry, key, _), value in zip(places, values):
-                entry[key] = value
+            for (holder, key, _), value in zip(places, values):
+                holder[key] = value
+        for entry, found in counted:
+            if found[0]:
+                nonfinite.add(entry, found[0], found[1], found[2])
+
+
+_Finite = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def note_nonfinite(entry: Entry, tensor: torch.Tensor, elements: int | None) -> None:
+    """Add to `entry`, which has its statistics, what there is to say of a tensor on the CPU that is not finite."""
+    if nonfinite.shows(entry) and tensor.is_floating_point():
+        count, largest, smallest = _finite(tensor, elements)
+        nonfinite.add(entry, int(count.item()), largest.item(), smallest.item())
+
+
+def _finite(tensor: torch.Tensor, elements: int | None) -> _Finite:
+    """How many elements are not finite, and the extremes of the others: infinities if there are none."""
+    if tensor.dtype in _EIGHT_BIT_FLOAT:
+        tensor = tensor.to(torch.float32)
+    finite = torch.isfinite(tensor)
+    largest = torch.where(finite, tensor, -math.inf).amax()
+    smallest = torch.where(finite, tensor, math.inf).amin()
+    if elements is not None and tensor.numel() < elements:
+        largest, smallest = largest.clamp(min=0), smallest.clamp(max=0)
+    return torch.logical_not(finite).sum(), largest, smallest
 
 
 def in_one_pass(tensor: torch.Tensor, high_precision: bool) -> tuple[float | bool | None, ...] | None:

@@ -40,6 +40,9 @@ class _Leaf(msgspec.Struct, gc=False):
     requires_grad: Optional[bool] = None  # noqa: UP045
     md5: Optional[str] = None  # noqa: UP045
     data_name: Optional[str] = None  # noqa: UP045
+    nonfinite: Optional[int] = msgspec.field(default=None, name="Nonfinite")  # noqa: UP045
+    finite_max: Union[int, float, None] = msgspec.field(default=None, name="Finite Max")  # noqa: UP007
+    finite_min: Union[int, float, None] = msgspec.field(default=None, name="Finite Min")  # noqa: UP007
     value: Any = msgspec.UNSET
     format: Any = None
 
@@ -48,7 +51,7 @@ _Value = Union[_Leaf, list[Any], None]
 
 
 class _CallFields(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A call; the order is that of its items. Attributes are none."""
+    """A call; the order is that of its items. Attributes are none, nor is where its result was waited for."""
 
     input_args: list[_Value] = []
     input: list[_Value] = []
@@ -56,6 +59,7 @@ class _CallFields(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     parameters: dict[str, _Value] = {}
     output: list[_Value] = []
     attributes: Any = None
+    waited_after: Any = None
 
 
 class _OtherForm(Exception):
@@ -109,9 +113,10 @@ def _add(found: list[Item], above: str, state: str, entries: Iterable[tuple[Any,
                 largest, smallest, mean, norm = map(number, (largest, smallest, mean, norm))
             dtype, shape = intern(entry.dtype), _shape(bytes(entry.shape))
             requires_grad, md5, data_name = entry.requires_grad, entry.md5, entry.data_name
-            found.append(
-                Item(name, state, dtype, shape, largest, smallest, mean, norm, requires_grad, md5, data_name)
-            )
+            item = Item(name, state, dtype, shape, largest, smallest, mean, norm, requires_grad, md5, data_name)
+            if entry.nonfinite is not None:
+                item.nonfinite, item.finite_max, item.finite_min = entry.nonfinite, entry.finite_max, entry.finite_min
+            found.append(item)
 
 
 @lru_cache(maxsize=4096)

@@ -33,6 +33,7 @@ _PARTS = (
     ("parameters", PARAMETERS),
     ("output", OUTPUT),
 )
+_NONFINITE = ("Nonfinite", "Finite Max", "Finite Min")
 # Whatever else a record holds under the names of its gradients.
 _OWN_FIELDS = frozenset(key for key, _ in _PARTS)
 
@@ -102,8 +103,10 @@ def _leaf(name: str, state: str, type_name: str, entry: dict[str, Any]) -> Item:
     dtype = entry.get("dtype")
     if type(dtype) is str:
         return _tensor(name, state, dtype, entry)
-    if type_name == "torch.distributed.P2POp" and isinstance(entry.get("tensor"), dict):
-        item = _leaf(name, state, "torch.Tensor", entry["tensor"])
+    if type_name == "torch.distributed.P2POp":
+        tensor = entry.get("tensor")
+        # Of a receive nothing is known before the call.
+        item = _leaf(name, state, "torch.Tensor", tensor) if isinstance(tensor, dict) else Item(name, state)
         item.peer = tuple(entry.get(key) for key in ("op", "peer", "tag", "group_id"))
         return item
     if type_name == "torch.ProcessGroup":
@@ -146,4 +149,20 @@ def _tensor(name: str, state: str, dtype: str, entry: dict[str, Any]) -> Item:
     for key, value in (("Max", largest), ("Min", smallest), ("Mean", mean), ("Norm", norm)):
         if isinstance(value, (list, dict)):
             raise DumpFormatError(f'{name}: "{key}" is {value!r}, not a number.')
-    return Item(name, state, dtype, shape, largest, smallest, mean, norm, requires_grad, md5, data_name)
+    item = Item(name, state, dtype, shape, largest, smallest, mean, norm, requires_grad, md5, data_name)
+    if "Nonfinite" in entry:
+        _add_nonfinite(item, entry)
+    return item
+
+
+def _add_nonfinite(item: Item, entry: dict[str, Any]) -> None:
+    count, largest, smallest = (entry.get(key) for key in _NONFINITE)
+    if type(count) is float and count.is_integer():
+        count = int(count)
+    if count is not None and type(count) is not int:
+        raise DumpFormatError(f'{item.name}: "Nonfinite" is {count!r}, not a whole number.')
+    for key, value in zip(_NONFINITE[1:], (largest, smallest)):
+        if value is not None and type(value) not in (int, float):
+            raise DumpFormatError(f'{item.name}: "{key}" is {value!r}, not a number.')
+    if count is not None:
+        item.nonfinite, item.finite_max, item.finite_min = count, largest, smallest

@@ -40,6 +40,11 @@ class Item(msgspec.Struct, gc=False):
     """A plain value itself; ``None`` of a tensor."""
     peer: Optional[tuple[Any, ...]] = None  # noqa: UP045
     """Operation, peer, tag and group of a point-to-point operation."""
+    nonfinite: Optional[int] = None  # noqa: UP045
+    """How many elements are NaN or infinite, where the dump counted them and there are some."""
+    finite_max: Optional[float] = None  # noqa: UP045
+    """The greatest finite element of such a tensor; ``None`` where there is none."""
+    finite_min: Optional[float] = None  # noqa: UP045
 
     @property
     def is_tensor(self) -> bool:

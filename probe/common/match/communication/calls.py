@@ -19,6 +19,8 @@ _RANKS = re.compile(r"\d+")
 _INPUTS = re.compile(rf"^(.*?\.(?:{FORWARD}|{BACKWARD}))\.{INPUT}\.([^.]+)")
 # hccl_world_group, nccl_world_group, mccl_world_group
 _WORLD = re.compile(r"[a-z]+_world_group\Z")
+# Of the groups of torch.distributed, which have no names of their own.
+_GROUP_ID = re.compile(r"[0-9a-f]{8}\Z")
 _NOT_A_MEMBER = -100
 """What torch.distributed has for a group that this rank is not in."""
 _TENSORS_OF_TORCH = "torch."
@@ -88,13 +90,22 @@ def function_of(call: CollectiveCall) -> Function:
 
 
 def is_returning(call: CollectiveCall) -> bool:
-    """Whether the function is one of comm_func, whose records begin like those of torch, and returns its result."""
-    if call.record.startswith(MINT):
-        return False
-    if call.record.startswith(_COMM_FUNC):
-        return True
+    """Whether the function is one of comm_func, whose records begin like those of torch, and returns its result.
+
+    MSAdapter has torch's functions with MindSpore's tensors. Where both take the same arguments this says no: the
+    result is the first output of either.
+    """
+    name = function_name(call.record)
+    if call.record.startswith((MINT, _COMM_FUNC)) or name not in IN_PLACE:
+        return not call.record.startswith(MINT)
     tensors = [item for item in call.inputs if item.is_tensor and item.state == INPUT]
-    return bool(tensors) and not any(str(item.dtype).startswith(_TENSORS_OF_TORCH) for item in tensors)
+    if name not in RETURNING or any(str(item.dtype).startswith(_TENSORS_OF_TORCH) for item in tensors):
+        return False
+    peers = [item.peer for item in tensors if item.peer is not None]
+    if peers:
+        return not any(_GROUP_ID.match(str(group_id)) for *_, group_id in peers)
+    # With a buffer to fill there would be another tensor, or nothing in its place.
+    return bool(IN_PLACE[name].fills) and len(tensors) == 1 and call.inputs[0].is_tensor
 
 
 def group_of(items: Iterable[Item]) -> Group | None:
@@ -112,10 +123,11 @@ def group_of(items: Iterable[Item]) -> Group | None:
     found = _INPUTS.search(items[0].name)
     call = CollectiveCall(0, 0, items[0].name[: found.end(1)] if found else "", tuple(items))
     named = argument(call, "group")
-    return None if named is None else _named_group(named.value)
+    return None if named is None else named_group(named.value)
 
 
-def _named_group(value: Any) -> Group | None:
+def named_group(value: Any) -> Group | None:
+    """The group of a name; ``None`` for that of all ranks, no rank for one that the own rank is not in."""
     if value == _NOT_A_MEMBER:
         return ()
     return value if isinstance(value, str) and value and not _WORLD.match(value) else None
@@ -124,7 +136,7 @@ def _named_group(value: Any) -> Group | None:
 def group_of_call(call: CollectiveCall) -> Group | None:
     """The group of a call, like `group_of`."""
     if call.record.startswith(_PRIMITIVE):
-        return _named_group(call.attributes.get("group"))
+        return named_group(call.attributes.get("group"))
     return group_of(call.inputs)
 
 

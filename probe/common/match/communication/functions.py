@@ -1,9 +1,9 @@
 """The communication functions of the frameworks, and what their arguments are for.
 
-Three families differ in where a result arrives. Those of torch.distributed and of mindspore.mint.distributed write it
-into an argument. Those of mindspore.communication.comm_func, whose records begin like torch's, and the primitives that
-a cell of MindSpore has return it; a primitive has been made with its group and its peer, which are attributes of its
-records.
+Three families differ in where a result arrives. Those of torch.distributed, MSAdapter's too, and of
+mindspore.mint.distributed write it into an argument. Those of mindspore.communication.comm_func, whose records begin
+like torch's, and the primitives that a cell of MindSpore has return it; a primitive has been made with its group and
+its peer, which are attributes of its records.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _returning(kind: str, arguments: str, gives: str, **more: str | int) -> Func
     return Function(kind, tuple(arguments.split()), tuple(gives.split()), root=root, default_root=0 if root else None)
 
 
-_SEND = _function(SEND, "tensor dst group tag group_dst", gives="tensor", root="dst")
+_SEND = _function(SEND, "tensor dst group tag group_dst", gives="tensor", root="dst", default_root=0)
 _RECV = _function(RECV, "tensor src group tag group_src", fills="tensor", root="src")
 _ALL_GATHER_INTO = _function(
     ALL_GATHER, "output_tensor input_tensor group async_op", gives="input_tensor", fills="output_tensor"
@@ -73,7 +73,7 @@ IN_PLACE = {
     "barrier": _function(BARRIER, "group async_op device_ids"),
     "monitored_barrier": _function(BARRIER, "group timeout wait_all_ranks"),
     "broadcast": _function(
-        BROADCAST, "tensor src group async_op group_src", gives="tensor", results="tensor", root="src"
+        BROADCAST, "tensor src group async_op group_src", gives="tensor", results="tensor", root="src", default_root=0
     ),
     "scatter": _function(
         SCATTER, "tensor scatter_list src group async_op group_src", gives="scatter_list", fills="tensor", root="src",

@@ -11,6 +11,9 @@ import pytest
 import two_processes
 from free_port import free_port
 
+import probe
+from probe.common.match.communication.collectives import collective_call, exchanges, is_communication
+
 SCRIPT = """
 import sys, torch, torch.distributed as dist
 from torch import nn
@@ -41,6 +44,10 @@ else:
     received = torch.zeros(3)
     request = dist.irecv(received, src=0)
 request.wait()
+taken = torch.full((2,), float("nan"))
+batch = [dist.P2POp(dist.isend, x, 1 - rank, tag=7), dist.P2POp(dist.irecv, taken, 1 - rank, tag=7)]
+for request in dist.batch_isend_irecv(batch):
+    request.wait()
 dist.broadcast(x, src=0)
 dist.reduce_scatter(torch.zeros(2), [torch.ones(2), torch.ones(2)])
 dist.barrier()
@@ -53,6 +60,20 @@ debugger.step()
 debugger.start(ddp)
 loss = ddp(torch.full((1, 2), rank + 1.0)).sum()
 loss.backward()
+debugger.stop()
+debugger.step()
+debugger.start(model)
+late, later = (torch.full((2,), rank + 1.0) for _ in range(2))
+works = [dist.all_reduce(tensor, async_op=True) for tensor in (late, later)]
+torch.abs(x)
+works[0].wait()
+model(x.reshape(1, 2))
+works[1].wait()
+operations = [dist.P2POp(dist.isend, late, 1 - rank, tag=4), dist.P2POp(dist.irecv, later, 1 - rank, tag=4)]
+requests = dist.batch_isend_irecv(operations)
+torch.neg(x)
+for request in requests:
+    request.wait()
 debugger.stop()
 debugger.step()
 if rank == 0:
@@ -95,7 +116,7 @@ def test_results_are_those_of_the_mathematics(folder: Path) -> None:
 
 
 def test_a_folder_without_rank_is_renamed_when_the_group_appears(folder: Path, ranks: Any) -> None:
-    assert dumped.folders(folder / "dump") == ["step0/rank0", "step0/rank1", "step1/rank0", "step1/rank1"]
+    assert dumped.folders(folder / "dump") == [f"step{step}/rank{rank}" for step in range(3) for rank in (0, 1)]
     for rank, dump in enumerate(ranks):
         entry = dump.data["Torch.abs.0.forward"]["output"][0]
         assert entry["Max"] == rank and value(dump, entry) == [rank] * 2
@@ -105,7 +126,8 @@ def test_names_and_order_of_collective_calls(ranks: Any) -> None:
     common = [
         "Torch.abs.0", "Distributed.all_reduce.0", "Distributed.all_reduce.1", "Distributed.all_gather.0",
     ]  # fmt: skip
-    rest = ["Distributed.broadcast.0", "Distributed.reduce_scatter.0", "Distributed.all_reduce.2"]
+    exchanged = ["Distributed.batch_isend_irecv.0", "Distributed.broadcast.0"]
+    rest = [*exchanged, "Distributed.reduce_scatter.0", "Distributed.all_reduce.2"]
     for dump, middle in zip(ranks, ("Distributed.isend.0", "Distributed.irecv.0")):
         assert dump.names == [f"{name}.forward" for name in (*common, middle, *rest)]
 
@@ -145,11 +167,63 @@ def test_isend_and_irecv_are_completed_by_wait(ranks: Any) -> None:
     assert value(ranks[1], received["output"][0]) == [5.0] * 3
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_batch_says_what_is_sent_and_received(ranks: Any, rank: int) -> None:
+    record = ranks[rank].data["Distributed.batch_isend_irecv.0.forward"]
+    peer = {"type": "torch.distributed.P2POp", "peer": 1 - rank, "tag": 7, "group_id": f"{zlib.crc32(b'[0, 1]'):08x}"}
+    for ((sent, received),) in (record["input_args"], record["output"]):
+        assert {**sent, "tensor": None} == {**peer, "op": "isend", "tensor": None}
+        assert {**received, "tensor": None} == {**peer, "op": "irecv", "tensor": None}
+        assert value(ranks[rank], sent["tensor"]) == [3.0, 3.0]
+    # What was in the tensor before is no input.
+    assert record["input_args"][0][1]["tensor"] is None
+    assert value(ranks[rank], record["output"][0][1]["tensor"]) == [3.0, 3.0]
+
+
 def test_a_call_that_was_not_waited_for_before_stop_is_completed_in_wait(ranks: Any) -> None:
     for rank, dump in enumerate(ranks):
         record = dump.data["Distributed.all_reduce.2.forward"]
         assert value(dump, record["input_args"][0]) == [rank + 1.0] * 2
         assert "output" not in record or value(dump, record["output"][0]) == [3.0, 3.0], "nothing half-way"
+
+
+def test_asynchronous_calls_say_where_their_results_arrived(folder: Path, ranks: Any) -> None:
+    for dump in ranks:
+        assert not any("waited_after" in record for record in dump.data.values())
+    for rank in (0, 1):
+        dump = dumped.read(folder / "dump", 2, f"rank{rank}")
+        first, second = (dump.data[f"Distributed.all_reduce.{n}.forward"] for n in (0, 1))
+        assert first["waited_after"] == "Torch.abs.0.forward" and value(dump, first["output"][0]) == [3.0, 3.0]
+        assert second["waited_after"] == "Module.0.Linear.forward.0"
+        assert dump.data["Distributed.batch_isend_irecv.0.forward"]["waited_after"] == "Torch.neg.0.forward"
+        assert dump.names[:3] == [f"Distributed.all_reduce.{n}.forward" for n in (0, 1)] + ["Torch.abs.0.forward"]
+
+
+def test_sends_and_receives_of_a_batch_are_recorded(folder: Path) -> None:
+    for rank in (0, 1):
+        dump = dumped.read(folder / "dump", 2, f"rank{rank}")
+        record = dump.data["Distributed.batch_isend_irecv.0.forward"]
+        ((sent, _),) = record["input_args"]
+        assert {key: sent[key] for key in ("type", "op", "peer", "tag", "group_id")} == {
+            "type": "torch.distributed.P2POp", "op": "isend", "peer": 1 - rank, "tag": 4,
+            "group_id": f"{zlib.crc32(b'[0, 1]'):08x}",
+        }  # fmt: skip
+        assert value(dump, sent["tensor"]) == [3.0, 3.0]
+        ((_, received),) = record["output"]
+        assert received["op"] == "irecv" and value(dump, received["tensor"]) == [3.0, 3.0]
+
+
+def test_the_calls_of_both_ranks_belong_together(folder: Path) -> None:
+    dumps = [probe.read(folder / "dump" / "step2" / f"rank{rank}") for rank in (0, 1)]
+    calls = [
+        [collective_call(rank, n, record) for n, record in enumerate(dump) if is_communication(record.name)]
+        for rank, dump in enumerate(dumps)
+    ]
+    found = exchanges(calls, (0, 1))
+    assert [(each.what, each.sources) for each in found if each.call.rank == 0] == [
+        ("all_reduce", (0, 1)), ("all_reduce", (0, 1)), ("send", ()), ("recv", (1,)),
+    ]  # fmt: skip
+    assert all(len(each.partners) == 1 and not each.missing for each in found)
 
 
 def test_a_ddp_model_has_names_that_begin_with_module(folder: Path) -> None:

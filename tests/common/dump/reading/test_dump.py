@@ -126,6 +126,24 @@ def test_nan_and_infinity_are_numbers_and_texts_stay_texts(tmp_path: Path, text:
     assert word.max == text
 
 
+def test_what_is_not_finite_is_counted_where_the_dump_says_so(tmp_path: Path) -> None:
+    counted = {**TENSOR, "Max": math.nan, "Nonfinite": 2, "Finite Max": 3.5, "Finite Min": -1}
+    nothing = {**TENSOR, "Max": math.nan, "Nonfinite": 4, "Finite Max": None, "Finite Min": None}
+    found = only_items(tmp_path, {"output": [counted, nothing, TENSOR]})
+    assert [(item.nonfinite, item.finite_max, item.finite_min) for item in found] == [
+        (2, 3.5, -1), (4, None, None), (None, None, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("Nonfinite", "2"), ("Nonfinite", 1.5), ("Finite Max", "3"), ("Finite Min", [1])]
+)
+def test_counts_that_are_no_numbers_are_refused(tmp_path: Path, key: str, value: Any) -> None:
+    tensor = {**TENSOR, "Nonfinite": 2, "Finite Max": 3.5, "Finite Min": -1, key: value}
+    with pytest.raises(DumpFormatError, match=f'output.0: "{key}" is'):
+        only_items(tmp_path, {"output": [tensor]})
+
+
 def test_missing_heads_and_keys_of_old_files_have_defaults(tmp_path: Path) -> None:
     (tmp_path / "dump.json").write_text(json.dumps({"data": {RELU: {"output": [{**TENSOR, "new": 1}]}}, "later": 3}))
     (tmp_path / "stack.json").write_text(json.dumps({RELU: ["File a.py, line 1"]}))

@@ -33,6 +33,9 @@ tensors = st.fixed_dictionaries(
         "md5": texts | st.integers(),
         "data_name": texts,
         "value": numbers,
+        "Nonfinite": numbers | texts,
+        "Finite Max": numbers | marked | st.lists(numbers, max_size=1),
+        "Finite Min": numbers,
         "new": anything,
     },
 )
@@ -59,6 +62,7 @@ fields = st.fixed_dictionaries(
         "parameters": mappings,
         "output": sequences | entries,
         "new": anything,
+        "waited_after": texts | anything,
         "parameters_grad": mappings,
     },
 )

@@ -1,7 +1,8 @@
 """In which order the communication calls of several ranks happened.
 
 `in_order` gives the beginnings and the ends of all calls in an order in which no result comes before what it is made
-of: the end of a call follows the beginnings of those that it gets values from.
+of: the end of a call follows the beginnings of those that it gets values from. `layers` gives the links between calls
+in layers: the first layer are calls that nothing had to come before on any of their ranks, and so on.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from probe.common.match.collectives import CollectiveCall, Exchange, exchanges
+from probe.common.match.communication.collectives import CollectiveCall, Exchange, exchanges
 
 
 class TimedCall(NamedTuple):
@@ -87,3 +88,48 @@ def _is_ready(event: Event, begun: set[tuple[int, int]]) -> bool:
 
 def _key(call: CollectiveCall) -> tuple[int, int]:
     return call.rank, call.index
+
+
+def layers(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> list[list[list[CollectiveCall]]]:
+    """The links of the calls of every rank, layer by layer; `calls` has a list in order for each of `ranks`."""
+    members = _links(calls, ranks)
+    waiting = [deque(of_rank) for of_rank in calls]
+    found = []
+    while any(waiting):
+        heads = {_key(queue[0]) for queue in waiting if queue}
+        ready = {}
+        for queue in waiting:
+            if queue:
+                link = members[_key(queue[0])]
+                if all(_key(call) in heads for call in link):
+                    ready[id(link)] = link
+        if not ready:
+            # The ranks contradict each other, as where one of them was not recorded whole; go on with what is first.
+            first = next(queue[0] for queue in waiting if queue)
+            for call in members[_key(first)]:
+                members[_key(call)] = [call]
+            ready = {id(first): members[_key(first)]}
+        layer = list(ready.values())
+        done = {_key(call) for link in layer for call in link}
+        for queue in waiting:
+            if queue and _key(queue[0]) in done:
+                queue.popleft()
+        found.append(layer)
+    return found
+
+
+def _links(
+    calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]
+) -> dict[tuple[int, int], list[CollectiveCall]]:
+    """The calls that wait for each other, by each of them: those of one collective; all others are alone."""
+    members = {_key(call): [call] for of_rank in calls for call in of_rank}
+    of_call: dict[tuple[int, int], list[Exchange]] = {}
+    for exchange in exchanges(calls, ranks):
+        of_call.setdefault(_key(exchange.call), []).append(exchange)
+    shared: dict[tuple[tuple[int, int], ...], list[CollectiveCall]] = {}
+    for key, (exchange, *more) in of_call.items():
+        # A batch exchanges with several peers, which do not wait for each other.
+        if not more and "batch" not in exchange.call.record:
+            link = sorted((exchange.call, *exchange.partners), key=_key)
+            members[key] = shared.setdefault(tuple(map(_key, link)), link)
+    return members

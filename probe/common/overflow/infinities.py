@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from probe.common.dump.naming import function_name
+from probe.common.dump.naming import function_name, is_module
 from probe.common.dump.reading.records import Item
 from probe.common.overflow.call_values import CallValues, infinite_sign, is_nonfinite
 
@@ -23,6 +23,13 @@ _EXACT = frozenset((
     "log", "log2", "log10", "log_", "logit", "logsigmoid", "log_softmax", "logsumexp", "xlogy", "log1p", "max", "amax",
 ))  # fmt: skip
 """Calls whose exact result may be minus infinity."""
+_MASKED = frozenset((
+    "softmax", "softmax_", "_softmax", "log_softmax", "softmin", "logsumexp", "scaled_dot_product_attention",
+    "multi_head_attention_forward", "cross_entropy",
+))  # fmt: skip
+"""Calls that minus infinity masks; of a row in which all is masked they make NaN."""
+_WRITTEN = ("in the tensor that was written to",)
+"""Marks what a call wrote that does not return it."""
 
 
 @dataclass
@@ -36,6 +43,10 @@ class Source:
     is_asked_for: bool
     open: set[Any] = field(default_factory=set)
     """Marks of tensors of its lineage that no call has used yet."""
+    last: int = -1
+    """The number of the last call that had it."""
+    user: tuple[int, str] | None = None
+    """Of what came in with a call, number and name of this call."""
     is_broken: bool = False
     """Whether something else than these infinities came of it."""
 
@@ -47,7 +58,7 @@ class Infinities:
         self._sources: list[Source] = []
         self._of_mark: dict[Any, Source] = {}
 
-    def known(self, inputs: list[Item]) -> list[Source] | None:
+    def known(self, index: int, name: str, inputs: list[Item]) -> list[Source] | None:
         """The lineages that all of `inputs`, which are not finite, belong to; ``None`` where one belongs to none."""
         found = []
         for item in inputs:
@@ -56,8 +67,10 @@ class Infinities:
             if source is None and sign:
                 # Of one that was made where nothing is recorded, the nearest; of a mask that came in, none.
                 source = next((one for one in reversed(self._sources) if one.sign == sign and one.open), None)
-                if source is None and sign < 0:
+                # A mask has no gradient; a weight and what was computed have.
+                if source is None and sign < 0 and not item.requires_grad:
                     source = self._begin(-1, "", item.name, sign, is_asked_for=True)
+                    source.user = (index, name)
             if source is None or source.is_broken:
                 return None
             found.append(source)
@@ -70,6 +83,13 @@ class Infinities:
         if len(signs) != 1 or 0 in signs:
             return False
         sign = signs.pop()
+        if is_module(name):
+            # It returns what a call inside of it made.
+            inner = self._of_mark.get(_mark(bad[0]))
+            if inner is not None and not inner.is_broken:
+                inner.last = index
+                self._follow(inner, bad)
+                return True
         is_asked_for = sign * math.inf in values.numbers
         if not is_asked_for and not (sign < 0 and function_name(name) in _EXACT):
             return False
@@ -77,11 +97,19 @@ class Infinities:
         self._follow(source, bad)
         return True
 
-    def use(self, sources: list[Source], values: CallValues) -> Source | None:
+    def write(self, index: int, name: str, values: CallValues) -> None:
+        """A call that returns nothing writes into a tensor; follows the infinity that it was asked to write."""
+        for sign in (-1, 1):
+            if sign * math.inf in values.numbers:
+                source = self._begin(index, name, f"{name}.input.0", sign, is_asked_for=True)
+                source.open.add(_WRITTEN)
+
+    def use(self, index: int, sources: list[Source], values: CallValues) -> Source | None:
         """A call uses what belongs to `sources`; returns the one of which something else than infinities came."""
-        for item in values.inputs:
-            if infinite_sign(item):
-                for source in sources:
+        for source in sources:
+            source.last = index
+            for item in values.inputs:
+                if infinite_sign(item):
                     source.open.discard(_mark(item))
         bad = [item for item in values.outputs if is_nonfinite(item)]
         if not bad:
@@ -111,7 +139,7 @@ class Infinities:
         ]  # fmt: skip
 
     def _begin(self, index: int, name: str, item: str, sign: int, is_asked_for: bool) -> Source:
-        source = Source(index, name, item, sign, is_asked_for)
+        source = Source(index, name, item, sign, is_asked_for, last=index)
         self._sources.append(source)
         return source
 
@@ -120,6 +148,11 @@ class Infinities:
             mark = _mark(item)
             self._of_mark[mark] = source
             source.open.add(mark)
+
+
+def is_masked(name: str) -> bool:
+    """Whether minus infinity masks the inputs of a call."""
+    return function_name(name) in _MASKED
 
 
 def _mark(item: Item) -> Any:
