@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from probe._version import __version__
 from probe.api.commands.compare import Compare
@@ -51,9 +51,16 @@ msprobe COMMAND --help explains a command. Without a command this text is printe
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one line: the flag, its value and what is allowed."""
+        print_text(f"{self.prog}: {message.rstrip('.')}. See {self.prog} --help.", sys.stderr)
+        self.exit(FAILED)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="msprobe",
         description="Precision debugger for deep-learning training.",
         epilog=_EPILOG,

@@ -497,6 +497,9 @@ class Collector:
             filled = call.api.filled
             args = [None if i in filled else value for i, value in enumerate(args)]
             kwargs = {key: None if key in filled else value for key, value in kwargs.items()}
+        if call.api is not None and call.api.known_before is not None:
+            known = call.api.known_before
+            args, kwargs = [known(value) for value in args], {key: known(value) for key, value in kwargs.items()}
         self._described = call
         save = self._writer.saver_of(call)
         fields = call.fields

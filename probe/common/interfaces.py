@@ -26,6 +26,8 @@ class ApiName:
     api: str
     filled: tuple[Any, ...] = ()
     """Positions and keywords of arguments that only the call fills; they are ``null`` among its inputs."""
+    known_before: Optional[Callable[[Any], Any]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """Makes of an argument what of it is an input, where the call fills a part of it."""
     returns_arguments: bool = False
     """The output of the record is the arguments after the call (collective communication)."""
     attributes: Optional[Entry] = field(default=None, compare=False)  # noqa: UP045 (evaluated, on Python 3.9 too)

@@ -26,6 +26,7 @@ from probe.common.progress import with_progress
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees, aligned_calls
 from probe.compare.divergence.judged_calls import JudgedCall
+from probe.compare.divergence.marks import Marks, Side, marks
 from probe.compare.divergence.overlap import overlap
 from probe.compare.divergence.precision import TypePair
 from probe.compare.divergence.search import unexplained
@@ -207,9 +208,10 @@ def match(comparison: Comparison, both: Calls) -> Matched:
     derived = proposal = None
     rest = without(both, options.pairs) if options.pairs else both
     if options.fuzzy:
-        # The reference tool matches by kinds alone.
-        trees = (None, None) if options.compat else (comparison.target.tree, comparison.golden.tree)
-        rows = list(by_kind(*rest, trees))
+        if options.compat:
+            rows = list(by_kind(*rest, next_of_kind=True))
+        else:
+            rows = list(by_kind(*rest, *_places_and_marks(comparison, rest)))
     else:
         names = correspondence((comparison.target, comparison.golden), rest, options)
         derived, proposal = names.derived, names.proposal
@@ -223,6 +225,16 @@ def match(comparison: Comparison, both: Calls) -> Matched:
             _unmatch_other_types(row, comparison.across_frameworks)
     same_names = not (comparison.across_frameworks or options.fuzzy or options.maps_names or proposal)
     return Matched(rows, same_names, derived, proposal)
+
+
+def _places_and_marks(comparison: Comparison, both: Calls) -> tuple[Trees, tuple[Marks, Marks]]:
+    """The call trees, and what tells calls outside of modules from each other."""
+    trees = comparison.target.tree, comparison.golden.tree
+    target, golden = (
+        Side([call.record.name for call in side], {call.record.name: call.items for call in side}, tree)
+        for side, tree in zip(both, trees)
+    )
+    return trees, marks(target, golden)
 
 
 def _unmatch_other_types(row: Row, across_frameworks: bool) -> None:

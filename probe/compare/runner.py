@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Generator
 from contextlib import closing
-from functools import partial
 from itertools import groupby
 from operator import attrgetter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from probe.common import files, log
-from probe.common.dump.layout import TENSOR_FOLDER, folder_of, has_real_data
+from probe.common.dump.layout import has_real_data
+from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import DumpPair, locate
-from probe.common.parallel.run import run
+from probe.common.parallel.run import Work, run_where_it_pays
 from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, processors
 from probe.common.progress import ProgressCallback
 from probe.compare.option_checks import check
@@ -25,13 +24,6 @@ from probe.compare.pair import PairTask, compare_pair, summarise_large_pair, sum
 from probe.compare.result import ComparisonResult
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-# Below these, of all pairs together, processes do not pay: they start in a quarter of a second, and in two with torch,
-# which each of them needs for real data.
-_SMALL_TEXT = 8_000_000
-_SMALL_VALUES = 200_000_000
-_FEW_TENSORS = 4_000
 
 
 def compare(
@@ -113,24 +105,11 @@ def _rank(label: str, index: int) -> int:
     return int(digits) if digits.isdigit() else index
 
 
-class _Work(Protocol[T_co]):
-    """What is done with a pair; it reports how far it is where it is the only one."""
-
-    def __call__(self, task: PairTask, watch: ProgressCallback | None = None) -> T_co: ...
-
-
 def run_pairs(
-    where: Where | None, work: _Work[T], tasks: list[PairTask], watch: ProgressCallback | None
+    where: Where | None, work: Work[PairTask, T], tasks: list[PairTask], watch: ProgressCallback | None
 ) -> Outcomes[T]:
     """Do `work` on every pair, in processes where these pay; outcomes come in the order of the pairs."""
-    where = where or Where()
-    if where.dask is not None:
-        return run(where, work, [task.absolute() for task in tasks], watch)
-    if not _takes_time(tasks):
-        where, watch = Where(where.jobs or 1), None
-    if len(tasks) == 1:
-        return run(where, partial(work, watch=watch), tasks)
-    return run(where, work, tasks, watch)
+    return run_where_it_pays(where, work, tasks, watch, _takes_time(tasks))
 
 
 def remove_unfinished(task: PairTask, death: ProcessDied) -> None:
@@ -153,15 +132,7 @@ def _takes_time(tasks: list[PairTask]) -> bool:
     """Whether the work takes longer than starting processes for it."""
     if tasks[0].options.algorithms:
         return True  # Nobody knows.
-    text = tensors = values = 0
-    for folder in (folder_of(path) for task in tasks for path in (task.pair.target, task.pair.golden)):
-        text += sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
-        if has_real_data(folder):
-            sizes = [entry.stat().st_size for entry in os.scandir(os.path.join(folder, TENSOR_FOLDER))]
-            tensors, values = tensors + len(sizes), values + sum(sizes)
-        if text > _SMALL_TEXT or tensors > _FEW_TENSORS or values > _SMALL_VALUES:
-            return True
-    return False
+    return are_large(path for task in tasks for path in (task.pair.target, task.pair.golden))
 
 
 def _attempt(task: PairTask) -> Outcome[ComparisonResult]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from probe.common.dump.reading.dump import read
 from probe.common.match.dump_pairs import locate
@@ -18,6 +17,7 @@ from probe.compare.output.summary_text import print_metrics
 from probe.compare.pair import PairTask, compare_and_write
 from probe.compare.runner import pair_tasks, readable, run_pairs
 from probe.graph.diff import diff_from
+from probe.graph.graph import graph_of
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
 from probe.graph.page.columns import Columns
@@ -25,15 +25,9 @@ from probe.graph.page.manifest import Manifest
 from probe.graph.run import title, written
 from probe.graph.tasks.located import located
 from probe.graph.tasks.task import rows_of
-from probe.graph.writers.made import Made
-from probe.graph.writers.outputs import PageWriter
-
-
-@dataclass(frozen=True)
-class _WithSummary:
-    columns: Columns
-    summary: Summary
-    """Of the tables, too."""
+from probe.graph.writers.outputs import PageWriter, stem_of
+from probe.graph.writers.shown import ShownComparison
+from probe.graph.writers.stamps import stamped
 
 
 def summaries_and_page(
@@ -60,29 +54,33 @@ def summaries_and_page(
     options = replace(options, all_divergences=True)
     tasks = pair_tasks(locate(target, golden), output, options, xlsx, tensor_log)
     found: list[Summary] = []
+    places, unpaired = located(target, golden)
+    names = {(place.step, place.label): place.name for place in places}
 
-    def columns() -> Iterator[Made]:
+    def columns() -> Iterator[ShownComparison]:
         with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden)) as outcomes:
-            for outcome in outcomes:
-                found.append(outcome.summary)
-                yield Made(outcome.columns)
+            for summary, rows in outcomes:
+                found.append(summary)
+                rows.place = names[summary.step, summary.label]
+                yield ShownComparison(rows)
 
-    _, unpaired = located(target, golden)
     manifest = Manifest(title([target], [golden]), unpaired=unpaired)
-    stem = os.path.join(output, f"graph_{tasks[0].stamp}")
-    page = written(columns(), [PageWriter(manifest, stem, max_megabytes)], manifest)
+    with stamped(output) as when:
+        page = written(columns(), [PageWriter(manifest, stem_of(output, when), max_megabytes)], manifest)
     return found, page.files[0]
 
 
-def _compared(task: PairTask, watch: ProgressCallback | None = None) -> _WithSummary:
+def _compared(task: PairTask, watch: ProgressCallback | None = None) -> tuple[Summary, Columns]:
     """Compare two dumps, write the table, and put the comparison in rows."""
     target, golden = read(task.pair.target), read(task.pair.golden)
+    # Before the records are released.
+    graphs = graph_of(target), graph_of(golden)
     evidence = Evidence()
     result = compare_and_write(task, target, golden, watch, evidence)
     if task.tensor_log:
         print_metrics(result)
-    diff = diff_from(target, golden, task.options, result, evidence)
+    diff = diff_from(*graphs, task.options, result, evidence)
     assert diff.summary is not None
-    for graph in filter(None, (diff.target, diff.golden)):
+    for graph in graphs:
         add_micro_steps(graph)
-    return _WithSummary(rows_of(diff, GraphOptions(task.options)), diff.summary)
+    return diff.summary, rows_of(diff, GraphOptions(task.options))

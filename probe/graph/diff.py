@@ -15,8 +15,8 @@ from probe.common.match.row import ERROR, Row
 from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import Evidence, compare_dumps
-from probe.compare.divergence.call_digest import is_input, row_difference
-from probe.compare.divergence.differences import item_name
+from probe.compare.divergence.call_digest import row_difference
+from probe.compare.divergence.differences import NONFINITE_ON_ONE_SIDE
 from probe.compare.divergence.judged_calls import SAME as CALL_SAME
 from probe.compare.divergence.judged_calls import STRUCTURE as CALL_STRUCTURE
 from probe.compare.divergence.judged_calls import JudgedCall
@@ -26,6 +26,7 @@ from probe.compare.output.summary import Summary, summarise
 from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Unexplained
 from probe.graph.graph import GROUP, Graph, graph_of
 from probe.graph.manual_pairs import ManualPair, expanded
+from probe.graph.origin import Origin, origin_of
 from probe.graph.pairing import Pairs, paired
 from probe.graph.status import (
     ALIGNED,
@@ -36,32 +37,9 @@ from probe.graph.status import (
     ONE_SIDE,
     SAME,
     STRUCTURE,
+    STRUCTURE_MODE,
     SUSPECT,
 )
-
-STRUCTURE_MODE = "structure"
-"""What dumps are compared by that hold calls and no values."""
-
-
-PARAMETER, INPUT_OF_CALL, COMPUTE, KIND = "parameter", "input", "compute", "structure"
-"""Where a divergence comes from: a parameter, an input that no recorded call gave, what the call computes, or a call, a
-shape or an argument that one side alone has."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where the first divergence comes from."""
-
-    kind: str
-    """`PARAMETER`, `INPUT_OF_CALL`, `COMPUTE` or `KIND`."""
-    module: int
-    """The innermost module around the call, or the call if it is one, on the side that made it; -1 without a tree."""
-    item: str = ""
-    """The item that shows it; empty of a call that one side alone made."""
-    parameter: str = ""
-    """The parameter that it is, as its module calls it: ``weight``."""
-    is_nonfinite: bool = False
-    """Whether one side has a NaN or an infinity there, and the other has none."""
 
 
 @dataclass
@@ -90,7 +68,9 @@ class GraphDiff:
     cause: dict[int, str]
     """What made a node of the target diverge."""
     golden_why: dict[int, str]
-    """Why a node of the golden run has no partner."""
+    """Why a node of the golden run has no partner, or what makes its absence a divergence."""
+    golden_cause: dict[int, str]
+    """What made the runs diverge at a node of the golden run that has no partner."""
     first: Optional[tuple[int, int]]  # noqa: UP045
     """The first divergence: nodes of target and golden run, -1 of a side that did not make the call."""
     suspects: list[tuple[int, int]]
@@ -118,7 +98,6 @@ def diff_of(
     before: tuple[str, str] | None = None,
     *,
     pairs: Sequence[ManualPair] = (),
-    values: bool = True,
     release: bool = False,
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
@@ -130,7 +109,6 @@ def diff_of(
         options: what the user chose, as for ``compare``; all divergences are looked for.
         before: the paths of the dumps of the step before, which tell of the optimizer's step between.
         pairs: nodes that belong together whatever else is found; `load_pairs` reads them.
-        values: compare real data by its values; otherwise by its statistics.
         release: free the memory of the dumps' records as soon as their items are made. Nobody can look at the records
             of these dumps afterwards.
         watch: a callback for how far the measuring is.
@@ -145,7 +123,7 @@ def diff_of(
         'Functional.linear.12.forward'
     """
     with few_collections():
-        return _diff_of(target, golden, options or Options(), before, pairs, values, release, watch)
+        return _diff_of(target, golden, options or Options(), before, pairs, release, watch)
 
 
 def _diff_of(
@@ -154,7 +132,6 @@ def _diff_of(
     options: Options,
     before: tuple[str, str] | None,
     pairs: Sequence[ManualPair],
-    values: bool,
     release: bool,
     watch: ProgressCallback | None,
 ) -> GraphDiff:
@@ -169,16 +146,16 @@ def _diff_of(
         return _without_values(target, golden, graph, other, options, manual)
     evidence = Evidence()
     result = compare_dumps(
-        target, golden, options, values=values, release=release, watch=watch, before=before, evidence=evidence
+        target, golden, options, release=release, watch=watch, before=before, evidence=evidence
     )
-    return _Judged(target, golden, graph, other, options, result, evidence, manual).diff()
+    return _Judged(graph, other, options, result, evidence, manual).diff()
 
 
 def diff_from(
-    target: Dump, golden: Dump, options: Options, result: ComparisonResult, evidence: Evidence
+    graph: Graph, golden: Graph, options: Options, result: ComparisonResult, evidence: Evidence
 ) -> GraphDiff:
-    """The graphs of two dumps that were compared already; `evidence` is what the comparison has seen on its way."""
-    return _Judged(target, golden, graph_of(target), graph_of(golden), options, result, evidence, {}).diff()
+    """Two graphs whose dumps were compared already; `evidence` is what the comparison has seen on its way."""
+    return _Judged(graph, golden, options, result, evidence, {}).diff()
 
 
 def _alone(dump: Dump, graph: Graph) -> GraphDiff:
@@ -195,6 +172,7 @@ def _alone(dump: Dump, graph: Graph) -> GraphDiff:
         bytearray(),
         nothing,
         array("d", nothing),
+        {},
         {},
         {},
         {},
@@ -229,13 +207,23 @@ def _reason(options: Options) -> int:
     return FUZZY if options.fuzzy else MAPPING if options.maps_names else ALIGNED
 
 
+@dataclass
+class _Side:
+    """What is said of the nodes of one side."""
+
+    name: str
+    """`TARGET` or `GOLDEN`."""
+    graph: Graph
+    statuses: bytearray
+    why: dict[int, str] = field(default_factory=dict)
+    cause: dict[int, str] = field(default_factory=dict)
+
+
 class _Judged:
     """Puts what ``compare`` found on the nodes of two graphs."""
 
     def __init__(
         self,
-        target: Dump,
-        golden: Dump,
         graph: Graph,
         other: Graph,
         options: Options,
@@ -243,51 +231,52 @@ class _Judged:
         evidence: Evidence,
         manual: dict[int, int],
     ) -> None:
-        self._across_frameworks = target.framework != golden.framework
+        self._across_frameworks = graph.framework != other.framework
         self._graph, self._other = graph, other
+        self._target = _Side(TARGET, graph, bytearray(len(graph)))
+        self._golden = _Side(GOLDEN, other, bytearray(len(other)))
         self._options = options
         self._result, self._evidence = result, evidence
         self._manual = manual
-        self._statuses = bytearray(len(graph))
         self._in_errors = array("d", [math.nan]) * len(graph)
         self._out_errors = array("d", [math.nan]) * len(graph)
-        self._why: dict[int, str] = {}
-        self._cause: dict[int, str] = {}
-        self._golden_why: dict[int, str] = {}
 
     def diff(self) -> GraphDiff:
         pairs = self._pairs()
-        golden_statuses = self._one_side_only(pairs)
+        target, golden = self._target, self._golden
+        self._add_alone(target, [other < 0 for other in pairs.golden])
+        taken = set(pairs.golden)
+        self._add_alone(golden, [node not in taken for node in range(len(self._other))])
         for judged in self._evidence.judged:
             self._add_judged(judged)
         if self._result.debug:
             self._add_saved_values(pairs)
-        found = self._result.divergence
-        first = None if found is None else self._nodes(found.first)
-        suspects = [] if found is None else [self._nodes(each) for each in found.suspects]
-        for each in [] if found is None else found.suspects:
-            self._add_unexplained(each, SUSPECT, golden_statuses)
-        if found is not None:
-            self._add_unexplained(found.first, DIVERGED, golden_statuses)
+        first, origin, suspects = None, None, []
+        divergence = self._result.divergence
+        if divergence is not None:
+            suspects = [self._add_unexplained(suspect, SUSPECT) for suspect in divergence.suspects]
+            first = self._add_unexplained(divergence.first, DIVERGED)
+            origin = self._origin_of(divergence.first)
         for node, other in enumerate(pairs.golden):
             if other >= 0:
-                golden_statuses[other] = self._statuses[node]
+                golden.statuses[other] = target.statuses[node]
         items, golden_items = self._items(pairs)
         return GraphDiff(
             self._graph,
             self._other,
             pairs.golden,
             pairs.reasons,
-            self._statuses,
-            golden_statuses,
+            target.statuses,
+            golden.statuses,
             self._in_errors,
             self._out_errors,
-            self._why,
-            self._cause,
-            self._golden_why,
+            target.why,
+            target.cause,
+            golden.why,
+            golden.cause,
             first,
             suspects,
-            None if found is None else self._origin(found.first),
+            origin,
             items,
             golden_items,
             summarise(self._result),
@@ -316,42 +305,29 @@ class _Judged:
         mine, theirs = ({call.record.name for call in side if call.items} for side in self._evidence.calls)
         return paired(self._graph, self._other, calls, (mine, theirs), _reason(self._options), self._manual)
 
-    def _one_side_only(self, pairs: Pairs) -> bytearray:
-        """Give nodes without a partner their statuses, and all others none; returns those of the golden run."""
-        taken = set(pairs.golden)
-        without = [other < 0 for other in pairs.golden], [node not in taken for node in range(len(self._other))]
-        found = bytearray(len(self._other))
-        side: tuple[Graph, bytearray, dict[int, str], str]
-        for side, is_alone, other_level in (
-            ((self._graph, self._statuses, self._why, TARGET), without[0], self._result.levels[1]),
-            ((self._other, found, self._golden_why, GOLDEN), without[1], self._result.levels[0]),
-        ):
-            self._say_alone(side, is_alone, other_level)
-        return found
-
-    def _say_alone(
-        self, side: tuple[Graph, bytearray, dict[int, str], str], is_alone: Sequence[bool], other_level: str | None
-    ) -> None:
-        graph, statuses, why, name = side
-        levels = self._result.levels
-        aligned = {call.record if name == TARGET else call.golden_record for call in self._evidence.aligned}
-        only = f"only the {name} makes this call"
-        lacks = f"the {GOLDEN if name == TARGET else TARGET} was recorded at level {other_level}, which leaves it out"
-        ends = [str(each) for each in self._result.truncations if each.side != name]
+    def _add_alone(self, side: _Side, is_alone: Sequence[bool]) -> None:
+        """Say of the nodes of a side that have no partner why that is."""
+        graph, levels = side.graph, self._result.levels
+        is_target = side is self._target
+        aligned = {call.record if is_target else call.golden_record for call in self._evidence.aligned}
+        only = f"only the {side.name} makes this call"
+        other, other_level = (GOLDEN, levels[1]) if is_target else (TARGET, levels[0])
+        lacks = f"the {other} was recorded at level {other_level}, which leaves it out"
+        ends = [str(each) for each in self._result.truncations if each.side != side.name]
         for node, alone in enumerate(is_alone):
             if not alone:
                 continue
             call = graph.names[node]
             if graph.kinds[node] != GROUP and not both_record(call, levels):
-                why[node] = lacks
-            elif graph.kinds[node] == GROUP and all(not statuses[child] for child in graph.children[node]):
+                side.why[node] = lacks
+            elif graph.kinds[node] == GROUP and all(not side.statuses[child] for child in graph.children[node]):
                 continue  # What is inside of it has been looked at.
             else:
-                statuses[node] = ONE_SIDE
-                why[node] = ends[0] if ends and graph.has_record[node] and call not in aligned else only
+                side.statuses[node] = ONE_SIDE
+                side.why[node] = ends[0] if ends and graph.has_record[node] and call not in aligned else only
                 around = graph.parents[node]
                 if self._across_frameworks and around >= 0 and graph.has_record[around] and not is_alone[around]:
-                    why[node] = f"{only}; what {graph.names[around]} returns is judged in its place"
+                    side.why[node] = f"{only}; what {graph.names[around]} returns is judged in its place"
 
     def _add_judged(self, judged: JudgedCall) -> None:
         node = self._graph.index.get(judged.call.record or "", -1)
@@ -359,15 +335,15 @@ class _Judged:
             return
         self._in_errors[node], self._out_errors[node] = judged.inputs, judged.outputs
         if judged.outcome == CALL_SAME:
-            self._statuses[node] = SAME
+            self._target.statuses[node] = SAME
             return
-        self._statuses[node] = STRUCTURE if judged.outcome == CALL_STRUCTURE else EXPLAINED
-        self._why[node] = judged.reason
+        self._target.statuses[node] = STRUCTURE if judged.outcome == CALL_STRUCTURE else EXPLAINED
+        self._target.why[node] = judged.reason
         suspect = judged.suspect
         if suspect is not None and suspect.record != judged.call.record:
-            self._cause[node] = f"named for it: {suspect.record or suspect.golden_record}"
+            self._target.cause[node] = f"named for it: {suspect.record or suspect.golden_record}"
         if math.isinf(max(judged.inputs, judged.outputs)) and any(map(self._is_infinite, judged.call.rows)):
-            self._statuses[node] = DIVERGED
+            self._target.statuses[node] = DIVERGED
 
     def _is_infinite(self, row: Row) -> bool:
         """Whether both sides have a tensor, and one alone is finite; one that a side lacks has no value to judge."""
@@ -386,41 +362,29 @@ class _Judged:
             self._out_errors[node] = largest
             worst = next((row for row in rows if row.verdict == ERROR), None)
             if math.isinf(largest):
-                self._statuses[node] = DIVERGED
+                self._target.statuses[node] = DIVERGED
+                self._target.why[node] = f"it has {NONFINITE_ON_ONE_SIDE}"
             else:
-                self._statuses[node] = SUSPECT if worst is not None else EXPLAINED if largest else SAME
-            if largest:
-                self._why[node] = f"it differs by {largest:.1e} of its size"
+                self._target.statuses[node] = SUSPECT if worst is not None else EXPLAINED if largest else SAME
+                if largest:
+                    self._target.why[node] = f"it differs by {largest:.1e} of its size"
             if worst is not None and worst.messages:
-                self._why[node] = worst.messages[0]
+                self._target.why[node] = worst.messages[0]
 
-    def _origin(self, found: Unexplained) -> Origin:
-        index = self._graph.index if found.record else self._other.index
-        module = index.get(found.module, -1)
-        judged = next((each for each in self._evidence.judged if each.suspect and _is_of(each.suspect, found)), None)
-        rows = [] if judged is None else judged.call.rows
-        row = next((row for row in rows if found.item and item_name(row) == found.item), None)
-        if judged is None or row is None or row.target is None or row.golden is None:
-            return Origin(KIND, module, found.item)
-        is_nonfinite = row.target.is_tensor and math.isinf(row_difference(row, self._result.mode))
-        if judged.parameter:
-            return Origin(PARAMETER, module, found.item, judged.parameter, is_nonfinite)
-        if row.target.shape != row.golden.shape:
-            return Origin(KIND, module, found.item)
-        return Origin(INPUT_OF_CALL if is_input(row) else COMPUTE, module, found.item, "", is_nonfinite)
-
-    def _add_unexplained(self, found: Unexplained, status: int, golden_statuses: bytearray) -> None:
-        node, other = self._nodes(found)
+    def _add_unexplained(self, found: Unexplained, status: int) -> tuple[int, int]:
+        """Say of a call that nothing explains it, on the side that made it; returns its nodes."""
+        nodes = self._graph.index.get(found.record, -1), self._other.index.get(found.golden_record, -1)
+        side, node = (self._target, nodes[0]) if nodes[0] >= 0 else (self._golden, nodes[1])
         if node >= 0:
-            self._statuses[node] = status
-            self._why[node] = found.reason
+            side.statuses[node] = status
+            side.why[node] = found.reason
             if found.cause:
-                self._cause[node] = found.cause
-        elif other >= 0:
-            golden_statuses[other] = status
+                side.cause[node] = found.cause
+        return nodes
 
-    def _nodes(self, found: Unexplained) -> tuple[int, int]:
-        return self._graph.index.get(found.record, -1), self._other.index.get(found.golden_record, -1)
+    def _origin_of(self, found: Unexplained) -> Origin:
+        module = (self._graph if found.record else self._other).index.get(found.module, -1)
+        return origin_of(found, module, self._evidence.judged, self._result.mode)
 
     def _items(self, pairs: Pairs) -> tuple[dict[int, list[Row]], dict[int, list[Row]]]:
         target, golden = self._evidence.calls
@@ -448,7 +412,3 @@ class _Judged:
             if row.target is not None:
                 found.setdefault(self._graph.index[row.record], []).append(row)
         return found
-
-
-def _is_of(suspect: Unexplained, found: Unexplained) -> bool:
-    return (suspect.record, suspect.golden_record) == (found.record, found.golden_record)

@@ -11,7 +11,7 @@ from typing import Union
 
 from probe.common import html_table
 from probe.common.dump.reading.dump import read
-from probe.common.errors import MsprobeException
+from probe.common.errors import FileCheckException, MsprobeException
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of
 from probe.compare.result import Divergence
@@ -22,11 +22,12 @@ from probe.graph.micro_steps import AUTO, add_micro_steps
 from probe.graph.options import GraphOptions
 from probe.graph.page.columns import PROBE
 from probe.graph.page.manifest import Manifest
-from probe.graph.run import Work, planned, written
+from probe.graph.run import Plan, planned, written
+from probe.graph.tasks.located import dumps_in
 from probe.graph.tasks.task import GraphTask, judged, rows_of
-from probe.graph.writers.made import Made
 from probe.graph.writers.outputs import PageWriter
 from probe.graph.writers.page import PageData, html, write_page
+from probe.graph.writers.shown import ShownComparison
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -38,11 +39,11 @@ def open_graph(path: Path, micro_step: str | int = AUTO) -> Graph:
     """The calls of one dump as a tree in order of execution.
 
     Args:
-        path: dump.json or a journal, or the folder that holds one of them.
+        path: dump.json or a journal, the folder that holds one of them, or a step or a run of one process.
         micro_step: ``auto``, ``off`` or the number of micro steps.
 
     Raises:
-        FileCheckException: there is nothing of the kind.
+        FileCheckException: there is nothing of the kind, or there are several dumps.
         DumpFormatError: a file is damaged; the message names it and the place.
 
     Example:
@@ -50,7 +51,13 @@ def open_graph(path: Path, micro_step: str | int = AUTO) -> Graph:
         >>> graph.names[0], len(graph)  # doctest: +SKIP
         ('Functional.linear.0.forward', 27)
     """
-    graph = graph_of(read(os.fspath(path)))
+    found, *others = dumps_in(os.fspath(path))
+    if others:
+        raise FileCheckException(
+            f"{os.fspath(path)} holds {1 + len(others)} dumps; give the folder of one, such as {found}, or see all of "
+            "them with probe.graph_diff."
+        )
+    graph = graph_of(read(found))
     add_micro_steps(graph, micro_step)
     return graph
 
@@ -63,7 +70,7 @@ class GraphView:
     """One for each pair of ranks and steps, in order."""
     unpaired: list[str]
     """A sentence for each dump that has nothing beside it."""
-    _work: Work = field(repr=False)
+    _plan: Plan = field(repr=False)
 
     @property
     def divergence(self) -> Divergence | None:
@@ -109,11 +116,11 @@ class GraphView:
 
     @cached_property
     def _page(self) -> tuple[PageData, list[str]]:
-        options = self._work.tasks[0].options
-        manifest = Manifest(self._work.title, options.rules, list(self.unpaired))
+        options = self._plan.tasks[0].options
+        manifest = Manifest(self._plan.title, options.rules, list(self.unpaired))
         writer = PageWriter(manifest)
-        runs = [task.place.run for task in self._work.tasks]
-        found = (Made(rows_of(diff, options, run)) for diff, run in zip(self.diffs, runs))
+        places = [task.place for task in self._plan.tasks]
+        found = (ShownComparison(rows_of(diff, options, at.run, at.name)) for diff, at in zip(self.diffs, places))
         result = written(found, [writer], manifest)
         return writer.page(), result.verdict
 
@@ -165,8 +172,8 @@ def graph_diff(
     """
     by_hand = () if pairs is None else tuple(load_pairs(os.fspath(pairs)))
     chosen = GraphOptions(options or Options(), by_hand, rules, overflow, str(micro_step), tuple(strip_paths))
-    work = planned(_paths(target), _paths(golden), chosen)
-    return GraphView([judged(task) for task in work.tasks if isinstance(task, GraphTask)], work.unpaired, work)
+    plan = planned(_paths(target), _paths(golden), chosen)
+    return GraphView([judged(task) for task in plan.tasks if isinstance(task, GraphTask)], plan.unpaired, plan)
 
 
 def _paths(given: Path | Sequence[Path] | None) -> list[str]:

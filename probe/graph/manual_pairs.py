@@ -1,12 +1,12 @@
 """Pairs of nodes that a person made, in the page or by hand, in a file of JSON or YAML.
 
 A list of entries such as ``{target: Module.a.A.forward.0, golden: Module.b.B.forward.0, descendants: true}``; with
-``rank`` and ``step`` an entry is for the dumps of that rank and step only.
+``rank`` and ``step`` an entry is for the dumps of that rank and step only, with ``run`` for one of several runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -18,7 +18,7 @@ from probe.common.show import show
 from probe.common.yaml_file import load_yaml
 from probe.graph.graph import GROUP, Graph
 
-_KEYS = ("target", "golden", "descendants", "rank", "step")
+_KEYS = ("target", "golden", "descendants", "rank", "step", "run")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class ManualPair:
     rank: Optional[int] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The rank it is for; ``None`` is all."""
     step: Optional[int] = None  # noqa: UP045
+    run: Optional[str] = None  # noqa: UP045
+    """Where there are several runs the one it is for, as the page names it; ``None`` is all."""
     place: str = "--pairs"
     """Where it stands, for messages."""
 
@@ -67,8 +69,21 @@ def _pair(place: str, entry: Any) -> ManualPair:
         value = entry.get(key)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
             raise MsprobeException(f"{place}: {key} is {show(value)}; it must be a number from 0 on.")
+    if entry.get("run") is not None and not isinstance(entry["run"], str):
+        raise MsprobeException(f"{place}: run is {show(entry['run'])}; it must be a path as the page names it.")
     found = {key: entry[key] for key in _KEYS if key in entry}
     return ManualPair(**found, place=place)
+
+
+def without_dumps(
+    pairs: Iterable[ManualPair], shown: Collection[tuple[str, int | None, int | None]]
+) -> Iterator[str]:
+    """A sentence for each pair that is for none of the dumps shown, which are given by run, step and rank."""
+    for pair in pairs:
+        wanted = pair.run, pair.step, pair.rank
+        if not any(all(one in (None, other) for one, other in zip(wanted, dump)) for dump in shown):
+            named = (f"{key} {show(one)}" for key, one in zip(("run", "step", "rank"), wanted) if one is not None)
+            yield f"{pair.place} is for {', '.join(named)}, and no such dump is shown: it pairs nothing."
 
 
 def expanded(pairs: Sequence[ManualPair], target: Graph, golden: Graph) -> dict[int, int]:

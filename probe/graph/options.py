@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from probe.common.errors import MsprobeException
 from probe.compare.options import Options
 from probe.graph.manual_pairs import ManualPair
+from probe.graph.micro_steps import AUTO
 from probe.graph.page.columns import MSPROBE, PROBE
 
 HTML, DATABASE, JSON, MODEL_EXPLORER = "html", "db", "json", "model-explorer"
-FORMATS = (HTML, DATABASE, JSON, MODEL_EXPLORER)
 """What can be written."""
-AUTOMATIC, OFF = "auto", "off"
 RULES = (PROBE, MSPROBE)
 
 
@@ -31,14 +30,14 @@ class GraphOptions:
         progress_log: a log line for each comparison that is done.
 
     Raises:
-        MsprobeException: there are no such rules.
+        MsprobeException: there are no such rules, or they do not go together with the pairs that are given.
     """
 
     compare: Options = field(default_factory=Options)
     pairs: tuple[ManualPair, ...] = ()
     rules: str = PROBE
     overflow: bool = False
-    micro_step: str = AUTOMATIC
+    micro_step: str = AUTO
     strip_paths: tuple[str, ...] = ()
     tensor_log: bool = False
     progress_log: bool = False
@@ -46,3 +45,9 @@ class GraphOptions:
     def __post_init__(self) -> None:
         if self.rules not in RULES:
             raise MsprobeException(f"rules is {self.rules!r}; allowed: {' and '.join(map(repr, RULES))}.")
+        if self.rules == MSPROBE and (self.pairs or self.compare.maps_names):
+            given = "pairs made by hand" if self.pairs else "a mapping of names"
+            raise MsprobeException(
+                f"--rules msprobe matches as msProbe does, which {given} would change; leave --pairs and -lm out, or "
+                "give --rules probe."
+            )

@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Optional
 
-from probe.common import files, log
-from probe.common.dump.layout import RECORD_FILES, folder_of
+from probe.common import log
+from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import DumpPair
-from probe.common.parallel.run import run
-from probe.common.parallel.tasks import Outcomes, Where
+from probe.common.parallel.run import run_where_it_pays
+from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of
 from probe.compare.output.summary_text import headline
+from probe.graph.manual_pairs import without_dumps
 from probe.graph.options import HTML, GraphOptions
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.stacks import Prefixes
-from probe.graph.tasks.communication import communication
+from probe.graph.tasks.communication import Communication
 from probe.graph.tasks.located import Place, located
 from probe.graph.tasks.task import GraphTask, Task
-from probe.graph.writers.made import Made
 from probe.graph.writers.outputs import Writer, needs_diffs, writers_of
+from probe.graph.writers.shown import ShownComparison
+from probe.graph.writers.stamps import stamped
 
 MOST_RUNS = 8
 """How many runs stand beside one."""
-# Below this, of all dumps together, processes take longer to start than the work.
-_SMALL_TEXT = 8_000_000
 
 
 @dataclass(frozen=True)
-class Work:
-    """What is to be shown.
+class Plan:
+    """The comparisons that are to be shown.
 
     Args:
         tasks: the comparisons, in order.
@@ -51,8 +49,8 @@ class Work:
 
 
 @dataclass
-class Written:
-    """What was made of it."""
+class Report:
+    """What was written, and what is to be said at the end."""
 
     files: list[str] = field(default_factory=list)
     nodes: int = 0
@@ -65,7 +63,7 @@ class Written:
     """What could not be read, a sentence each."""
 
 
-def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOptions) -> Work:
+def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOptions) -> Plan:
     """The comparisons that paths stand for.
 
     Args:
@@ -82,6 +80,8 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
         )
     if max(len(targets), len(goldens)) > MOST_RUNS:
         raise MsprobeException(f"{max(len(targets), len(goldens))} runs are given; allowed: at most {MOST_RUNS}.")
+    for path in {path for side in (targets, goldens) for path in side if side.count(path) > 1}:
+        raise MsprobeException(f"{path} is given several times; give each run once.")
     places: list[Place] = []
     unpaired: list[str] = []
     for target in targets:
@@ -94,7 +94,7 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
         _check(places, options.compare)
     cut = Prefixes(options.strip_paths).path
     name = title(list(map(cut, targets)), list(map(cut, goldens)))
-    return Work([GraphTask(place, options) for place in places], list(dict.fromkeys(unpaired)), name)
+    return Plan([GraphTask(place, options) for place in places], list(dict.fromkeys(unpaired)), name)
 
 
 def title(targets: Sequence[str], goldens: Sequence[str]) -> str:
@@ -107,25 +107,27 @@ def _check(places: Sequence[Place], options: Options) -> None:
 
 
 def compared(
-    work: Work, where: Where | None = None, watch: ProgressCallback | None = None
-) -> Generator[Made | str, None, None]:
-    """The comparisons of `work` in order, each when it is asked for; a sentence for one that could not be made.
+    plan: Plan, where: Where | None = None, watch: ProgressCallback | None = None
+) -> Generator[ShownComparison | str, None, None]:
+    """The comparisons of `plan` in order, each when it is asked for; a sentence for one that could not be made.
 
     Raises:
         MsprobeException: none could be made.
     """
-    where = where or Where()
-    tasks = work.tasks
-    exchanged = communication(tasks)
-    found, before = False, 0
-    with closing(_outcomes(tasks, where, watch)) as outcomes:
+    tasks = plan.tasks
+    large = are_large(path for task in tasks for path in task.paths)
+    exchanged = Communication(tasks)
+    shown: set[tuple[str, int | None, int | None]] = set()
+    before = 0
+    with closing(run_where_it_pays(where, make, tasks, watch, large)) as outcomes:
         for task, outcome in zip(tasks, outcomes):
             log.show(outcome.logged)
             if outcome.value is not None:
-                found = True
                 if task.options.progress_log:
                     log.info(f"{task.place}: done")
                 for each in outcome.value:
+                    columns = each.columns
+                    shown |= {(run, columns.step, columns.rank) for run in (columns.run, task.place.run)}
                     each.columns.details.move_parts(before)
                     yield exchanged.added(each, task)
                 before += len(outcome.value)
@@ -133,69 +135,50 @@ def compared(
             if len(tasks) == 1 or not isinstance(outcome.error, (MsprobeException, OSError)):
                 raise outcome.error or AssertionError(task)
             yield f"{task.place} is left out: {outcome.error}"
-    if not found:
-        raise MsprobeException(f"{work.title}: no dump could be shown.")
+    if not shown:
+        raise MsprobeException(f"{plan.title}: no dump could be shown.")
+    for sentence in without_dumps(tasks[0].options.pairs, shown):
+        log.warning(sentence)
 
 
-def _outcomes(tasks: list[Task], where: Where, watch: ProgressCallback | None) -> Outcomes[list[Made]]:
-    if where.dask is not None:
-        return run(where, make, [task.absolute() for task in tasks], watch)
-    if not _takes_time(tasks):
-        return run(Where(where.jobs or 1), make, tasks)
-    if len(tasks) == 1:
-        return run(where, partial(make, watch=watch), tasks)
-    return run(where, make, tasks, watch)
-
-
-def _takes_time(tasks: Sequence[Task]) -> bool:
-    size = 0
-    for path in (path for task in tasks for path in task.paths):
-        for name in RECORD_FILES:
-            file = os.path.join(folder_of(path), name)
-            size += os.path.getsize(file) if os.path.isfile(file) else 0
-        if size > _SMALL_TEXT:
-            return True
-    return False
-
-
-def make(task: Task, watch: ProgressCallback | None = None) -> list[Made]:
+def make(task: Task, watch: ProgressCallback | None = None) -> list[ShownComparison]:
     """Do a task; a function, so that another process finds it."""
-    return task.made(watch)
+    return task.compare(watch)
 
 
 # --- writing
 
 
 def show(
-    work: Work,
+    plan: Plan,
     output: str,
     formats: Sequence[str] = (HTML,),
     max_megabytes: float = 40,
     where: Where | None = None,
     watch: ProgressCallback | None = None,
-) -> Written:
-    """Make the comparisons of `work` and write them to the folder `output`.
+) -> Report:
+    """Make the comparisons of `plan` and write them to the folder `output`.
 
     Raises:
         MsprobeException: none could be made.
         OSError: a file cannot be written.
     """
-    files.make_folder(output)
-    options = work.tasks[0].options
-    manifest = Manifest(work.title, options.rules, work.unpaired)
+    options = plan.tasks[0].options
+    manifest = Manifest(plan.title, options.rules, plan.unpaired)
     if needs_diffs(formats):
-        work = replace(work, tasks=[task.keeping_diffs() for task in work.tasks])
-    writers = writers_of(formats, output, manifest, options, max_megabytes)
-    return written(compared(work, where, watch), writers, manifest)
+        plan = replace(plan, tasks=[replace(task, keeps_diff=True) for task in plan.tasks])
+    with stamped(output) as when:
+        writers = writers_of(formats, output, when, manifest, options, max_megabytes)
+        return written(compared(plan, where, watch), writers, manifest)
 
 
-def written(found: Iterator[Made | str], writers: Sequence[Writer], manifest: Manifest) -> Written:
+def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], manifest: Manifest) -> Report:
     """Give each comparison to all writers; returns what is to be said at the end."""
-    result = Written(unpaired=manifest.unpaired)
-    summaries: list[Summary] = []
-    numbers: list[int] = []
-    alone: list[str] = []
-    count = 0
+    result = Report(unpaired=manifest.unpaired)
+    summaries: dict[int, Summary] = {}
+    """By the numbers of the comparisons."""
+    without_summary: list[str] = []
+    number = 0
     for each in found:
         if isinstance(each, str):
             result.left_out.append(each)
@@ -205,20 +188,18 @@ def written(found: Iterator[Made | str], writers: Sequence[Writer], manifest: Ma
         comparison = comparison_as_json(columns, manifest.rules)
         for writer in writers:
             writer.add(each, comparison)
-        count += 1
-        if each.is_part:
-            continue
-        result.nodes += columns.target.nodes
-        if columns.summary is not None:
-            summaries.append(columns.summary)
-            numbers.append(count - 1)
-        else:
-            alone += comparison["verdict"]
-    result.verdict = [text for text, _ in headline(summaries)] if summaries else alone
-    first = first_of(summaries)
+        if not each.is_part:
+            result.nodes += columns.target.nodes
+            if columns.summary is not None:
+                summaries[number] = columns.summary
+            else:
+                without_summary += comparison["verdict"]
+        number += 1
+    result.verdict = [text for text, _ in headline(list(summaries.values()))] if summaries else without_summary
+    first = first_of(summaries.values())
     result.first = None if first is None or first.divergence is None else first.divergence.record
     # The page opens where the terminal says that the runs diverge.
-    manifest.first = next((number for number, one in zip(numbers, summaries) if one is first), None)
+    manifest.first = next((number for number, summary in summaries.items() if summary is first), None)
     for writer in writers:
         result.files += writer.finish()
     return result

@@ -14,6 +14,9 @@ one side only.
 STATUSES = ("no data", "same", "explained", "structure", "one side only", "suspect", "diverged")
 """Their names."""
 
+STRUCTURE_MODE = "structure"
+"""What dumps are compared by that hold calls and no values: the ``task`` that they were collected with."""
+
 ALONE, EXACT, ALIGNED, FUZZY, MAPPING, MANUAL = range(6)
 """Why two nodes are a pair: they have the same name below nodes that are a pair for the same reason; they have the same
 place and kind; with ``-fm``; by a mapping file; by hand. `ALONE` has no partner."""

@@ -91,7 +91,8 @@ def synthetic(count: int, golden: bool = True, hostile: str | None = None) -> Pa
         "kind": rows.kinds, "status": status, "reason": [1 if golden else 0] * count, "level": [0] * count,
         "golden_level": [0] * count, "in": errors if golden else [None] * count,
         "out": errors if golden else [None] * count, "micro": 0, "stack": [row % 2 for row in range(count)],
-        "golden_stack": 0, "has": [3 if golden else 1] * count,
+        "golden_stack": 0, "has": [3 if golden else 1] * count, "tensors": [0] * count,
+        "types": [[[count + 2, count + 3]]],
     }
     blocks = {
         "names": _packed(texts),

@@ -9,28 +9,15 @@ from typing import Any
 
 import pytest
 import synthetic_page
+from visualised_pages import DUMPS, FAULT, selected, visualised
 from waiting import until
 
-from probe.api.cli import main
-
-DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
-FAULT = "Functional.linear.12.forward"
 ROWS = "#lines [data-node]"
 
 
 @pytest.fixture(scope="module")
 def weight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return visualised(tmp_path_factory.mktemp("weight"), "-tp", DUMPS / "llama_weight", "-gp", DUMPS / "llama")
-
-
-def visualised(folder: Path, *arguments: object) -> Path:
-    assert main(["graph_visualize", *map(str, arguments), "-o", str(folder)]) == 0
-    [page] = folder.glob("*.html")
-    return page
-
-
-def selected(page: Any) -> str:
-    return str(page.evaluate("state.rows.name(state.selected)"))
 
 
 def lines(page: Any) -> int:
@@ -98,6 +85,12 @@ def test_enter_right_behind_the_last_letter_goes_to_a_hit(weight: Path, open_pag
     page.keyboard.type("lm_head")
     page.keyboard.press("Enter")
     until(page, "state.rows.name(state.selected).includes('lm_head')")
+    # A search that is still being made does not lend its hits to the text that was typed since.
+    page.evaluate("filter.query = 'embed_tokens'; window.jump = nextHit(1); filter.query = 'up_proj'")
+    page.evaluate("jump")
+    assert "lm_head" in selected(page)
+    page.keyboard.press("Enter")
+    until(page, "state.rows.name(state.selected).includes('up_proj')")
 
 
 def test_a_search_without_hits_says_so(weight: Path, open_page: Any) -> None:
@@ -168,6 +161,21 @@ def test_the_plot_jumps_and_a_drag_filters_until_escape(weight: Path, open_page:
     assert page.inner_text("#count") == ""
 
 
+def test_a_range_is_chosen_in_the_plot_with_the_keyboard(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, "#Functional.linear.3.forward")
+    start = page.evaluate("state.selected")
+
+    page.focus("#plot")
+    for key in ("Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowLeft", "Shift+ArrowLeft", "Shift+ArrowLeft"):
+        page.keyboard.press(key)
+    assert page.evaluate("[filter.from, filter.to, state.selected]") == [start - 2, start, start - 2]
+    assert page.inner_text("#count") == "3 of 303 rows"
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#count") == "3 of 303 rows"
+    page.keyboard.press("Escape")
+    assert page.inner_text("#count") == ""
+
+
 def test_a_row_is_copied_as_markdown(weight: Path, open_page: Any) -> None:
     page = open_page(weight)
 
@@ -221,6 +229,124 @@ def test_it_is_dark_where_the_system_is(weight: Path, open_page: Any) -> None:
     assert sum(map(int, dark[4:-1].split(","))) < 150
     page.click("[aria-label='Light or dark']")
     assert page.evaluate(colour) == "rgb(255, 255, 255)"
+    page.reload()
+    until(page, "document.documentElement.dataset.ready === '1'")
+    assert page.evaluate(colour) == "rgb(255, 255, 255)"
+
+
+def test_where_the_browser_keeps_nothing_the_colours_change_all_the_same(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    page.evaluate("Object.defineProperty(window, 'localStorage', { get() { throw new Error('not for files'); } })")
+    page.click("[aria-label='Light or dark']")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.evaluate("keptTheme()") is None
+
+
+def test_the_focus_comes_back_from_another_view(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    page.keyboard.press("b")
+    until(page, "byId('view').contains(document.activeElement)")
+    page.keyboard.press("b")
+    until(page, "document.activeElement.id === 'scroll'")
+    page.click("[data-view=boxes]")
+    until(page, "byId('view').contains(document.activeElement)")
+    page.click("[data-view=outline]")
+    until(page, "document.activeElement.id === 'scroll'")
+    page.keyboard.press("Home")
+    assert selected(page) == "DefaultModel"
+
+
+def test_without_a_divergence_it_stands_on_the_first_row(tmp_path: Path, open_page: Any) -> None:
+    page = open_page(visualised(tmp_path, "-tp", DUMPS / "bert_bf16", "-gp", DUMPS / "bert"))
+
+    assert page.evaluate("state.selected") == 0
+    assert page.is_visible(f"{ROWS}[aria-selected=true]")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("lineOf(state.selected) === lineOf(0) + 1")
+
+
+def test_by_the_rules_of_msprobe_it_stands_on_the_first_error(tmp_path: Path, open_page: Any) -> None:
+    pair = ("-tp", DUMPS / "llama_nan", "-gp", DUMPS / "llama", "--rules", "msprobe", "-oc")
+    page = open_page(visualised(tmp_path, *pair))
+
+    assert selected(page) == FAULT
+    page.keyboard.press("Home")
+    page.click(f"#verdict button:text-is('{FAULT}')")
+    assert selected(page) == FAULT
+
+
+@pytest.mark.parametrize("width", [1280, 1920])
+def test_verdict_paths_and_values_are_read_whole(weight: Path, open_page: Any, width: int) -> None:
+    page = open_page(weight, width=width)
+    page.wait_for_selector("#detail table")
+
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll(
+            '#verdict h1, #verdict p, .row.first .name:nth-child(2), #detail .item div')]
+          .filter((one) => one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 3)
+          .map((one) => one.textContent)"""
+    )
+    assert cut == []
+    lines = page.locator("#verdict p").all_inner_texts()
+    assert any("return F.linear(input, self.weight, self.bias)" in line for line in lines)
+    # The end of a path tells two runs apart; the largest values stand in the panel without scrolling.
+    ends = page.evaluate(
+        """() => [...document.querySelectorAll('.side code')].map((one) => {
+          const text = one.querySelector('bdi').firstChild;
+          const end = document.createRange();
+          end.setStart(text, text.length - '/llama/dump.json'.length);
+          end.setEnd(text, text.length);
+          const [outer, inner] = [one.getBoundingClientRect(), end.getBoundingClientRect()];
+          return outer.left <= inner.left && inner.right <= outer.right + 1;
+        })"""
+    )
+    assert ends == [True, True]
+    panel = page.locator("#detail").bounding_box()
+    norm = page.locator("#detail td:has-text('1.025155')").bounding_box()
+    assert norm["x"] + norm["width"] <= panel["x"] + panel["width"]
+
+
+def test_enlarged_to_200_percent_it_begins_with_the_verdict(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, width=640, height=450)
+
+    assert page.evaluate("[scrollY, document.documentElement.scrollWidth <= innerWidth]") == [0, True]
+    head = page.locator("#verdict h1").bounding_box()
+    assert head["y"] >= 0 and head["y"] + head["height"] < 450
+    page.keyboard.press("ArrowDown")
+    assert selected(page) != FAULT
+
+
+def test_it_prints_the_verdict_the_plot_the_rows_and_the_details(weight: Path, open_page: Any) -> None:
+    page = open_page(weight)
+
+    page.wait_for_selector("#detail table")
+    page.emulate_media(media="print")
+    for shown in ("#verdict h1", "#plot", "#detail table", f'{ROWS}[data-node="{FAULT}"]'):
+        assert page.is_visible(shown), shown
+    for hidden in ("#bar", "#verdict h1 > button:not(.inline)", "#detail .tools"):
+        assert not page.is_visible(hidden), hidden
+    assert page.inner_text("#verdict h1").strip() == f"first divergence: {FAULT}"
+    assert "in Module.model.layers.1.mlp.up_proj.Linear.forward.0" in page.inner_text("#verdict")
+    assert page.evaluate(
+        """() => {
+          const rows = byId('outline').getBoundingClientRect();
+          const detail = byId('detail').getBoundingClientRect();
+          return rows.bottom <= detail.top && detail.width > innerWidth * 0.9
+            && byId('detail').scrollHeight <= detail.height + 1
+            && document.documentElement.scrollWidth <= innerWidth;
+        }"""
+    )
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_a_dark_page_is_printed_on_white(weight: Path, open_page: Any) -> None:
+    page = open_page(weight, color_scheme="dark")
+
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.querySelector('#verdict h1')).color") == "rgb(28, 33, 38)"
 
 
 def test_one_run_alone_has_no_second_side(tmp_path: Path, open_page: Any) -> None:
@@ -233,7 +359,13 @@ def test_one_run_alone_has_no_second_side(tmp_path: Path, open_page: Any) -> Non
     until(page, "hits.length > 0")
     page.keyboard.press("Enter")
     page.wait_for_selector("#detail table")
-    assert page.locator("#detail .badge").count() < 20
+    text = page.inner_text("body") + str(page.locator("#scroll").inner_html())
+    assert not any(word in text for word in ("no data", "diverged", "path to problems", "same"))
+    assert page.locator("#lines .badge, #detail .badge").all_inner_texts() == [""] * page.locator(
+        "#lines .badge, #detail .badge").count()
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    assert "suspect" not in page.inner_text("dialog")
 
 
 def test_hostile_names_are_text(tmp_path: Path, open_page: Any) -> None:

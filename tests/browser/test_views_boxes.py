@@ -10,22 +10,20 @@ from typing import Any
 
 import pytest
 import synthetic_page
+from made_dumps import call, tensor, written
+from visualised_pages import DUMPS, visualised
 from waiting import until
+from written_pages import WrittenPage
 
-from probe.api.cli import main
 from probe.graph.writers.page import PageData, write_page
 
-DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
 LAYER = "Module.model.layers.1.LlamaDecoderLayer.forward.0"
 
 
 @pytest.fixture(scope="module")
 def weight(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("weight")
     paths = ("-tp", str(DUMPS / "llama_weight"), "-gp", str(DUMPS / "llama"))
-    assert main(["graph_visualize", *paths, "-o", str(folder)]) == 0
-    [page] = folder.glob("*.html")
-    return page
+    return visualised(tmp_path_factory.mktemp("weight"), *paths)
 
 
 def unpacked(block: bytes) -> Any:
@@ -127,7 +125,7 @@ def test_rows_are_paired_by_hand_and_exported(renamed: Path, open_page: Any, tmp
     page.wait_for_selector(".row-pair.marked")
     page.locator(".long").nth(1).focus()
     page.keyboard.press("Enter")
-    assert "72 pairs inside" in page.inner_text(".pairs")
+    assert "with descendants" in page.inner_text(".pairs")
     assert "--pairs" in page.inner_text("#view .hint")
     with page.expect_download() as download:
         page.click("text=Export JSON")
@@ -137,8 +135,81 @@ def test_rows_are_paired_by_hand_and_exported(renamed: Path, open_page: Any, tmp
             "target": "Module.model.layers.0.Layer.forward.0",
             "golden": "Module.model.layers.1.Layer.forward.0",
             "descendants": True,
+            "step": 0,
+            "rank": 0,
         }
     ]
+
+
+def test_exported_pairs_are_those_that_the_next_run_makes(open_page: Any, tmp_path: Path) -> None:
+    def tree(part: str, first: int) -> dict[str, str | None]:
+        around = f"Module.{part}.Block.forward.0"
+        calls = [f"Torch.sin.{number}.forward" for number in range(first, first + 3)]
+        return {**dict.fromkeys([*calls, f"Module.{part}.act.ReLU.forward.0"], around), around: None}
+
+    run = tmp_path / "run"
+    for side, part, first in (("target", "new", 0), ("golden", "old", 1)):
+        made = tree(part, first)
+        for rank in (0, 1):
+            records = dict.fromkeys(made, call(tensor(), output=tensor()))
+            written(run / side / "step2" / f"rank{rank}", records, made)
+    paths = ("-tp", str(run / "target"), "-gp", str(run / "golden"))
+    page = open_page(visualised(tmp_path / "first", *paths), "#c=1")
+    page.evaluate("reveal(state.rows.find('Module.new.Block.forward.0'))")
+    page.keyboard.press("m")
+    page.evaluate("reveal(state.rows.find('Module.old.Block.forward.0'))")
+    page.keyboard.press("g")
+    page.click('[data-view="pairs"]')
+    with page.expect_download() as download:
+        page.click("text=Export JSON")
+    file = tmp_path / "pairs.json"
+    download.value.save_as(file)
+
+    wanted = {
+        "Module.new.Block.forward.0": "Module.old.Block.forward.0",
+        "Module.new.act.ReLU.forward.0": "Module.old.act.ReLU.forward.0",
+        **{f"Torch.sin.{number}.forward": f"Torch.sin.{number + 1}.forward" for number in range(3)},
+    }
+    again = WrittenPage(visualised(tmp_path / "second", *paths, "--pairs", str(file)))
+    manual = again.manifest["reasons"].index("manual")
+    for k, expected in ((0, {}), (1, wanted)):
+        reasons = again.column("reason", k)
+        assert dict(pair for pair, reason in zip(again.rows(k), reasons) if reason == manual) == expected
+
+
+def test_a_pair_of_one_of_several_runs_is_for_that_run_alone(open_page: Any, tmp_path: Path) -> None:
+    names = {"one": "Functional.relu.0.forward", "two": "Functional.silu.0.forward"}
+    for run, name in {**names, "golden": "Functional.gelu.0.forward"}.items():
+        written(tmp_path / run, {name: call(tensor(), output=tensor())}, {name: None})
+    targets = [argument for run in names for argument in ("-tp", str(tmp_path / run))]
+    paths = (*targets, "-gp", str(tmp_path / "golden"))
+    page = open_page(visualised(tmp_path / "first", *paths), "#c=0")
+    for k, name in enumerate(names.values()):
+        page.evaluate(f"openComparison({k}).then(() => {{ markTarget(state.rows.find('{name}'));"
+                      " pairWith(state.rows.find('Functional.gelu.0.forward')); })")
+    page.click('[data-view="pairs"]')
+    with page.expect_download() as download:
+        page.click("text=Export JSON")
+    download.value.save_as(tmp_path / "pairs.json")
+
+    again = WrittenPage(visualised(tmp_path / "second", *paths, "--pairs", str(tmp_path / "pairs.json")))
+    manual = again.manifest["reasons"].index("manual")
+    for k, name in enumerate(names.values()):
+        reasons = again.column("reason", k)
+        pairs = [pair for pair, reason in zip(again.rows(k), reasons) if reason == manual]
+        assert pairs == [(name, "Functional.gelu.0.forward")]
+
+
+def test_marking_pairs_of_a_large_page_costs_nothing(tmp_path: Path, open_page: Any) -> None:
+    page = open_page(synthetic_page.write(tmp_path, 107_755), "#node=DefaultModel")
+
+    page.evaluate("markTarget(state.rows.length - 1); pairWith(state.rows.length - 1)")
+    assert page.evaluate("manualMark(0, 12345)") == "by-hand"
+    took = page.evaluate(
+        "() => { const begin = performance.now(); for (let row = 0; row < 1e5; row++) manualMark(0, row);"
+        " return performance.now() - begin; }"
+    )
+    assert took < 500
 
 
 def test_a_pair_is_taken_back_and_undone(renamed: Path, open_page: Any) -> None:

@@ -7,22 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_dumps import call, tensor, written
+from visualised_pages import DUMPS, FAULT, selected, visualised
 from waiting import until
-
-from probe.api.cli import main
-
-DUMPS = Path(__file__).parents[1] / "graph" / "cases" / "dumps"
-FAULT = "Functional.linear.12.forward"
-
-
-def visualised(folder: Path, *arguments: object) -> Path:
-    assert main(["graph_visualize", *map(str, arguments), "-o", str(folder)]) == 0
-    [page] = folder.glob("*.html")
-    return page
-
-
-def selected(page: Any) -> str:
-    return str(page.evaluate("state.rows.name(state.selected)"))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +52,7 @@ def test_it_opens_where_the_terminal_says_that_the_runs_diverge(ranks: Path, ope
 def test_the_matrix_names_what_each_cell_diverges_by(ranks: Path, open_page: Any) -> None:
     page = open_page(ranks)
 
-    page.keyboard.press("m")
+    page.keyboard.press("r")
     page.wait_for_selector("#view .matrix")
     cells = page.locator(".matrix .cell")
     assert cells.count() == 4
@@ -78,7 +65,7 @@ def test_the_matrix_names_what_each_cell_diverges_by(ranks: Path, open_page: Any
 def test_a_cell_is_reached_and_opened_without_a_mouse(ranks: Path, open_page: Any) -> None:
     page = open_page(ranks, "#c=0")
 
-    page.keyboard.press("m")
+    page.keyboard.press("r")
     page.focus(".matrix .cell")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
@@ -161,3 +148,67 @@ def test_another_comparison_is_shown_in_the_view_that_is_open(ranks: Path, open_
     page.wait_for_selector('.row-overflow:has-text("critical")')
     page.select_option("#comparison", "0")
     until(page, "state.rows.k === 0 && document.querySelector('[data-level=critical]').disabled")
+
+
+def test_processes_without_a_rank_have_a_cell_each(tmp_path: Path, open_page: Any) -> None:
+    places = ("step0/proc12", "step0/proc7", "step1/rank0")
+    for place in places:
+        shutil.copytree(DUMPS / "llama", tmp_path / "run" / place)
+    page = open_page(visualised(tmp_path / "page", "-tp", tmp_path / "run"))
+
+    assert page.locator("#comparison option").all_inner_texts() == ["step 0, proc7", "step 0, proc12", "step 1, rank 0"]
+    page.click('[data-view="matrix"]')
+    assert page.locator(".matrix tbody th").all_inner_texts() == ["proc7", "proc12", "rank 0"]
+    assert page.locator(".matrix .cell").count() == 3
+    page.click('.cell[aria-label^="step 0, proc12"]')
+    until(page, "state.view === 'outline' && state.rows.info.target.path.includes('proc12')")
+
+
+def test_several_runs_of_one_process_stand_beside_each_rank_once(tmp_path: Path, open_page: Any) -> None:
+    for run, fault in (("one", "llama_weight"), ("two", "llama_nan")):
+        shutil.copytree(DUMPS / fault, tmp_path / run / "proc5")
+    for rank in ("rank0", "rank1"):
+        shutil.copytree(DUMPS / "llama", tmp_path / "golden" / rank)
+    paths = ("-tp", tmp_path / "one", "-tp", tmp_path / "two", "-gp", tmp_path / "golden")
+    page = open_page(visualised(tmp_path / "page", *paths))
+
+    page.click('[data-view="several"]')
+    page.wait_for_selector(".row-several[data-node]")
+    assert page.locator(".row-several.titles button").all_inner_texts() == ["execution order", "one", "two"]
+
+
+def test_the_overflow_view_leads_to_the_earliest_value_of_all_ranks(tmp_path: Path, open_page: Any) -> None:
+    names = [f"Functional.relu.{number}.forward" for number in range(6)]
+    # Of the first step the second rank breaks first; what breaks in a later step is no cause.
+    breaks = {"step0/rank0": 4, "step0/rank1": 2, "step1/rank0": 0}
+    for place, first in breaks.items():
+        for side, number in (("target", first), ("golden", len(names))):
+            values = [tensor(float("nan") if at >= number else 1.0) for at in range(len(names))]
+            records = {name: call(tensor(), output=value) for name, value in zip(names, values)}
+            written(tmp_path / side / place, records, dict.fromkeys(names))
+    paths = ("-tp", tmp_path / "target", "-gp", tmp_path / "golden")
+    page = open_page(visualised(tmp_path / "page", *paths), "#c=0")
+
+    page.click('[data-view="overflow"]')
+    page.wait_for_selector(".row-overflow[data-node]")
+    assert page.locator(".row-overflow[data-node] .name").all_inner_texts() == names[4:]
+    button = page.locator("#view .tools .strong")
+    assert button.inner_text() == "First non-finite value: step 0, rank 1"
+    button.click()
+    until(page, "state.view === 'outline' && state.rows.info.rank === 1 && state.rows.info.step === 0")
+    assert selected(page) == names[2]
+
+
+def test_beside_eight_runs_the_names_of_calls_are_still_read(tmp_path: Path, open_page: Any) -> None:
+    records = {f"Functional.embedding.{number}.forward": call(tensor(), output=tensor()) for number in range(3)}
+    runs = [tmp_path / f"seed_{number}_learning_rate_1e-{number}" for number in range(8)]
+    for run in (*runs, tmp_path / "golden"):
+        written(run, records, dict.fromkeys(records))
+    targets = [argument for run in runs for argument in ("-tp", run)]
+    page = open_page(visualised(tmp_path / "page", *targets, "-gp", tmp_path / "golden"))
+
+    page.click('[data-view="several"]')
+    page.wait_for_selector(".row-several[data-node]")
+    cut = """[...document.querySelectorAll(".row-several .name, .row-several button")].filter((one) =>
+      one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight + 1).map((one) => one.textContent)"""
+    assert page.evaluate(cut) == []

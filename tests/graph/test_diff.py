@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,7 @@ from probe.compare.output.summary_text import headline, lines
 from probe.compare.result import Unexplained
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.manual_pairs import ManualPair
+from probe.graph.page.columns import columns_of
 from probe.graph.status import DIVERGED, EXPLAINED, NO_DATA, ONE_SIDE, REASONS, SAME, STATUSES, STRUCTURE, SUSPECT
 
 COMPARE = Path(__file__).parent.parent / "compare"
@@ -269,12 +271,49 @@ def test_what_is_not_finite_on_one_side_is_diverged_wherever_it_is(tmp_path: Pat
     assert found.out_errors[0] == math.inf
 
 
+def test_a_divergence_that_the_golden_run_alone_has_keeps_its_reason_and_cause(tmp_path: Path) -> None:
+    def run(side: str, has_dropout: bool) -> Dump:
+        records, norm = {}, 1.0
+        for name, factor in (("linear.0", 2.0), ("dropout.0", 1.7), ("linear.1", 2.0)):
+            if has_dropout or "linear" in name:
+                records[f"Functional.{name}.forward"] = call(tensor(norm), output=tensor(norm * factor))
+                norm *= factor
+        return written(tmp_path / side, records, dict.fromkeys(records))
+
+    found = diff_of(run("a", False), run("b", True))
+    assert found.first is not None and found.golden is not None and found.summary is not None
+    node, other = found.first
+    assert node == -1 and found.golden.names[other] == "Functional.dropout.0.forward"
+    divergence = found.summary.divergence
+    assert divergence is not None and divergence.first.cause == "only the golden run makes this call"
+    assert found.golden_statuses[other] == DIVERGED
+    assert (found.golden_why[other], found.golden_cause[other]) == (divergence.first.reason, divergence.first.cause)
+    columns = columns_of(found)
+    assert columns.details.why[columns.first] == divergence.first.reason
+    assert columns.details.cause[columns.first] == divergence.first.cause
+
+
 def test_a_level_that_leaves_calls_out_makes_no_problem_of_them() -> None:
     found = diff("two levels")
     left_out = [node for node, other in enumerate(found.pairs) if other < 0]
     assert {found.statuses[node] for node in left_out} == {NO_DATA}
     assert any("level L0" in found.why.get(node, "") for node in left_out)
     assert any('"L0"' in note for note in found.notes)
+
+
+def test_a_saved_value_that_is_not_finite_on_one_side_says_so(tmp_path: Path) -> None:
+    runs = []
+    for side, norm in (("a", 1.0), ("b", math.nan)):
+        (tmp_path / side).mkdir()
+        head = {"task": "statistics", "level": "debug", "framework": "pytorch"}
+        content = {**head, "data": {"loss.0.debug": tensor(norm), "logits.0.debug": tensor(1.0)}}
+        (tmp_path / side / "debug.json").write_text(json.dumps(content), encoding="utf-8")
+        runs.append(read(tmp_path / side))
+    found = diff_of(*runs)
+    loss = found.target.index["loss.0.debug"]
+    assert found.statuses[loss] == DIVERGED
+    assert found.why[loss] == "it has a NaN or an infinity on one side only"
+    assert found.statuses[found.target.index["logits.0.debug"]] == SAME
 
 
 def test_one_dump_alone_is_a_graph_without_statuses() -> None:

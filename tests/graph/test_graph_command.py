@@ -9,6 +9,9 @@ import re
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
@@ -17,8 +20,10 @@ from written_pages import WrittenPage
 
 import probe
 from probe.api.cli import main
-from probe.common.errors import MsprobeException
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.errors import FileCheckException, MsprobeException
 from probe.graph.writers.page import viewer_file
+from probe.graph.writers.stamps import stamped
 
 DUMPS = CASES / "dumps"
 WEIGHT, LLAMA = str(DUMPS / "llama_weight"), str(DUMPS / "llama")
@@ -140,7 +145,8 @@ def test_the_page_opens_in_the_comparison_that_the_terminal_names(
         return
     named = manifest["comparisons"][manifest["first"]]
     assert f"step{named['step']}/rank{named['rank']}" == shifted
-    assert named["verdict"][0] == f"first divergence: {FIRST}" and lines[-1].endswith(f"first divergence: {FIRST}")
+    assert named["verdict"][0] == f"first divergence: {FIRST}"
+    assert lines[-1].endswith(f"first divergence: {shifted.replace('/', ' ')}: {FIRST}")
 
 
 def test_of_several_targets_the_page_opens_in_the_one_that_the_terminal_names(
@@ -159,6 +165,44 @@ def test_several_runs_stand_beside_one_and_have_names(tmp_path: Path, capsys: py
     assert [each["run"] for each in page_in(tmp_path / "goldens").manifest["comparisons"]] == [WEIGHT, other]
     shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path / "one")
     assert [each["run"] for each in page_in(tmp_path / "one").manifest["comparisons"]] == [""]
+
+
+_OF_MINDSPORE = ["graph/step0/rank0", "pynative/step0/rank0"]
+
+
+@pytest.mark.parametrize(
+    ("of_target", "of_golden", "labels"),
+    [
+        (["step0/rank0", "step0/rank2", "step0/proc8", "step0/proc9"], None, ["", "", "proc8", "proc9"]),
+        (_OF_MINDSPORE, _OF_MINDSPORE, ["graph", "pynative"]),
+        (["step0/proc8"], ["step0/rank0", "step0/rank1"], ["rank0", "rank1"]),
+        (["step0/rank0"], ["step0/rank0", "step0/rank1"], ["", "rank1"]),
+        (["step0/proc8", "step1/proc8"], ["step0/proc9", "step1/proc9"], ["", ""]),
+    ],
+)  # fmt: skip
+def test_every_comparison_of_a_page_can_be_told_from_the_others(
+    of_target: list[str],
+    of_golden: list[str] | None,
+    labels: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    paths = ["-tp", str(run_of(tmp_path / "a", of_target))]
+    if of_golden is not None:
+        paths += ["-gp", str(run_of(tmp_path / "b", of_golden))]
+    shown(capsys, *paths, "-o", tmp_path / "out", "--format", "html,db")
+    comparisons = page_in(tmp_path / "out").manifest["comparisons"]
+    assert [each["place"] for each in comparisons] == labels
+    assert len({(each["step"], each["rank"], each["place"]) for each in comparisons}) == len(labels)
+    nodes = 0
+    for database in (tmp_path / "out").rglob("*.vis.db"):
+        with sqlite3.connect(database) as connection:
+            nodes += connection.execute("select count(distinct id) from tb_nodes").fetchone()[0]
+        connection.close()
+    assert nodes == sum(each[side]["nodes"] for each in comparisons for side in ("target", "golden") if each[side])
+    if of_golden is not None:
+        assert main(["compare", *paths, "-o", str(tmp_path / "tables"), "--html"]) == 0
+        assert page_in(tmp_path / "tables").path.read_bytes() == page_in(tmp_path / "out").path.read_bytes()
 
 
 def test_a_pair_that_cannot_be_read_is_named_and_the_others_are_shown(
@@ -227,6 +271,51 @@ def _check_model_explorer(folder: Path) -> None:
     assert results[names[FIRST]["id"]]["value"] == "diverged" and set(nodes) <= set(results)
 
 
+@pytest.mark.parametrize("flags", [[], ["-oc"], ["-oc", "--rules", "msprobe"]])
+def test_the_database_has_the_levels_of_the_page(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown(capsys, "-tp", DUMPS / "llama_nan", "-gp", LLAMA, "-o", tmp_path, "--format", "html,db", *flags)
+    page = page_in(tmp_path)
+    names = page.manifest["levels"]
+    of_page: dict[str, dict[str, str | None]] = {"NPU": {}, "Bench": {}}
+    for (name, golden), level, golden_level in zip(page.rows(), page.column("level"), page.column("golden_level")):
+        of_page["NPU"][name] = names[level] if level >= 3 else None
+        of_page["Bench"][golden] = names[golden_level] if golden_level >= 3 else None
+    assert "critical" in of_page["NPU"].values() or "high" in of_page["NPU"].values()
+    (database,) = tmp_path.glob("compare_*.vis.db")
+    with sqlite3.connect(database) as connection:
+        of_database: dict[str, dict[str, str | None]] = {"NPU": {}, "Bench": {}}
+        for side, name, found in connection.execute("select data_source, node_name, overflow_level from tb_nodes"):
+            of_database[side][name] = found
+        assert connection.execute("select overflow_check from tb_config").fetchone() == (1,)
+    connection.close()
+    assert of_database == of_page
+
+
+def test_what_is_written_in_the_same_second_replaces_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class _Stopped(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> _Stopped:
+            return cls(2026, 1, 2, 3, 4, 59, 5)
+
+    monkeypatch.setattr("probe.graph.writers.stamps.datetime", _Stopped)
+    assert main(["compare", "-tp", WEIGHT, "-gp", LLAMA, "-o", str(tmp_path), "--html"]) == 0
+    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--format", "html,db,json")
+    shown(capsys, "-tp", WEIGHT, "-tp", LLAMA, "-gp", LLAMA, "-o", tmp_path, "--format", "db")
+    with stamped(str(tmp_path)) as one, stamped(str(tmp_path)) as other:
+        assert other - one == timedelta(seconds=1)
+    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--max_mb", "0")
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.suffix in (".html", ".db")}
+    assert names == {
+        "graph_20260102030459.html", "graph_20260102030500.html", "compare_20260102030500.vis.db",
+        "run0/compare_20260102030501.vis.db", "run1/compare_20260102030501.vis.db", "graph_20260102030502/index.html",
+    }  # fmt: skip
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_the_rules_of_msprobe_give_its_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--rules", "msprobe")
     page = page_in(tmp_path)
@@ -260,6 +349,40 @@ def test_pairs_made_by_hand_are_shown_as_such(tmp_path: Path, capsys: pytest.Cap
     assert page.manifest["reasons"][page.column("reason")[0]] == "manual"
 
 
+def test_a_pair_for_a_step_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    relu, gelu = "Functional.relu.0.forward", "Functional.gelu.0.forward"
+    for side, name in (("a", relu), ("b", gelu)):
+        written(tmp_path / side / "step1" / "rank0", {name: call(tensor())}, {name: None})
+    pairs = tmp_path / "pairs.json"
+    entries = [{"target": relu, "golden": gelu, "step": step, "rank": 0} for step in (1, 2)]
+    pairs.write_text(json.dumps(entries), encoding="utf-8")
+    arguments = ("-tp", tmp_path / "a", "-gp", tmp_path / "b", "-o", tmp_path / "out", "--pairs", pairs)
+    assert main(["graph_visualize", *map(str, arguments)]) == 0
+    said = capsys.readouterr()
+    assert f"{pairs}: entry 1 is for step 2, rank 0, and no such dump is shown" in said.err + said.out
+    assert "entry 0" not in said.err + said.out
+
+
+def test_processes_without_a_rank_have_the_names_of_their_folders(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in ("step0/proc7", "step0/proc12", "step1/rank0"):
+        written(tmp_path / "a" / place, {"Functional.relu.0.forward": call(tensor())}, None)
+    shown(capsys, "-tp", tmp_path / "a", "-o", tmp_path / "out")
+    places = [(one["step"], one["rank"], one["place"]) for one in page_in(tmp_path / "out").manifest["comparisons"]]
+    assert places == [(0, None, "proc7"), (0, None, "proc12"), (1, 0, "")]
+
+
+def test_one_process_beside_several_ranks_is_told_apart_by_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in ("a/step0/proc7", "b/step0/rank0", "b/step0/rank1"):
+        written(tmp_path / place, {"Functional.relu.0.forward": call(tensor())}, None)
+    shown(capsys, "-tp", tmp_path / "a", "-gp", tmp_path / "b", "-o", tmp_path / "out")
+    comparisons = page_in(tmp_path / "out").manifest["comparisons"]
+    assert [(one["rank"], one["place"]) for one in comparisons] == [(None, "rank0"), (None, "rank1")]
+
+
 def test_a_page_that_is_too_large_becomes_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, "-tp", LLAMA, "-o", tmp_path, "--max_mb", "0.001")
     (index,) = tmp_path.glob("graph_*/index.html")
@@ -277,9 +400,13 @@ def test_a_page_that_is_too_large_becomes_a_folder(tmp_path: Path, capsys: pytes
         (["-tp", f"{LLAMA}/stack.json"], "a file to show is called dump.json"),
         (["-tp", WEIGHT, "-tp", LLAMA, "-gp", WEIGHT, "-gp", LLAMA], "-tp is given 2 times and -gp 2 times"),
         (["-tp", LLAMA, *["-gp", WEIGHT] * 9], "9 runs are given; allowed: at most 8"),
+        (["-tp", WEIGHT, "-tp", WEIGHT, "-gp", LLAMA], f"{WEIGHT} is given several times"),
         (["-tp", "build_2024.vis"], "give the dump itself"),
         (["-i", "compare.json"], "msprobe graph_visualize -tp TARGET -gp GOLDEN -o OUTPUT"),
         (["-tp", LLAMA, "-gp", LLAMA, "--pairs", "nothing.yaml"], "nothing.yaml"),
+        (["-tp", LLAMA, "-gp", LLAMA, "--rules", "msprobe", "-lm"], "--rules msprobe matches as msProbe does"),
+        (["-tp", "empty", "-gp", LLAMA], "empty holds no dump"),
+        (["-tp", str(DUMPS.parents[1]), "-gp", "empty"], "holds no dump"),
     ],
 )
 def test_a_wrong_argument_is_one_line(
@@ -290,10 +417,11 @@ def test_a_wrong_argument_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
     assert main(["graph_visualize", *arguments]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1 and said.startswith("msprobe graph_visualize: ")
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
 @pytest.mark.parametrize(
@@ -309,7 +437,21 @@ def test_a_value_that_is_not_allowed_is_an_error_of_usage(
     with pytest.raises(SystemExit) as raised:
         main(["graph_visualize", "-tp", LLAMA, *arguments])
     assert raised.value.code == 2
-    assert arguments[0] in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert arguments[0] in line and (arguments[1] in line or len(arguments) > 2)
+    assert "allowed" in line or "choose from" in line
+
+
+def test_a_reader_that_has_seen_enough_is_told_of_no_error(tmp_path: Path) -> None:
+    program = "import sys; from probe.api.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "graph_visualize", "-tp", WEIGHT, "-gp", LLAMA, "-o", str(tmp_path)]
+    read, write = os.pipe()
+    os.close(read)
+    # Without a buffer the first line that is printed meets the closed pipe.
+    variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=variables)
+    os.close(write)
+    assert done.stderr == b"" and done.returncode == 141
 
 
 def test_a_damaged_dump_is_one_line_and_another_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -347,9 +489,12 @@ def test_graph_is_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str
 # --- from Python
 
 
-def test_a_graph_from_python() -> None:
+def test_a_graph_from_python(tmp_path: Path) -> None:
     graph = probe.open_graph(LLAMA)
     assert len(graph) == 303 and graph.names[-1] == "DefaultModel"
+    assert probe.open_graph(run_of(tmp_path / "one", ["step0/rank0"]) / "step0").names == graph.names
+    with pytest.raises(FileCheckException, match=r"holds 2 dumps; give the folder of one, such as .*step0/rank0"):
+        probe.open_graph(run_of(tmp_path / "two", ["step0/rank0", "step0/rank1"]))
 
 
 def test_two_graphs_from_python(tmp_path: Path) -> None:
@@ -433,7 +578,7 @@ def test_two_merged_dumps_of_one_place_are_not_written(tmp_path: Path, capsys: p
     run = run_of(tmp_path / "run", names)
     flags = ["--rank_size", "2", "--tp", "2", "--pp", "1", "--file_type", "json"]
     assert main(["graph_visualize", "-tp", str(run), "-o", str(tmp_path / "out"), *flags]) == 1
-    assert "two dumps that would be written to" in capsys.readouterr().err
+    assert "has two dumps for" in capsys.readouterr().err
     assert not (tmp_path / "out" / "step0").exists()
 
 
@@ -441,6 +586,9 @@ def test_two_merged_dumps_of_one_place_are_not_written(tmp_path: Path, capsys: p
     ("flags", "message"),
     [
         (["--rank_size", "2"], "--tp is missing"),
+        (["--tp", "2"], "--rank_size is missing"),
+        (["--order", "garbage"], "--rank_size is missing"),
+        (["--rank_size", "2", "--tp", "2", "--pp", "1", "--order", "garbage"], '--order is "garbage"'),
         (["--rank_size", "2", "--tp", "2", "--pp", "1", "-gp", LLAMA], "--rank_size has 1 values"),
         (["--file_type", "json"], "--file_type json writes merged dumps"),
         (["--rank_size", "2", "--tp", "2", "--pp", "1", "-tp", LLAMA], "give -tp once"),
@@ -452,3 +600,48 @@ def test_wrong_flags_of_merging_are_one_line(
     assert main(["graph_visualize", "-tp", LLAMA, *flags]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1
+
+
+def test_ranks_that_do_not_communicate_do_not_hide_the_partners_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = CASES.parents[1] / "compare" / "cases" / "multi_rank" / "target" / "step0"
+    run = tmp_path / "run"
+    relu = {"Functional.relu.0.forward": call(tensor(), output=tensor())}
+    lonely = {"Distributed.send.7.forward": call(tensor(), {"type": "int", "value": 2})}
+    for name in ("rank", "rank2", "proc5"):
+        written(run / "step0" / name, relu, dict.fromkeys(relu))
+    for name in ("rank0", "rank1"):
+        shutil.copytree(runs / name, run / "step0" / name)
+    written(run / "step0" / "rank3", lonely, dict.fromkeys(lonely))
+    shown(capsys, "-tp", run, "-o", tmp_path / "out")
+    page = page_in(tmp_path / "out")
+    with_partners = {
+        comparison for comparison in range(6) for detail in page.details(comparison) if detail.get("partners")
+    }
+    assert with_partners == {1, 2}
+    notes = [each["notes"] for each in page.manifest["comparisons"]]
+    assert [any("Distributed.send.7.forward of rank 3" in note for note in each) for each in notes] == [
+        False, False, False, False, True, False,
+    ]  # fmt: skip
+
+
+def test_dumps_without_communication_are_read_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("probe.graph.tasks.communication.read", lambda path: pytest.fail(f"{path} is read again"))
+    shown(capsys, "-tp", run_of(tmp_path / "run", ["step0/rank0", "step0/rank1"]), "-o", tmp_path / "out")
+
+
+def test_a_comparison_gives_the_memory_of_records_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dumps: list[Dump] = []
+
+    def reading(path: str) -> Dump:
+        dumps.append(read(path))
+        return dumps[-1]
+
+    monkeypatch.setattr("probe.graph.tasks.task.read", reading)
+    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path)
+    assert [dump.is_released for dump in dumps] == [True, True]

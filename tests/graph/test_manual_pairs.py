@@ -50,6 +50,7 @@ def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
         ("[{target: A, golden: B, descendants: 1}]", "entry 0: descendants is 1; allowed: true, false"),
         ("[{target: A, golden: B, rank: -1}]", "entry 0: rank is -1; it must be a number from 0 on"),
         ("[{target: A, golden: B, step: true}]", "entry 0: step is true; it must be a number from 0 on"),
+        ("[{target: A, golden: B, run: 1}]", "entry 0: run is 1; it must be a path as the page names it"),
     ],
 )
 def test_what_is_no_pair_is_an_error_that_names_the_entry(tmp_path: Path, text: str, message: str) -> None:

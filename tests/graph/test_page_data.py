@@ -126,7 +126,9 @@ def _assert_says(item: Item | None, found: dict[str, Any] | None) -> None:
     for key, value in (("max", item.max), ("min", item.min), ("mean", item.mean), ("norm", item.norm)):
         shown = found[key]
         if type(value) is not float:
-            assert shown == value
+            assert shown == (str(value) if isinstance(value, int) and abs(value) >= 2**53 else value)
+        elif "float32" not in (item.dtype or "").lower() and "64" in (item.dtype or ""):
+            assert shown == (value if math.isfinite(value) else str(value))
         elif math.isfinite(value):
             same = np.float32(shown) == np.float32(value) if np.float32(value) == value else shown == value
             assert same, (key, shown, value)
@@ -234,6 +236,17 @@ def test_a_value_that_is_not_finite_is_a_text_and_is_jumped_to(tmp_path: Path) -
     items = page.details()[row]["i"]
     assert any(mine is not None and mine["max"] in ("nan", "inf") for _, mine, *_ in items)
     assert page.manifest["levels"][page.column("level")[row]] in ("medium", "high", "critical")
+
+
+@EVERY_PAIR
+def test_a_row_names_the_dtypes_and_shapes_of_its_items(pair: str, tmp_path: Path) -> None:
+    _, page = page_of(pair, tmp_path)
+    types = page.column("types")
+    for detail, place in zip(page.details(), page.column("tensors")):
+        tensors = [tensor for _, *both, _, _, _, _ in detail["i"] for tensor in both if tensor is not None]
+        said = {(page.names[dtype], page.names[shape]) for dtype, shape in types[place]}
+        assert said == {(tensor["dtype"], tensor["shape"]) for tensor in tensors}
+    assert len({str(each) for each in types}) == len(types) > 1
 
 
 @pytest.mark.parametrize(
@@ -348,6 +361,20 @@ def test_a_float32_stays_the_same_float32_in_nine_digits(number: float) -> None:
     assert len(digits) <= 9 or float(shown) == int(shown)
 
 
+def test_of_float64_and_of_large_integers_every_digit_is_there(tmp_path: Path) -> None:
+    for side, by in (("a", 0), ("b", 1)):
+        double = {**tensor(dtype="torch.float64"), "Mean": 0.1 if by else 0.10000000149011612}
+        whole = {**tensor(dtype="torch.int64"), "Max": 2**53 + by, "Min": 4294967296.0 + by}
+        written(tmp_path / side, {"Torch.add.0.forward": call(double, output=whole)}, None)
+    diff = graph_diff(tmp_path / "a", tmp_path / "b")
+    page = WrittenPage(Path(diff.to_html(tmp_path / "page.html")))
+    items = [item for detail in page.details() for item in detail.get("i", ())]
+    values = {item[0]: item[1:3] for item in items}
+    assert [side["mean"] for side in values["input.0"]] == [0.10000000149011612, 0.1]
+    assert [side["min"] for side in values["output.0"]] == [4294967296, 4294967297]
+    assert [side["max"] for side in values["output.0"]] == [str(2**53), str(2**53 + 1)]
+
+
 @given(st.floats())
 def test_a_number_that_is_no_float32_stays_itself(number: float) -> None:
     with np.errstate(over="ignore", invalid="ignore"):
@@ -360,8 +387,8 @@ def test_a_number_that_is_no_float32_stays_itself(number: float) -> None:
 
 
 def test_what_is_no_float_stays_what_it_is() -> None:
-    given = [1, None, True, "text", 2**70, -(2**62), -0.0, 3.0, 1e300]
-    assert numbers(given).as_json() == [1, None, 1, "text", str(2**70), -(2**62), -0.0, 3, 1e300]
+    given = [1, None, True, "text", 2**70, -(2**52), 2**53 + 1, -0.0, 3.0, 1e300]
+    assert numbers(given).as_json() == [1, None, 1, "text", str(2**70), -(2**52), str(2**53 + 1), -0.0, 3, 1e300]
     assert str(numbers([-0.0]).as_json()[0]) == "-0.0"
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+OUTPUT = "./output"
+"""Where files go that are written without ``-o``, or with it alone."""
+
 
 def path(text: str) -> str:
     """A file or folder; an empty text, as an unset variable of a shell gives it, is none."""
@@ -18,3 +21,38 @@ def processes(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes; allowed: 1 and more.")
     return number
+
+
+# --- what commands share that compare
+
+
+def add_output(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``-o``, the folder for `what`."""
+    parser.add_argument(
+        "-o", "--output_path", metavar="DIR", type=path, nargs="?", default=OUTPUT, const=OUTPUT,
+        help=f"for the {what} ({OUTPUT})",
+    )  # fmt: skip
+
+
+def add_matching(parser: argparse.ArgumentParser) -> None:
+    """Add ``-fm`` and ``-lm``."""
+    add = parser.add_argument
+    add("-fm", "--fuzzy_match", action="store_true", help="match without regard to the numbers of calls")
+    add("-lm", "--layer_mapping", metavar="FILE", nargs="?", const="", help="names of layers that correspond")
+
+
+def add_tensor_log(parser: argparse.ArgumentParser) -> None:
+    """Add ``-tensor_log``."""
+    parser.add_argument(
+        "-tensor_log",
+        "--is_print_compare_log",
+        action="store_true",
+        help="a line for each pair of tensors, with its metrics",
+    )
+
+
+def add_where(parser: argparse.ArgumentParser) -> None:
+    """Add ``--jobs`` and ``--dask``, which exclude each other."""
+    several = parser.add_mutually_exclusive_group()
+    several.add_argument("--jobs", metavar="N", type=processes, help="how many processes compare")
+    several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")

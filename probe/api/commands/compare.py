@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from probe.compare.options import Options
     from probe.compare.ranks.analysis import Analysis
 
-_OUTPUT = "./output"
 UNREADABLE = 2
 """The exit status when a pair was left out, or values could not be read, although the others were compared."""
 
@@ -44,22 +43,12 @@ class Compare:
             required=True,
             help="the run it is held against",
         )
-        add(
-            "-o",
-            "--output_path",
-            metavar="DIR",
-            type=arguments.path,
-            nargs="?",
-            default=_OUTPUT,
-            const=_OUTPUT,
-            help="for the tables",
-        )
+        arguments.add_output(parser, "tables")
         add("--xlsx", action="store_true", help="write a workbook and not CSV")
-        add("-fm", "--fuzzy_match", action="store_true", help="match without regard to the numbers of calls")
+        arguments.add_matching(parser)
         add("-am", "--api_mapping", metavar="FILE", nargs="?", const="", help="APIs that correspond (MindSpore)")
         add("-cm", "--cell_mapping", metavar="FILE", nargs="?", const="", help="cells or modules that correspond")
         add("-dm", "--data_mapping", metavar="FILE", type=arguments.path, help="items that correspond")
-        add("-lm", "--layer_mapping", metavar="FILE", nargs="?", const="", help="names of layers that correspond")
         add("-da", "--diff_analyze", action="store_true", help="find where several ranks part first; writes JSON")
         add("--config", metavar="FILE", type=arguments.path, help="what is done to tensors before they are compared")
         add(
@@ -69,15 +58,8 @@ class Compare:
             default=[],
             help="Python files with metrics of your own, a list with commas; the files are executed",
         )
-        add(
-            "-tensor_log",
-            "--is_print_compare_log",
-            action="store_true",
-            help="a line for each pair of tensors, with its metrics",
-        )
-        several = parser.add_mutually_exclusive_group()
-        several.add_argument("--jobs", metavar="N", type=arguments.processes, help="how many processes compare")
-        several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")
+        arguments.add_tensor_log(parser)
+        arguments.add_where(parser)
         add("--html", action="store_true", help="write the page of msprobe graph_visualize, too")
         add("--json", action="store_true", help="print the summary as JSON")
         add(

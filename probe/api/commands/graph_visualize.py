@@ -17,9 +17,8 @@ from probe.common.terminal_text import print_text, printable
 if TYPE_CHECKING:
     from probe.graph.merging.split import Split
     from probe.graph.options import GraphOptions
-    from probe.graph.run import Work, Written
+    from probe.graph.run import Plan, Report
 
-_OUTPUT = "./output"
 _FORMATS = ("html", "db", "model-explorer", "json")
 _FAILED = 1
 
@@ -35,36 +34,14 @@ class GraphVisualize:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add(
-            "-tp",
-            "--target_path",
-            metavar="PATH",
-            action="append",
-            default=[],
-            type=arguments.path,
-            help="the run under test; up to eight times beside one golden run",
-        )
-        add(
-            "-gp",
-            "--golden_path",
-            metavar="PATH",
-            action="append",
-            default=[],
-            type=arguments.path,
-            help="the run it is held against; up to eight times beside one target; without it one graph is shown",
-        )
-        add(
-            "-o",
-            "--output_path",
-            metavar="DIR",
-            type=arguments.path,
-            nargs="?",
-            default=_OUTPUT,
-            const=_OUTPUT,
-            help=f"for the files ({_OUTPUT})",
-        )
-        add("-lm", "--layer_mapping", metavar="FILE", nargs="?", const="", help="names of layers that correspond")
-        add("-fm", "--fuzzy_match", action="store_true", help="match without regard to the numbers of calls")
+        of_golden = "the run it is held against; up to eight times beside one target; without it one graph is shown"
+        for flag, name, text in (
+            ("-tp", "--target_path", "the run under test; up to eight times beside one golden run"),
+            ("-gp", "--golden_path", of_golden),
+        ):
+            add(flag, name, metavar="PATH", action="append", default=[], type=arguments.path, help=text)
+        arguments.add_output(parser, "files")
+        arguments.add_matching(parser)
         add("--pairs", metavar="FILE", type=arguments.path, help="pairs of nodes made by hand, in the page or in YAML")
         add("--rules", choices=["probe", "msprobe"], default="probe", help="whose statuses nodes get (probe)")
         add(
@@ -107,11 +84,9 @@ class GraphVisualize:
             default=[],
             help="cut this off the paths in the page; without a value what is no one's business, all leaves stacks out",
         )
-        add("-tensor_log", "--is_print_compare_log", action="store_true", help="a line for each pair of tensors")
+        arguments.add_tensor_log(parser)
         add("-progress_log", "--progress_log", action="store_true", help="a line for each pair of dumps that is done")
-        several = parser.add_mutually_exclusive_group()
-        several.add_argument("--jobs", metavar="N", type=arguments.processes, help="how many processes compare")
-        several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")
+        arguments.add_where(parser)
         add("--open", action="store_true", help="open the page in a browser")
         add("--json", action="store_true", help="print what was written as JSON")
 
@@ -119,9 +94,12 @@ class GraphVisualize:
         _refuse_older_forms(args)
         splits = _splits(args)
         # Up to here mistakes are those of the command line, which has a status of its own.
-        work = _planned(args, splits)
+        plan = _planned(args, splits)
         try:
-            return self._write_merged(args, splits) if args.file_type == "json" else self._show(args, work)
+            return self._write_merged(args, splits) if args.file_type == "json" else self._show(args, plan)
+        except BrokenPipeError:
+            # Whoever read along has seen enough, which is no error.
+            raise
         except (MsprobeException, OSError) as error:
             print_text(f"msprobe {self.name}: {error}", sys.stderr)
             return _FAILED
@@ -136,7 +114,7 @@ class GraphVisualize:
             print_text(folder)
         return 0
 
-    def _show(self, args: argparse.Namespace, work: Work) -> int:
+    def _show(self, args: argparse.Namespace, plan: Plan) -> int:
         from probe.common.parallel.tasks import Where
         from probe.common.report.progress_bar import Progress
         from probe.graph.run import show
@@ -145,7 +123,7 @@ class GraphVisualize:
         with quiet, Progress(not args.json) as progress:
             formats = _wanted_formats(args)
             where = Where(args.jobs, args.dask)
-            found = show(work, args.output_path, formats, args.max_mb, where, progress.watch)
+            found = show(plan, args.output_path, formats, args.max_mb, where, progress.watch)
         _print(found, args.json)
         if args.open:
             _open(found.files)
@@ -167,7 +145,7 @@ def _splits(args: argparse.Namespace) -> list[Split]:
     return splits(2 if args.golden_path else 1, **{flag: value or () for flag, value in given.items()})
 
 
-def _planned(args: argparse.Namespace, splits: list[Split]) -> Work:
+def _planned(args: argparse.Namespace, splits: list[Split]) -> Plan:
     from probe.graph.run import planned
 
     if splits:
@@ -201,7 +179,7 @@ def _wanted_formats(args: argparse.Namespace) -> list[str]:
     return found or ["html"]
 
 
-def _print(found: Written, as_json: bool) -> None:
+def _print(found: Report, as_json: bool) -> None:
     if as_json:
         said = {
             "files": found.files,

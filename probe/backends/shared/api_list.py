@@ -37,6 +37,32 @@ _FILLED: Mapping[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
+class P2POp:
+    """A receive of a batch before the call, which alone fills its tensor."""
+
+    op: Any
+    peer: Any
+    group: Any
+    tag: Any
+    tensor: None = None
+
+
+def _without_received(argument: Any) -> Any:
+    """The sends and receives of a batch as they are before the call."""
+    if not isinstance(argument, (list, tuple)):
+        return argument
+    return [
+        P2POp(each.op, each.peer, each.group, each.tag) if "recv" in _operation(each) else each for each in argument
+    ]
+
+
+def _operation(value: Any) -> str:
+    """``isend`` or ``irecv`` of an operation of a batch, which is given as a function or by its name."""
+    operation = getattr(value, "op", "") if type(value).__name__ == "P2POp" else ""
+    return str(getattr(operation, "__name__", operation))
+
+
+@dataclass(frozen=True)
 class Watched:
     """A function and where it is found."""
 
@@ -77,7 +103,8 @@ def watched(path: str, owners: Mapping[str, Any], in_place: Collection[str] = ()
 
 def _name(prefix: str, api: str, in_place: bool) -> ApiName:
     if in_place:
-        return ApiName(f"{prefix}.{api}", api, _FILLED.get(api, ()), returns_arguments=True)
+        known_before = _without_received if api == "batch_isend_irecv" else None
+        return ApiName(f"{prefix}.{api}", api, _FILLED.get(api, ()), known_before, returns_arguments=True)
     return ApiName(f"{prefix}.{api}", api)
 
 

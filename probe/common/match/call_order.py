@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Optional
@@ -15,6 +15,9 @@ _LONGEST = 4000
 """Looking for the best alignment takes time with the square of this. What is longer is cut where keys correspond for
 certain; of a stretch that stays longer, calls of the same name are paired, and those that the golden side has alone are
 left out, since they have no place."""
+_COMPARISONS = 20_000_000
+"""How many pairs of equal calls are looked at for the best alignment, all stretches together. After that the next equal
+call is taken."""
 
 Aligned = tuple[Optional[str], Optional[str]]
 Key = Hashable
@@ -57,11 +60,14 @@ def align(
     return found
 
 
-def pairs_in_order(target: Sequence[Key], golden: Sequence[Key]) -> list[tuple[int, int]]:
+def pairs_in_order(
+    target: Sequence[Key], golden: Sequence[Key], leave_long: bool = True
+) -> list[tuple[int, int]]:
     """The places of equal keys that correspond, both ascending.
 
     Args:
         target, golden: what says of each call what it is, and neither how many there were before nor where.
+        leave_long: find nothing in a stretch that stays long, as names tell more there.
     """
     start = 0
     shortest = min(len(target), len(golden))
@@ -71,7 +77,7 @@ def pairs_in_order(target: Sequence[Key], golden: Sequence[Key]) -> list[tuple[i
     while end < shortest - start and target[-1 - end] == golden[-1 - end]:
         end += 1
     found = [(place, place) for place in range(start)]
-    found += _between(target, golden, (start, len(target) - end, start, len(golden) - end))
+    found += _between(target, golden, (start, len(target) - end, start, len(golden) - end), leave_long)
     found += ((len(target) - place, len(golden) - place) for place in range(end, 0, -1))
     return found
 
@@ -80,25 +86,98 @@ _Stretch = tuple[int, int, int, int]
 """Begin and end in the first and in the second sequence."""
 
 
-def _between(target: Sequence[Key], golden: Sequence[Key], stretch: _Stretch) -> Iterator[tuple[int, int]]:
+def _between(
+    target: Sequence[Key], golden: Sequence[Key], stretch: _Stretch, leave_long: bool
+) -> Iterator[tuple[int, int]]:
     start, end, other_start, other_end = stretch
     mine, theirs = target[start:end], golden[other_start:other_end]
+    matching = _Matching(_COMPARISONS)
     if max(len(mine), len(theirs)) <= _LONGEST:
-        yield from ((start + i, other_start + j) for i, j in _matching(mine, theirs))
+        yield from ((start + i, other_start + j) for i, j in matching.of(mine, theirs))
         return
     last, other_last = 0, 0
     for i, j in [*patience_diff.align(mine, theirs), (len(mine), len(theirs))]:
         gap = mine[last:i], theirs[other_last:j]
-        if all(gap) and max(map(len, gap)) <= _LONGEST:
-            yield from ((start + last + k, other_start + other_last + n) for k, n in _matching(*gap))
+        if all(gap) and not (leave_long and max(map(len, gap)) > _LONGEST):
+            yield from ((start + last + k, other_start + other_last + n) for k, n in matching.of(*gap))
         if i < len(mine):
             yield start + i, other_start + j
         last, other_last = i + 1, j + 1
 
 
-def _matching(mine: Sequence[Key], theirs: Sequence[Key]) -> Iterator[tuple[int, int]]:
-    for i, j, size in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
-        yield from zip(range(i, i + size), range(j, j + size))
+class _Matching:
+    """Looks for the longest equal stretches, and between these for the next ones, as long as `left` lasts."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        """How many comparisons it may still make."""
+
+    def of(self, mine: Sequence[Key], theirs: Sequence[Key]) -> list[tuple[int, int]]:
+        """The places of equal keys that correspond, both ascending."""
+        matcher = SequenceMatcher(None, mine, theirs, autojunk=False)
+        number = Counter(theirs)
+        found: list[tuple[int, int]] = []
+        ahead: list[_Stretch] = [(0, len(mine), 0, len(theirs))]
+        while ahead:
+            start, end, other_start, other_end = ahead.pop()
+            comparisons = sum(number[key] for key in mine[start:end])
+            if comparisons > self.left:
+                pairs = match_in_order(mine[start:end], theirs[other_start:other_end])
+                found += ((start + i, other_start + j) for i, j in pairs)
+                continue
+            self.left -= comparisons
+            i, j, size = matcher.find_longest_match(start, end, other_start, other_end)
+            if size:
+                found += zip(range(i, i + size), range(j, j + size))
+                ahead += (start, i, other_start, j), (i + size, end, j + size, other_end)
+        return sorted(found)
+
+
+class _Waiting:
+    """The records of one side that were read and have no match yet."""
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._places: dict[Hashable, deque[int]] = {}
+
+    def add(self, key: Hashable, place: int) -> None:
+        self._places.setdefault(key, deque()).append(place)
+
+    def oldest(self, key: Hashable) -> int | None:
+        places = self._places.get(key)
+        while places and places[0] < self._first:
+            places.popleft()
+        return places[0] if places else None
+
+    def leave_up_to(self, place: int) -> None:
+        self._first = place + 1
+
+
+def match_in_order(target: Sequence[Hashable], golden: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """The places of keys that correspond, each the next of its kind, both ascending.
+
+    Both are walked side by side. A key is looked for among those of the other side that are still waiting, the oldest
+    first; once two correspond, what waited before them on either side does not any more.
+    """
+    waiting_target, waiting_golden = _Waiting(), _Waiting()
+    found = []
+    for place in range(max(len(target), len(golden))):
+        target_kind = target[place] if place < len(target) else None
+        golden_kind = golden[place] if place < len(golden) else None
+        if target_kind is not None:
+            waiting_target.add(target_kind, place)
+        if golden_kind is not None:
+            waiting_golden.add(golden_kind, place)
+        pair = None
+        if target_kind is not None and (older := waiting_golden.oldest(target_kind)) is not None:
+            pair = place, older
+        elif golden_kind is not None and (older := waiting_target.oldest(golden_kind)) is not None:
+            pair = older, place
+        if pair is not None:
+            found.append(pair)
+            waiting_target.leave_up_to(pair[0])
+            waiting_golden.leave_up_to(pair[1])
+    return found
 
 
 class _Kinds(dict[str, str]):

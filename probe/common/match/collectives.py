@@ -171,7 +171,8 @@ def _taken_from_anyone(links: dict[tuple[object, ...], list[_End]]) -> dict[tupl
         if end.peer != _ANYONE:
             continue
         for other, (send, *more) in links.items():
-            if send.what == SEND and not more and send.peer == end.call.rank and send.tag == end.tag:
+            is_for_it = send.peer == end.call.rank and (send.tag, send.group) == (end.tag, end.group)
+            if send.what == SEND and not more and is_for_it:
                 links[other].append(end)
                 taken[key] = other
                 break
@@ -240,6 +241,8 @@ class _End:
     flow: Flow
     peer: int | None = None
     tag: int = 0
+    group: Group = ()
+    """That of a send or receive."""
 
 
 def _ends(call: CollectiveCall, ranks: _Ranks) -> list[_End]:
@@ -288,15 +291,15 @@ def _point_to_point(
     call: CollectiveCall, is_send: bool, peer: int | None, tag: int, group: Group | None, flow: Flow, ranks: _Ranks
 ) -> _End:
     what = SEND if is_send else RECV
-    if peer is None:
-        key: tuple[object, ...] = (what, call.rank, "anyone", tag)
-        return _End(call, what, key, (call.rank,), (), flow, None if is_send else _ANYONE, tag)
-    source, destination = (call.rank, peer) if is_send else (peer, call.rank)
     # Messages of two groups never meet, even where they have the same tag.
     place = group if isinstance(group, str) else ranks.members(group)
+    if peer is None:
+        key: tuple[object, ...] = (what, call.rank, "anyone", tag, place)
+        return _End(call, what, key, (call.rank,), (), flow, None if is_send else _ANYONE, tag, place)
+    source, destination = (call.rank, peer) if is_send else (peer, call.rank)
     key = ("point to point", source, destination, tag, place)
     sources = () if is_send else (peer,)
-    return _End(call, what, key, tuple(sorted({call.rank, peer})), sources, flow, peer, tag)
+    return _End(call, what, key, tuple(sorted({call.rank, peer})), sources, flow, peer, tag, place)
 
 
 def _ends_of_backward(call: CollectiveCall, forward: CollectiveCall | None, ranks: _Ranks) -> list[_End]:

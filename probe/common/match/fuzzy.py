@@ -1,17 +1,13 @@
-"""Matching for networks whose call numbers shift: a record is matched with the next one of its kind.
-
-Both dumps are walked side by side. A record is looked for among those of the other side that are still waiting, the
-oldest first; once two are matched, what waited before them on either side has no match any more, so that order is kept.
-"""
+"""Matching for networks whose call numbers shift: records are matched by their kinds, in order."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Optional
 
 from probe.common.dump.naming import parse
 from probe.common.dump.reading.sources import Tree
+from probe.common.match.call_order import match_in_order, pairs_in_order
 from probe.common.match.calls import Call
 from probe.common.match.row import Row
 
@@ -19,55 +15,13 @@ NAMES_DIFFER = "note: The names differ; accuracy of fuzzily matched data may be 
 
 
 Trees = tuple[Optional[Tree], Optional[Tree]]
+Marks = tuple[Mapping[str, Hashable], Mapping[str, Hashable]]
 
 
 def kind(record: str) -> str:
     """The name of a record without the number of its call."""
     parsed = parse(record)
     return record if parsed is None else f"{parsed.base} {parsed.direction}"
-
-
-class _Waiting:
-    """The records of one side that were read and have no match yet."""
-
-    def __init__(self) -> None:
-        self._first = 0
-        self._places: dict[str, deque[int]] = {}
-
-    def add(self, key: str, place: int) -> None:
-        self._places.setdefault(key, deque()).append(place)
-
-    def oldest(self, key: str) -> int | None:
-        places = self._places.get(key)
-        while places and places[0] < self._first:
-            places.popleft()
-        return places[0] if places else None
-
-    def leave_up_to(self, place: int) -> None:
-        self._first = place + 1
-
-
-def match_in_order(target: list[str], golden: list[str]) -> list[tuple[int, int]]:
-    """The positions in two lists of kinds that are matched, in order."""
-    waiting_target, waiting_golden = _Waiting(), _Waiting()
-    found = []
-    for place in range(max(len(target), len(golden))):
-        target_kind = target[place] if place < len(target) else None
-        golden_kind = golden[place] if place < len(golden) else None
-        if target_kind is not None:
-            waiting_target.add(target_kind, place)
-        if golden_kind is not None:
-            waiting_golden.add(golden_kind, place)
-        pair = None
-        if target_kind is not None and (older := waiting_golden.oldest(target_kind)) is not None:
-            pair = place, older
-        elif golden_kind is not None and (older := waiting_target.oldest(golden_kind)) is not None:
-            pair = older, place
-        if pair is not None:
-            found.append(pair)
-            waiting_target.leave_up_to(pair[0])
-            waiting_golden.leave_up_to(pair[1])
-    return found
 
 
 def _places(side: list[Call], tree: Tree | None) -> list[str]:
@@ -82,21 +36,32 @@ def _places(side: list[Call], tree: Tree | None) -> list[str]:
     return found
 
 
-def _kinds_in_places(target: list[Call], golden: list[Call], trees: Trees) -> tuple[list[str], list[str]]:
-    """The kinds of calls, with the module around each where both sides have it.
+def _kinds_in_places(
+    target: list[Call], golden: list[Call], trees: Trees, marks: Marks
+) -> tuple[list[Hashable], list[Hashable]]:
+    """The kinds of calls, with the module around each where both sides have it, and their marks.
 
     A call in a module that both sides have is in none that only one of them has.
     """
     places = _places(target, trees[0]), _places(golden, trees[1])
     shared = set(places[0]) & set(places[1])
     mine, theirs = (
-        [f"{kind(call.record.name)} {place if place in shared else ''}" for call, place in zip(side, of_side)]
-        for side, of_side in zip((target, golden), places)
+        [
+            (kind(call.record.name), place if place in shared else "", known.get(call.record.name))
+            for call, place in zip(side, of_side)
+        ]
+        for side, of_side, known in zip((target, golden), places, marks)
     )
-    return mine, theirs
+    return list(mine), list(theirs)
 
 
-def by_kind(target: list[Call], golden: list[Call], trees: Trees = (None, None)) -> Iterator[Row]:
+def by_kind(
+    target: list[Call],
+    golden: list[Call],
+    trees: Trees = (None, None),
+    marks: Marks = ({}, {}),
+    next_of_kind: bool = False,
+) -> Iterator[Row]:
     """Every item of the target in its order, then every item that only the golden side has in its order.
 
     The rows say what belongs together, with a note, and nothing else.
@@ -104,8 +69,11 @@ def by_kind(target: list[Call], golden: list[Call], trees: Trees = (None, None))
     Args:
         target, golden: the calls of both sides.
         trees: their call trees, where calls of modules that both sides have are matched inside of these alone.
+        marks: what else has to be the same in calls that are matched, by their records.
+        next_of_kind: match a call with the next one of its kind, wherever that is, and not as many as can be.
     """
-    matched = dict(match_in_order(*_kinds_in_places(target, golden, trees)))
+    kinds = _kinds_in_places(target, golden, trees, marks)
+    matched = dict(match_in_order(*kinds) if next_of_kind else pairs_in_order(*kinds, leave_long=False))
     used: set[int] = set()
     for place, call in enumerate(target):
         name = call.record.name

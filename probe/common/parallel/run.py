@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
 
 from probe.common.parallel.tasks import Done, Outcomes, Result, Task, Where, here, processors
 from probe.common.progress import ProgressCallback
@@ -35,6 +37,40 @@ def run(
     from probe.common.parallel.worker_processes import in_processes
 
     return in_processes(work, tasks, jobs, done)
+
+
+class _Task(Protocol):
+    def absolute(self: Result) -> Result:
+        """The same task for a process that runs in another folder."""
+
+
+PathTask = TypeVar("PathTask", bound=_Task)
+Task_contra = TypeVar("Task_contra", contravariant=True)
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class Work(Protocol[Task_contra, Result_co]):
+    """What is done with a task; it reports how far it is where it is the only one."""
+
+    def __call__(self, task: Task_contra, /, watch: ProgressCallback | None = None) -> Result_co: ...
+
+
+def run_where_it_pays(
+    where: Where | None,
+    work: Work[PathTask, Result],
+    tasks: list[PathTask],
+    watch: ProgressCallback | None,
+    takes_time: bool,
+) -> Outcomes[Result]:
+    """Do tasks that name files, in processes if that `takes_time`; outcomes come in the order of the tasks."""
+    where = where or Where()
+    if where.dask is not None:
+        return run(where, work, [task.absolute() for task in tasks], watch)
+    if not takes_time:
+        where, watch = Where(where.jobs or 1), None
+    if len(tasks) == 1:
+        return run(where, partial(work, watch=watch), tasks)
+    return run(where, work, tasks, watch)
 
 
 def _counting(watch: ProgressCallback, total: int) -> Done:

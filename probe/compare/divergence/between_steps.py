@@ -154,7 +154,7 @@ class BetweenSteps:
         if _depends_on_gradient(clear):
             return (
                 f"updates differ in {len(clear) - same} of {len(clear)} parameters, the more the smaller the gradient: "
-                "another epsilon of an optimizer that normalises them"
+                "another epsilon of an optimizer that normalises them, or gradients that were scaled (clipping)"
             )
         share = _share_of_parameter(clear)
         if share is not None:

@@ -57,6 +57,13 @@ class Differences:
         """Whether two types differ in width alone, as labels do: MindSpore takes int32 where torch wants int64."""
         return not self._same_names and all(name.startswith(("int", "uint")) for name in types)
 
+    def in_argument(self, row: Row) -> str:
+        """Another plain argument: a number, a text, a flag."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None or target.value is None or golden.value is None:
+            return ""
+        return self._of_plain_values(row, target, golden)
+
     def _of_plain_values(self, row: Row, target: Item, golden: Item) -> str:
         value, golden_value = target.value, golden.value
         if not self._same_names or str(value) == str(golden_value) or (is_device(value) and is_device(golden_value)):
@@ -103,19 +110,27 @@ def is_running_statistic(row: Row) -> bool:
 
 def of_output(row: Row, difference: float, of_inputs: float, allowed: float) -> str:
     """An output that differs by more than is explained; the numbers are relative differences."""
-    explanation = f"its inputs, which differ by {_size(of_inputs)}, and rounding explain {_size(allowed)}"
-    return f"{short_name(row)} differs by {_size(difference)} of its size; {explanation}"
+    if math.isinf(difference):
+        explanation = f"that {'comes from its inputs' if math.isinf(of_inputs) else 'does not come from its inputs'}"
+    else:
+        explanation = f"its inputs, which differ by {_size(of_inputs)}, and rounding explain {_size(allowed)}"
+    return f"{short_name(row)} {_deviation(row, difference)}; {explanation}"
 
 
-def of_parameter(row: Row, difference: float) -> str:
+def of_parameter(row: Row, name: str, difference: float) -> str:
     """A parameter that differs."""
-    return f"{short_name(row)} differs by {_size(difference)} of its size already"
+    return f"parameter {name} {_already(row, difference)}"
+
+
+def _already(row: Row, difference: float) -> str:
+    return f"{_deviation(row, difference)}{'' if math.isinf(difference) else ' already'}"
 
 
 def of_input(row: Row, difference: float, allowed: float, called: str | None) -> str:
     """An input that differs by more than is explained, of the record `called` where that is not the one to blame."""
     where = f" where it calls {called}" if called else ""
-    return f"{of_parameter(row, difference)}{where}; what was recorded before explains {_size(allowed)}"
+    explained = "does not explain it" if math.isinf(difference) else f"explains {_size(allowed)}"
+    return f"{short_name(row)} {_already(row, difference)}{where}; what was recorded before {explained}"
 
 
 def of_explained(inputs: float, outputs: float, before: float | None) -> str:
@@ -125,11 +140,21 @@ def of_explained(inputs: float, outputs: float, before: float | None) -> str:
         inputs, outputs: the largest relative differences.
         before: what calls before it differ by, where it differs by no more than that.
     """
+    if math.isinf(max(inputs, outputs)):
+        return _of_explained_nonfinite(outputs, before)
     if before is not None:
         return f"it differs by {_size(max(inputs, outputs))} of its size; calls before it differ by {_size(before)}"
     if outputs:
         return f"what it returns differs by {_size(outputs)} of its size, and is not computed from its inputs"
     return f"its inputs differ by {_size(inputs)} of their size; what it returns does not differ"
+
+
+def _of_explained_nonfinite(outputs: float, before: float | None) -> str:
+    if before is not None:
+        return f"it has {NONFINITE_ON_ONE_SIDE}, as calls before it"
+    if math.isinf(outputs):
+        return f"what it returns has {NONFINITE_ON_ONE_SIDE}, and is not computed from its inputs"
+    return f"its inputs have {NONFINITE_ON_ONE_SIDE}; what it returns has none"
 
 
 def of_batch(target: Item, golden: Item) -> str:
@@ -156,7 +181,23 @@ def short_name(row: Row) -> str:
     return item_name(row)[len(record) + 1 :]
 
 
+NONFINITE_ON_ONE_SIDE = "a NaN or an infinity on one side only"
+
+
+def _deviation(row: Row, difference: float) -> str:
+    """How far a tensor is from that of the golden run; of what is not finite, what it is and on which side."""
+    if not math.isinf(difference):
+        return f"differs by {_size(difference)} of its size"
+    sides = (("target", row.target), ("golden run", row.golden))
+    found = [(side, item) for side, item in sides if item is not None and (item.has_nan or item.has_inf)]
+    if len(found) != 1:
+        # The files of the tensors tell more than their statistics do.
+        return f"has {NONFINITE_ON_ONE_SIDE}"
+    ((side, item),) = found
+    return f"has {'a NaN' if item.has_nan else 'an infinity'} in the {side} only"
+
+
 def _size(number: float) -> str:
     if number >= ALTOGETHER:
-        return "nan or inf" if math.isinf(number) else "all"
+        return "infinity" if math.isinf(number) else "all"
     return f"{number:.1e}" if number else "0"

@@ -1,4 +1,4 @@
-"""Whether a difference reaches any value that counts: what is computed from it is looked up by its statistics.
+"""Whether a difference reaches any value that counts, and where it comes from, both looked up by statistics.
 
 Two programs that are not the same program differ in many places that change nothing: a mask of another type, a range
 that begins elsewhere, calls inside a module that computes the same in another way. Such a place is no divergence where
@@ -7,6 +7,7 @@ the module around it returns the same, or where the first call that takes its re
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ from probe.compare.divergence.propagated_error import PropagatedError
 _Key = tuple[Any, ...]
 _Takers = dict[_Key, list[int]]
 _TARGET, _GOLDEN = 0, 1
+_SIDES = "target", "golden run"
 
 _CARRIED_ON = 2.0
 """How many times what the runs differ by already two results that agree may differ by; an effect shows beside it."""
@@ -135,6 +137,78 @@ class Effects:
                 return False
             found = True
         return found
+
+
+class Origins:
+    """Says what code that is not recorded did to a tensor between the call that returned it and the one that takes it.
+
+    Args:
+        calls: all calls of both runs, in order.
+    """
+
+    def __init__(self, calls: Sequence[AlignedCall]) -> None:
+        self._calls = calls
+
+    @cached_property
+    def _givers(self) -> tuple[_Takers, _Takers]:
+        """The places of the calls that return a tensor, by its statistics."""
+        found: tuple[_Takers, _Takers] = {}, {}
+        for place, call in enumerate(self._calls):
+            for side, givers in enumerate(found):
+                for item in _returned(call, side):
+                    givers.setdefault(_key(item), []).append(place)
+        return found
+
+    def between(self, call: AlignedCall, item: str) -> str:
+        """What differs on the way to an input of `call`, in words; empty where nobody knows."""
+        row = next((row for row in call.rows if row.target is not None and row.target.name == item), None)
+        if row is None or row.target is None or row.golden is None or not is_input(row) or not row.target.is_tensor:
+            return ""
+        place = next((place for place, each in enumerate(self._calls) if each.record == call.record), 0)
+        items = row.target, row.golden
+        given = [self._last_giver(items[side], place, side) for side in (_TARGET, _GOLDEN)]
+        if (given[_TARGET] is None) == (given[_GOLDEN] is None):
+            return ""
+        # One side hands on what a call returned as it is; the other one does not.
+        plain, other = (_GOLDEN, _TARGET) if given[_TARGET] is None else (_TARGET, _GOLDEN)
+        giver = given[plain]
+        name = None if giver is None else (giver.record, giver.golden_record)[other]
+        if name is None:
+            return ""
+        short = _type_of_cast(items[other], items[plain])
+        did = f"rounds what {name} returned to {short}" if short else f"changes what {name} returned"
+        return f"the {_SIDES[other]} {did} before it comes here, by code that is not recorded"
+
+    def _last_giver(self, item: Item, place: int, side: int) -> AlignedCall | None:
+        if item.max == item.min:
+            return None
+        places = [each for each in self._givers[side].get(_key(item), ()) if each < place]
+        return self._calls[places[-1]] if places else None
+
+
+def _type_of_cast(item: Item, before: Item) -> str:
+    """The short type that an item was rounded to and widened again, as its extremes say."""
+    extremes = (item.max, item.min), (before.max, before.min)
+    if item.dtype != before.dtype or any(type(each) is not float for values in extremes for each in values):
+        return ""
+    for name, rounded in (("float16", _to_float16), ("bfloat16", _to_bfloat16)):
+        try:
+            if extremes[0] != extremes[1] and extremes[0] == tuple(map(rounded, extremes[1])):
+                return name
+        except (OverflowError, ValueError):
+            continue  # Out of the range of the type, or not finite.
+    return ""
+
+
+def _to_float16(value: Any) -> float:
+    return float(struct.unpack("<e", struct.pack("<e", value))[0])
+
+
+def _to_bfloat16(value: Any) -> float:
+    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    # The upper half, to the nearest, and to an even one between two.
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
 
 
 def _returned(call: AlignedCall, side: int) -> list[Item]:

@@ -78,6 +78,11 @@ class Side:
         """The shapes of what a call is given."""
         return tuple(each.shape for each in self.items.get(record, ()) if each.is_tensor and each.state in _INPUTS)
 
+    def constants(self, record: str) -> Hashable:
+        """The values of what a call is given that is all ones, or all zeros."""
+        given = (each for each in self.items.get(record, ()) if each.is_tensor and each.state in _INPUTS)
+        return tuple(None if _is_evidence(each) else each.max for each in given)
+
 
 def marks(target: Side, golden: Side) -> tuple[Marks, Marks]:
     """Marks of both sides for the calls outside of modules of which one side makes more.
@@ -101,7 +106,7 @@ def marks(target: Side, golden: Side) -> tuple[Marks, Marks]:
 
 
 def _parameter(side: Side, record: str) -> Hashable:
-    return side.parameters.get(record, "")
+    return side.parameters.get(record) or (side.shapes(record), side.constants(record))
 
 
 def _is_part(mine: Sequence[Hashable], theirs: Sequence[Hashable]) -> bool:

@@ -22,6 +22,13 @@ class Parameter(NamedTuple):
     target: Item
     golden: Item
 
+    @property
+    def full_name(self) -> str:
+        """Its name in the model of the target."""
+        parsed = parse(self.record)
+        path = "" if parsed is None else parsed.base.rpartition(".")[0].partition(".")[2]
+        return f"{path}.{self.name}" if path else self.name
+
 
 class Parameters:
     """Finds the parameter that an item is.

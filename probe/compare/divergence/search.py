@@ -28,6 +28,7 @@ from probe.common.dump.naming import (
     record_name,
 )
 from probe.common.dump.reading.records import INPUT, Item
+from probe.common.dump.reading.sources import Tree
 from probe.common.match.collectives import is_communication
 from probe.common.match.row import Row
 from probe.common.metrics.error_bounds import (
@@ -48,7 +49,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.between_steps import BetweenSteps
 from probe.compare.divergence.call_digest import CallDigest, digest, is_input
 from probe.compare.divergence.differences import Differences
-from probe.compare.divergence.effects import Effects
+from probe.compare.divergence.effects import Effects, Origins
 from probe.compare.divergence.judged_calls import EXPLAINED, SAME, STRUCTURE, UNEXPLAINED, JudgedCall
 from probe.compare.divergence.parameters import Parameter, Parameters
 from probe.compare.divergence.precision import Precision, TypePair
@@ -189,6 +190,7 @@ class _Search:
         self._error = PropagatedError(mode, self._trees[0], self._precision, across_frameworks)
         self._differences = Differences(same_names, self._precision, self._error)
         self._effects = Effects(calls, self._trees[0], self._error)
+        self._origins = Origins(calls)
         self._parameters = Parameters(calls)
         self._before = before
         # What two frameworks round otherwise has grown by the steps before, most in elements that statistics miss.
@@ -342,14 +344,16 @@ class _Search:
             difference = Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason)
             self.without_effect += [*judged.differences, difference]
             return None
+        # Looked for while nothing counts but what differed before.
+        found = None if suspect is None else self._with_cause(call, suspect, judged.differences)
         for target, golden, difference_of_output, factor in judged.outputs:
             self._error.add_output(call, target, golden, difference_of_output, factor)
-        if suspect is None:
+        if found is None:
             self.without_effect += judged.differences
             return None
         self._has_diverged = True
         self.with_effect += judged.differences
-        return self._with_cause(call, suspect, judged.differences)
+        return found
 
     def _may_be_moved(self, call: AlignedCall, suspect: Unexplained, judged: _Judgement) -> bool:
         """Whether the other side may do in another place what this call does, as another release of a library does.
@@ -373,7 +377,33 @@ class _Search:
             return replace(suspect, cause=text)
         if self._missing is not None and self._is_due_to(self._missing, call, suspect):
             return self._made_on_one_side(self._missing, suspect)
-        return suspect
+        group = self._group_of_one_side(call)
+        if group is not None:
+            return self._made_on_one_side(group, suspect)
+        cause = self._origins.between(call, suspect.item) if self._same_names else ""
+        if not cause and not self._has_diverged and _is_on_input(call, suspect):
+            cause = self._other_argument
+        return replace(suspect, cause=cause)
+
+    def _group_of_one_side(self, call: AlignedCall) -> AlignedCall | None:
+        """The first call of what one side alone does around an optimizer's calls, such as clipping gradients."""
+        around = self._trees[0].get(call.record or "")
+        if not self._same_names or not around or is_module(around):
+            return None
+        groups = [_groups(tree) for tree in self._trees]
+        alone = {record for own, other in (groups, groups[::-1]) for group, record in own.items() if group not in other}
+        return next((each for each in self._calls if each.record in alone or each.golden_record in alone), None)
+
+    @cached_property
+    def _other_argument(self) -> str:
+        """The first plain argument that differs, which steps before may have carried into parameters."""
+        for call in self._calls:
+            for row in call.rows if call.record and call.golden_record else ():
+                reason = self._differences.in_argument(row)
+                if reason:
+                    other = f"in {call.record}, {reason}"
+                    return f"an argument differs as well, which may have changed steps before: {other}"
+        return ""
 
     def _were_gradients_kept(self, call: AlignedCall) -> bool:
         if self._between_steps is None or PARAMETERS_GRAD not in (call.record or ""):
@@ -524,7 +554,8 @@ class _Search:
                 cause = f"the optimizer step before this step leaves {parameter.name} as it was in the {side}"
             elif between.explains(parameter):
                 return None
-        return self._suspect(call, row, differences.of_parameter(row, difference), difference, allowed, cause)
+        reason = differences.of_parameter(row, parameter.full_name, difference)
+        return self._suspect(call, row, reason, difference, allowed, cause)
 
     def _judge_output(self, call: AlignedCall, row: Row, api: str, terms: Terms, judged: _Judgement) -> None:
         target, golden, error = row.target, row.golden, self._error
@@ -645,8 +676,7 @@ class _Search:
             if missing.record
             else (self._trees[1], missing.golden_record, call.golden_record)
         )
-        on_input = any(is_input(row) and suspect.item == differences.item_name(row) for row in call.rows)
-        return on_input or tree.get(record or "") == around
+        return _is_on_input(call, suspect) or tree.get(record or "") == around
 
     def _made_on_one_side(self, call: AlignedCall, suspect: Unexplained) -> Unexplained:
         side = "target" if call.record else "golden run"
@@ -680,6 +710,19 @@ class _Search:
 def _in_direction(parsed: ParsedName, direction: str) -> str:
     """The record of the same call in another direction."""
     return record_name(ParsedName(parsed.base, parsed.number, direction, parsed.is_module))
+
+
+def _is_on_input(call: AlignedCall, suspect: Unexplained) -> bool:
+    return any(is_input(row) and suspect.item == differences.item_name(row) for row in call.rows)
+
+
+def _groups(tree: Tree) -> dict[str, str]:
+    """What is around calls and no module, such as an optimizer, with its first call."""
+    found: dict[str, str] = {}
+    for record, around in tree.items():
+        if around and not is_module(around):
+            found.setdefault(around, record)
+    return found
 
 
 def _last_word(record: str) -> str:

@@ -84,11 +84,18 @@ class _Side:
 
     @cached_property
     def says_attributes(self) -> bool:
-        """Whether attributes of primitives are in it, so that a primitive without has those it has by default."""
-        return any(
-            record.name.startswith("Primitive.") and isinstance(record.fields, dict) and "attributes" in record.fields
-            for record in self._dump
-        )
+        """Whether attributes of primitives would be in it, so that a primitive without has those it has by default.
+
+        Dumps that say of inputs whether they take gradients do, those of the reference tool say neither.
+        """
+        primitives = (record.fields for record in self._dump if record.name.startswith("Primitive."))
+        return any(isinstance(fields, dict) and _is_of_this_tool(fields) for fields in primitives)
+
+
+def _is_of_this_tool(fields: Mapping[str, Any]) -> bool:
+    given = fields.get("input_args")
+    entries = given if isinstance(given, list) else []
+    return "attributes" in fields or any(isinstance(each, Mapping) and "requires_grad" in each for each in entries)
 
 
 _Sides = tuple[_Side, _Side]

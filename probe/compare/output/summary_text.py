@@ -42,12 +42,12 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
             text = f"no divergence in what could be judged; the values of {_tensors(unjudged)} could not be"
             return [(text, WARNING)]
         if any(levels.differ(summary.levels) or any(end.more for end in summary.truncations) for summary in summaries):
-            return [(f"no divergence in what both runs have{_remarks(summaries)}", PASS)]
+            return [(f"no divergence in what both runs have{_remarks(summaries)}", PASS), *_without_effect(summaries)]
         differs = any(summary.differs for summary in summaries)
         if differs and any(summary.saved_values for summary in summaries):
             return [("saved values differ, and which of them comes from which is not known: see the table", WARNING)]
         what = "what differs is explained by inputs and rounding" if differs else "nothing differs"
-        return [(f"no divergence: {what}{_remarks(summaries)}", PASS)]
+        return [(f"no divergence: {what}{_remarks(summaries)}", PASS), *_without_effect(summaries)]
     divergence, call = first.divergence, first.divergence.first
     where = f"{_rank_and_step(first)}: " if len(summaries) > 1 else ""
     names = _record_names(call.record, call.golden_record)
@@ -73,6 +73,18 @@ def _remarks(summaries: Sequence[Summary]) -> str:
         compared = sum(summary.coverage.compared_records for summary in summaries)
         text += f"; {compared} of {sum(summary.coverage.records for summary in summaries)} records compared"
     return text
+
+
+def _without_effect(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """The first differences that change no value, those of one kind in one line."""
+    records: dict[str, dict[str, None]] = {}
+    for summary in summaries:
+        for each in summary.without_effect:
+            records.setdefault(each.reason, {})[each.record or each.golden_record] = None
+    return [
+        (f"  without effect: in {_first(list(of_reason)[:1], len(of_reason))}, {reason}", "")
+        for reason, of_reason in list(records.items())[:SUSPECTS]
+    ]
 
 
 def users_line(stack: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +27,12 @@ class Partners:
 
     of_calls: dict[tuple[int, str], list[Partner]] = field(default_factory=dict)
     """By rank and name of a call."""
-    unpaired: list[str] = field(default_factory=list)
-    """A sentence for each call that lacks a partner, in the order of ranks and calls."""
+    unpaired: list[tuple[int, str]] = field(default_factory=list)
+    """Rank and a sentence for each call that lacks a partner, in the order of ranks and calls."""
+
+    def unpaired_of(self, ranks: Collection[int]) -> list[str]:
+        """The sentences on the calls of these ranks."""
+        return [sentence for rank, sentence in self.unpaired if rank in ranks]
 
     def matched_distributed(self, rank: int, name: str) -> dict[str, Any]:
         """What the drop-in database says of a call; empty where it has no partner."""
@@ -58,7 +62,7 @@ def partners(dumps: Mapping[int, Dump], rank_size: int = 0) -> Partners:
         of_call += (Partner(partner.rank, partner.record, text) for partner in exchange.partners)
         sentence = _unpaired(exchange, text, dumps)
         if sentence:
-            found.unpaired.append(sentence)
+            found.unpaired.append((call.rank, sentence))
     return found
 
 

@@ -3,6 +3,7 @@
 A dump does not say it. It follows from what is known of the call: the weight of a linear layer is split along its
 inputs where these are pieces, and along its outputs otherwise; what an operation returns is split where its input is,
 which a change of shape carries along; what comes back in the backward pass is split as it was in the forward pass.
+Where both factors of a product of many matrices are pieces, each rank has some of these matrices: its heads.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, parse, record_name
+from probe.common.dump.naming import BACKWARD, FORWARD, PARAMETERS_GRAD, function_name, parse, record_name
 from probe.common.dump.reading.items import Shape, shape_text
 
 _LINEAR = ("linear", "dense")
+_BATCHED = ("matmul", "bmm", "scaled_dot_product_attention")
 
 
 class SplitDimensions:
@@ -23,15 +25,45 @@ class SplitDimensions:
     def __init__(self) -> None:
         self._of_item: dict[str, tuple[Shape, int | None]] = {}
         """The shape of one piece, and the dimension; ``None`` of what every rank has whole."""
+        self._inputs: dict[str, list[str]] = {}
+        """The tensors among the inputs of each call."""
         self._of_values: dict[tuple[Any, ...], int] = {}
         self._of_parameter: dict[str, int | None] = {}
         self.record = ""
         """The record whose items are given now."""
         self._fields: dict[str, Any] = {}
+        self._looks_up_own_words = self._has_own_matrices = False
+        self._of_forward: dict[str, tuple[bool, bool]] = {}
+        """These two, of the calls of the forward pass."""
 
     def begin(self, record: str, pieces: Sequence[dict[str, Any]]) -> None:
         """The items that follow are of this record."""
         self.record, self._fields = record, pieces[0]
+        self._looks_up_own_words, self._has_own_matrices = self._of_forward.get(self._forward, (False, False))
+        if self._forward in ("", record):
+            differs = [len({str(argument) for argument in of_ranks}) > 1 for of_ranks in zip(*map(_arguments, pieces))]
+            takes_pieces = differs[:2] == [True, True]
+            # Masks make the words of other ranks one of a rank's own, so that these are no pieces of anything.
+            self._looks_up_own_words = takes_pieces and "embedding" in self._api
+            self._has_own_matrices = takes_pieces and any(kind in self._api for kind in _BATCHED)
+            self._of_forward[record] = self._looks_up_own_words, self._has_own_matrices
+
+    @property
+    def _forward(self) -> str:
+        """The call of the forward pass that the record belongs to; empty of what has no direction."""
+        parsed = parse(self.record)
+        return "" if parsed is None or not parsed.direction else record_name(parsed._replace(direction=FORWARD))
+
+    @property
+    def _api(self) -> str:
+        """``matmul`` of an API; of a module nothing."""
+        parsed = parse(self.record)
+        return "" if parsed is None or parsed.is_module else function_name(self.record)
+
+    def see(self, name: str) -> None:
+        """Take the next tensor of the record."""
+        if name.startswith(f"{self.record}.input."):
+            self._inputs.setdefault(self.record, []).append(name)
 
     def must_be_split(self, name: str, shapes: Sequence[Shape]) -> bool:
         """Whether what all ranks have alike, one constant value, is pieces for all that: the bias of a split weight."""
@@ -44,6 +76,16 @@ class SplitDimensions:
         weight = self._of_item.get(f"{name.rpartition('.')[0]}.weight")
         return weight is not None and weight[1] == 0 and weight[0][:1] == shapes[0]
 
+    def are_summands(self, name: str, shapes: Sequence[Shape]) -> bool:
+        """Whether it is the gradient of what every rank has whole, of which each has computed a part."""
+        known = self._known(name, shapes[0])
+        parsed = parse(self.record)
+        is_gradient = parsed is not None and (
+            parsed.direction == PARAMETERS_GRAD
+            or (parsed.direction == BACKWARD and name.startswith(f"{self.record}.output."))
+        )
+        return is_gradient and known is not None and known[1] is None
+
     def note_whole(self, name: str, shapes: Sequence[Shape]) -> None:
         """Every rank has all of this item."""
         self._of_item[name] = (shapes[0], None)
@@ -51,16 +93,21 @@ class SplitDimensions:
         if parameter is not None:
             self._of_parameter[parameter] = None
 
+    def note_split(self, values: tuple[Any, ...], dimension: int) -> None:
+        """What has these values is split along a dimension."""
+        self._of_values[values] = dimension
+
     def whole(
-        self, name: str, shapes: Sequence[Shape], values: tuple[Any, ...], is_exchanged: bool
+        self, name: str, shapes: Sequence[Shape], values: tuple[Any, ...], are_pieces: bool
     ) -> tuple[Shape | None, str]:
         """The shape of the whole of which the pieces have `shapes`, and a sentence; ``None`` where it is not known.
 
         Args:
             values: what tells the tensors of all ranks from others.
-            is_exchanged: whether ranks exchange it, so that it may be summands as well as pieces.
+            are_pieces: whether it is that, and not what ranks exchange, which may be summands, nor numbers of words
+                or masks.
         """
-        dimension = None if is_exchanged else self._dimension(name, shapes, values)
+        dimension = self._dimension(name, shapes, values) if are_pieces else None
         pieces = ", ".join(map(shape_text, shapes))
         if dimension is None:
             return None, f"the shapes of its pieces are {pieces}; along which dimension it is split is not known."
@@ -88,7 +135,11 @@ class SplitDimensions:
         if values in self._of_values:
             return self._of_values[values]
         weight = self._of_weight(name, first)
-        return weight if weight is not None else self._carried(name, first)
+        if weight is not None:
+            return weight
+        if self._looks_up_own_words:
+            return None
+        return len(first) - 3 if self._has_own_matrices and len(first) > 2 else self._carried(name, first)
 
     def _known(self, name: str, shape: Shape) -> tuple[Shape, int | None] | None:
         """What the forward pass says of an item of the backward pass, or a parameter of its gradient."""
@@ -98,9 +149,12 @@ class SplitDimensions:
         parsed = parse(self.record)
         if parsed is None or parsed.direction != BACKWARD or not name.startswith(self.record):
             return None
-        forward = record_name(parsed._replace(direction=FORWARD))
         state, _, rest = name[len(self.record) + 1 :].partition(".")
-        other = f"{forward}.{'output' if state == 'input' else 'input'}.{rest}"
+        other = f"{self._forward}.output.{rest}"
+        if state == "output":
+            # Gradients are those of the inputs that are tensors, one after the other.
+            inputs = self._inputs.get(self._forward, [])
+            other = inputs[int(rest)] if rest.isdigit() and int(rest) < len(inputs) else ""
         found = self._of_item.get(other)
         return found if found is not None and found[0] == shape else None
 
@@ -117,7 +171,9 @@ class SplitDimensions:
     def _of_weight(self, name: str, shape: Shape) -> int | None:
         """Along which dimension a weight of two dimensions is split: along its inputs where these are pieces."""
         is_parameter = self._parameter(name) is not None
-        is_argument = name == f"{self.record}.input.1" and any(kind in self.record for kind in _LINEAR)
+        if self._looks_up_own_words and len(shape) == 2:
+            return 0
+        is_argument = name == f"{self.record}.input.1" and any(kind in self._api for kind in _LINEAR)
         if len(shape) != 2 or not (is_parameter or is_argument):
             return None
         given = self._of_item.get(f"{self.record}.input.0")
@@ -130,8 +186,9 @@ class SplitDimensions:
         if given is None or given[1] is None:
             return len(shape) - 1 if len(shape) < 4 else None
         from_shape, dimension = given
-        api = self.record.split(".")[1] if self.record.count(".") > 1 else ""
-        moved = self._moved(api, len(shape))
+        if shape == from_shape:
+            return dimension
+        moved = self._moved(self._api, len(shape))
         if moved is not None:
             return moved.index(dimension) if dimension in moved else None
         # A view keeps the order of elements: what stands before the dimension stands before it still.
@@ -145,7 +202,7 @@ class SplitDimensions:
         """Which dimension of the input each one of a transposed tensor is."""
         if api not in ("transpose", "permute", "swapaxes", "swapdims", "t"):
             return None
-        arguments = [argument.get("value") for argument in self._fields.get("input_args", [])[1:] if argument]
+        arguments = [argument.get("value") for argument in _arguments(self._fields)[1:] if argument]
         axes = list(range(dimensions))
         if api == "t":
             return axes[::-1]
@@ -158,3 +215,8 @@ class SplitDimensions:
             return None
         axes[flat[0]], axes[flat[1]] = axes[flat[1]], axes[flat[0]]
         return axes
+
+
+def _arguments(fields: dict[str, Any]) -> list[Any]:
+    found = fields.get("input_args") or fields.get("input") or []
+    return found if isinstance(found, list) else []

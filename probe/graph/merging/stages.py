@@ -16,7 +16,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, function_name, is_module, parse, record_name
+from probe.common.dump.naming import (
+    BACKWARD,
+    FORWARD,
+    ParsedName,
+    function_name,
+    is_gradients,
+    is_module,
+    parse,
+    record_name,
+)
+from probe.common.dump.reading import flattening
 from probe.graph.merging.part import Calls
 from probe.graph.merging.split import numbers
 
@@ -124,6 +134,8 @@ class _Pipeline:
             made.append(of_stage)
             outer = self._top_order(stage)
             for name in (*calls.tree, *(name for name in calls.records if name not in calls.tree)):
+                if is_gradients(name):
+                    continue
                 parent = calls.tree.get(name)
                 parent = parent if parent in calls.tree else None
                 order = outer.get(name)
@@ -180,7 +192,8 @@ class _Pipeline:
     def _top_order(self, stage: int) -> dict[str, tuple[float, ...]]:
         """When one process would make the calls that are inside of no other: micro batch, direction, place; and place.
 
-        An API belongs to what is called before it in the forward pass, and to what follows in the backward pass.
+        An API belongs to what is called before it in the forward pass, and to what follows in the backward pass, or to
+        what is before it where that alone is of the same micro batch.
         """
         calls = self._stages[stage]
         top = [name for name in calls.tree if calls.tree[name] not in calls.tree]
@@ -194,7 +207,8 @@ class _Pipeline:
         ]
         found: dict[str, tuple[float, ...]] = {}
         for position, name in enumerate(top):
-            anchor = anchors[position] or self._neighbour(name, anchors, position, stage)
+            batch = found.get(self._outermost(stage, name), (None,))[0] if _direction(name) == BACKWARD else None
+            anchor = anchors[position] or self._neighbour(name, anchors, position, stage, batch)
             place = abs(int(anchor[2]))
             found[name] = (*anchor, float(stage if anchor[1] == 0 else -stage), float(position), float(place))
         return found
@@ -210,8 +224,24 @@ class _Pipeline:
         is_backward = parsed.direction == BACKWARD
         return parsed.number * batches // count, float(is_backward), float(-place if is_backward else place)
 
+    def _outermost(self, stage: int, name: str) -> str:
+        """The outermost call around the forward call that belongs to a backward one."""
+        parsed, tree = parse(name), self._stages[stage].tree
+        around = "" if parsed is None else record_name(parsed._replace(direction=FORWARD))
+        for _ in range(len(tree)):
+            parent = tree.get(around)
+            if parent is None or parent not in tree:
+                break
+            around = parent
+        return around
+
     def _neighbour(
-        self, name: str, anchors: Sequence[tuple[float, float, float] | None], position: int, stage: int
+        self,
+        name: str,
+        anchors: Sequence[tuple[float, float, float] | None],
+        position: int,
+        stage: int,
+        batch: float | None,
     ) -> tuple[float, float, float]:
         before = next((anchor for anchor in reversed(anchors[:position]) if anchor is not None), None)
         after = next((anchor for anchor in anchors[position:] if anchor is not None), None)
@@ -221,13 +251,22 @@ class _Pipeline:
         if after is None:
             # What follows the last pass, such as the norm of all gradients, is made once all stages are done.
             assert before is not None
-            is_of_pass = is_backward or before[1] == 0 or "send" in function_name(name)
+            is_of_pass = is_backward or before[1] == 0 or self._does(stage, name, "send")
             return before if is_of_pass else (float("inf"), 2.0, float(stage))
         # A stage receives for what follows, and sends what it computed before.
-        if before is None or "recv" in function_name(name):
+        if before is None or (self._does(stage, name, "recv") and not self._does(stage, name, "send")):
             return after
+        if batch is not None and before[:2] == (batch, 1.0) != after[:2]:
+            return before
         is_of_forward_pass = before[1] == 0 and not is_backward
-        return before if is_of_forward_pass or "send" in function_name(name) else after
+        return before if is_of_forward_pass or self._does(stage, name, "send") else after
+
+    def _does(self, stage: int, name: str, what: str) -> bool:
+        """Whether a call sends or receives, alone or in a batch."""
+        if "batch" not in name:
+            return what in function_name(name)
+        record = self._stages[stage].records.get(name, {})
+        return any(what in str(item.peer[0]) for item in flattening.flatten(name, record) if item.peer is not None)
 
     def _numbered(self, top: Iterable[_Call]) -> dict[tuple[int, str], str]:
         """The merged name of each call of each stage; APIs are numbered in the order of the merged calls."""
@@ -265,9 +304,27 @@ class _Pipeline:
                 around[id(child)] = call.name
             if call.is_in_tree:
                 merged.tree[call.name] = around.get(id(call))
+        gradients = self._gradients()
         for call in _ended(top):
             self._add_record(merged, call)
+            for _, stage, name in call.places:
+                for of_gradients in gradients.pop((stage, name), ()):
+                    self._add_record(merged, of_gradients)
         return merged
+
+    def _gradients(self) -> dict[tuple[int, str], list[_Call]]:
+        """The records of gradients, which are no calls, by the stage and the record that they stand behind."""
+        found: dict[tuple[int, str], list[_Call]] = {}
+        for stage, calls in enumerate(self._stages):
+            before = ""
+            for name in calls.records:
+                if not is_gradients(name):
+                    before = name
+                    continue
+                parsed = parse(name)
+                merged_name = name if parsed is None else self._module_name(stage, parsed)
+                found.setdefault((stage, before), []).append(_Call(merged_name, [(0, stage, name)]))
+        return found
 
     def _add_record(self, merged: Calls, call: _Call) -> None:
         places = call.places

@@ -3,7 +3,8 @@
 What all ranks recorded alike is one tensor that each of them has. What differs is pieces of a tensor, whose largest
 value is the largest of theirs and whose norm is the root of the sum of their squares. There is one exception: where a
 matrix is split along the dimension that is summed, each rank computes a summand, and statistics of summands say nothing
-of the sum. An ``all_reduce`` that takes these summands has recorded the sum, so it is taken from there.
+of the sum. An ``all_reduce`` that takes these summands has recorded the sum, so it is taken from there; of what takes
+them and leaves each rank a piece of the sum, as sequence parallelism does, the pieces are the sum's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from probe.common.dump.naming import is_gradients
+from probe.common.dump.naming import function_name, is_gradients
 from probe.common.dump.reading import flattening
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import Shape, as_shape
@@ -28,6 +29,9 @@ _PARTS = (
     ("input_args", "input"), ("input", "input"), ("input_kwargs", "input"),
     ("parameters", "parameters"), ("output", "output"),
 )  # fmt: skip
+_SCATTERED = ("reduce_scatter_tensor", "_reduce_scatter_base")
+_GATHERED = ("all_gather_into_tensor", "_all_gather_base")
+"""What cuts along the first dimension, and puts together along it."""
 _SUMS = ("SUM", "ReduceOp.SUM", "RedOpType.SUM")
 
 Pieces = Sequence[dict[str, Any]]
@@ -97,13 +101,18 @@ class _TensorParallel:
     def _find_sums(self) -> None:
         """The sums of what each rank computed a summand of, by these summands."""
         for name, fields in self._calls[0].records.items():
-            if not is_communication(name) or "reduce" not in name or not self._is_sum_of_ranks(name, fields):
+            if not is_communication(name) or not self._is_sum_of_ranks(name, fields):
                 continue
             pieces = [calls.records.get(name) for calls in self._calls]
             given, returned = _first_tensors(pieces, "input_args"), _first_tensors(pieces, "output")
-            if given is None or returned is None or not _alike(returned) or _alike(given):
+            if given is None or returned is None or _alike(given):
                 continue
-            if given[0].get("shape") == returned[0].get("shape"):
+            if function_name(name) in _GATHERED:
+                self._dimensions.note_split(_fingerprint(given), 0)
+            elif function_name(name) in _SCATTERED:
+                self._dimensions.note_split(_fingerprint(returned), 0)
+                self._sums[_fingerprint(given)] = {**_of_pieces("", returned)[0], "from": name}
+            elif "reduce" in name and _alike(returned) and given[0].get("shape") == returned[0].get("shape"):
                 self._sums[_fingerprint(given)] = {**returned[0], "from": name}
 
     def _is_sum_of_ranks(self, name: str, fields: dict[str, Any]) -> bool:
@@ -146,12 +155,13 @@ class _TensorParallel:
             ]
         return first
 
-    def _tensor(self, name: str, pieces: Pieces) -> dict[str, Any]:
+    def _tensor(self, name: str, pieces: Pieces) -> Any:
         if any("Max" not in piece and "md5" in piece for piece in pieces):
             raise MsprobeException(
                 f'{name} has a checksum and no statistics ("md5"); checksums of pieces do not give that of the whole: '
                 'collect with "summary_mode": "statistics" to merge ranks.'
             )
+        self._dimensions.see(name)
         whole = {key: value for key, value in pieces[0].items() if key not in ("md5", "data_name")}
         is_constant = number(whole.get("Max")) == number(whole.get("Min"))
         if _alike(pieces) and not (is_constant and self._dimensions.must_be_split(name, _shapes(pieces))):
@@ -167,16 +177,27 @@ class _TensorParallel:
             self._items[name] = MergedItem("sum", sentences, self._parts(name, pieces))
             self._dimensions.note_whole(name, _shapes(pieces))
             return whole
+        if self._dimensions.are_summands(name, _shapes(pieces)):
+            return self._left_out(name, pieces)
         short = self._short(name)
         statistics, sentences = _of_pieces(short, pieces)
         whole.update(statistics)
-        shape, sentence = self._dimensions.whole(
-            name, _shapes(pieces), _fingerprint(pieces), is_exchanged=is_communication(name)
-        )
+        is_computed = any(kind in whole["dtype"].lower() for kind in ("float", "complex"))
+        are_pieces = is_computed and not is_communication(name)
+        shape, sentence = self._dimensions.whole(name, _shapes(pieces), _fingerprint(pieces), are_pieces)
         if shape is not None:
             whole["shape"] = list(shape)
         self._items[name] = MergedItem("split", [*sentences, f"{short}: {sentence}"], self._parts(name, pieces))
         return whole
+
+    def _left_out(self, name: str, pieces: Pieces) -> None:
+        """Summands of which no call returned the sum, about which nothing can be said."""
+        means = ", ".join(repr(number(piece.get("Mean"))) for piece in pieces)
+        sentence = (
+            f"{self._short(name)}: each of ranks {numbers(self._ranks)} has a summand, of means {means}; their "
+            "sum was not recorded, and the gradient is left out."
+        )
+        self._items[name] = MergedItem("sum", [sentence], self._parts(name, pieces))
 
     def _short(self, name: str) -> str:
         """``input.0`` of the item of a record."""
@@ -190,13 +211,14 @@ class _TensorParallel:
 
 
 def _first_tensors(pieces: Sequence[dict[str, Any] | None], key: str) -> list[dict[str, Any]] | None:
-    """The first tensor under `key` of the record on each rank."""
+    """The first tensor under `key` of the record on each rank; an argument that is filled is none of the inputs."""
     found = []
     for piece in pieces:
-        values = (piece or {}).get(key) or [None]
-        if not isinstance(values, list) or not isinstance(values[0], dict) or "Max" not in values[0]:
+        values = (piece or {}).get(key)
+        first = next((value for value in values if value is not None), None) if isinstance(values, list) else None
+        if not isinstance(first, dict) or "Max" not in first:
             return None
-        found.append(values[0])
+        found.append(first)
     return found
 
 
@@ -235,7 +257,7 @@ def _of_pieces(name: str, pieces: Pieces) -> tuple[dict[str, Any], list[str]]:
             weighted = "" if len(set(weights)) == 1 else f", weighted by {', '.join(map(str, weights))} elements"
             sentence = f"Mean is the mean of {', '.join(texts)}{weighted}"
         else:
-            found[key] = math.sqrt(sum(value * value for value in values))
+            found[key] = math.nan if any(value != value for value in values) else math.hypot(*values)
             sentence = f"Norm is the root of the sum of the squares of {', '.join(texts)}"
         sentences.append(f"{name}: {sentence}, {found[key]!r}.")
     return found, sentences

@@ -78,7 +78,7 @@ class Blocks:
                 self._put(f"c{number}d{part}", details)
         for row in columns.details.partners:
             name = columns.texts[int(columns.name[row])]
-            self._calls[columns.run, columns.step, columns.rank, name] = number, row
+            self._calls[_place(columns), columns.rank, name] = number, row
         for part, tensors in enumerate(_tensors(columns, texts)):
             self._put(f"c{number}t{part}", tensors)
 
@@ -98,12 +98,17 @@ class Blocks:
         """A detail with the rows of the calls that it names; of those that are on the page."""
         if not detail or "partners" not in detail:
             return detail
-        run, step, named = detail["partners"]
-        calls = ((self._calls.get((run, step, rank, name)), text) for rank, name, text in named)
+        place, named = detail["partners"]
+        calls = ((self._calls.get((place, rank, name)), text) for rank, name, text in named)
         return {**detail, "partners": [(*call, text) for call, text in calls if call is not None]}
 
     def _put(self, name: str, content: Any) -> None:
         self._blocks[name] = self._threads.submit(packed, content)
+
+
+def _place(columns: Columns) -> tuple[Any, ...]:
+    """What the comparisons share whose ranks exchange data."""
+    return "" if columns.details.is_of_part else columns.run, columns.step, columns.place
 
 
 def _moved(places: Integers, to: Integers) -> Integers:
@@ -114,6 +119,7 @@ def _moved(places: Integers, to: Integers) -> Integers:
 def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]:
     golden = columns.golden is not None
     same_stacks = not golden or np.array_equal(columns.stack, columns.golden_stack)
+    tensors, types = _types(columns, texts)
     return {
         "name": _moved(columns.name, texts).tolist(),
         "golden": _moved(columns.golden_name, texts).tolist() if golden else 0,
@@ -129,7 +135,27 @@ def _rows(columns: Columns, texts: Integers, stacks: Integers) -> dict[str, Any]
         "stack": _moved(columns.stack, stacks).tolist(),
         "golden_stack": 0 if same_stacks else _moved(columns.golden_stack, stacks).tolist(),
         "has": columns.has.tolist(),
+        "tensors": tensors,
+        "types": types,
     }
+
+
+def _types(columns: Columns, texts: Integers) -> tuple[list[int], list[tuple[tuple[int, int], ...]]]:
+    """Which dtypes and shapes each row has: the place of its list, and the lists, each once.
+
+    With them a search by shape or dtype needs no details.
+    """
+    items, tensors = columns.items, columns.tensors
+    kinds = list(zip(_moved(tensors.dtypes, texts).tolist(), _moved(tensors.shapes, texts).tolist()))
+    targets, goldens = items.targets.tolist(), items.goldens.tolist()
+    places: dict[tuple[tuple[int, int], ...], int] = {}
+    found = []
+    begin = 0
+    for end in items.ends.tolist():
+        here = dict.fromkeys(kinds[place] for place in (*targets[begin:end], *goldens[begin:end]) if place >= 0)
+        found.append(places.setdefault(tuple(here), len(places)))
+        begin = end
+    return found, list(places)
 
 
 def _details(columns: Columns, texts: Integers) -> Iterator[list[Any]]:
@@ -167,7 +193,7 @@ def _said(columns: Columns, row: int) -> dict[str, Any]:
     )  # fmt: skip
     found = {key: entries[row] for key, entries in keys if row in entries}
     # Rows of other comparisons are known when all are there.
-    return {**found, "partners": (columns.run, columns.step, said.partners[row])} if row in said.partners else found
+    return {**found, "partners": (_place(columns), said.partners[row])} if row in said.partners else found
 
 
 def _tensors(columns: Columns, texts: Integers) -> Iterator[dict[str, Any]]:

@@ -61,6 +61,8 @@ class Details:
     parts: dict[int, list[tuple[str, int, int]]] = field(default_factory=dict)
     partners: dict[int, list[tuple[int, str, str]]] = field(default_factory=dict)
     """Rank and name of each call that belongs to this one, and what is exchanged."""
+    is_of_part: bool = False
+    """Whether these are calls of ranks that were merged, which have names of their own and are one run."""
 
     def move_parts(self, by: int) -> None:
         """Count comparisons from another one on: parts name those that were made together."""
@@ -119,6 +121,8 @@ class Columns:
     """Where the first divergence comes from, as the manifest says it."""
     run: str = ""
     """What tells the comparison from those of other runs."""
+    place: str = ""
+    """What tells it from others of the same run, step and rank: ``proc123``, ``graph``."""
 
     def __len__(self) -> int:
         return len(self.name)
@@ -175,7 +179,8 @@ class _Collector:
         rows = self._items_of_rows()
         items, tensors = self._items(rows)
         why = {**_by_row(diff.golden_why, self._row_of_golden), **_by_row(diff.why, self._row_of)}
-        details = Details(why, _by_row(diff.cause, self._row_of))
+        cause = {**_by_row(diff.golden_cause, self._row_of_golden), **_by_row(diff.cause, self._row_of)}
+        details = Details(why, cause)
         return Columns(
             _side(target, prefixes),
             None if golden is None else _side(golden, prefixes),

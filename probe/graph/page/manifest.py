@@ -15,7 +15,7 @@ from probe.compare.result import Mode
 from probe.graph.overflow_levels import LEVELS
 from probe.graph.page.columns import MSPROBE, PROBE, Columns
 from probe.graph.recorded.statuses import ERROR, PASS, UNMATCHED, WARNING
-from probe.graph.status import REASONS
+from probe.graph.status import REASONS, STRUCTURE_MODE
 
 FORMAT = 1
 """The form of the data; a page refuses one that it does not know."""
@@ -93,6 +93,7 @@ def comparison_as_json(columns: Columns, rules: str = PROBE) -> dict[str, Any]:
         "run": columns.run,
         "step": columns.step,
         "rank": columns.rank,
+        "place": columns.place,
         "mode": columns.mode,
         "verdict": verdict(columns, rules),
         "first": columns.first if columns.first >= 0 else None,
@@ -128,7 +129,7 @@ def verdict(columns: Columns, rules: str = PROBE) -> list[str]:
     if columns.golden is None:
         place = columns.nonfinite
         finite = "no NaN and no infinity" if place < 0 else f"first NaN or infinity: {name_of(columns, place)}"
-        return [finite if columns.mode != "structure" else f"{columns.target.nodes} calls, without values"]
+        return [finite if columns.mode != STRUCTURE_MODE else f"{columns.target.nodes} calls, without values"]
     alone = int(np.count_nonzero((columns.name < 0) | (columns.golden_name < 0)))
     if not alone:
         return ["no difference: both runs make the same calls"]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _SAFE_INTEGER = 1e15
-_LARGEST_INTEGER = 2**63
+_LARGEST_INTEGER = 2**53
 
 
 @dataclass
@@ -64,21 +64,23 @@ def not_finite(number: float) -> str:
     return "nan" if number != number else "inf" if number > 0 else "-inf"
 
 
-def numbers(column: Sequence[Any]) -> Numbers:
-    """A column of statistics, rounded to the digits that tell float32 apart where they are float32."""
+def numbers(column: Sequence[Any], narrow: NDArray[np.bool_] | slice = slice(None)) -> Numbers:
+    """A column of statistics; those that are `narrow` are rounded to the digits that tell float32 apart."""
     kinds = set(map(type, column))
     others: dict[int, Any] = {}
     if kinds - {float}:
         others = {place: _plain(value) for place, value in enumerate(column) if type(value) is not float}
         column = [value if type(value) is float else np.nan for value in column]
-    return Numbers(shortest(np.array(column, dtype=np.float64)), others)
+    values = np.array(column, dtype=np.float64)
+    values[narrow] = shortest(values[narrow])
+    return Numbers(values, others)
 
 
 def _plain(value: Any) -> Any:
     """A value that is no float as JSON has it."""
     if value is None or type(value) is str:
         return value
-    # What is longer is no number of JSON.
+    # What is larger would be another number in a browser.
     return int(value) if isinstance(value, int) and abs(value) < _LARGEST_INTEGER else str(value)
 
 

@@ -65,7 +65,9 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Int
         statistics = [
             [None if plain else value for plain, value in zip(is_plain, column)] for column in statistics
         ]
-    high, low, mean, norm = map(numbers, statistics)
+    # Of float64 and of integers every digit counts.
+    narrow = np.array(["float" in (name := str(dtype).lower()) and "64" not in name for dtype in dtypes], dtype=bool)
+    high, low, mean, norm = (numbers(column, narrow) for column in statistics)
     return (
         Tensors(
             texts.places(["" if dtype is None else str(dtype) for dtype in dtypes]),

@@ -18,14 +18,14 @@ from probe.compare.comparison import Comparison, flattened, measure, mode_of
 from probe.compare.options import Options
 from probe.compare.result import Mode
 from probe.compare.verdict import Advisor
-from probe.graph.diff import STRUCTURE_MODE, GraphDiff, diff_of
+from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.graph import GROUP, graph_of
 from probe.graph.overflow_levels import NONE, Overflow
 from probe.graph.recorded.judged_rows import NORM, as_judged
 from probe.graph.recorded.matching import recorded_pairs
 from probe.graph.recorded.overflow_levels import recorded_level
 from probe.graph.recorded.statuses import ERROR, NO_STATUS, PASS, UNMATCHED, WARNING
-from probe.graph.status import ALONE, EXACT, FUZZY
+from probe.graph.status import ALONE, EXACT, FUZZY, STRUCTURE_MODE
 
 _STATUS_OF = {ROW_ERROR: ERROR, ROW_WARNING: WARNING}
 
@@ -121,6 +121,7 @@ class _Recorded:
             why=why,
             cause={},
             golden_why={},
+            golden_cause={},
             first=None,
             suspects=[],
             origin=None,

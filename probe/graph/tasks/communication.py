@@ -3,80 +3,80 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from probe.common.dump.layout import folder_of
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.match.collectives import is_communication
 from probe.graph.page.columns import Columns
 from probe.graph.tasks.task import GraphTask, Task
-from probe.graph.writers.made import Made
+from probe.graph.writers.shown import ShownComparison
 
 if TYPE_CHECKING:
     from probe.graph.merging.partners import Partners
 
 
-@dataclass(frozen=True)
 class Communication:
-    """The partners of the calls of all steps."""
+    """The partners of the communication calls of each step of which several ranks are on the page.
 
-    steps: dict[tuple[str, str], Partners] = field(default_factory=dict)
-    """By the run's name and the folder of the step."""
+    They are looked for when the first comparison of a step that communicates is there: other processes go on with the
+    next ones meanwhile, and where nothing communicates no dump is read for it.
+    """
 
-    def added(self, made: Made, task: Task) -> Made:
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._paths: dict[str, dict[str, None]] = {}
+        """The dumps of each step, by its folder."""
+        for task in tasks:
+            if isinstance(task, GraphTask):
+                self._paths.setdefault(_step(task), {})[task.place.target] = None
+        self._partners: dict[str, Partners] = {}
+
+    def added(self, shown: ShownComparison, task: Task) -> ShownComparison:
         """A comparison that says with which calls of other ranks those of the target exchange data."""
-        found = self.steps.get((task.place.run, os.path.dirname(task.place.target)))
-        rank = made.columns.rank
-        if found is None or rank is None:
-            return made
-        self._add(found, rank, made.columns)
-        nodes: dict[int, Any] = {}
-        for node, name in enumerate(made.diff.target.names if made.diff is not None else ()):
-            said = found.matched_distributed(rank, name)
-            if said:
-                nodes[node] = said
-        return replace(made, exchanged=nodes)
+        columns, step = shown.columns, _step(task)
+        rank = columns.rank
+        if rank is None or len(self._paths.get(step, ())) < 2 or not any(map(is_communication, columns.texts)):
+            return shown
+        found = self._of_step(step)
+        add_partners(found, rank, columns)
+        names = shown.diff.target.names if shown.diff is not None else ()
+        links = {node: found.matched_distributed(rank, name) for node, name in enumerate(names)}
+        return replace(shown, exchanged={node: link for node, link in links.items() if link})
 
-    def _add(self, found: Partners, rank: int, columns: Columns) -> None:
-        for row, place in enumerate(columns.name.tolist()):
-            of_call = found.of_calls.get((rank, columns.texts[place])) if place >= 0 else None
-            if of_call:
-                columns.details.partners[row] = [(each.rank, each.name, each.text) for each in of_call]
-        begin = f" of rank {rank} ("
-        columns.notes += [sentence for sentence in found.unpaired if begin in sentence]
-
-
-def communication(tasks: Sequence[Task]) -> Communication:
-    """The partners of the communication calls of each step of which several ranks are on the page."""
-    steps: dict[tuple[str, str], list[str]] = {}
-    for task in tasks:
-        if isinstance(task, GraphTask):
-            steps.setdefault((task.place.run, os.path.dirname(task.place.target)), []).append(task.place.target)
-    found = Communication()
-    for step, paths in steps.items():
-        dumps = _dumps(paths)
-        if len(dumps) > 1:
+    def _of_step(self, step: str) -> Partners:
+        if step not in self._partners:
             # Few runs communicate, and the others need not wait for it.
-            from probe.graph.merging.partners import partners
+            from probe.graph.merging.partners import Partners, partners
 
-            found.steps[step] = partners(dumps)
-    return found
+            dumps = _dumps(self._paths[step])
+            self._partners[step] = partners(dumps) if len(dumps) > 1 else Partners()
+        return self._partners[step]
 
 
-def _dumps(paths: Sequence[str]) -> dict[int, Dump]:
-    """The dumps of the ranks, if they communicate; what cannot be read is named where it is compared."""
+def add_partners(found: Partners, rank: int, columns: Columns) -> None:
+    """Say of the rows of a rank which calls of other ranks belong to them, and which calls lack one."""
+    for row, place in enumerate(columns.name.tolist()):
+        of_call = found.of_calls.get((rank, columns.texts[place])) if place >= 0 else None
+        if of_call:
+            columns.details.partners[row] = [(each.rank, each.name, each.text) for each in of_call]
+    columns.notes += found.unpaired_of([rank])
+
+
+def _step(task: Task) -> str:
+    return os.path.dirname(os.path.abspath(folder_of(task.place.target)))
+
+
+def _dumps(paths: Iterable[str]) -> dict[int, Dump]:
+    """The dumps of the ranks; what cannot be read is named where it is compared."""
     dumps: dict[int, Dump] = {}
-    for path in dict.fromkeys(paths):
-        if len(paths) < 2:
-            break
+    for path in paths:
         try:
             dump = read(path)
         except (MsprobeException, OSError):
             continue
-        if dump.rank is None or not any(is_communication(record.name) for record in dump):
-            # Where one rank communicates, every rank does.
-            break
-        dumps[dump.rank] = dump
+        if dump.rank is not None:
+            dumps[dump.rank] = dump
     return dumps

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
 from probe.common import log
-from probe.common.dump.layout import JOURNAL_FILE, RECORD_FILES, holds_records, processes_in, ranks_in, steps_in
+from probe.common.dump.layout import (
+    DUMP_FILE,
+    JOURNAL_FILE,
+    RECORD_FILES,
+    folder_of,
+    holds_records,
+    processes_in,
+    ranks_in,
+    step_and_rank,
+    steps_in,
+)
 from probe.common.errors import FileCheckException
 from probe.common.match.dump_pairs import locate
 
@@ -28,6 +39,10 @@ class Place:
     step: str = ""
     """What tells it from the other pairs of both runs, as ``compare`` names it."""
     label: str = ""
+    """``rank0`` or ``proc123``, as ``compare`` names it."""
+    name: str = ""
+    """What tells it from others of its run, step and rank: ``proc123``; the golden run's rank where the target has one
+    process; ``graph`` and ``pynative`` of MindSpore."""
 
     def absolute(self) -> Place:
         """The same place for a process that runs in another folder."""
@@ -50,7 +65,9 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
         FileCheckException: there is nothing, or nothing that belongs together.
     """
     if golden is None:
-        return [Place(path, run=run) for path in dumps_in(target)], []
+        return _with_names([Place(path, run=run) for path in dumps_in(target)]), []
+    for path in filter(os.path.isdir, (target, golden)):
+        dumps_in(path)
     with log.collected() as lines:
         pairs = locate(target, golden)
     # What it warns of is said below, of every dump.
@@ -58,7 +75,24 @@ def located(target: str, golden: str | None, run: str = "") -> tuple[list[Place]
     places = [Place(pair.target, pair.golden, pair.before, run, pair.step, pair.label) for pair in pairs]
     alone = [*_alone(target, (pair.target for pair in pairs), "golden run", golden)]
     alone += _alone(golden, (pair.golden for pair in pairs), "target", target)
-    return places, alone
+    return _with_names(places), alone
+
+
+def _with_names(places: Sequence[Place]) -> list[Place]:
+    """The comparisons of one run, each with what tells it from others of its step and rank."""
+    known = [step_and_rank(os.path.join(folder_of(place.target), DUMP_FILE)) for place in places]
+    count = Counter(known)
+    return [
+        replace(place, name=_name(place, rank)) if count[step, rank] > 1 else place
+        for place, (step, rank) in zip(places, known)
+    ]
+
+
+def _name(place: Place, rank: int | None) -> str:
+    """``graph proc123`` of ``run/graph/step0/proc123``."""
+    *_, kind, _, name = ["", "", *os.path.abspath(folder_of(place.target)).split(os.sep)]
+    name = place.label or name
+    return " ".join([*([kind] if kind in _KINDS else []), *([name] if name != f"rank{rank}" else [])])
 
 
 def dumps_in(path: str) -> list[str]:

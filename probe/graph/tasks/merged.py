@@ -9,43 +9,33 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.dump.layout import ranks_in
+from probe.common.dump.layout import processes_in, ranks_in
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 from probe.graph.merging.merge import Merged, merged
+from probe.graph.merging.partners import partners
 from probe.graph.merging.split import Split
-from probe.graph.options import GraphOptions
 from probe.graph.page.columns import Columns
+from probe.graph.tasks.communication import add_partners
 from probe.graph.tasks.located import Place, steps_of
-from probe.graph.tasks.task import judged_dumps, rows_of
-from probe.graph.writers.made import Made
+from probe.graph.tasks.task import Task, judged_dumps, rows_of
+from probe.graph.writers.shown import ShownComparison
 
 
 @dataclass(frozen=True)
-class MergedTask:
-    """All ranks of one step of one run, or of two."""
+class MergedTask(Task):
+    """All ranks of one step of one run, or of two, whose folders are its place."""
 
-    place: Place
-    """The folders of the step."""
-    options: GraphOptions
-    splits: tuple[Split, ...]
+    splits: tuple[Split, ...] = ()
     """How the target is split, and the golden run."""
-    keeps_diff: bool = False
 
     @property
     def paths(self) -> list[str]:
         steps = [path for path in (self.place.target, self.place.golden) if path is not None]
-        return [os.path.join(step, rank) for step in steps for rank in ranks_in(step)]
+        return [path for step in steps for path in _folders(step).values()]
 
-    def absolute(self) -> MergedTask:
-        options = replace(self.options, compare=self.options.compare.absolute())
-        return replace(self, place=self.place.absolute(), options=options)
-
-    def keeping_diffs(self) -> MergedTask:
-        return replace(self, keeps_diff=True)
-
-    def made(self, watch: ProgressCallback | None = None) -> list[Made]:
+    def compare(self, watch: ProgressCallback | None = None) -> list[ShownComparison]:
         """Every copy of the model, and behind them the ranks of the target that it was made of, each alone."""
         if watch is not None:
             watch("merging", 0, None)
@@ -55,18 +45,21 @@ class MergedTask:
         if self.place.golden is not None:
             others = [*merged(dumps_of(self.place.golden), self.splits[1], self.place.golden)]
         found = [self._copy(copy, other) for copy, other in zip(copies, others)]
-        alone = replace(self, keeps_diff=False)
         ranks = {rank: len(found) + place for place, rank in enumerate(sorted(dumps))}
         rows: dict[int, dict[str, int]] = {}
+        exchanged = partners(dumps)
         for rank in sorted(dumps):
-            columns = rows_of(judged_dumps(dumps[rank], None, alone.options), alone.options, f"rank {rank}")
+            columns = rows_of(judged_dumps(dumps[rank], None, self.options), self.options, f"rank {rank}")
             rows[rank] = _rows(columns, columns.name)
-            found.append(Made(columns, is_part=True))
-        for copy, made in zip(copies, found):
-            _add_parts(copy, made.columns, ranks, rows)
+            columns.details.is_of_part = True
+            add_partners(exchanged, rank, columns)
+            found.append(ShownComparison(columns, is_part=True))
+        for copy, shown in zip(copies, found):
+            _add_parts(copy, shown.columns, ranks, rows)
+            shown.columns.notes += exchanged.unpaired_of(copy.ranks)
         return found
 
-    def _copy(self, copy: Merged, other: Merged | None) -> Made:
+    def _copy(self, copy: Merged, other: Merged | None) -> ShownComparison:
         diff = judged_dumps(copy.dump, None if other is None else other.dump, self.options)
         diff.notes += [*copy.notes, *(other.notes if other is not None else ())]
         if diff.summary is not None:
@@ -81,7 +74,7 @@ class MergedTask:
             for name, row in _rows(columns, names).items():
                 if name in each.sentences:
                     said.setdefault(row, []).extend(f"{side}{sentence}" for sentence in each.sentences[name])
-        return Made(columns, diff if self.keeps_diff else None)
+        return ShownComparison(columns, diff if self.keeps_diff else None)
 
 
 def dumps_of(step: str) -> dict[int, Dump]:
@@ -90,10 +83,19 @@ def dumps_of(step: str) -> dict[int, Dump]:
     Raises:
         MsprobeException: there is none.
     """
-    dumps = {int(name.removeprefix("rank") or 0): read(os.path.join(step, name)) for name in ranks_in(step)}
+    dumps = {rank: read(path) for rank, path in _folders(step).items()}
     if not dumps:
         raise MsprobeException(f"{step} holds no rank folders; what is merged are the ranks of a step.")
     return dumps
+
+
+def _folders(step: str) -> dict[int, str]:
+    """The folder of each rank of a step; that of a run of one process, which has no rank, is the one of rank 0."""
+    names = {int(name.removeprefix("rank") or 0): name for name in ranks_in(step)}
+    processes = processes_in(step)
+    if not names and len(processes) == 1:
+        names[0] = processes[0]
+    return {rank: os.path.join(step, name) for rank, name in names.items()}
 
 
 def merged_steps(target: str, golden: str | None) -> tuple[list[Place], list[str]]:

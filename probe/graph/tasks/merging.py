@@ -11,13 +11,13 @@ from probe.graph.merging.merge import folder_of, merged, write
 from probe.graph.merging.split import Split
 from probe.graph.options import GraphOptions
 from probe.graph.page.stacks import Prefixes
-from probe.graph.run import Work, title
+from probe.graph.run import Plan, title
 from probe.graph.tasks.merged import MergedTask, dumps_of, merged_steps
 
 
 def planned_merging(
     targets: Sequence[str], goldens: Sequence[str], options: GraphOptions, splits: Sequence[Split]
-) -> Work:
+) -> Plan:
     """The comparisons of runs whose ranks are merged.
 
     Args:
@@ -37,7 +37,7 @@ def planned_merging(
     places, unpaired = merged_steps(targets[0], golden)
     cut = Prefixes(options.strip_paths).path
     name = title(list(map(cut, targets)), list(map(cut, goldens)))
-    return Work([MergedTask(place, options, tuple(splits)) for place in places], unpaired, name)
+    return Plan([MergedTask(place, options, splits=tuple(splits)) for place in places], unpaired, name)
 
 
 def write_merged(targets: Sequence[str], goldens: Sequence[str], splits: Sequence[Split], output: str) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol
+
+from typing_extensions import Self
 
 from probe.common import log
 from probe.common.dump.reading.dump import Dump, read
@@ -18,57 +20,48 @@ from probe.graph.page.columns import PROBE, Columns, columns_of
 from probe.graph.page.stacks import Prefixes
 from probe.graph.recorded.diff import recorded_diff
 from probe.graph.tasks.located import Place
-from probe.graph.writers.made import Made
-
-
-class Task(Protocol):
-    """Some comparisons that are to be made; it can be sent to another process."""
-
-    @property
-    def place(self) -> Place:
-        """Where the dumps are."""
-
-    @property
-    def options(self) -> GraphOptions: ...
-
-    @property
-    def paths(self) -> list[str]:
-        """The files or folders of all processes that it reads."""
-
-    def absolute(self) -> Task:
-        """The same task for a process that runs in another folder."""
-
-    def keeping_diffs(self) -> Task:
-        """The same task where the comparisons themselves are wanted, and not only their rows."""
-
-    def made(self, watch: ProgressCallback | None = None) -> list[Made]:
-        """Make the comparisons."""
+from probe.graph.writers.shown import ShownComparison
 
 
 @dataclass(frozen=True)
-class GraphTask:
-    """One comparison, or one dump."""
+class Task(ABC):
+    """Some comparisons that are to be made; it can be sent to another process."""
 
     place: Place
+    """Where the dumps are."""
     options: GraphOptions
     keeps_diff: bool = False
+    """Whether the comparisons themselves are wanted, and not only their rows."""
+
+    @property
+    @abstractmethod
+    def paths(self) -> list[str]:
+        """The files or folders of all processes that it reads."""
+
+    @abstractmethod
+    def compare(self, watch: ProgressCallback | None = None) -> list[ShownComparison]:
+        """Make the comparisons."""
+
+    def absolute(self) -> Self:
+        """The same task for a process that runs in another folder."""
+        options = replace(self.options, compare=self.options.compare.absolute())
+        return replace(self, place=self.place.absolute(), options=options)
+
+
+@dataclass(frozen=True)
+class GraphTask(Task):
+    """One comparison, or one dump."""
 
     @property
     def paths(self) -> list[str]:
         return [path for path in (self.place.target, self.place.golden) if path is not None]
 
-    def absolute(self) -> GraphTask:
-        options = replace(self.options, compare=self.options.compare.absolute())
-        return replace(self, place=self.place.absolute(), options=options)
-
-    def keeping_diffs(self) -> GraphTask:
-        return replace(self, keeps_diff=True)
-
-    def made(self, watch: ProgressCallback | None = None) -> list[Made]:
+    def compare(self, watch: ProgressCallback | None = None) -> list[ShownComparison]:
         diff = judged(self, watch)
         if self.options.tensor_log:
             _print_metrics(diff)
-        return [Made(rows_of(diff, self.options, self.place.run), diff if self.keeps_diff else None)]
+        columns = rows_of(diff, self.options, self.place.run, self.place.name)
+        return [ShownComparison(columns, diff if self.keeps_diff else None)]
 
 
 def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
@@ -77,7 +70,9 @@ def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
     if watch is not None:
         watch("reading", 0, None)
     target, golden = read(place.target), None if place.golden is None else read(place.golden)
-    diff = judged_dumps(target, golden, task.options, place.before, watch)
+    names = (None, place.run, _run_name(place.run, task.options))
+    options = replace(task.options, pairs=tuple(pair for pair in task.options.pairs if pair.run in names))
+    diff = judged_dumps(target, golden, options, place.before, release=not task.keeps_diff, watch=watch)
     if diff.summary is not None:
         # Of several pairs that of the earliest step is told first.
         label = " ".join(part for part in (place.run, place.label) if part)
@@ -90,11 +85,13 @@ def judged_dumps(
     golden: Dump | None,
     options: GraphOptions,
     before: tuple[str, str] | None = None,
+    *,
+    release: bool = False,
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
-    """Judge dumps as the options say."""
+    """Judge dumps as the options say; with `release` nobody looks at their records afterwards."""
     if options.rules == PROBE:
-        diff = diff_of(target, golden, options.compare, before, pairs=options.pairs, watch=watch)
+        diff = diff_of(target, golden, options.compare, before, pairs=options.pairs, release=release, watch=watch)
     else:
         diff = recorded_diff(target, golden, options.compare.fuzzy)
     for graph in filter(None, (diff.target, diff.golden)):
@@ -102,12 +99,23 @@ def judged_dumps(
     return diff
 
 
-def rows_of(diff: GraphDiff, options: GraphOptions, name: str = "") -> Columns:
-    """The rows of a comparison; `name` tells it from those of other runs."""
+def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", place: str = "") -> Columns:
+    """The rows of a comparison.
+
+    Args:
+        run: what tells it from those of other runs.
+        place: what tells it from those of the same run, step and rank.
+    """
     prefixes = Prefixes(options.strip_paths)
     columns = columns_of(diff, prefixes, options.rules, options.overflow)
-    columns.run = prefixes.path(name) if os.path.isabs(name) else name
+    columns.run = _run_name(run, options)
+    columns.place = place
     return columns
+
+
+def _run_name(run: str, options: GraphOptions) -> str:
+    """What a page calls a run."""
+    return Prefixes(options.strip_paths).path(run) if os.path.isabs(run) else run
 
 
 def _print_metrics(diff: GraphDiff) -> None:

@@ -24,6 +24,7 @@ from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
 from probe.graph.overflow_levels import LEVELS, MEDIUM
 from probe.graph.writers.database_items import ItemTexts, json_text
+from probe.graph.writers.stamps import in_words
 
 TARGET, GOLDEN = "NPU", "Bench"
 """What the file calls the two sides."""
@@ -135,7 +136,7 @@ def database_name(is_comparison: bool, when: datetime) -> str:
         >>> database_name(True, datetime(2026, 1, 2, 3, 4, 5))
         'compare_20260102030405.vis.db'
     """
-    return f"{'compare' if is_comparison else 'build'}_{when:%Y%m%d%H%M%S}.vis.db"
+    return f"{'compare' if is_comparison else 'build'}_{in_words(when)}.vis.db"
 
 
 def write_database(path: str, sections: Sequence[Section], rules: str = "probe") -> None:

@@ -14,7 +14,7 @@ from probe.graph.page.manifest import FORMAT, STATUSES, name_of
 from probe.graph.page.numbers import rounded
 from probe.graph.page.texts import as_json
 from probe.graph.status import REASONS
-from probe.graph.writers.made import Made
+from probe.graph.writers.shown import ShownComparison
 
 _KINDS = {0: "module", 1: "api", 9: "group"}
 
@@ -26,8 +26,8 @@ class JsonWriter:
         self._path, self._rules, self._unpaired = path, rules, unpaired
         self._comparisons: list[msgspec.Raw] = []
 
-    def add(self, made: Made, comparison: dict[str, Any]) -> None:
-        columns = made.columns
+    def add(self, shown: ShownComparison, comparison: dict[str, Any]) -> None:
+        columns = shown.columns
         statuses = [status.key for status in STATUSES[self._rules]]
         found = {
             **comparison,

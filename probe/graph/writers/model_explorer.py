@@ -17,7 +17,7 @@ from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import STATUSES, name_of
 from probe.graph.page.numbers import rounded
 from probe.graph.page.texts import as_json
-from probe.graph.writers.made import Made
+from probe.graph.writers.shown import ShownComparison
 
 _COLOURS = {
     "none": "#e0e0e0",
@@ -38,8 +38,8 @@ class ModelExplorerWriter:
         self._graphs: list[Any] = []
         self._shown: dict[str, Any] = {}
 
-    def add(self, made: Made, comparison: dict[str, Any]) -> None:
-        columns = made.columns
+    def add(self, shown: ShownComparison, comparison: dict[str, Any]) -> None:
+        columns = shown.columns
         name = f"{len(self._graphs)}: {columns.target.path}"
         nodes, attributes = _nodes(columns)
         self._graphs.append({"id": name, "nodes": nodes, "groupNodeAttributes": attributes})

@@ -9,23 +9,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from probe.graph.diff import GraphDiff
 from probe.graph.options import DATABASE, HTML, JSON, MODEL_EXPLORER, GraphOptions
-from probe.graph.overflow_levels import overflows
 from probe.graph.page.blocks import Blocks
-from probe.graph.page.columns import PROBE, Columns
+from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest
-from probe.graph.recorded.diff import recorded_overflows
 from probe.graph.writers.database import Section, database_name, write_database
 from probe.graph.writers.json_file import JsonWriter
-from probe.graph.writers.made import Made
 from probe.graph.writers.model_explorer import ModelExplorerWriter
 from probe.graph.writers.page import PageData, write_page
+from probe.graph.writers.shown import ShownComparison
+from probe.graph.writers.stamps import in_words
 
 
 class Writer(Protocol):
     """Makes files of comparisons."""
 
-    def add(self, made: Made, comparison: dict[str, Any]) -> None:
+    def add(self, shown: ShownComparison, comparison: dict[str, Any]) -> None:
         """Take the next one; `comparison` is what the manifest says of it."""
 
     def finish(self) -> list[str]:
@@ -40,8 +40,8 @@ class PageWriter:
         self._blocks = Blocks()
         self._comparisons: list[dict[str, Any]] = []
 
-    def add(self, made: Made, comparison: dict[str, Any]) -> None:
-        self._blocks.add(made.columns)
+    def add(self, shown: ShownComparison, comparison: dict[str, Any]) -> None:
+        self._blocks.add(shown.columns)
         self._comparisons.append(comparison)
 
     def finish(self) -> list[str]:
@@ -57,23 +57,21 @@ class DatabaseWriter:
 
     def __init__(self, folder: str, options: GraphOptions, when: datetime) -> None:
         self._folder, self._options, self._when = folder, options, when
-        self._sections: dict[str, list[Section]] = {}
+        self._sections: dict[tuple[str, str], list[Section]] = {}
 
-    def add(self, made: Made, comparison: dict[str, Any]) -> None:
-        diff = made.diff
-        if made.is_part:
+    def add(self, shown: ShownComparison, comparison: dict[str, Any]) -> None:
+        diff = shown.diff
+        if shown.is_part:
             return
         assert diff is not None
-        sections = self._sections.setdefault(made.columns.run, [])
-        levels = golden_levels = None
-        if self._options.overflow:
-            found, golden = (overflows if self._options.rules == PROBE else recorded_overflows)(diff)
-            levels, golden_levels = found.levels, None if golden is None else golden.levels
         step, rank = diff.target.step or 0, diff.target.rank
+        # Two dumps of one rank, as MindSpore has them, are in two files.
+        sections = self._sections.setdefault((shown.columns.run, "" if rank is None else shown.columns.place), [])
+        levels, golden_levels = _levels(shown.columns, diff, self._options.overflow)
         if rank is None:
-            # Processes without a rank are numbered.
-            rank = sum(section.step == step for section in sections)
-        sections.append(Section(diff, step, rank, levels, golden_levels, _merged_nodes(made.columns), made.exchanged))
+            # Processes without a rank get the numbers behind those of the ranks.
+            rank = 1 + max((section.rank for section in sections if section.step == step), default=-1)
+        sections.append(Section(diff, step, rank, levels, golden_levels, _merged_nodes(shown.columns), shown.exchanged))
 
     def finish(self) -> list[str]:
         paths = []
@@ -85,10 +83,29 @@ class DatabaseWriter:
         return paths
 
 
+def _levels(columns: Columns, diff: GraphDiff, was_asked_for: bool) -> tuple[list[int] | None, list[int] | None]:
+    """The overflow levels of the nodes of both sides, as the rows have them; ``None`` where nobody looked for them."""
+    if not (was_asked_for or columns.level.any() or columns.golden_level.any()):
+        return None, None
+    levels: list[int] = columns.level[columns.name >= 0].tolist()
+    if diff.golden is None:
+        return levels, None
+    golden_levels = np.zeros(len(diff.golden), dtype=np.int64)
+    rows = np.flatnonzero(columns.golden_name >= 0)
+    nodes = [diff.golden.index[columns.texts[name]] for name in columns.golden_name[rows].tolist()]
+    golden_levels[nodes] = columns.golden_level[rows]
+    return levels, golden_levels.tolist()
+
+
 def _merged_nodes(columns: Columns) -> dict[int, list[str]]:
     """What is said of the merging of nodes of the target, which stand in the rows in their order."""
     nodes = np.cumsum(columns.name >= 0) - 1
     return {int(nodes[row]): said for row, said in columns.details.merged.items() if columns.name[row] >= 0}
+
+
+def stem_of(folder: str, when: datetime) -> str:
+    """The beginning of the names of all files but the database."""
+    return os.path.join(folder, f"graph_{in_words(when)}")
 
 
 def needs_diffs(formats: Sequence[str]) -> bool:
@@ -97,11 +114,15 @@ def needs_diffs(formats: Sequence[str]) -> bool:
 
 
 def writers_of(
-    formats: Sequence[str], folder: str, manifest: Manifest, options: GraphOptions, max_megabytes: float
+    formats: Sequence[str],
+    folder: str,
+    when: datetime,
+    manifest: Manifest,
+    options: GraphOptions,
+    max_megabytes: float,
 ) -> list[Writer]:
-    """The writers of these formats; the page comes last."""
-    when = datetime.now()
-    stem = os.path.join(folder, f"graph_{when:%Y%m%d%H%M%S}")
+    """The writers of these formats, whose files are named after `when`; the page comes last."""
+    stem = stem_of(folder, when)
     found: list[Writer] = []
     if DATABASE in formats:
         found.append(DatabaseWriter(folder, options, when))

@@ -16,7 +16,7 @@ def side(paths: list[str]) -> tuple[list[Call], dict[str, str | None]]:
     calls, tree = [], {}
     for number, path in enumerate(paths):
         name = LINEAR.format(number)
-        calls.append(Call(Record(name, {}, "dump.json"), [Item(f"{name}.input.0", "input")]))
+        calls.append(Call(Record(name, {}, "dump.json"), name, [Item(f"{name}.input.0", "input")]))
         tree[name] = f"Module.{path}.Linear.forward.0" if path else None
     return calls, tree
 

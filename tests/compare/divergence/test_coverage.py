@@ -126,6 +126,8 @@ def test_json_has_the_coverage_and_every_difference_without_effect(tmp_path: Pat
     found = summary(tmp_path, target, chain())
     text = "no divergence: what differs is explained by inputs and rounding; 12 differences without effect"
     assert first_line(found) == text
+    (_, (one_kind, _)) = summary_text.headline([found])
+    assert one_kind == "  without effect: in Functional.linear.0.forward and 11 more, input.out is 1 in the target only"
     said = json.loads(json.dumps(found.as_json()))
     assert said["coverage"]["compared_records"] == said["coverage"]["records"] == 24
     assert len(said["without_effect"]) == 12

@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_search import Run, X, call, result_of, tensor
+from test_search import Run, X, call, result_of, tensor, write
+
+from probe.common.dump.reading.dump import read
+from probe.compare.comparison import compare_dumps
+from probe.compare.options import Options
 
 RNG = np.random.default_rng(18)
 ALIKE = {name: RNG.normal(size=(8, 8)) for name in "abcd"}
@@ -45,6 +49,23 @@ def test_a_parameter_more_is_no_divergence(
     sides = (data, other) if extra_on_target else (other, data)
     result = result_of(tmp_path, *sides, trees, level="mix")
     assert result.divergence is None, result.divergence
+
+
+@pytest.mark.parametrize("arrays", [ALIKE, {**ALIKE, "b": np.ones((8, 8)), "d": np.zeros((8, 8))}])
+@pytest.mark.parametrize("extra", ["a", "c"])
+@pytest.mark.parametrize("fuzzy", [True, False])
+def test_calls_for_one_parameter_are_not_paired_with_those_for_another(
+    tmp_path: Path, extra: str, arrays: Arrays, fuzzy: bool
+) -> None:
+    """Matched by kind they have nothing else that tells; many parameters are ones or zeros."""
+    for side, names in (("target", "abcd"), ("golden", "abcd".replace(extra, ""))):
+        write(tmp_path / side, *run(names, arrays, True))
+    result = compare_dumps(read(tmp_path / "target"), read(tmp_path / "golden"), Options(fuzzy=fuzzy))
+    assert result.divergence is None, result.divergence
+    if fuzzy:
+        rows = [row for row in result.rows if row.target is not None and row.golden is not None]
+        assert len(rows) == 3 * (2 + 1 + 4)
+        assert all(row.target.norm == row.golden.norm for row in rows)
 
 
 def test_another_value_in_the_optimizer_is_found_beside_a_parameter_more(tmp_path: Path) -> None:

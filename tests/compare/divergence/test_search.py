@@ -422,7 +422,7 @@ def test_whole_numbers_in_another_order_are_named_where_values_were_compared(tmp
 def test_what_is_infinitely_different_has_no_number(tmp_path: Path) -> None:
     divergence = compared(tmp_path, chain(nan=3), chain())
     assert divergence is not None and divergence.first.found is None and divergence.first.allowed is None
-    assert "nan or inf" in divergence.first.reason
+    assert divergence.first.reason == "output.0 has a NaN in the target only; that does not come from its inputs"
 
 
 def test_the_device_is_no_difference(tmp_path: Path) -> None:
@@ -449,7 +449,82 @@ def test_a_parameter_that_differs_is_named_at_its_module(tmp_path: Path) -> None
     ]
     divergence = compared(tmp_path, *runs)
     assert divergence is not None and divergence.record == names[1] == divergence.first.module
-    assert divergence.first.reason.startswith("parameters.weight differs by 5.0e-01 of its size already")
+    assert divergence.first.reason.startswith("parameter layers.1.weight differs by 5.0e-01 of its size already")
+
+
+def test_a_parameter_that_a_function_is_given_has_its_name_in_the_model(tmp_path: Path) -> None:
+    function, module = "Functional.linear.0.forward", "Module.blocks.2.up.Linear.forward.0"
+    runs = [
+        {
+            function: call([tensor(X), tensor(W * size)], tensor(X * size)),
+            module: call([tensor(X)], tensor(X * size), weight=tensor(W * size)),
+        }
+        for size in (2, 1)
+    ]
+    divergence = compared(tmp_path, *runs, {function: module})
+    assert divergence is not None and divergence.record == function
+    assert divergence.first.reason == "parameter blocks.2.up.weight differs by 5.0e-01 of its size already"
+
+
+def test_an_argument_is_named_beside_a_parameter_that_steps_before_have_changed(tmp_path: Path) -> None:
+    first, dropout = "Module.first.Linear.forward.0", "Functional.dropout.0.forward"
+    runs = [
+        {
+            first: call([tensor(X)], tensor(X * size), weight=tensor(W * size)),
+            dropout: call([tensor(X * size), plain(size / 10)], tensor(X * size)),
+        }
+        for size in (2, 1)
+    ]
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None and divergence.record == first
+    assert divergence.first.cause.endswith(f"in {dropout}, input.1 is 0.2 and in the golden run 0.1")
+
+
+@pytest.mark.parametrize("on_target", [True, False])
+@pytest.mark.parametrize("short", ["float16", "bfloat16", ""])
+def test_what_code_that_is_not_recorded_does_between_two_calls_is_said(
+    tmp_path: Path, short: str, on_target: bool
+) -> None:
+    giver, taker = "Functional.layer_norm.0.forward", "Functional.linear.0.forward"
+    if short == "float16":
+        other = X.astype(np.float16).astype(np.float32)
+    elif short:
+        bits = X.view(np.uint32)
+        other = ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).view(np.float32)
+    else:
+        other = X * np.float32(1.1)
+    runs = [
+        {giver: call([tensor(X)], tensor(X)), taker: call([tensor(x), tensor(W)], tensor(x @ W))}
+        for x in ((other, X) if on_target else (X, other))
+    ]
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None and divergence.record == taker
+    side = "target" if on_target else "golden run"
+    did = f"rounds what {giver} returned to {short}" if short else f"changes what {giver} returned"
+    assert divergence.first.cause == f"the {side} {did} before it comes here, by code that is not recorded"
+
+
+@pytest.mark.parametrize("on_target", [True, False])
+def test_clipping_on_one_side_is_the_cause_where_the_optimizer_gets_other_gradients(
+    tmp_path: Path, on_target: bool
+) -> None:
+    clip, before, step = (f"Tensor.{name}.0.forward" for name in ("mul_", "sqrt_", "addcmul_"))
+    gradient = W / 10
+    # Between clipping and what the gradients are used for is a call that has nothing to do with it.
+    other = call([tensor(X)], tensor(np.abs(X)))
+    clipped: Run = {
+        clip: call([tensor(gradient), tensor(np.full(1, 0.5))]),
+        before: other,
+        step: call([tensor(W), tensor(gradient / 2)], tensor(W - gradient / 2)),
+    }
+    whole_ones: Run = {before: other, step: call([tensor(W), tensor(gradient)], tensor(W - gradient))}
+    optimizer: dict[str, str | None] = {before: "optimizer", step: "optimizer"}
+    sides = [(clipped, {clip: "clip_grad", **optimizer}), (whole_ones, optimizer)]
+    (target, tree), (golden, golden_tree) = sides if on_target else sides[::-1]
+    divergence = compared(tmp_path, target, golden, tree, golden_tree)
+    assert divergence is not None and divergence.record == clip
+    assert divergence.first.cause == f"only the {'target' if on_target else 'golden run'} makes this call"
+    assert divergence.first.reason.startswith(f"in {step}, input.1 differs by 5.0e-01 of its size already")
 
 
 def test_a_dropped_call_is_named_although_numbers_shift(tmp_path: Path) -> None:

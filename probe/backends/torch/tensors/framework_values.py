@@ -46,25 +46,25 @@ class FrameworkValues:
             return self._point_to_point(value)
         return None
 
+    def _point_to_point(self, operation: Any) -> Entry:
+        """A send or receive of a batch; its tensor is still to be described."""
+        group = operation.group
+        return {
+            "type": "torch.distributed.P2POp",
+            # A name is given too, where torch is MSAdapter's.
+            "op": str(getattr(operation.op, "__name__", operation.op)),
+            "peer": operation.peer,
+            "tag": operation.tag,
+            "group_id": group if group is None or isinstance(group, str) else self._process_group(group)["group_id"],
+            "tensor": operation.tensor,
+        }
+
     def _process_group(self, group: Any) -> Entry:
         ranks = self._torch.distributed.get_process_group_ranks(group)
         return {
             "type": "torch.ProcessGroup",
             "group_ranks": ranks,
             "group_id": f"{zlib.crc32(str(ranks).encode()):08x}",
-        }
-
-    def _point_to_point(self, operation: Any) -> Entry:
-        group = operation.group
-        if group is None:
-            group = self._torch.distributed.group.WORLD
-        return {
-            "type": "torch.distributed.P2POp",
-            "op": getattr(operation.op, "__name__", str(operation.op)),
-            "peer": operation.peer,
-            "tag": operation.tag,
-            "group_id": self._process_group(group)["group_id"],
-            "tensor": operation.tensor,
         }
 
 

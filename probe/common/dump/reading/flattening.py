@@ -103,8 +103,10 @@ def _leaf(name: str, state: str, type_name: str, entry: dict[str, Any]) -> Item:
     dtype = entry.get("dtype")
     if type(dtype) is str:
         return _tensor(name, state, dtype, entry)
-    if type_name == "torch.distributed.P2POp" and isinstance(entry.get("tensor"), dict):
-        item = _leaf(name, state, "torch.Tensor", entry["tensor"])
+    if type_name == "torch.distributed.P2POp":
+        tensor = entry.get("tensor")
+        # Of a receive nothing is known before the call.
+        item = _leaf(name, state, "torch.Tensor", tensor) if isinstance(tensor, dict) else Item(name, state)
         item.peer = tuple(entry.get(key) for key in ("op", "peer", "tag", "group_id"))
         return item
     if type_name == "torch.ProcessGroup":

@@ -101,7 +101,7 @@ def is_returning(call: CollectiveCall) -> bool:
     tensors = [item for item in call.inputs if item.is_tensor and item.state == INPUT]
     if name not in RETURNING or any(str(item.dtype).startswith(_TENSORS_OF_TORCH) for item in tensors):
         return False
-    peers = [item.peer for item in tensors if item.peer is not None]
+    peers = [item.peer for item in call.inputs if item.peer is not None and item.state == INPUT]
     if peers:
         return not any(_GROUP_ID.match(str(group_id)) for *_, group_id in peers)
     # With a buffer to fill there would be another tensor, or nothing in its place.

@@ -88,7 +88,7 @@ function arc(from, to) {
   const isBeside = from.x + from.w === to.x + to.w;
   const [x1, y1] = isBeside ? [from.x + from.w, from.y + from.h / 2] : [from.x + from.w / 2, from.y + (from.y === to.y ? 0 : from.h)];
   const [x2, y2] = isBeside ? [to.x + to.w, to.y + BOX.height / 2] : [to.x + to.w / 2, to.y];
-  const bend = 12 + Math.min(60, Math.abs(y2 - y1) / 5);
+  const bend = 12 + Math.min(28, Math.abs(y2 - y1) / 5);
   const [bx, b1, b2] = isBeside ? [bend, 0, 0] : [0, from.y === to.y ? -14 : bend, from.y === to.y ? -14 : -bend];
   return svg("path", { class: "inferred", d: `M${x1} ${y1}C${x1 + bx} ${y1 + b1} ${x2 + bx} ${y2 + b2} ${x2} ${y2}` });
 }
@@ -133,7 +133,7 @@ function mountBoxes(container) {
     view = { x: 12, y: 12, scale: 1 };
     const { width } = picture.getBoundingClientRect();
     draw();
-    view.scale = Math.min(1, Math.max(0.5, (width - 24) / boxes[0].w));
+    view.scale = Math.min(1, Math.max(0.5, (width - 48) / boxes[0].w));
     move();
   }
   /** @param {Box} box */
@@ -149,7 +149,7 @@ function mountBoxes(container) {
     const more = rows.hasInside(row) && !open.has(row);
     return svg("g", {
       class: `box ${tone(open.has(row) ? rows.status[row] : rows.worst[row])}${kind === 9 ? " group" : ""}${row === state.selected ? " selected" : ""}`,
-      tabindex: row === focus ? 0 : -1, role: "button", "data-node": rows.name(row), "data-row": row, "aria-label": `${rows.name(row)}, ${name}`,
+      tabindex: row === focus ? 0 : -1, role: "button", "data-node": rows.name(row), "data-row": row, "aria-label": [rows.name(row), name].filter(Boolean).join(", "),
       ...(rows.hasInside(row) ? { "aria-expanded": String(open.has(row)) } : {}),
     },
     svg("title", {}, document.createTextNode(`${rows.name(row)}\n${name}`)),

@@ -3,7 +3,7 @@
 /**
  * @typedef {{path: string, framework: string, task: string | null, level: string | null, nodes: number}} Side
  * @typedef {{key: string, letter: string, name: string, hint: string, colour: string, problem: boolean}} Status
- * @typedef {{target: Side, golden: Side | null, run: string, step: number | null, rank: number | null, mode: string,
+ * @typedef {{target: Side, golden: Side | null, run: string, step: number | null, rank: number | null, place: string, mode: string,
  *   verdict: string[], first: number | null, chain: number[], suspects: number[], nonfinite: number | null,
  *   worst: number, counts: number[], micro_steps: number, notes: string[], rows: number, tensors: number}} Comparison
  * @typedef {{format: number, tool: string, title: string, rules: string, statuses: Status[], reasons: string[],
@@ -18,7 +18,7 @@
  *   sum: string | null, value: string | null}} Tensor
  * @typedef {{name: number[], golden: number[] | 0, parent: number[], kind: number[], status: number[],
  *   reason: number[], level: number[], golden_level: number[], in: Cell[], out: Cell[], micro: number[] | 0,
- *   stack: number[], golden_stack: number[] | 0, has: number[]}} Columns
+ *   stack: number[], golden_stack: number[] | 0, has: number[], tensors: number[], types: [number, number][][]}} Columns
  */
 
 const FORMAT = 1;

@@ -2,8 +2,8 @@
 
 let details = 0;
 
-/** A number as text, with the digits that tell values apart. @param {Cell} cell */
-const exact = (cell) => (cell === null ? "–" : typeof cell === "number" ? String(+cell.toPrecision(9)) : cell);
+/** A number as text, with all digits that the data has. @param {Cell} cell */
+const exact = (cell) => (cell === null ? "–" : Object.is(cell, -0) ? "-0" : String(cell));
 
 /** @param {Tensor | null} tensor @returns {string[]} */
 function fields(tensor) {
@@ -25,20 +25,25 @@ function differing(text, other) {
   return el("td", {}, text.slice(0, same), el("mark", {}, text.slice(same) || " "));
 }
 
+/** What is said of an item of two sides; metrics that it has none of are left out. @param {Item} item */
+function told([, , , difference, measured, , note]) {
+  const error = numeric(difference);
+  const metrics = (measured || []).map((cell, at) => (cell === null || /^(unsupported|N\/A|shape unmatched)$/.test(String(cell)) ? "" : `${state.manifest.metrics[at]} ${exact(cell)}`));
+  return [Number.isNaN(error) ? "" : `${TEXTS.difference} ${shortNumber(error)}`, ...metrics, note].filter(Boolean).join(" · ");
+}
+
 /** @param {Rows} rows @param {Item[]} items */
 async function itemTable(rows, items) {
-  const { metrics } = state.manifest;
   const two = rows.columns.golden !== 0;
   const table = el("table", {}, el("tr", {}, ...[two ? TEXTS.item : "", ...FIELDS].map((text) => el("th", {}, text))));
-  for (const [name, mine, other, difference, measured, status, note] of items) {
+  for (const item of items) {
+    const [name, mine, other, , , status] = item;
     const tensors = await Promise.all([rows.tensor(mine), rows.tensor(other)]);
     const [left, right] = tensors.map(fields);
-    const error = numeric(difference);
-    const told = [Number.isNaN(error) ? "" : `${TEXTS.difference} ${shortNumber(error)}`, ...(measured || []).map((cell, at) => `${metrics[at]} ${exact(cell)}`), note];
     table.append(
-      el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, el("div", {}, two && badge(status), ` ${rows.names[name]} `, el("small", {}, told.filter(Boolean).join(" · ")))))
+      el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, el("div", {}, two && badge(status), ` ${rows.names[name]} `, el("small", {}, told(item)))))
     );
-    const same = two && tensors[0] && tensors[1] && left.join() === right.join();
+    const same = two && mine >= 0 && mine === other;
     [left, right].forEach((cells, side) => {
       if (side && (!two || same)) return;
       table.append(
@@ -50,7 +55,10 @@ async function itemTable(rows, items) {
   return el("div", { class: "wide" }, table);
 }
 
-const LIBRARY = /site-packages|dist-packages|[\\/]lib[\\/]python|<frozen|[\\/](torch|mindspore|transformers)[\\/]/;
+// Paths may have lost their beginnings.
+const LIBRARY = /site-packages|dist-packages|[\\/]lib[\\/]python|<frozen|[\\/\s"](torch|mindspore|transformers)[\\/]/;
+/** The places of own frames and of those of libraries, each the innermost first. @param {string[]} lines */
+const ownAndLibrary = (lines) => [false, true].map((wanted) => lines.map((_, at) => at).filter((at) => LIBRARY.test(lines[at]) === wanted));
 
 /** Lines that only one of two lists has. @param {string[]} mine @param {string[]} other @returns {Set<number>} */
 function onlyIn(mine, other) {
@@ -73,9 +81,7 @@ function stackColumn(lines, other, title) {
   const only = other.length ? onlyIn(lines, other) : new Set();
   /** @param {number} at */
   const line = (at) => el("li", { class: only.has(at) ? "differs" : "" }, lines[at]);
-  const all = lines.map((_, at) => at);
-  const own = all.filter((at) => !LIBRARY.test(lines[at]));
-  const library = all.filter((at) => LIBRARY.test(lines[at]));
+  const [own, library] = ownAndLibrary(lines);
   const made = el("div", {}, title && el("h4", {}, title), lines.length ? el("ol", {}, ...own.map(line)) : el("p", { class: "none" }, TEXTS.noStack));
   if (library.length) {
     made.append(el("details", own.length && !library.some((at) => only.has(at)) ? {} : { open: true }, el("summary", {}, fill(TEXTS.library, library.length)), el("ol", {}, ...library.map(line))));
@@ -156,28 +162,44 @@ async function copy(text) {
 
 const copyName = () => copy(state.rows.name(state.selected));
 
-/** The chosen row for an issue. @param {number} row @returns {Promise<string>} */
+/** All that is known of a row, for an issue. @param {number} row @returns {Promise<string>} */
 async function asMarkdown(row) {
   const { rows } = state;
+  const { info } = rows;
+  const { tool, statuses } = state.manifest;
   const detail = await rows.detail(row);
-  const { name, hint } = state.manifest.statuses[rows.status[row]];
+  const { name, hint } = statuses[rows.status[row]];
   /** @param {string} text */
-  const cell = (text) => text.replace(/[|\\]/g, "\\$&").replace(/[\r\n]+/g, " ");
-  const made = [`### \`${rows.name(row)}\``, "", ...rows.info.verdict.map((line) => `> ${line}`), ""];
-  if (rows.columns.golden) made.push(`**${name}**: ${detail.why || hint}`, `golden: \`${rows.golden(row) || TEXTS.missing}\``, detail.cause ? `cause: ${detail.cause}` : "", "");
-  if (detail.i) made.push(`| ${["item", "side", ...FIELDS, TEXTS.difference].join(" | ")} |`, `|${"---|".repeat(FIELDS.length + 3)}`);
-  for (const [item, target, golden, difference] of detail.i || []) {
-    for (const [side, tensor] of /** @type {[string, Tensor | null][]} */ ([[TEXTS.target, await rows.tensor(target)], [TEXTS.golden, await rows.tensor(golden)]])) {
-      if (!tensor && rows.columns.golden === 0) continue;
-      const values = fields(tensor);
-      made.push(`| ${[rows.names[item], side, ...FIELDS.map((_, at) => values[at] ?? ""), shortNumber(numeric(difference))].map(cell).join(" | ")} |`);
+  const line = (text) => text.replace(/[\r\n]+/g, " ");
+  /** @param {string} text */
+  const code = (text) => {
+    const fence = "`".repeat(Math.max(0, ...(text.match(/`+/g) || []).map((one) => one.length)) + 1);
+    return fence.length > 1 ? `${fence} ${line(text)} ${fence}` : fence + line(text) + fence;
+  };
+  /** @param {string} text */
+  const cell = (text) => line(text).replace(/[|\\`*_<]/g, "\\$&");
+  const two = rows.columns.golden !== 0;
+  const sides = /** @type {[string, Side, string][]} */ ([[TEXTS.target, info.target, rows.target(row)], [TEXTS.golden, info.golden, rows.golden(row)]]).slice(0, two ? 2 : 1);
+  const made = [
+    `### ${code(rows.name(row))}`, "", ...info.verdict.map((text) => `> ${line(text)}`), "",
+    ...sides.map(([side, { path, framework, task }, node]) => `- ${side}: ${code(path)} (${[framework, task].filter(Boolean).join(", ")}), ${node ? code(node) : TEXTS.missing}`),
+    `- ${[placeOf(info), info.mode, tool].filter(Boolean).join(", ")}`,
+    ...(two ? [`- **${name}**: ${line(detail.why || hint)}`] : []), ...(detail.cause ? [`- ${TEXTS.cause}: ${line(detail.cause)}`] : []),
+    `- ${TEXTS.around}: ${rows.above(row).map((up) => code(rows.name(up))).join(", ")}`, "",
+  ];
+  if (detail.i) made.push(`| ${[TEXTS.item, "", ...FIELDS, TEXTS.difference].join(" | ")} |`, `|${"---|".repeat(FIELDS.length + 3)}`);
+  for (const item of detail.i || []) {
+    for (const [at, [side]] of sides.entries()) {
+      const values = fields(await rows.tensor(item[at ? 2 : 1]));
+      made.push(`| ${[rows.names[item[0]], two ? side : "", ...FIELDS.map((_, column) => values[column] ?? ""), at ? "" : told(item)].map(cell).join(" | ")} |`);
     }
   }
-  const [mine, other] = await rows.stacks(row);
-  for (const [side, lines] of /** @type {[string, string[]][]} */ ([[TEXTS.target, mine], [TEXTS.golden, other]])) {
-    if (lines.length) made.push("", `${TEXTS.stacks}, ${side}:`, "```", ...lines.map((line) => line.replace(/[\r\n]+/g, " ")), "```");
+  const stacks = await rows.stacks(row);
+  for (const [at, [side]] of sides.entries()) {
+    const [own, library] = ownAndLibrary(stacks[at]).map((places) => places.map((place) => line(stacks[at][place])));
+    if (own.length + library.length) made.push("", `${TEXTS.stacks}, ${side}:`, "````", ...own, ...(library.length ? [`# ${fill(TEXTS.library, library.length)}`] : []), ...library, "````");
   }
-  return made.join("\n");
+  return `${made.join("\n")}\n`;
 }
 
 const copyMarkdown = async () => copy(await asMarkdown(state.selected));

@@ -1,6 +1,9 @@
 // Pairs made by hand: kept, shown, and exported for the next run; nothing on the page is judged anew.
 
-/** @typedef {{k: number, target: number, golden: number, descendants: boolean, inside: [number, number][]}} ManualPair */
+/**
+ * @typedef {{k: number, target: number, golden: number, entry: {target: string, golden: string, descendants: boolean,
+ *   step: number | null, rank: number | null, run?: string}}} ManualPair rows of both sides, and what `--pairs` reads
+ */
 
 /** @type {ManualPair[]} */
 let manualPairs = [];
@@ -13,38 +16,8 @@ let drawPairs = () => {};
 /** What the outline shows of a row that a hand-made pair holds; "" of others. @param {number} k @param {number} row */
 function manualMark(k, row) {
   if (markedTarget.k === k && markedTarget.row === row) return "marked";
-  const isIn = manualPairs.some((one) => one.k === k && [[one.target, one.golden], ...one.inside].some((both) => both.includes(row)));
+  const isIn = manualPairs.some((one) => one.k === k && [one.target, one.golden].some((side) => row <= side && row >= (one.entry.descendants ? state.rows.first[side] : side)));
   return isIn ? "by-hand" : "";
-}
-
-/** What a call is called inside of its module: attribute or function, and direction. @param {string} name */
-function nameInside(name) {
-  const parts = name.split(".");
-  return /^(Module|Cell)$/.test(parts[0]) ? `${parts[parts.length - 4]}.${parts[parts.length - 2]}` : parts.filter((part) => !/^\d+$/.test(part)).join(".");
-}
-
-/** The pairs below two rows: children of one name, then of one kind, in their order. @param {Rows} rows @param {number} target @param {number} golden @returns {[number, number][]} */
-function pairsInside(rows, target, golden) {
-  /** @type {[number, number][]} */
-  const found = [];
-  const mine = rows.children(target).filter((row) => rows.target(row));
-  let others = rows.children(golden).filter((row) => rows.golden(row));
-  /** @type {((row: number, other: number) => boolean)[]} */
-  const rules = [
-    (row, other) => nameInside(rows.target(row)) === nameInside(rows.golden(other)),
-    (row, other) => rows.columns.kind[row] !== 1 && rows.columns.kind[row] === rows.columns.kind[other],
-  ];
-  const paired = new Set();
-  for (const rule of rules) {
-    for (const row of mine) {
-      const other = paired.has(row) ? undefined : others.find((one) => rule(row, one));
-      if (other === undefined) continue;
-      paired.add(row);
-      others = others.filter((one) => one !== other);
-      found.push([row, other], ...pairsInside(rows, row, other));
-    }
-  }
-  return found;
 }
 
 /** @param {ManualPair[]} pairs @param {string} text */
@@ -81,28 +54,18 @@ function pairWith(row) {
   const { k, row: target } = markedTarget;
   if (k !== rows.k) return say(VIEW_TEXTS.unmarked);
   if (!rows.golden(row)) return say(VIEW_TEXTS.noGolden);
-  const descendants = pairDescendants && rows.hasInside(target) && rows.hasInside(row);
+  // What is inside of the golden run's module may stand in other rows of this page: what a call is says whether it has an inside.
+  const descendants = pairDescendants && [target, row].every((one) => rows.columns.kind[one] !== 1);
   const others = manualPairs.filter((one) => one.k !== k || (one.target !== target && one.golden !== row));
   const replaced = others.length < manualPairs.length ? ` ${VIEW_TEXTS.replaced}` : "";
-  const inside = descendants ? pairsInside(rows, target, row) : [];
-  setPairs([...others, { k, target, golden: row, descendants, inside }], fill(VIEW_TEXTS.paired, rows.target(target), rows.golden(row)) + replaced);
+  const { step, rank, run } = rows.info;
+  const entry = { target: rows.target(target), golden: rows.golden(row), descendants, step, rank, ...(run ? { run } : {}) };
+  setPairs([...others, { k, target, golden: row, entry }], fill(VIEW_TEXTS.paired, rows.target(target), rows.golden(row)) + replaced);
 }
 
-/** What `--pairs` reads. */
-async function pairsAsJson() {
-  const made = new Map();
-  for (const one of manualPairs) {
-    const rows = one.k === state.rows.k ? state.rows : await readRows(one.k);
-    const pair = { target: rows.target(one.target), golden: rows.golden(one.golden), descendants: one.descendants };
-    made.set(`${pair.target}\n${pair.golden}`, pair);
-  }
-  return `${JSON.stringify([...made.values()], null, 1)}\n`;
-}
-
-async function exportPairs() {
-  const link = URL.createObjectURL(new Blob([await pairsAsJson()], { type: "application/json" }));
-  el("a", { href: link, download: "pairs.json" }).click();
-  setTimeout(() => URL.revokeObjectURL(link), 1000);
+/** Saves what `--pairs` reads. */
+function exportPairs() {
+  download("pairs.json", `[\n ${manualPairs.map(({ entry }) => JSON.stringify(entry)).join(",\n ")}\n]\n`, "application/json");
 }
 
 /** @param {HTMLElement} container */
@@ -114,7 +77,8 @@ function mountPairs(container) {
     const alone = all.filter((row) => name(row) && !other(row)).sort((a, b) => rows.place[a] - rows.place[b]);
     const list = longList(side, (line) => {
       const row = alone[line];
-      return el("div", { class: `row-pair ${manualMark(rows.k, row)}`, "data-node": name(row), "data-row": row, title: name(row), style: `--d:${Math.min(rows.depth[row], 30)}` }, badge(rows.status[row]), el("span", { class: "name" }, name(row)));
+      const [strong, weak] = nameParts(name(row), name(rows.parent[row]));
+      return el("div", { class: `row-pair ${manualMark(rows.k, row)}`, "data-node": name(row), "data-row": row, title: name(row), style: `--d:${Math.min(rows.depth[row], 30)}` }, badge(rows.status[row]), el("span", { class: "name" }, el("b", {}, strong), el("small", {}, weak)));
     }, (line) => act(alone[line]));
     list.box.dataset.side = side;
     return { list, made: el("section", {}, el("h2", {}, `${side} (${alone.length})`), list.box), length: alone.length };
@@ -125,7 +89,7 @@ function mountPairs(container) {
   ];
   const box = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", checked: pairDescendants, onchange: () => (pairDescendants = box.checked) }));
   const undo = button(VIEW_TEXTS.undo, undoPairs);
-  const save = button(VIEW_TEXTS.exportPairs, () => void exportPairs(), { class: "strong" });
+  const save = button(VIEW_TEXTS.exportPairs, exportPairs, { class: "strong" });
   const made = el("ul", { class: "pairs" });
   container.append(
     el("div", { class: "tools", role: "toolbar" }, el("label", {}, box, ` ${VIEW_TEXTS.descendants}`), undo, save), el("p", { class: "hint" }, VIEW_TEXTS.anew),
@@ -139,7 +103,7 @@ function mountPairs(container) {
     made.replaceChildren(...here.map((pair) => {
       const names = `${rows.target(pair.target)} ↔ ${rows.golden(pair.golden)}`;
       return el("li", {}, button(VIEW_TEXTS.unpair, () => setPairs(manualPairs.filter((one) => one !== pair), VIEW_TEXTS.unpair), { "aria-label": `${VIEW_TEXTS.unpair} ${names}` }),
-        ` ${names}${pair.descendants ? `, ${fill(VIEW_TEXTS.inside, pair.inside.length)}` : ""}`);
+        ` ${names}${pair.entry.descendants ? `, ${VIEW_TEXTS.descendants}` : ""}`);
     }));
     if (!here.length) made.append(el("li", {}, VIEW_TEXTS.noPairs));
   };

@@ -1,42 +1,39 @@
 // Ranks and steps as a table: the worst status of each comparison and what it says first.
 
-/** @template T @param {T[]} all @returns {T[]} */
-const distinct = (all) => [...new Set(all)].sort((a, b) => (typeof a === "number" ? a - Number(b) : String(a).localeCompare(String(b))));
-
 /** @param {Comparison} info @param {number} k */
 function matrixCell(info, k) {
   const { statuses } = state.manifest;
   const said = info.verdict[0] || statuses[info.worst].name;
   return button("", () => openInOutline(k), {
     class: "cell", "data-comparison": k, title: info.verdict.join("\n"), "aria-current": String(k === state.rows?.k), "data-first": k === state.manifest.first,
-    "aria-label": `${placeOf(info)}: ${statuses[info.worst].name}. ${said}`,
+    "aria-label": `${placeOf(info)}: ${[statuses[info.worst].name, said].filter(Boolean).join(". ")}`,
   });
 }
 
-/** Run and rank of each line of the matrix. */
+/** The comparisons of each line of the matrix: those of one run, rank and place, by its name. */
 function matrixLines() {
-  const { comparisons } = state.manifest;
-  return distinct(comparisons.map((one) => one.run)).flatMap((run) =>
-    distinct(comparisons.filter((one) => one.run === run).map((one) => one.rank)).map((rank) => ({ run, rank })));
+  /** @type {Map<string, {info: Comparison, k: number}[]>} */
+  const lines = new Map();
+  state.manifest.comparisons.forEach((info, k) => {
+    const name = placeOf({ ...info, step: null });
+    lines.set(name, [...(lines.get(name) || []), { info, k }]);
+  });
+  return [...lines].sort(([one], [other]) => one.localeCompare(other, undefined, { numeric: true }));
 }
-
-/** @param {{run: string, rank: number | null}} line */
-const lineName = ({ run, rank }) => [runName(run), rank === null ? "" : `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ");
 
 /** The matrix in small above the rows: the worst status of each comparison. */
 function drawStrip() {
-  const { comparisons } = state.manifest;
+  const { comparisons, statuses } = state.manifest;
   const strip = byId("strip");
   strip.hidden = comparisons.length < 2;
   if (strip.hidden) return;
-  strip.replaceChildren(button(VIEW_TEXTS.matrix, () => show("matrix"), { title: "m" }), ...matrixLines().map((line) => {
-    const mine = comparisons.map((info, k) => ({ info, k })).filter(({ info }) => info.run === line.run && info.rank === line.rank);
+  strip.replaceChildren(button(VIEW_TEXTS.matrix, () => show("matrix"), { title: "r" }), ...matrixLines().map(([name, mine]) => {
     mine.sort((a, b) => Number(a.info.step) - Number(b.info.step));
-    return el("span", { class: "group" }, `${lineName(line) || TEXTS.step} `, ...mine.map(({ info, k }) => {
+    return el("span", { class: "group" }, `${name || TEXTS.step} `, ...mine.map(({ info, k }) => {
       const cell = matrixCell(info, k);
       cell.className = "small";
       cell.title = [placeOf(info), ...info.verdict].join("\n");
-      cell.append(badge(info.worst));
+      cell.append(badge(info.worst, statuses[info.worst].letter || String(info.step ?? k)));
       return cell;
     }));
   }));
@@ -65,15 +62,15 @@ function matrixKey(event) {
 /** @param {HTMLElement} container */
 function mountMatrix(container) {
   const { comparisons, unpaired } = state.manifest;
-  const steps = distinct(comparisons.map((one) => one.step));
+  const steps = [...new Set(comparisons.map((one) => one.step))].sort((a, b) => Number(a) - Number(b));
   const table = el("table", { class: "matrix", onkeydown: matrixKey },
     el("thead", {}, el("tr", {}, el("th"), ...steps.map((step) => el("th", { scope: "col" }, step === null ? "" : `${TEXTS.step} ${step}`)))));
   const body = el("tbody");
-  for (const { run, rank } of matrixLines()) {
-    const line = el("tr", {}, el("th", { scope: "row" }, lineName({ run, rank })));
+  for (const [name, mine] of matrixLines()) {
+    const line = el("tr", {}, el("th", { scope: "row" }, name));
     for (const step of steps) {
-      const k = comparisons.findIndex((one) => one.run === run && one.rank === rank && one.step === step);
-      if (k < 0) {
+      const k = mine.find(({ info }) => info.step === step)?.k;
+      if (k === undefined) {
         line.append(el("td", { class: "none" }, "–"));
         continue;
       }
@@ -96,5 +93,5 @@ registerView({
   isAvailable: () => state.manifest.comparisons.length > 1 || state.manifest.unpaired.length > 0,
 });
 
-registerAction({ key: "m", name: VIEW_TEXTS.matrix, run: () => show("matrix") });
+registerAction({ key: "r", name: VIEW_TEXTS.matrix, run: () => show("matrix") });
 onComparison(drawStrip);

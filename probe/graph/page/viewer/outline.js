@@ -169,7 +169,7 @@ function rowElement(row, line) {
     {
       id: `r${row}`, role: "treeitem", "aria-level": rows.depth[row] + 1, "aria-selected": String(row === state.selected),
       "aria-expanded": rows.hasInside(row) ? String(!!opened[row]) : null, "data-node": rows.name(row), "data-row": row,
-      "aria-label": `${rows.name(row)}, ${statuses[status].name}`,
+      "aria-label": [rows.name(row), statuses[status].name].filter(Boolean).join(", "),
       class: `row${dim ? " dim" : ""}${found?.[row] ? " hit" : ""}${row === rows.info.first ? " first" : ""} ${manualMark(rows.k, row)}`,
       title: [target, two && (golden || TEXTS.missing), two && (reason ? fill(TEXTS.pairedBy, reason) : TEXTS.alone)].filter(Boolean).join("\n"),
     },

@@ -80,6 +80,7 @@ function select(row) {
 /** Shows a view; the outline where it is shown already. @param {string} key */
 function show(key) {
   const wanted = key === state.view || !views.some((view) => view.key === key && view.isAvailable()) ? "outline" : key;
+  const focused = document.activeElement;
   views.find((view) => view.key === state.view)?.unmount();
   state.view = wanted;
   const container = byId("view");
@@ -89,38 +90,59 @@ function show(key) {
   views.find((view) => view.key === wanted)?.mount(container);
   showTabs();
   if (wanted === "outline") intoSight();
+  // What had the focus may be gone, and keys would lead nowhere.
+  if (focused?.isConnected && focused !== document.body && !focused.closest("[hidden]")) return;
+  const next = wanted === "outline" ? scroller() : /** @type {HTMLElement | null} */ (container.querySelector("[tabindex='0']") ?? container.querySelector("button"));
+  next?.focus();
 }
 
-/** Shows a comparison, at a row of it or where it first diverges. @param {number} k @param {number} [row] */
-async function openComparison(k, row) {
-  const rows = await readRows(k);
-  state.rows = rows;
-  state.selected = -1;
-  [found, hits, searched, passed, bars] = [null, [], "", null, null];
-  showHead();
-  showBar();
-  openFirst();
-  for (const listener of comparisonListeners) listener();
-  const { first, nonfinite, suspects } = rows.info;
-  select(row ?? first ?? nonfinite ?? suspects[0] ?? rows.length - 1);
-  showTabs();
+let openings = 0;
+
+/**
+ * Shows a comparison, at a row of it or where it first diverges; of several that are asked for the last one. Whether it is shown.
+ * @param {number} k @param {number} [row] @param {URLSearchParams} [asked] the filters that a link asks for
+ */
+async function openComparison(k, row, asked) {
+  const mine = ++openings;
+  try {
+    const rows = await readRows(k);
+    if (mine !== openings) return false;
+    state.rows = rows;
+    state.selected = -1;
+    [filter.from, filter.to, found, hits, searched, badSearch, passed, bars] = [-1, -1, null, [], "", "", null, null];
+    const wrong = asked ? readFilters(asked) : [];
+    const offered = choices();
+    for (const key of CHOICES) if (!offered[key].some(([value]) => value === filter[key])) filter[key] = "";
+    showHead();
+    showBar();
+    openFirst();
+    for (const listener of comparisonListeners) listener();
+    select(row ?? firstBad() ?? rows.info.suspects[0] ?? 0);
+    for (const text of wrong) showError(text);
+    if (filter.query) await search();
+    return mine === openings;
+  } catch (error) {
+    if (mine === openings) showError(error);
+    const picker = /** @type {HTMLSelectElement | null} */ (document.getElementById("comparison"));
+    if (picker) picker.value = String(state.rows.k);
+    return false;
+  }
 }
 
 // --- what stands above the rows -------------------------------------------------------------------------------------
 
-/** @param {Side} side @param {string} label */
-const sideLine = ({ path, framework, task, level, nodes }, label) =>
-  el("p", { class: "side" }, el("b", {}, label), el("code", { title: path }, path), el("small", {}, [framework, task, level, `${nodes} ${TEXTS.nodes}`].filter(Boolean).join(" · ")));
+/** @param {Side} side */
+const kindOf = ({ framework, task, level }) => [framework, task, level].filter(Boolean).join(" · ");
 
-/** @param {Comparison} one */
-const comparisonName = ({ run, step, rank }) =>
-  [run, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ") || TEXTS.comparison;
+/** @param {Side} side @param {string} label @param {string} kind what is not the same on both sides */
+const sideLine = ({ path, nodes }, label, kind) =>
+  el("p", { class: "side" }, el("b", {}, label), el("code", { title: path }, el("bdi", {}, path)), el("small", {}, [kind, `${nodes} ${TEXTS.nodes}`].filter(Boolean).join(" · ")));
 
 /** A line of the verdict, in which the names of its rows are links. @param {string} line */
 function verdictLine(line) {
   const { rows } = state;
-  const { first, chain, suspects } = rows.info;
-  const named = new Map([first ?? -1, ...chain, ...suspects].filter((row) => row >= 0).map((row) => [rows.name(row), row]));
+  const { chain, suspects } = rows.info;
+  const named = new Map([firstBad() ?? -1, ...chain, ...suspects].filter((row) => row >= 0).map((row) => [rows.name(row), row]));
   return line.split(/([,\s]+)/).map((word) => {
     const row = named.get(word);
     return row === undefined ? word : el("button", { class: "inline", onclick: () => reveal(row) }, word);
@@ -131,16 +153,21 @@ function showHead() {
   const { manifest, rows } = state;
   const { target, golden, verdict, notes, counts, step, rank } = rows.info;
   const bad = rows.info.first !== null || manifest.statuses[rows.info.worst]?.problem;
+  const both = golden && kindOf(golden) !== kindOf(target) ? "" : kindOf(target);
+  const said = [...notes, ...manifest.unpaired];
+  // A long list would leave no room for the rows.
+  const few = said.length > 4 ? 3 : said.length;
   byId("head").replaceChildren(
     el("div", { id: "verdict", class: golden ? (bad ? "bad" : "fine") : "" },
       el("h1", {}, manifest.comparisons.length > 1 && el("small", { class: "place" }, `${placeOf(rows.info)}: `), ...verdictLine(verdict[0] || manifest.title), rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
-      ...verdict.slice(1).map((line) => el("p", { title: line.trim() }, ...verdictLine(line)))),
-    el("div", { id: "sides" }, sideLine(target, TEXTS.target), golden && sideLine(golden, TEXTS.golden),
+      ...verdict.slice(1).map((line) => el("p", {}, ...verdictLine(line)))),
+    el("div", { id: "sides" }, sideLine(target, TEXTS.target, both ? "" : kindOf(target)), golden && sideLine(golden, TEXTS.golden, both ? "" : kindOf(golden)),
       el("p", { id: "statuses" },
         ...manifest.statuses.map((one, status) =>
           golden && counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: one.hint, "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
-        el("small", {}, [step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode, manifest.tool].filter(Boolean).join(" · ")))),
-    ...[...manifest.unpaired, ...notes].map((text) => el("p", { class: "banner" }, text))
+        el("small", {}, [both, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode !== target.task && rows.info.mode, manifest.tool].filter(Boolean).join(" · ")))),
+    ...said.slice(0, few).map((text) => el("p", { class: "banner" }, text)),
+    few < said.length ? el("details", { class: "banner" }, el("summary", {}, fill(TEXTS.more, said.length - few)), ...said.slice(few).map((text) => el("p", {}, text))) : ""
   );
 }
 
@@ -185,10 +212,10 @@ function showBar() {
   byId("bar").replaceChildren(
     ...(manifest.comparisons.length > 1
       ? [el("select", { "aria-label": TEXTS.comparison, id: "comparison", onchange: (/** @type {Event} */ event) => openComparison(+value(event)) },
-          ...manifest.comparisons.map((one, k) => el("option", { value: k, selected: k === state.rows.k }, comparisonName(one))))]
+          ...manifest.comparisons.map((one, k) => el("option", { value: k, selected: k === state.rows.k }, placeOf(one) || `${TEXTS.comparison} ${k}`)))]
       : []),
     el("input", {
-      id: "search", type: "search", placeholder: TEXTS.search, "aria-label": TEXTS.search, value: filter.query,
+      id: "search", placeholder: TEXTS.search, "aria-label": TEXTS.search, value: filter.query,
       oninput: (/** @type {Event} */ event) => {
         filter.query = value(event);
         clearTimeout(waiting);
@@ -196,14 +223,14 @@ function showBar() {
       },
       onkeydown: (/** @type {KeyboardEvent} */ event) => {
         if (event.key === "Enter") clearTimeout(waiting), nextHit(event.shiftKey ? -1 : 1);
-        if (event.key === "Escape") scroller().focus();
+        if (event.key === "Escape") clearTimeout(waiting), clearSearch();
       },
     }),
-    el("output", { id: "hits" }),
+    el("button", { id: "unsearch", onclick: clearSearch, title: TEXTS.unsearch, "aria-label": TEXTS.unsearch }, "×"), el("output", { id: "hits" }),
     el("label", {}, el("input", { type: "checkbox", id: "only", checked: filter.only, onchange: (/** @type {any} */ event) => ((filter.only = event.target.checked), applyFilter()) }), TEXTS.onlyHits),
     el("span", { class: "group" }, TEXTS.open,
       ...[1, 2, 3, 4].map((level) => el("button", { title: `${TEXTS.open} ${fill(TEXTS.openTo, level)}`, onclick: () => openTo(level) }, String(level))),
-      el("button", { id: "all", onclick: () => openTo(999) }, TEXTS.openAll), el("button", { onclick: openProblems }, TEXTS.openProblems)),
+      el("button", { id: "all", onclick: () => openTo(999) }, TEXTS.openAll), el("button", { class: "judged", onclick: openProblems }, TEXTS.openProblems)),
     el("details", { class: "menu" }, el("summary", {}, TEXTS.filters),
       el("div", {}, ...CHOICES.filter((key) => offered[key].length).map((key) =>
         el("label", {}, `${named[key]} `, el("select", { "data-filter": key, onchange: (/** @type {Event} */ event) => ((filter[key] = value(event)), applyFilter()) },
@@ -216,6 +243,12 @@ function showBar() {
   showTabs();
 }
 
+function clearSearch() {
+  /** @type {HTMLInputElement} */ (byId("search")).value = filter.query = "";
+  void search();
+  scroller().focus();
+}
+
 /** The buttons of the views that this comparison has. */
 function showTabs() {
   const offered = [{ key: "outline", name: TEXTS.outline }, ...views.filter((view) => view.isAvailable())];
@@ -224,6 +257,7 @@ function showTabs() {
   );
 }
 
+const THEME = "probe-theme";
 const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 /** @param {boolean} dark */
 function setTheme(dark) {
@@ -231,13 +265,34 @@ function setTheme(dark) {
   bars = null;
   if (state.rows) drawPlot();
 }
-const changeTheme = () => setTheme(document.documentElement.dataset.theme !== "dark");
+function changeTheme() {
+  const dark = document.documentElement.dataset.theme !== "dark";
+  setTheme(dark);
+  try {
+    localStorage.setItem(THEME, dark ? "dark" : "");
+  } catch {
+    // Some browsers keep nothing for files: the choice then lasts until the page is left.
+  }
+}
+function keptTheme() {
+  try {
+    return localStorage.getItem(THEME);
+  } catch {
+    return null;
+  }
+}
 
 // --- getting around -------------------------------------------------------------------------------------------------
 
+/** The first divergence; by rules that name none the first row with the worst status, or the first value that is not finite. */
+function firstBad() {
+  const { info, status, worst, length } = state.rows;
+  const most = worst[length - 1];
+  return info.first ?? (state.manifest.statuses[most].colour === "bad" ? status.indexOf(most) : info.nonfinite);
+}
+
 function firstDivergence() {
-  const { first, nonfinite } = state.rows.info;
-  const row = first ?? nonfinite;
+  const row = firstBad();
   if (row === null) say(TEXTS.noFirst);
   else reveal(row);
 }
@@ -290,7 +345,7 @@ function showHelp() {
   const dialog = /** @type {HTMLDialogElement} */ (
     el("dialog", { onclose: () => dialog.remove() }, el("h2", {}, TEXTS.help),
       el("dl", {}, ...[...rows].flatMap(([key, name]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, name)])),
-      el("dl", {}, ...statuses.flatMap(({ name, hint }, status) => [el("dt", {}, badge(status)), el("dd", {}, `${name}: ${hint}`)])),
+      el("dl", { class: "judged" }, ...statuses.flatMap(({ name, hint }, status) => [el("dt", {}, badge(status)), el("dd", {}, `${name}: ${hint}`)])),
       el("form", { method: "dialog" }, el("button", {}, "OK")))
   );
   document.body.append(dialog);
@@ -299,67 +354,103 @@ function showHelp() {
 
 // --- the address ----------------------------------------------------------------------------------------------------
 
-let readingAddress = false;
 let addressWaits = 0;
 
 /** Puts what is shown into the address, so that a link or a reload shows it again. */
 function writeAddress() {
-  if (readingAddress || state.selected < 0) return;
-  const found = new URLSearchParams();
-  found.set("node", state.rows.name(state.selected));
-  if (state.rows.k !== (state.manifest.first ?? 0)) found.set("c", String(state.rows.k));
-  if (filter.query) found.set("q", filter.query);
-  if (filter.only) found.set("only", "1");
-  if (filter.hide.size) found.set("hide", [...filter.hide].sort().join(" "));
-  if (filter.from >= 0) found.set("range", `${filter.from} ${filter.to}`);
-  for (const key of CHOICES) if (filter[key]) found.set(key, filter[key]);
   // Browsers refuse hundreds of changes in a few seconds, which walking with a held key makes.
   clearTimeout(addressWaits);
-  addressWaits = setTimeout(() => history.replaceState(null, "", `#${found}`), 100);
+  addressWaits = setTimeout(() => {
+    const found = new URLSearchParams();
+    found.set("node", state.rows.name(state.selected));
+    if (state.rows.k !== (state.manifest.first ?? 0)) found.set("c", String(state.rows.k));
+    if (filter.query) found.set("q", filter.query);
+    if (filter.only) found.set("only", "1");
+    if (filter.hide.size) found.set("hide", [...filter.hide].sort().join(" "));
+    if (filter.from >= 0) found.set("range", `${filter.from} ${filter.to}`);
+    for (const key of CHOICES) if (filter[key]) found.set(key, filter[key]);
+    history.replaceState(null, "", `#${found}`);
+  }, 100);
 }
 
-/** Shows what the address asks for: `#node=NAME&…`, or `#NAME` alone. */
-async function readAddress() {
-  const text = location.hash.slice(1);
-  const found = new URLSearchParams(text.includes("=") ? text : "");
-  const name = found.get("node") ?? (text.includes("=") ? "" : decodeURIComponent(text));
-  const { comparisons } = state.manifest;
-  readingAddress = true;
-  filter.query = found.get("q") || "";
-  filter.only = found.has("only");
-  filter.hide = new Set((found.get("hide") || "").split(" ").filter(Boolean).map(Number));
-  const range = (found.get("range") || "").split(" ").map(Number);
-  [filter.from, filter.to] = range.length === 2 && range.every(Number.isInteger) ? range : [-1, -1];
-  for (const key of CHOICES) filter[key] = found.get(key) || "";
-  const k = Number(found.get("c") ?? state.manifest.first ?? 0);
-  await openComparison(comparisons[k] ? k : 0);
-  const row = name ? state.rows.find(name) : -1;
+/** Sets the filters that a link asks for; gives back a sentence for each that is none here. @param {URLSearchParams} asked */
+function readFilters(asked) {
+  const { rows, manifest } = state;
+  const offered = choices();
+  /** @type {string[]} */
+  const wrong = [];
+  /** Parts of the address as numbers below a limit; none where it has others. @param {string} key @param {number} limit */
+  const numbers = (key, limit) => {
+    const found = (asked.get(key) ?? "").split(" ").filter(Boolean).map(Number);
+    if (found.every((one) => Number.isInteger(one) && one >= 0 && one < limit)) return found;
+    wrong.push(key);
+    return [];
+  };
+  filter.hide = new Set(numbers("hide", manifest.statuses.length));
+  const range = numbers("range", rows.length);
+  if (range.length === 2 && range[0] <= range[1]) [filter.from, filter.to] = range;
+  else if (range.length) wrong.push("range");
+  for (const key of CHOICES) {
+    filter[key] = asked.get(key) ?? "";
+    if (filter[key] && !offered[key].some(([value]) => value === filter[key])) wrong.push(key);
+  }
+  return wrong.map((key) => fill(TEXTS.badLink, `${key}=${asked.get(key)}`));
+}
+
+/** Shows what an address asks for: `#node=NAME&…`, or `#NAME` alone. @param {string} address */
+async function readAddress(address) {
+  clearTimeout(addressWaits);
+  const text = new URL(address).hash.slice(1);
+  // What the browser cannot decode stays as it is, and then is the name of no row.
+  const asked = new URLSearchParams(text.includes("=") ? text : `node=${text.replace(/[+&]/g, encodeURIComponent)}`);
+  const { comparisons, first } = state.manifest;
+  const [name, c] = [asked.get("node"), asked.get("c")];
+  filter.query = asked.get("q") ?? "";
+  filter.only = asked.has("only");
+  const isHere = c === null || !!comparisons[Number(c)];
+  if (!(await openComparison(isHere && c !== null ? Number(c) : first ?? 0, undefined, asked))) return;
+  if (!isHere) showError(fill(TEXTS.badLink, `c=${c}`));
+  if (!name) return;
+  const row = state.rows.find(name);
   if (row >= 0) select(row);
-  readingAddress = false;
-  if (filter.query) await search();
-  writeAddress();
+  else showError(fill(TEXTS.badLink, `node=${name}`));
 }
 
-/** @param {unknown} error */
+/** Says what went wrong, once. @param {unknown} error */
 function showError(error) {
-  byId("head").append(el("p", { class: "banner bad", role: "alert" }, error instanceof Error ? error.message : String(error)));
+  const text = error instanceof Error ? error.message : String(error);
+  const said = [...byId("head").querySelectorAll("[role=alert]")].some((one) => one.textContent === text);
+  if (!said) byId("head").append(el("p", { class: "banner bad", role: "alert" }, text));
 }
 
 async function start() {
-  setTheme(darkSystem.matches);
-  darkSystem.addEventListener("change", () => setTheme(darkSystem.matches));
+  const setKept = () => setTheme(keptTheme() === null ? darkSystem.matches : !!keptTheme());
+  setKept();
+  darkSystem.addEventListener("change", setKept);
+  // Paper is white and has another height; there is no later frame that would draw on it.
+  matchMedia("print").addEventListener("change", () => {
+    bars = null;
+    drawPlot();
+    intoSight();
+    drawNow();
+  });
   try {
     state.manifest = readManifest();
-    if (!state.manifest.comparisons.length) throw new Error(TEXTS.noRows);
+    const { comparisons, statuses } = state.manifest;
+    if (!comparisons.length) throw new Error(TEXTS.noRows);
+    // One run alone is not judged: nothing speaks of statuses then.
+    if (!comparisons.some((one) => one.golden)) for (const one of statuses) one.letter = one.name = one.hint = "";
     byId("main").append(makeOutline(), el("section", { id: "view", hidden: true }), el("aside", { id: "detail", tabindex: "0", "aria-label": TEXTS.items }, TEXTS.unchosen));
     for (const listener of [intoSightOf, drawPlot, showDetail, sayHits]) onSelect(listener);
     startPlot();
     document.addEventListener("keydown", pressed);
-    addEventListener("hashchange", readAddress);
+    // By now the address may be the one that was written last, not the one that was asked for.
+    addEventListener("hashchange", (event) => readAddress(event.newURL));
     new ResizeObserver(drawOutline).observe(byId("scroll"));
-    await readAddress();
-    if (state.rows.length < 2) byId("head").append(el("p", { class: "banner" }, TEXTS.noRows));
-    scroller().focus();
+    await readAddress(location.href);
+    if (state.rows?.length < 2) byId("head").append(el("p", { class: "banner" }, TEXTS.noRows));
+    // Enlarged, or in a narrow window, the verdict stays at the top.
+    scroller().focus({ preventScroll: true });
     drawNow();
   } catch (error) {
     showError(error);

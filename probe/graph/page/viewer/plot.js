@@ -104,9 +104,19 @@ function startPlot() {
     else reveal(worstNear(place(event)));
     start = -1;
   });
+  let anchor = -1;
   canvas.addEventListener("keydown", (event) => {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (by) select(Math.max(0, Math.min(state.rows.length - 1, state.selected + by * Math.ceil(state.rows.length / 200))));
+    if (!by) return;
+    event.preventDefault();
+    const { rows, selected } = state;
+    const to = Math.max(0, Math.min(rows.length - 1, selected + by * Math.ceil(rows.length / 200)));
+    if (event.shiftKey) {
+      if (filter.from < 0 || (anchor !== filter.from && anchor !== filter.to)) anchor = selected;
+      [filter.from, filter.to] = [Math.min(anchor, to), Math.max(anchor, to)];
+      applyFilter();
+    }
+    select(to);
   });
   new ResizeObserver(drawPlot).observe(canvas);
 }

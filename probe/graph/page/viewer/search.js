@@ -18,47 +18,50 @@ let passed = null;
 let searches = 0;
 /** What `hits` are hits of. */
 let searched = "";
+/** Why the search cannot be made, and what is allowed. */
+let badSearch = "";
 
 /** @param {string} name */
 const directionOf = (name) =>
   /(^|\.)(optimizer|clip_grad)/i.test(name) ? "optimizer" : /\.(backward|parameters_grad)(\.|$)/.test(name) ? "backward" : "forward";
 
 /**
- * What a word of a search asks of a row.
- * @param {string} word @returns {(row: number) => boolean | Promise<boolean>}
+ * What a word of a search asks of a row. Texts, stacks and tensors are decided once each, not for each row that has them.
+ * @param {string} word @returns {Promise<(row: number) => unknown>}
  */
-function condition(word) {
+async function condition(word) {
   const { rows } = state;
+  const { name, golden, stack, golden_stack, tensors, types } = rows.columns;
   const pattern = /^\/(.+)\/(i?)$/.exec(word);
-  if (pattern) {
-    const regex = new RegExp(pattern[1], pattern[2]);
-    return (row) => regex.test(rows.target(row)) || regex.test(rows.golden(row));
-  }
-  const bound = /^err(>=?|<=?)([\d.e+-]+)$/i.exec(word);
+  const bound = /^err(>=?|<=?)(.*)$/i.exec(word);
+  const [, key, wanted] = /^([a-z_]+):(.*)$/.exec(word.toLowerCase()) || [];
   if (bound) {
-    const limit = Number(bound[2]);
+    const limit = Number(bound[2] || NaN);
+    if (Number.isNaN(limit)) throw new Error(word);
     /** @param {number} error */
     const holds = (error) => (bound[1][0] === ">" ? error > limit : error < limit) || (bound[1].length === 2 && error === limit);
     return (row) => holds(rows.out[row]) || holds(rows.in[row]);
   }
-  const [, key, wanted] = /^(shape|dtype|stack):(.+)$/.exec(word.toLowerCase()) || [];
-  if (key === "stack") {
-    return async (row) => (await rows.stacks(row)).some((lines) => lines.some((line) => frameHas(line, wanted)));
-  }
-  if (key) {
+  if (!pattern && key) {
     const plain = wanted.replace(/\s/g, "");
-    return async (row) => {
-      for (const [, mine, other] of (await rows.detail(row)).i || []) {
-        for (const tensor of [await rows.tensor(mine), await rows.tensor(other)]) {
-          if (!tensor) continue;
-          if (key === "shape" ? tensor.shape.replace(/\s/g, "") === plain : dtypeIs(tensor.dtype.toLowerCase(), plain)) return true;
-        }
-      }
-      return false;
-    };
+    if (!plain || !["shape", "dtype", "stack"].includes(key)) throw new Error(word);
+    if (key === "stack") {
+      const [stacks, frames] = await Promise.all([block("stacks"), block("frames")]);
+      const isIn = frames.map((/** @type {string} */ line) => frameHas(line, wanted));
+      const holds = stacks.map((/** @type {number[]} */ one) => one.some((frame) => isIn[frame]));
+      return (row) => holds[stack[row]] || (golden_stack && holds[golden_stack[row]]);
+    }
+    const holds = types.map((pairs) => pairs.some(([dtype, shape]) =>
+      key === "shape" ? rows.names[shape].replace(/\s/g, "") === plain : dtypeIs(rows.names[dtype].toLowerCase(), plain)));
+    return (row) => holds[tensors[row]];
   }
+  const regex = pattern && new RegExp(pattern[1], pattern[2]);
   const text = word.toLowerCase();
-  return (row) => lower(rows.columns.name[row]).includes(text) || (rows.columns.golden ? lower(rows.columns.golden[row]).includes(text) : false);
+  /** @type {(boolean | undefined)[]} */
+  const known = [];
+  /** @param {number} index */
+  const holds = (index) => index >= 0 && (known[index] ??= regex ? regex.test(rows.names[index]) : lower(index).includes(text));
+  return (row) => holds(name[row]) || (golden && holds(golden[row]));
 }
 
 /** Names in small letters, made when first searched. @type {string[]} */
@@ -84,42 +87,22 @@ async function search() {
   const { rows } = state;
   const { query } = filter;
   const words = query.match(/\/(?:[^/\\]|\\.)+\/i?|shape:[[(][^\])]*[\])]|\S+/g) || [];
-  let conditions;
+  /** @type {number[]} */
+  let list = [];
+  let marks = null;
+  let wrong = "";
   try {
-    conditions = words.map(condition);
-  } catch (error) {
-    say(fill(TEXTS.badRegex, query));
-    return;
-  }
-  if (!conditions.length) {
-    hits = [];
-    found = null;
-  } else {
-    const marks = new Uint8Array(rows.length);
-    /** @type {number[]} */
-    const list = [];
-    let asked = 0;
-    for (const row of rows.shown) {
-      // Now and then keys and drawing get their turn, and a newer search ends this one.
-      if (++asked % 8192 === 0) {
-        await new Promise((go) => setTimeout(go));
-        if (mine !== searches) return;
-      }
-      let all = true;
-      for (const holds of conditions) {
-        // A promise for each of 100,000 rows takes seconds, so that only words which need it are waited for.
-        const answer = holds(row);
-        if (!(typeof answer === "boolean" ? answer : await answer)) {
-          all = false;
-          break;
-        }
-      }
-      if (all) list.push(row), (marks[row] = 1);
+    const conditions = await Promise.all(words.map(condition));
+    if (conditions.length) {
+      list = Array.from(rows.shown).filter((row) => conditions.every((holds) => holds(row)));
+      marks = new Uint8Array(rows.length);
+      for (const row of list) marks[row] = 1;
     }
-    if (mine !== searches || rows !== state.rows) return;
-    [hits, found] = [list, marks];
+  } catch (error) {
+    wrong = fill(TEXTS.badSearch, error instanceof Error ? error.message : String(error));
   }
-  searched = query;
+  if (mine !== searches || rows !== state.rows) return;
+  [hits, found, searched, badSearch] = [list, marks, query, wrong];
   if (filter.only) applyFilter();
   else drawOutline();
   sayHits();
@@ -128,13 +111,13 @@ async function search() {
 
 function sayHits() {
   const at = hits.indexOf(state.selected);
-  byId("hits").textContent = !found ? "" : hits.length ? fill(TEXTS.hits, at < 0 ? "–" : at + 1, hits.length) : TEXTS.noHits;
+  byId("hits").textContent = !found ? badSearch : hits.length ? fill(TEXTS.hits, at < 0 ? "–" : at + 1, hits.length) : TEXTS.noHits;
 }
 
 /** Goes to the next or previous hit. @param {number} by 1 or -1 */
 async function nextHit(by) {
   if (searched !== filter.query) await search();
-  if (!hits.length) return;
+  if (!hits.length || searched !== filter.query) return;
   const { place } = state.rows;
   const here = state.selected < 0 ? -1 : place[state.selected];
   const next = by > 0 ? hits.find((row) => place[row] > here) : hits.findLast((row) => place[row] < here);

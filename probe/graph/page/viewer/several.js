@@ -1,9 +1,9 @@
 // One run beside several others: its calls as lines, an error of the outputs for each other run.
 
-/** The comparisons with the same step and rank as the shown one, each of another run. */
+/** The comparisons with the same step, rank and place as the shown one, each of another run. */
 const besides = () => {
-  const { step, rank } = state.rows.info;
-  return state.manifest.comparisons.map((info, k) => ({ info, k })).filter(({ info }) => info.step === step && info.rank === rank && info.golden);
+  const { step, rank, place } = state.rows.info;
+  return state.manifest.comparisons.map((info, k) => ({ info, k })).filter(({ info }) => info.step === step && info.rank === rank && info.place === place && info.golden);
 };
 
 let severalMounts = 0;

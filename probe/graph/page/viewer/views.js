@@ -8,8 +8,8 @@ const VIEW_TEXTS = {
   pairs: "Pair by hand", markTarget: "Mark target", markGolden: "Pair with golden", descendants: "with descendants", undo: "Undo", unpair: "Unpair", exportPairs: "Export JSON",
   anew: "These pairs are kept for export only: the judgement on this page is that of the run. It is made anew by msprobe graph_visualize … --pairs pairs.json",
   marked: "Marked: {0}. Choose the golden run's row and pair.", noTarget: "The chosen row has no call of the target.", noGolden: "The chosen row has no call of the golden run.",
-  unmarked: "Mark a row of the target first.", paired: "Paired by hand: {0} with {1}", noPairs: "No pairs yet.", inside: "{0} pairs inside", replaced: "A pair of one of the two is replaced.",
-  overflow: "Overflow", calls: "in order of execution", firstNonfinite: "First non-finite value", noOverflow: "No row has this level.", allFinite: "All values are finite.", where: "step {0}, rank {1}", sides: "{0}: target {1}, golden {2}",
+  unmarked: "Mark a row of the target first.", paired: "Paired by hand: {0} with {1}", noPairs: "No pairs yet.", replaced: "A pair of one of the two is replaced.",
+  overflow: "Overflow", calls: "in order of execution", firstNonfinite: "First non-finite value", noOverflow: "No row has this level.", allFinite: "All values of the target are finite.", where: "step {0}, rank {1}", sides: "{0}: target {1}, golden {2}",
 };
 
 /** The name of a run without the folders that all runs have in common. @param {string} run */
@@ -22,8 +22,8 @@ function runName(run) {
 }
 
 /** How a comparison is called among others. @param {Comparison} info */
-const placeOf = ({ run, step, rank }) =>
-  [runName(run), step === null ? "" : `${TEXTS.step} ${step}`, rank === null ? "" : `${TEXTS.rank} ${rank}`].filter(Boolean).join(", ");
+const placeOf = ({ run, step, rank, place }) =>
+  [runName(run), step === null ? "" : `${TEXTS.step} ${step}`, rank === null ? "" : `${TEXTS.rank} ${rank}`, place].filter(Boolean).join(", ");
 
 /**
  * A list of which only the lines in sight are elements.
@@ -88,7 +88,7 @@ function longList(label, draw, choose) {
     /** The list is another one, of so many lines. @param {number} length */
     reset(length) {
       count = length;
-      space.style.height = `${Math.min(count, mostRows) * ROW}px`;
+      space.style.height = `${Math.min(count, MOST_ROWS) * ROW}px`;
       box.scrollTop = 0;
       go(0);
     },
@@ -113,7 +113,7 @@ onComparison(() => queueMicrotask(() => {
 
 /** Opens a row of a comparison in the outline. @param {number} k @param {number} [row] */
 async function openInOutline(k, row) {
-  if (k !== state.rows.k) await openComparison(k, row);
+  if (k !== state.rows.k && !(await openComparison(k, row))) return;
   if (state.view !== "outline") show("outline");
   if (row !== undefined) reveal(row);
 }

@@ -44,6 +44,10 @@ else:
     received = torch.zeros(3)
     request = dist.irecv(received, src=0)
 request.wait()
+taken = torch.full((2,), float("nan"))
+batch = [dist.P2POp(dist.isend, x, 1 - rank, tag=7), dist.P2POp(dist.irecv, taken, 1 - rank, tag=7)]
+for request in dist.batch_isend_irecv(batch):
+    request.wait()
 dist.broadcast(x, src=0)
 dist.reduce_scatter(torch.zeros(2), [torch.ones(2), torch.ones(2)])
 dist.barrier()
@@ -122,7 +126,8 @@ def test_names_and_order_of_collective_calls(ranks: Any) -> None:
     common = [
         "Torch.abs.0", "Distributed.all_reduce.0", "Distributed.all_reduce.1", "Distributed.all_gather.0",
     ]  # fmt: skip
-    rest = ["Distributed.broadcast.0", "Distributed.reduce_scatter.0", "Distributed.all_reduce.2"]
+    exchanged = ["Distributed.batch_isend_irecv.0", "Distributed.broadcast.0"]
+    rest = [*exchanged, "Distributed.reduce_scatter.0", "Distributed.all_reduce.2"]
     for dump, middle in zip(ranks, ("Distributed.isend.0", "Distributed.irecv.0")):
         assert dump.names == [f"{name}.forward" for name in (*common, middle, *rest)]
 
@@ -160,6 +165,19 @@ def test_isend_and_irecv_are_completed_by_wait(ranks: Any) -> None:
     assert sent["input_kwargs"] == {"dst": {"type": "int", "value": 1}}
     assert received["input_args"] == [None]
     assert value(ranks[1], received["output"][0]) == [5.0] * 3
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_batch_says_what_is_sent_and_received(ranks: Any, rank: int) -> None:
+    record = ranks[rank].data["Distributed.batch_isend_irecv.0.forward"]
+    peer = {"type": "torch.distributed.P2POp", "peer": 1 - rank, "tag": 7, "group_id": f"{zlib.crc32(b'[0, 1]'):08x}"}
+    for ((sent, received),) in (record["input_args"], record["output"]):
+        assert {**sent, "tensor": None} == {**peer, "op": "isend", "tensor": None}
+        assert {**received, "tensor": None} == {**peer, "op": "irecv", "tensor": None}
+        assert value(ranks[rank], sent["tensor"]) == [3.0, 3.0]
+    # What was in the tensor before is no input.
+    assert record["input_args"][0][1]["tensor"] is None
+    assert value(ranks[rank], record["output"][0][1]["tensor"]) == [3.0, 3.0]
 
 
 def test_a_call_that_was_not_waited_for_before_stop_is_completed_in_wait(ranks: Any) -> None:

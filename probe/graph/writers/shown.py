@@ -10,7 +10,7 @@ from probe.graph.page.columns import Columns
 
 
 @dataclass(frozen=True)
-class Made:
+class ShownComparison:
     """A comparison as it is written."""
 
     columns: Columns
