@@ -10,7 +10,7 @@ from typing import Any, Union
 
 from probe.common.dump.naming import BACKWARD, FORWARD, function_name
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item, Record
-from probe.common.match.communication.functions import IN_PLACE, PRIMITIVES, RETURNING, Function, guessed
+from probe.common.match.communication.functions import BATCH, IN_PLACE, PRIMITIVES, RETURNING, Function, guessed
 
 MINT = "MintDistributed."
 _COMM_FUNC = "communication.comm_func."
@@ -134,14 +134,17 @@ def is_returning(call: CollectiveCall) -> bool:
     name = call.api
     if call.record.startswith((MINT, _COMM_FUNC)) or name not in IN_PLACE:
         return not call.record.startswith(MINT)
+    if name not in RETURNING or not (IN_PLACE[name].fills or IN_PLACE[name].kind == BATCH):
+        return False
     tensors = [item for item in call.inputs if item.is_tensor and item.state == INPUT]
-    if name not in RETURNING or any(str(item.dtype).startswith(_TENSORS_OF_TORCH) for item in tensors):
+    if any(str(item.dtype).startswith(_TENSORS_OF_TORCH) for item in tensors):
         return False
     peers = [item.peer for item in call.inputs if item.peer is not None and item.state == INPUT]
     if peers:
-        return not any(_GROUP_ID.match(str(group_id)) for *_, group_id in peers)
+        # All of a batch of receives have a tensor only where nothing but what is returned is filled.
+        return len(tensors) == len(peers) and not any(_GROUP_ID.match(str(group_id)) for *_, group_id in peers)
     # With a buffer to fill there would be another tensor, or nothing in its place.
-    return bool(IN_PLACE[name].fills) and len(tensors) == 1 and call.inputs[0].is_tensor
+    return len(tensors) == 1 and call.inputs[0].is_tensor
 
 
 def group_of(items: Iterable[Item]) -> Group | None:
