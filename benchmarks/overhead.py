@@ -18,8 +18,9 @@ MindSpore runs on one core and without its pipeline there (`models_mindspore.mea
 
 Modes: ``bare`` (no tool: how exact this is), ``mounted`` (a debugger exists, `start` is never called), ``filtered``
 (`start`, `stop` and `step` are called, but no step is wanted), ``L0``, ``L1``, ``mix`` (statistics), ``tensor`` (mix,
-all tensors saved), ``md5`` (mix, checksums besides statistics). With PyTorch also ``floor-L0``, ``floor-L1`` and
-``floor-mix``: the least that a tool written in Python can do at that level (`floor_torch.py`).
+all tensors saved), ``md5`` (mix, checksums besides statistics), ``watch-L0``, ``watch-L1`` and ``watch-mix`` (task
+``overflow_check`` with nothing to report). With PyTorch also ``floor-L0``, ``floor-L1`` and ``floor-mix``: the least
+that a tool written in Python can do at that level (`floor_torch.py`).
 
 What a step writes is removed after each round, which makes new files slower on ext4: it looks past the inodes that were
 deleted in the last minutes. ``TMPDIR=/dev/shm`` measures without that.
@@ -44,7 +45,9 @@ from typing import Any, Callable
 import measure
 
 LEVELS = {"mounted": "mix", "filtered": "mix", "tensor": "mix", "md5": "mix", "L0": "L0", "L1": "L1", "mix": "mix"}
+LEVELS.update({"watch-L0": "L0", "watch-L1": "L1", "watch-mix": "mix"})
 MODES = ("bare", "mounted", "filtered", "L0", "L1", "mix", "tensor", "md5")
+WATCHES = ("watch-L0", "watch-L1", "watch-mix")
 FLOORS = ("floor-L0", "floor-L1", "floor-mix")
 SIZES = ("small", "medium", "large")
 STEPS = {"small": 60, "medium": 24, "large": 6}
@@ -88,7 +91,7 @@ def _timed(function: Callable[..., Any], *args: Any) -> float:
 def _debugger(backend: str, mode: str) -> Any:
     if mode in FLOORS:
         return importlib.import_module(f"floor_{backend}").Floor(mode, os.path.abspath("frames"))
-    task = "tensor" if mode == "tensor" else "statistics"
+    task = "tensor" if mode == "tensor" else "overflow_check" if mode in WATCHES else "statistics"
     config = {
         "task": task,
         "dump_path": os.path.abspath("dump"),
@@ -190,7 +193,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="CPU time of a step with the tool, relative to the bare step.")
     parser.add_argument("--backend", type=measure.check_backend, default="torch")
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES)
-    parser.add_argument("--modes", nargs="+", choices=(*MODES, *FLOORS), default=MODES)
+    parser.add_argument("--modes", nargs="+", choices=(*MODES, *WATCHES, *FLOORS), default=MODES)
     parser.add_argument("--steps", type=int, metavar="N", help="steps of each kind in one process")
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="processes for a tool and mode (default 3)")
     parser.add_argument("--optimizer", action="store_true", help="the step ends with the optimizer's")

@@ -21,7 +21,7 @@ FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindtorch", "mindnlp"}
 LIBRARIES = {"transformers", "accelerate", "lightning", "pytorch_lightning"}
 
 LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
-UPPER = frozenset(("common.config", "common.match", "common.metrics"))
+UPPER = frozenset(("common.config", "common.match", "common.metrics", "common.overflow"))
 COMMON = LOWER | UPPER | {"common"}
 FEATURES = frozenset(
     ("collect", "compare", "graph", "overflow", "precheck", "monitor", "configcheck", "checkpoint")
@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(LOWER, frozenset({"common"})),
     **dict.fromkeys(UPPER, LOWER | {"common"}),
     # What rounding makes of a value is still that value.
-    "common.match": LOWER | {"common", "common.metrics"},
+    **dict.fromkeys(("common.match", "common.overflow"), LOWER | {"common", "common.metrics"}),
     "backends": frozenset(),
     "backends.protocol": COMMON,
     "backends.loader": COMMON | {"backends.protocol"},

@@ -13,6 +13,7 @@ from probe.api.commands.compare import Compare
 from probe.api.commands.doctor import Doctor
 from probe.api.commands.graph_visualize import GraphVisualize, older_form
 from probe.api.commands.merge_result import MergeResult
+from probe.api.commands.overflow_check import OverflowCheck
 from probe.api.commands.recover import Recover
 from probe.api.commands.run import Run
 from probe.api.commands.show import Show
@@ -34,9 +35,11 @@ class Command(Protocol):
         """Do the work and return the exit status; raises MsprobeException for what the user can put right."""
 
 
-COMMANDS: list[Command] = [Run(), Show(), Compare(), GraphVisualize(), MergeResult(), Recover(), Doctor()]
+COMMANDS: list[Command] = [
+    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), MergeResult(), Recover(), Doctor(),
+]  # fmt: skip
 
-_ALIASES = {GraphVisualize.name: ["graph"]}
+_ALIASES = {GraphVisualize.name: ["graph"], OverflowCheck.name: ["nan_analyze"]}
 
 _EPILOG = """examples:
   msprobe run train.py --lr 0.1                    collect from a training as it is, two steps of it
@@ -44,6 +47,7 @@ _EPILOG = """examples:
   msprobe show ./msprobe_output --where "Max > 1e4"  the inputs, outputs and gradients that are so large
   msprobe compare -tp ./run_a -gp ./run_b          where two runs diverge, and why
   msprobe graph_visualize -tp ./run_a -gp ./run_b  the same as a page: both runs, call by call
+  msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 

@@ -26,7 +26,7 @@ class PrecisionDebugger:
 
     Args:
         config_path: A configuration file, see docs/reference/configuration.md; ``None`` for the defaults.
-        task: ``statistics``, ``tensor`` or ``structure``. This and the following win over the file.
+        task: ``statistics``, ``tensor``, ``structure`` or ``overflow_check``. This and the following win over the file.
         dump_path: Folder for the results, created if missing.
         level: ``L0`` (modules), ``L1`` (APIs), ``mix`` (both) or ``debug`` (only `save`).
         step: Steps to collect: integers, or texts such as ``"4-6"``; empty for all.
@@ -151,9 +151,14 @@ class PrecisionDebugger:
         cls.session().stop()
 
     @classmethod
-    def step(cls) -> None:
-        """End the training step: later calls belong to the next one. Ends collection if `stop` was not called."""
-        cls.session().step()
+    def step(cls, loss: Any = None, grad_norm: Any = None) -> None:
+        """End the training step: later calls belong to the next one. Ends collection if `stop` was not called.
+
+        Args:
+            loss: The step's loss; with task ``overflow_check`` a step is written whose loss is not finite.
+            grad_norm: The norm of its gradients; the same, and where it is far above those of the steps before.
+        """
+        cls.session().step(loss, grad_norm)
 
     @classmethod
     def set_init_step(cls, step: int) -> None:

@@ -1,7 +1,7 @@
 """What a deep-learning framework must offer to be collected from.
 
-Four groups: `Tensors` (declared with the shared code, which is its only caller), `Hooks`, `Randomness` and
-`TrainingHooks`, which only a program that is run by ``msprobe run`` needs.
+Five groups: `Tensors` (declared with the shared code, which is its only caller), `Hooks`, `Randomness`, `Watching`,
+which task ``overflow_check`` needs, and `TrainingHooks`, which only a program that is run by ``msprobe run`` needs.
 """
 
 from __future__ import annotations
@@ -111,7 +111,27 @@ class TrainingHooks(Protocol):
         """The identities of the parameters that `optimizer` updates."""
 
 
-class FrameworkAdapter(Tensors, Hooks, Randomness, Protocol):
+class ScaledUpdate(NamedTuple):
+    """What a gradient scaler made of one optimizer's step. Both read from a device where that is where they are."""
+
+    was_skipped: Callable[[], bool]
+    scale: Callable[[], float]
+
+
+class Watching(Protocol):
+    """What watching a training needs besides."""
+
+    def attach_scalers(self, note: Callable[[ScaledUpdate], None]) -> Handle:
+        """Tell `note` of every optimizer's step that goes through a gradient scaler."""
+
+    def largest_over_ranks(self, numbers: Sequence[int]) -> list[int]:
+        """The largest of each of `numbers` over all ranks of the default process group, in one communication.
+
+        Every rank calls it as often as the others; without a group it gives the numbers back.
+        """
+
+
+class FrameworkAdapter(Tensors, Hooks, Randomness, Watching, Protocol):
     """One framework."""
 
     training: TrainingHooks

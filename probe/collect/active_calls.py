@@ -7,7 +7,7 @@ import threading
 from types import FrameType
 from typing import Any, Callable
 
-from probe.collect.dump_folder import DumpFolder
+from probe.collect.dump_folder import StepPlace
 from probe.collect.tensor_writer import HeldTensors
 from probe.common.interfaces import ApiName
 
@@ -33,7 +33,7 @@ class ActiveCall:
     )  # fmt: skip
 
     def __init__(
-        self, base: str, number: int, name: str, begun: int, parent: str | None, folder: DumpFolder | None
+        self, base: str, number: int, name: str, begun: int, parent: str | None, folder: StepPlace | None
     ) -> None:
         self.base = base
         self.number = number

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any, Callable, TypeVar, cast
 
 from probe.collect.active_calls import ActiveCall, ActiveCalls, close, innermost
-from probe.collect.dump_folder import DumpFolder
+from probe.collect.dump_folder import DumpFolder, StepPlace
 from probe.collect.record_writer import RecordWriter
 from probe.collect.tensor_budget import TensorBudget
 from probe.collect.values import SaveTensor, ValueDescriber
@@ -61,7 +61,7 @@ class Collector:
         """Whether calls are recorded now. Backward of recorded calls is, until the step ends."""
         self.apis_hidden = False
         """Set between `module_dump` and `module_dump_end`."""
-        self.folder: DumpFolder | None = None
+        self.folder: StepPlace | None = None
         self._budget = TensorBudget()
         self.configure(config)
         self._reset()
@@ -82,8 +82,11 @@ class Collector:
         self._values = ValueDescriber(self._tensors, self._describe_tensor, self._tensor_failed, direct)
         self._described: ActiveCall | None = None
         self._budget.allow(config.max_gib)
-        self._writer = RecordWriter(config, self._tensors, self.failed, self._ended, self._budget)
+        self._writer = self._new_writer(config)
         self._with_reference = self._writer.has_reference
+
+    def _new_writer(self, config: Config) -> RecordWriter:
+        return RecordWriter(config, self._tensors, self.failed, self._ended, self._budget)
 
     def _direct_describer(self) -> Callable[[Any], Entry | None] | None:
         try:
@@ -151,8 +154,7 @@ class Collector:
         folder, self.folder = self.folder, None
         self._writer.end_step()
         if folder is not None:
-            # The lock on it is the parent's alone.
-            folder.journal.close()
+            folder.abandon()
 
     def failed(self, about: Any, error: BaseException) -> None:
         """Log a failure of the tool itself, once per place, with the name of the record it happened at."""

@@ -10,6 +10,8 @@ import time
 import traceback
 from collections.abc import Iterator
 
+from typing_extensions import Protocol
+
 from probe.common import files, log
 from probe.common.config.config import Config
 from probe.common.dump import json_files
@@ -32,6 +34,21 @@ _NO_RECORDS = b"{}\n}"
 """The end of a file of records that has none."""
 _MOST_EARLIER = 100
 """Folders of processes among which those of an earlier run are looked for."""
+
+
+class StepPlace(Protocol):
+    """Where the records of a step go: a folder, or memory."""
+
+    def has_records(self) -> bool: ...
+
+    def log_error(self, name: str, error: BaseException, report: bool = True) -> None:
+        """Note a failure of the tool, and report each kind to the user once if `report`."""
+
+    def close(self) -> None:
+        """The step is over."""
+
+    def abandon(self) -> None:
+        """Leave everything to the process that this one was forked from."""
 
 
 class DumpFolder:
@@ -148,6 +165,10 @@ class DumpFolder:
         if self._written == self.journal.frames:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.path, JOURNAL_FILE))
+
+    def abandon(self) -> None:
+        """Leave the files to the process that this one was forked from, whose alone the lock on the journal is."""
+        self.journal.close()
 
     def log_error(self, name: str, error: BaseException, report: bool = True) -> None:
         """Add a failure of the tool to the folder's log, and report each kind to the user once if `report`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import functools
 import os
 import time
@@ -15,6 +16,9 @@ from probe.collect.collector import Collector
 from probe.collect.config_reload import ConfigReload
 from probe.collect.dump_folder import DumpFolder, earlier_run
 from probe.collect.saved_values import SavedValues
+from probe.collect.watch.collector import WatchingCollector
+from probe.collect.watch.overflow_watch import OverflowWatch
+from probe.collect.watch.step_ring import StepRing
 from probe.common import log
 from probe.common.config.fields import numbers_text
 from probe.common.dump import naming
@@ -24,6 +28,8 @@ from probe.common.interfaces import Handle, ModuleName
 from probe.common.recursion_limit import RaisedRecursionLimit
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+OVERFLOW_CHECK = "overflow_check"
+"""The task that watches and writes only what has a value that is not finite."""
 
 
 def _guarded(method: _Method) -> _Method:
@@ -52,7 +58,7 @@ class Session:
         self._adapter = adapter
         self._config_file = ConfigReload(config_path, arguments)
         self.config = self._config_file.config
-        self.collector = Collector(self.config, adapter, self._end_for_good)
+        self.collector = self._new_collector()
         self.saved = SavedValues(adapter, self.collector)
         self._steps = 0
         self._init_step = 0
@@ -79,6 +85,7 @@ class Session:
         self.collected_steps: list[int] = []
         """The steps that have a folder."""
         self._active = False
+        self._watch = self._new_watch()
         self._forward: list[Handle] = []
         self._modules: Handle | None = None
         """The one of `_forward` that belongs to the modules of the models."""
@@ -93,6 +100,18 @@ class Session:
         if self.config.async_dump and self.config.task == "tensor":
             most = self.config.async_dump_max_mib
             log.warning(f"async_dump keeps up to {most} MiB of tensors (async_dump_max_mib) until stop or step.")
+
+    def _new_collector(self) -> Collector:
+        kind = WatchingCollector if self.config.task == OVERFLOW_CHECK else Collector
+        return kind(self.config, self._adapter, self._end_for_good)
+
+    def _new_watch(self) -> OverflowWatch | None:
+        """What decides on the steps of task ``overflow_check``."""
+        if self.config.task != OVERFLOW_CHECK:
+            return None
+        return OverflowWatch(
+            self.config, self._adapter, self.collector.failed, self.collected_steps.append, self._end_for_good
+        )
 
     @property
     def active(self) -> bool:
@@ -140,8 +159,7 @@ class Session:
         try:
             self._attach(model, token_range)
             self._active = True
-            target = os.path.abspath(self._folder.path)
-            log.info(f"Collection of step {self.current_step} starts; the data goes to {target}.")
+            self._log_start()
         except BaseException:
             self._detach()
             raise
@@ -159,19 +177,26 @@ class Session:
         """Collect no new calls; the gradients of those collected are still taken until the step ends."""
         if self._active:
             self._attempt(self._detach)
-            log.info("Collection stopped.")
+            if self._watch is None:
+                log.info("Collection stopped.")
             self._flush()
         elif self.collector.folder is not None:
             self._flush()
         self._reload_config()
 
     @_guarded
-    def step(self) -> None:
-        """The training step is over: close its files and count on."""
+    def step(self, loss: Any = None, grad_norm: Any = None) -> None:
+        """The training step is over: close its files and count on; the numbers are for task ``overflow_check``."""
         if self._active or self._forward:
             self._attempt(self._detach)
+        ring = self._ring
         self._attempt(self._close_step)
         self._attempt(self.collector.end_step)
+        if self._watch is not None:
+            self._attempt(self._watch.end_step, self.current_step, self._known_rank(), ring, loss, grad_norm)
+        elif loss is not None or grad_norm is not None:
+            text = f'step(loss=, grad_norm=): task "{self.config.task}" does nothing with them'
+            log.warning(f'{text}, only task "{OVERFLOW_CHECK}" does.', once="step-numbers")
         self._steps += 1
         self._begun = None
         self._reload_config()
@@ -201,7 +226,7 @@ class Session:
     @_guarded
     def resume_at(self, step: int) -> None:
         """`set_init_step` after a `start` for which nothing has run yet; the next `start` collects the first step."""
-        if self._active and self._folder.discard():
+        if self._active and (self._watch is not None or self._folder.discard()):
             self._detach()
             self.collector.abandon()
             if self._reached is not None:
@@ -272,8 +297,16 @@ class Session:
 
     @property
     def _folder(self) -> DumpFolder:
-        assert self.collector.folder is not None
+        assert isinstance(self.collector.folder, DumpFolder)
         return self.collector.folder
+
+    @property
+    def _ring(self) -> StepRing | None:
+        """The records of the step, where they are in memory."""
+        return self.collector.folder if isinstance(self.collector.folder, StepRing) else None
+
+    def _known_rank(self) -> int | None:
+        return self._rank if self._rank is not None else self._adapter.rank()
 
     def _begin_step(self) -> None:
         self.starts += 1
@@ -320,6 +353,10 @@ class Session:
 
     def _open_folder(self) -> bool:
         """Make the folder of this step and rank ready; false if it cannot be written, which costs the step only."""
+        if isinstance(self.collector, WatchingCollector):
+            if self.collector.folder is None:
+                self.collector.begin_ring(self.current_step)
+            return True
         process = process_folder(self._rank)
         folder = self.collector.folder
         if folder is None:
@@ -346,9 +383,18 @@ class Session:
                 raise
             if first:
                 self._attempt(self._log_earlier_run, opened)
-        elif os.path.basename(folder.path) != process:
-            folder.rename(process)
+        elif os.path.basename(self._folder.path) != process:
+            self._folder.rename(process)
         return True
+
+    def _log_start(self) -> None:
+        if self._watch is None:
+            target = os.path.abspath(self._folder.path)
+            log.info(f"Collection of step {self.current_step} starts; the data goes to {target}.")
+        elif not self._opened:
+            self._opened = True
+            target = os.path.abspath(self.config.dump_path)
+            log.info(f"Watching for values that are not finite; a step that has some is written to {target}.")
 
     def _log_earlier_run(self, folder: DumpFolder) -> None:
         # All ranks find the same.
@@ -428,7 +474,9 @@ class Session:
         if self._emptiness_checked or config.level == "debug" or config.task == "structure":
             return
         self._emptiness_checked = True
-        if config.names or config.scope or config.data_mode or self._folder.failed or self._folder.has_records():
+        if config.names or config.scope or config.data_mode or self.collector.folder is None:
+            return
+        if self.collector.folder.has_records() or (self._watch is None and self._folder.failed):
             return
         what = "no module inside of the model was called between start and stop; the model itself has no record"
         if config.level != "L0":
@@ -520,7 +568,10 @@ class Session:
     def _finish(self) -> None:
         if self._active or self._forward:
             self._attempt(self._detach)
+        ring = self._ring
         self._attempt(self._close_step)
+        if self._watch is not None:
+            self._attempt(self._watch.finish, self.current_step, self._known_rank(), ring)
         self._attempt(self._log_unreached)
 
     def _at_exit(self) -> None:
@@ -538,6 +589,8 @@ class Session:
             self.collector.abandon()
             self._active = False
             self._ended = True
+        if self._watch is not None:
+            self._watch.forget()
 
     # --- checks
 
@@ -564,7 +617,14 @@ class Session:
         """Use what the configuration file says now, if it is one that may change, from the next step on."""
         self._config_file.reload()
         if self.collector.folder is None and self.config != self._config_file.config:
-            self.config = self._config_file.config
+            new = self._config_file.config
+            if OVERFLOW_CHECK in (self.config.task, new.task):
+                # The ranks answer each other at steps on which they agreed when they began.
+                if dataclasses.replace(new, dump_enable=self.config.dump_enable) != self.config:
+                    text = f'the configuration of task "{OVERFLOW_CHECK}" stays what it was when the program began'
+                    log.warning(f"{text}; only dump_enable may change.", once="watch-reload")
+                return
+            self.config = new
             self._filters_checked = False
             self.collector.configure(self.config)
 

@@ -162,6 +162,12 @@ class Tensors(Protocol):
         It raises nothing, and what it answers is complete.
         """
 
+    def content_mark(self, tensor: Any) -> Any:
+        """What tells whether `tensor`, the same object, still holds what it held: equal marks mean that it does.
+
+        ``None`` where that cannot be known. It raises nothing.
+        """
+
     def describe_value(self, value: Any, key: str | None) -> Entry | None:
         """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.
 

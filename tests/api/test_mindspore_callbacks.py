@@ -182,7 +182,6 @@ def test_collecting_in_graph_mode_is_refused_with_one_sentence(debuggers: Any, t
     [
         ({"level": "L2"}, "needs an Ascend device"),
         ({"task": "exception_dump"}, "needs an Ascend device"),
-        ({"task": "overflow_check"}, "needs an Ascend device"),
     ],
 )
 def test_what_only_ascend_can_do_is_refused_before_any_work(arguments: Any, why: str, tmp_path: Path) -> None:

@@ -121,13 +121,18 @@ def test_a_mask_of_minus_infinities_is_no_overflow(tmp_path: Path) -> None:
         "Torch.sub.0.forward": call([masked, masked], [BROKEN]),
     }
     found = levels_of(tmp_path, calls)
-    assert list(found.levels[:5]) == [NONE, NONE, CRITICAL, CRITICAL, HIGH]
-    assert found.first == 2
+    # Minus infinity is what the logarithm of zero is; no finite number has an infinite exponential.
+    assert list(found.levels[:5]) == [NONE, NONE, NONE, CRITICAL, HIGH]
+    assert found.first == 3
 
 
-def test_a_minus_infinity_that_nobody_asked_for_is_one(tmp_path: Path) -> None:
-    found = levels_of(tmp_path, {"Functional.softmax.0.forward": call([tensor(1.0, -INF)], [FINE])})
-    assert found.levels[0] == MEDIUM
+def test_a_mask_that_came_in_is_none_unless_a_nan_comes_of_it(tmp_path: Path) -> None:
+    masked = tensor(1.0, -INF)
+    found = levels_of(tmp_path, {"Functional.softmax.0.forward": call([masked], [FINE])})
+    assert found.levels[0] == NONE
+    assert found.first == -1
+    found = levels_of(tmp_path, {"Functional.softmax.0.forward": call([masked], [BROKEN])})
+    assert found.levels[0] == CRITICAL
     assert found.first == 0
 
 

@@ -11,14 +11,14 @@ from mindspore import Tensor
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.autograd.tracker import tracker_for
 from probe.backends.mindspore.guards import unobserved
-from probe.backends.mindspore.hooks import api_list, module_hooks, training_hooks
+from probe.backends.mindspore.hooks import api_list, module_hooks, scalers, training_hooks
 from probe.backends.mindspore.hooks.api_hooks import ApiHooks
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, ModuleKind
 from probe.backends.mindspore.randomness import random_calls, seeding
 from probe.backends.mindspore.tensors import describe
 from probe.backends.mindspore.tensors.statistics import Statistics
-from probe.backends.protocol import FrameworkAdapter, ModuleHandles, TrainingHooks
+from probe.backends.protocol import FrameworkAdapter, ModuleHandles, ScaledUpdate, TrainingHooks
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.patching import Handles, wrap_attribute
 from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, StatisticsMode, TensorFile
@@ -59,6 +59,10 @@ class MindSporeAdapter:
         return isinstance(value, Tensor)
 
     def direct_describer(self, summary: StatisticsMode) -> None:
+        return None
+
+    def content_mark(self, tensor: Any) -> None:
+        # MindSpore tells nobody of writes to a tensor.
         return None
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
@@ -142,6 +146,12 @@ class MindSporeAdapter:
 
     def rank(self) -> int | None:
         return random_calls.rank()
+
+    def attach_scalers(self, note: Callable[[ScaledUpdate], None]) -> Handle:
+        return scalers.attach_scalers(note)
+
+    def largest_over_ranks(self, numbers: Sequence[int]) -> list[int]:
+        return cast("list[int]", unobserved(scalers.largest_over_ranks, numbers))
 
 
 if TYPE_CHECKING:

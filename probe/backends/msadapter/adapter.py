@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from probe.backends.mindspore.adapter import MindSporeAdapter
-from probe.backends.msadapter import api_list, random_calls, seeding, training_hooks
+from probe.backends.msadapter import api_list, random_calls, scalers, seeding, training_hooks
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.protocol import FrameworkAdapter, TrainingHooks
 from probe.backends.shared.api_list import Watched
+from probe.backends.shared.scalers import Note
 from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.common.interfaces import Handle, RandomCall
 
@@ -30,6 +31,9 @@ class MSAdapterAdapter(MindSporeAdapter):
 
     def risk_class(self, base: str) -> str:
         return api_list.risk_class(base)
+
+    def attach_scalers(self, note: Note) -> Handle:
+        return scalers.attach_scalers(note)
 
     def watched(self) -> dict[str, list[Watched]]:
         return api_list.watched()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 
 import torch
 
-from probe.backends.protocol import FrameworkAdapter, ModuleHandles, TrainingHooks
+from probe.backends.protocol import FrameworkAdapter, ModuleHandles, ScaledUpdate, TrainingHooks
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.guards import unobserved
-from probe.backends.torch.hooks import api_list, module_hooks, training_hooks
+from probe.backends.torch.hooks import api_list, module_hooks, scalers, training_hooks
 from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
 from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
@@ -52,6 +52,7 @@ class TorchAdapter:
         self.describe_tensor: Callable[[Any, StatisticsMode], Entry] = self._describer.describe
         self.describe_value = FrameworkValues(torch).describe
         self.direct_describer = plain_tensors.direct_describer
+        self.content_mark = plain_tensors.content_mark
         self.pending = self._statistics.pending
 
     # --- tensors and statistics
@@ -145,6 +146,12 @@ class TorchAdapter:
 
     def rank(self) -> int | None:
         return random_calls.rank()
+
+    def attach_scalers(self, note: Callable[[ScaledUpdate], None]) -> Handle:
+        return scalers.attach_scalers(note)
+
+    def largest_over_ranks(self, numbers: Sequence[int]) -> list[int]:
+        return cast("list[int]", unobserved(scalers.largest_over_ranks, numbers))
 
 
 if TYPE_CHECKING:

@@ -15,11 +15,13 @@ from probe.common import log
 from probe.common.config.fields import (
     Location,
     one_of,
+    parse_count,
     parse_flag,
     parse_folder,
     parse_gib,
     parse_limit,
     parse_new_folder,
+    parse_number_above,
     parse_numbers,
     parse_size,
     parse_texts,
@@ -38,10 +40,9 @@ from probe.common.config.records import (
 from probe.common.errors import MsprobeException
 from probe.common.show import show
 
-TASKS = ("statistics", "tensor", "structure")
+TASKS = ("statistics", "tensor", "structure", "overflow_check")
 UNAVAILABLE_LEVELS = {"L2": ASCEND}
 UNAVAILABLE_TASKS = {
-    "overflow_check": ASCEND,
     "exception_dump": ASCEND,
     "free_benchmark": ABSENT,
     "run_ut": ABSENT,
@@ -54,7 +55,7 @@ UNAVAILABLE_TASKS = {
 # fmt: off
 WITHOUT_EFFECT = (
     "acl_config", "is_init", "is_regen", "enable_dataloader", "seed", "is_deterministic",
-    "backward_input", "device", "stat_cal_mode", "check_mode", "overflow_nums", "error_data_path",
+    "backward_input", "device", "stat_cal_mode", "error_data_path",
     "online_run_ut", "online_run_ut_recompute", "nfs_path", "host", "port", "tls_path",
 )
 # fmt: on
@@ -88,6 +89,10 @@ def _without_apis(config: Config) -> str:
     return f'at level "{config.level}", which collects no APIs'
 
 
+def _on_every_device(config: Config) -> str:
+    return "here: no unit of a device is asked, for the statistics of every value are looked at"
+
+
 def _at_debug(config: Config) -> str:
     return 'at level "debug", which records what the program saves' if config.level == "debug" else ""
 
@@ -99,7 +104,7 @@ class Config:
     The defaults are those of a run without a file.
 
     Args:
-        task: ``statistics``, ``tensor`` or ``structure``.
+        task: ``statistics``, ``tensor``, ``structure`` or ``overflow_check``.
         dump_path: the folder that gets the ``step<S>`` folders.
         level: ``L0`` modules, ``L1`` APIs, ``mix`` both, ``debug`` only what is saved by hand. This is the effective
             level: task structure never has another than ``L0`` and ``mix``.
@@ -122,6 +127,13 @@ class Config:
         file_format: how tensors are saved where the framework leaves a choice.
         bench_path: a dump with checksums to compare with while running.
         diff_nums: end after so many differences from `bench_path`; -1 means never.
+        overflow_nums: end after so many steps with values that are not finite; -1 means never.
+        check_mode: which units of an Ascend device look for them in msProbe; here every value is looked at.
+        records_kept: key ``ring``, the records of a step that are kept in memory.
+        every: look, and ask the other ranks, at the end of every so many steps.
+        min_scale: a gradient scaler that skips a step at a smaller scale is reported.
+        max_skips: so is one that skips so many steps in a row.
+        max_gradient_norm_score: how far above the others a gradient norm may be, in deviations.
     """
 
     task: str = key("statistics", one_of(*TASKS, unavailable=UNAVAILABLE_TASKS))
@@ -148,6 +160,13 @@ class Config:
     file_format: str = key("npy", one_of("npy", "bin"), ("tensor",))
     bench_path: str | None = key(None, parse_folder, ("tensor",), _at_debug)
     diff_nums: int = key(1, parse_limit, ("tensor",), _without_reference)
+    overflow_nums: int = key(1, parse_limit, ("overflow_check",))
+    check_mode: str | None = key(None, one_of("aicore", "atomic", "all"), ("overflow_check",), _on_every_device)
+    records_kept: int = key(20_000, parse_count, ("overflow_check",), name="ring")
+    every: int = key(1, parse_count, ("overflow_check",))
+    min_scale: float = key(1.0, parse_number_above, ("overflow_check",))
+    max_skips: int = key(20, parse_count, ("overflow_check",))
+    max_gradient_norm_score: float | None = key(None, parse_number_above, ("overflow_check",))
 
 
 KEYS = keys_of(Config)
@@ -249,6 +268,10 @@ def _checked(top: _Settings) -> Config:
 
 def _effective_level(task: str, level: str, location: Location) -> str:
     """Task structure describes which call is inside which module, which needs the modules."""
+    if task == "overflow_check" and level == "debug":
+        raise MsprobeException(
+            f'{location.describe(level)}, but task "overflow_check" watches calls; use "L0", "L1" or "mix".'
+        )
     if task != "structure" or level in ("L0", "mix"):
         return level
     if level == "debug":

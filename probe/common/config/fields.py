@@ -170,6 +170,21 @@ def parse_limit(value: object, location: Location) -> int:
     raise location.wrong(value, "whole numbers from 1, or -1 for no limit")
 
 
+def parse_count(value: object, location: Location) -> int:
+    """A number of things, at least one."""
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_NUMBER:
+        return value
+    raise location.wrong(value, f"whole numbers from 1 to {MAX_NUMBER}")
+
+
+def parse_number_above(value: object, location: Location) -> float:
+    """Any number above 0."""
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+    if 0 < number < float("inf"):
+        return float(number)
+    raise location.wrong(value, "a number above 0")
+
+
 def parse_size(value: object, location: Location) -> int:
     """An amount in MiB."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_NUMBER:

@@ -29,7 +29,7 @@ from probe.common.dump.naming import (
 )
 from probe.common.dump.reading.records import INPUT, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.match.collectives import is_communication
+from probe.common.match.communication.collectives import is_communication
 from probe.common.match.row import Row
 from probe.common.metrics.error_bounds import (
     ALTOGETHER,

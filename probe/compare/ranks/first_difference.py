@@ -9,7 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 from probe.common.dump.reading.records import OUTPUT, Item
-from probe.common.match.collectives import CollectiveCall, is_communication, layers
+from probe.common.match.communication.collectives import CollectiveCall, is_communication
+from probe.common.match.communication.event_graph import layers
 from probe.common.match.row import Row
 from probe.common.metrics.statistics import fraction
 from probe.compare.output import tables

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from probe.common.dump.reading.dump import Dump
-from probe.common.match.collectives import CollectiveCall, Exchange, exchanges, is_communication
+from probe.common.match.communication.collectives import CollectiveCall, Exchange, exchanges, is_communication
 from probe.graph.merging.split import numbers
 
 

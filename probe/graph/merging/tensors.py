@@ -19,7 +19,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import Shape, as_shape
 from probe.common.dump.reading.json_decode import number
 from probe.common.errors import MsprobeException
-from probe.common.match.collectives import group_of, is_communication
+from probe.common.match.communication.collectives import group_of, is_communication
 from probe.graph.merging.part import Calls, MergedItem, PartOfItem
 from probe.graph.merging.shapes import SplitDimensions
 from probe.graph.merging.split import numbers

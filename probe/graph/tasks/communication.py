@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from probe.common.dump.layout import folder_of
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
-from probe.common.match.collectives import is_communication
+from probe.common.match.communication.collectives import is_communication
 from probe.graph.page.columns import Columns
 from probe.graph.tasks.task import GraphTask, Task
 from probe.graph.writers.shown import ShownComparison

@@ -14,7 +14,15 @@ from configurations import APIS, GOOD, MODULES, NUMBERS, exactly, load, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probe.common.config.config import KEYS, UNAVAILABLE_LEVELS, UNAVAILABLE_TASKS, WITHOUT_EFFECT, Config, load_config
+from probe.common.config.config import (
+    KEYS,
+    TASKS,
+    UNAVAILABLE_LEVELS,
+    UNAVAILABLE_TASKS,
+    WITHOUT_EFFECT,
+    Config,
+    load_config,
+)
 from probe.common.config.fields import Location, parse_numbers
 from probe.common.errors import FileCheckException, MsprobeException, ScopeException
 
@@ -236,14 +244,15 @@ def test_refuses_an_element_that_is_no_step_or_rank(key, value, shown):
 
 # -- wrong values, each with its message
 
+ALL_TASKS = '"statistics", "tensor", "structure", "overflow_check"'
 WRONG = {
-    "task_unknown": ({"task": "statistic"}, '"task" is "statistic"; allowed: "statistics", "tensor", "structure".'),
-    "task_case": ({"task": "Tensor"}, '"task" is "Tensor"; allowed: "statistics", "tensor", "structure".'),
-    "task_number": ({"task": 1}, '"task" is 1; allowed: "statistics", "tensor", "structure".'),
-    "task_list": ({"task": ["tensor"]}, '"task" is a list of 1; allowed: "statistics", "tensor", "structure".'),
+    "task_unknown": ({"task": "statistic"}, f'"task" is "statistic"; allowed: {ALL_TASKS}.'),
+    "task_case": ({"task": "Tensor"}, f'"task" is "Tensor"; allowed: {ALL_TASKS}.'),
+    "task_number": ({"task": 1}, f'"task" is 1; allowed: {ALL_TASKS}.'),
+    "task_list": ({"task": ["tensor"]}, f'"task" is a list of 1; allowed: {ALL_TASKS}.'),
     "task_long": (
         {"task": "x" * 200},
-        f'"task" is "{"x" * 80}..."; allowed: "statistics", "tensor", "structure".',
+        f'"task" is "{"x" * 80}..."; allowed: "statistics", "tensor", "structure", "overflow_check".',
     ),
     "level_unknown": ({"level": "L3"}, '"level" is "L3"; allowed: "L0", "L1", "mix", "debug".'),
     "level_case": ({"level": "l1"}, '"level" is "l1"; allowed: "L0", "L1", "mix", "debug".'),
@@ -397,11 +406,30 @@ WRONG = {
         {"task": "tensor", "tensor": {"bench_path": "."}},
         '"tensor.bench_path" needs "tensor.summary_mode" to be "md5"; it is "statistics".',
     ),
+    "overflow_check_debug": (
+        {"task": "overflow_check", "level": "debug"},
+        '"level" is "debug", but task "overflow_check" watches calls; use "L0", "L1" or "mix".',
+    ),
     "structure_debug": (
         {"task": "structure", "level": "debug"},
         '"level" is "debug", but task "structure" collects no values; use "L0" or "mix".',
     ),
 }
+for _key, _value, _shown, _allowed in (
+    ("overflow_nums", 0, "0", "whole numbers from 1, or -1 for no limit"),
+    ("check_mode", "some", '"some"', '"aicore", "atomic", "all"'),
+    ("ring", 0, "0", "whole numbers from 1 to 1000000"),
+    ("ring", True, "true", "whole numbers from 1 to 1000000"),
+    ("every", 1.5, "1.5", "whole numbers from 1 to 1000000"),
+    ("min_scale", 0, "0", "a number above 0"),
+    ("max_skips", "3", '"3"', "whole numbers from 1 to 1000000"),
+    ("max_gradient_norm_score", -1, "-1", "a number above 0"),
+):
+    WRONG[f"{_key}_{_value}"] = (
+        {"task": "overflow_check", "overflow_check": {_key: _value}},
+        f'"overflow_check.{_key}" is {_shown}; allowed: {_allowed}.',
+    )
+
 for _value, _shown in ((0, "0"), (-2, "-2"), (1.0, "1.0"), (True, "true"), ("1", '"1"')):
     WRONG[f"diff_nums_{_value}"] = (
         {"task": "tensor", "tensor": {"diff_nums": _value}},
@@ -414,7 +442,7 @@ TEXTS = "a list of texts"
 SUMMARIES = '"statistics", "md5", "xor"'
 OTHER_KINDS = {
     "task": (
-        '"statistics", "tensor", "structure"',
+        '"statistics", "tensor", "structure", "overflow_check"',
         {"null in a list": ([None], "a list of 1"), "flag": (True, "true")},
     ),
     "level": (
@@ -603,7 +631,7 @@ def test_a_scope_number_of_any_length_is_no_crash(digits):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"task": "x"}, 'task=...): "task" is "x"; allowed: "statistics", "tensor", "structure".'),
+        ({"task": "x"}, 'task=...): "task" is "x"; allowed: "statistics", "tensor", "structure", "overflow_check".'),
         ({"level": "x"}, 'level=...): "level" is "x"; allowed: "L0", "L1", "mix", "debug".'),
         ({"level": b"L1"}, 'level=...): "level" is of type bytes; allowed: "L0", "L1", "mix", "debug".'),
         ({"level": 10**5000}, 'level=...): "level" is a very large number; allowed: "L0", "L1", "mix", "debug".'),
@@ -643,14 +671,14 @@ def test_says_that_a_task_of_msprobe_is_not_available(task):
             'use "L0", "L1", "mix", "debug".',
         ),
         (
-            {"task": "overflow_check"},
-            '"task" is "overflow_check", which needs an Ascend device and is not available in this version; '
-            'use "statistics", "tensor", "structure".',
+            {"task": "exception_dump"},
+            '"task" is "exception_dump", which needs an Ascend device and is not available in this version; '
+            'use "statistics", "tensor", "structure", "overflow_check".',
         ),
         (
             {"task": "free_benchmark"},
             '"task" is "free_benchmark", which is not available in this version; '
-            'use "statistics", "tensor", "structure".',
+            'use "statistics", "tensor", "structure", "overflow_check".',
         ),
     ],
 )
@@ -704,6 +732,11 @@ def test_says_that_what_selects_kernels_of_a_compiled_graph_is_not_available():
         (
             {"max_gib": 5},
             '"max_gib" has no effect where no tensors are saved, which task "tensor" and "statistics.tensor_list" do.',
+        ),
+        (
+            {"task": "overflow_check", "overflow_check": {"check_mode": "all"}},
+            '"overflow_check.check_mode" has no effect here: no unit of a device is asked, for the statistics of every '
+            "value are looked at.",
         ),
         (
             {"task": "tensor", "tensor": {"diff_nums": 3}},
@@ -828,7 +861,7 @@ def documented_keys():
     for row in re.findall(r"^\| `(\w+)` \|(.*)\|$", at_top.partition("## Keys at the top")[2], re.MULTILINE):
         yield row[0], (), row[1].rpartition("|")[2].strip()
     for row in re.findall(r"^\| `(\w+)` \|([^|]*)\|(.*)\|$", in_section.partition("## ")[0], re.MULTILINE):
-        tasks = ("statistics", "tensor", "structure") if "all" in row[1] else tuple(re.findall(r"`(\w+)`", row[1]))
+        tasks = TASKS if "all" in row[1] else tuple(re.findall(r"`(\w+)`", row[1]))
         yield row[0], tasks, row[2].rpartition("|")[2].strip()
 
 

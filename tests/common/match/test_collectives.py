@@ -9,7 +9,7 @@ import pytest
 
 from probe.common.dump.reading.items import plain_item
 from probe.common.dump.reading.records import Item, Record
-from probe.common.match.collectives import (
+from probe.common.match.communication.collectives import (
     CollectiveCall,
     Exchange,
     collective_call,

@@ -10,7 +10,8 @@ import pytest
 
 from probe.api import cli
 from probe.common.dump.reading.records import Item
-from probe.common.match.collectives import CollectiveCall, is_communication, layers
+from probe.common.match.communication.collectives import CollectiveCall, is_communication
+from probe.common.match.communication.event_graph import layers
 from probe.compare.ranks.analysis import analyse
 
 SIN, COS = "Torch.sin.0.forward", "Torch.cos.0.forward"

@@ -19,7 +19,8 @@ from made_dumps import written
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading import flattening
 from probe.common.errors import MsprobeException
-from probe.common.match.collectives import CollectiveCall, exchanges, layers
+from probe.common.match.communication.collectives import CollectiveCall, exchanges
+from probe.common.match.communication.event_graph import layers
 from probe.graph.merging.part import Calls
 from probe.graph.merging.partners import partners
 from probe.graph.merging.split import DEFAULT_ORDER, Split, check_ranks, numbers, splits

@@ -14,6 +14,7 @@ from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
 from probe.backends.shared.patching import Handles
 from probe.backends.torch.guards import passed_over
+from probe.backends.torch.hooks.scalers import scaler_step
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.common.interfaces import Handle
 
@@ -50,7 +51,7 @@ def attach_training(listener: TrainingListener) -> Handle:
 
 def _scaler_hook(listener: TrainingListener, steps: training.OptimizerSteps) -> Handle:
     """Report the steps that a gradient scaler does not let an optimizer make, because a gradient is not finite."""
-    function = _scaler_step()
+    function = scaler_step()
     if function is None:
         return Handles([])
 
@@ -63,12 +64,6 @@ def _scaler_hook(listener: TrainingListener, steps: training.OptimizerSteps) -> 
         return result
 
     return training.OutermostCalls(function, readable_swap, step)
-
-
-def _scaler_step() -> FunctionType | None:
-    # torch.amp has it from 2.3 on; the one for CUDA inherits it.
-    step = getattr(torch.cuda.amp.GradScaler, "step", None)
-    return step if isinstance(step, FunctionType) else None
 
 
 def outermost(module: torch.nn.Module) -> torch.nn.Module:

@@ -46,6 +46,23 @@ given back, or with at least `SEVERAL_THREADS_FROM` elements where torch uses se
 """
 
 
+def content_mark(tensor: Any) -> tuple[Any, ...] | None:
+    """See `probe.common.interfaces.Tensors.content_mark`.
+
+    torch counts the writes to a tensor, as it has to for its own gradients. What writes behind its back, through
+    ``data`` or numpy, is not counted there either.
+    """
+    if type(tensor) not in _KINDS:
+        return None
+    try:
+        return tensor._version, tensor.data_ptr(), tensor.requires_grad
+    except RuntimeError:
+        return None  # made in inference mode, or without memory
+
+
+_KINDS = frozenset((torch.Tensor, torch.nn.Parameter))
+
+
 def direct_describer(summary: StatisticsMode) -> Describe | None:
     """See `probe.common.interfaces.Tensors.direct_describer`."""
     if describers is None or summary.mode != "statistics":

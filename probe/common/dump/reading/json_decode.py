@@ -50,16 +50,29 @@ def decode(path: str, content: bytes, kind: type[T]) -> T:
         first = error
     if isinstance(first, msgspec.ValidationError) or not _NOT_JSON.search(content):
         raise _unreadable(path, content, first) from None
-    try:
-        return msgspec.json.decode(_NOT_JSON.sub(rb'"\\u0000\1"', content), type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
+    # As most writers put them first, which takes a fifth of the time.
+    for marked in (_with_blank, _anywhere):
+        try:
+            return msgspec.json.decode(marked(content), type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
     # A text with such a number in it, or a real error, whose place counts in the file as it is.
     try:
         plain = json.loads(content, parse_constant=lambda name: "\0" + name)
         return msgspec.json.decode(json.dumps(plain).encode(), type=kind)
     except (ValueError, RecursionError) as error:
         raise _unreadable(path, content, error) from None
+
+
+def _with_blank(content: bytes) -> bytes:
+    """The numbers behind a colon and a blank as marked texts."""
+    for name in (b"NaN", b"Infinity", b"-Infinity"):
+        content = content.replace(b": " + name, b': "\\u0000' + name + b'"')
+    return content
+
+
+def _anywhere(content: bytes) -> bytes:
+    return _NOT_JSON.sub(rb'"\\u0000\1"', content)
 
 
 def _unreadable(path: str, content: bytes, error: Exception) -> DumpFormatError:

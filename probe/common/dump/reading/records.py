@@ -49,6 +49,11 @@ class Record:
         return parse(self.name)
 
     @property
+    def content(self) -> bytes | None:
+        """The record as it stands in the file; ``None`` in a journal, which holds it in another form."""
+        return bytes(self._content) if isinstance(self._content, msgspec.Raw) else None
+
+    @property
     def may_be_nonfinite(self) -> bool:
         """Whether a NaN or an infinity may be among its numbers, without decoding it."""
         if not isinstance(self._content, msgspec.Raw):

@@ -1,14 +1,14 @@
-"""Which communication calls of different ranks belong together, and in which order they happened.
+"""Which communication calls of different ranks belong together.
 
 Sends and receives belong together by peer, tag, group and order, collective calls by their name, group and order.
-`exchanges` says what each call exchanges with which others, and which values travel. `layers` gives the links between
-calls in layers: the first layer are calls that nothing had to come before on any of their ranks, and so on.
+`exchanges` says what each call exchanges with which others, and which values travel. In which order they happened says
+`probe.common.match.communication.event_graph`.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -31,62 +31,11 @@ from probe.common.match.communication.functions import BARRIER, BATCH, FROM_ONE,
 
 __all__ = [
     "CollectiveCall", "Exchange", "Flow", "Group", "collective_call", "exchanges", "group_of", "is_among",
-    "is_communication", "layers", "receives", "undefined", "without_statistics",
+    "is_communication", "receives", "undefined", "without_statistics",
 ]  # fmt: skip
 
 _ANYONE = -1
 """The peer of a receive that takes what comes first."""
-
-
-def layers(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> list[list[list[CollectiveCall]]]:
-    """The links of the calls of every rank, layer by layer; `calls` has a list in order for each of `ranks`."""
-    members = _links(calls, _Ranks.of(calls, ranks))
-    waiting = [deque(of_rank) for of_rank in calls]
-    found = []
-    while any(waiting):
-        heads = {id(queue[0]) for queue in waiting if queue}
-        ready = {}
-        for queue in waiting:
-            if queue:
-                link = members[id(queue[0])]
-                if all(id(call) in heads for call in link):
-                    ready[id(link)] = link
-        if not ready:
-            # The ranks contradict each other, as where one of them was not recorded whole; go on with what is first.
-            first = next(queue[0] for queue in waiting if queue)
-            for call in members[id(first)]:
-                members[id(call)] = [call]
-            ready = {id(first): members[id(first)]}
-        layer = list(ready.values())
-        done = {id(call) for link in layer for call in link}
-        for queue in waiting:
-            if queue and id(queue[0]) in done:
-                queue.popleft()
-        found.append(layer)
-    return found
-
-
-def _links(calls: Sequence[Sequence[CollectiveCall]], ranks: _Ranks) -> dict[int, list[CollectiveCall]]:
-    links: dict[tuple[object, ...], list[CollectiveCall]] = {}
-    members: dict[int, list[CollectiveCall]] = {}
-    for of_rank in calls:
-        seen: Counter[tuple[object, ...]] = Counter()
-        for call in of_rank:
-            kind = _kind(call, ranks)
-            key = (*kind, seen[kind])
-            seen[kind] += 1
-            members[id(call)] = links.setdefault(key, [])
-            members[id(call)].append(call)
-    return members
-
-
-def _kind(call: CollectiveCall, ranks: _Ranks) -> tuple[object, ...]:
-    """What calls of one link have in common."""
-    ends = _ends(call, ranks)
-    # A batch exchanges with several peers, which do not wait for each other; some receives take what comes first.
-    if len(ends) != 1 or "batch" in call.record or ends[0].key[0] in (SEND, RECV):
-        return call.api, call.rank, "alone"
-    return ends[0].key
 
 
 @dataclass(frozen=True)

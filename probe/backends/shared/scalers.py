@@ -1,0 +1,33 @@
+"""Gradient scalers with torch's interface, whose `step` lets an optimizer make its step or passes it over."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Callable
+
+from probe.backends.protocol import ScaledUpdate
+from probe.common import log
+
+Note = Callable[[ScaledUpdate], None]
+
+
+def tell_of(note: Note, of_call: Callable[[], ScaledUpdate | None]) -> None:
+    """Tell `note` what `of_call` finds out of a scaler, if that can be found out."""
+    try:
+        update = of_call()
+        if update is not None:
+            note(update)
+    except Exception as error:
+        # A scaler of another kind: what it skips is reported like any other overflow.
+        log.warning(f"what a gradient scaler did cannot be seen ({error}).", once="scaler")
+
+
+def of_step(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ScaledUpdate | None:
+    """What the call of a scaler's `step` with these arguments made of it; ``None`` where it scales nothing."""
+    given = inspect.signature(body).bind(*args, **kwargs).arguments
+    scaler, optimizer = given["self"], given["optimizer"]
+    if not scaler.is_enabled():
+        return None
+    # Its own numbers, one for each device: `update` makes room for new ones and leaves these as they are.
+    found = list(scaler._per_optimizer_states[id(optimizer)].get("found_inf_per_device", {}).values())
+    return ScaledUpdate(lambda: any(float(each) for each in found), lambda: float(scaler.get_scale()))

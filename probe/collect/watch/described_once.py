@@ -1,0 +1,121 @@
+"""Describes each tensor of a step once, however many calls it goes in and out of, and notes what is not finite."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
+
+from probe.common.interfaces import Entry, StatisticsMode, Tensors
+
+_MOST_SUSPECTS = 20_000
+"""Entries of one step that are noted; a step that has as many is written anyway."""
+
+_LEAST, _MOST = -math.inf, math.inf
+_WORTH_KNOWING = 8192
+"""Elements from which on to look whether a tensor is known takes less than to describe it."""
+_MOST_KNOWN = 100_000
+"""Tensors that are known again; most of so many are gone already."""
+
+
+class _Known(NamedTuple):
+    """A tensor that was described in this step."""
+
+    tensor: weakref.ref[Any]
+    mark: Any
+    entry: Entry
+
+
+class Suspects:
+    """The entries of one step of which something is not finite."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Entry] = []
+        """Entries that may not have their statistics yet."""
+        self._found: list[Entry] = []
+
+    def add(self, entry: Entry) -> None:
+        """`entry` is not finite."""
+        if len(self._found) < _MOST_SUSPECTS:
+            self._found.append(entry)
+
+    def ask_later(self, entry: Entry) -> None:
+        self._waiting.append(entry)
+
+    def all(self) -> Sequence[Entry]:
+        """Those so far; every entry must have its statistics now."""
+        waiting, self._waiting = self._waiting, []
+        for entry in waiting:
+            if not is_finite(entry):
+                self.add(entry)
+        return self._found
+
+
+class DescribedOnce:
+    """Describes tensors in the place of the framework's own functions.
+
+    A tensor keeps its entry as long as the framework says that it holds what it held (`Tensors.content_mark`); where
+    it cannot say that, the statistics are taken again.
+
+    Args:
+        direct: See `Tensors.direct_describer`.
+    """
+
+    def __init__(
+        self, tensors: Tensors, summary: StatisticsMode, direct: Callable[[Any], Entry | None] | None
+    ) -> None:
+        self._describe = tensors.describe_tensor
+        self._mark = tensors.content_mark
+        self._direct = direct
+        self._summary = summary
+        self._known: dict[int, _Known] = {}
+        self.suspects = Suspects()
+        """Those of this step."""
+
+    def begin_step(self) -> None:
+        self._known = {}
+        self.suspects = Suspects()
+
+    def direct(self, value: Any) -> Entry | None:
+        """The entry of most tensors, ``None`` for any other value; see `Tensors.direct_describer`."""
+        known = self._known.get(id(value))
+        if known is not None and known.tensor() is value and known.mark == self._mark(value):
+            return known.entry
+        entry = self._direct(value)  # type: ignore[misc]
+        if entry is None:
+            return None
+        # A NaN compares as false.
+        if not (entry["Min"] > _LEAST and entry["Max"] < _MOST):
+            self.suspects.add(entry)
+        shape = entry["shape"]
+        if len(shape) > 1 and math.prod(shape) >= _WORTH_KNOWING:
+            self._note(value, entry)
+        return entry
+
+    def describe(self, tensor: Any) -> Entry:
+        """The entry of any tensor; its statistics may come later."""
+        known = self._known.get(id(tensor))
+        if known is not None and known.tensor() is tensor and known.mark == self._mark(tensor):
+            return known.entry
+        entry = self._describe(tensor, self._summary)
+        self.suspects.ask_later(entry)
+        self._note(tensor, entry)
+        return entry
+
+    def _note(self, tensor: Any, entry: Entry) -> None:
+        # Afterwards: whoever writes to it meanwhile, on another thread, has written to what was described, too.
+        mark = self._mark(tensor)
+        if mark is not None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[id(tensor)] = _Known(weakref.ref(tensor), mark, entry)
+
+
+def is_finite(entry: Entry) -> bool:
+    """Whether neither extreme of a tensor is a NaN or an infinity; true where there are no statistics."""
+    largest, smallest = entry.get("Max"), entry.get("Min")
+    if largest is None or smallest is None:
+        return True
+    # A NaN compares as false.
+    return bool(-math.inf < smallest and largest < math.inf)

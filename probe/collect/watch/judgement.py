@@ -1,0 +1,167 @@
+"""Which record of a step returned the first value that is not finite, and was not asked for.
+
+Not every such value is a fault: attention is masked by minus infinity, the logarithm of zero is minus infinity, and
+memory that was never written holds anything until it is. So what a call returns decides, unless it only hands on what
+it was given: of a value that matters others are computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from probe.common.dump import naming
+from probe.common.interfaces import Entry
+
+_EXACT = frozenset(("log", "log2", "log10", "log1p", "logit", "logsigmoid", "log_softmax", "logsumexp", "xlogy"))
+"""Calls whose exact result may be minus infinity."""
+_HANDING_ON = frozenset((
+    "broadcast_to", "chunk", "clone", "contiguous", "detach", "expand", "expand_as", "flatten", "getitem", "movedim",
+    "narrow", "permute", "ravel", "reshape", "reshape_as", "select", "slice", "split", "squeeze", "swapaxes", "t",
+    "tensor_split", "transpose", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as",
+))  # fmt: skip
+"""Calls that return the values they are given."""
+_INPUTS = ("input_args", "input_kwargs", "input")
+_NOT_EXPLAINED = 0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A record with a value that is not finite."""
+
+    name: str
+    where: str
+    """``output``, ``parameters`` or ``gradient``."""
+
+    @property
+    def is_of_backward(self) -> bool:
+        """Whether it is a gradient: what a loss that is scaled too much makes infinite."""
+        return naming.is_gradients(self.name) or _direction(self.name) == naming.BACKWARD
+
+
+class Judgement:
+    """Follows one step record by record, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.forward: Found | None = None
+        """The first record outside of the backward pass."""
+        self.backward: Found | None = None
+        self._signs: set[int] = set()
+        """Of the infinities that were asked for or came in from outside."""
+
+    @property
+    def first(self) -> Found | None:
+        """The first record; one of the forward pass comes before any of the backward pass."""
+        return self.forward or self.backward
+
+    def look_at(self, records: Iterable[tuple[str, Any]], suspects: Sequence[Entry]) -> None:
+        """Go through further records, given as name and fields; `suspects` are the entries that are not finite."""
+        if not suspects:
+            return
+        bad = {id(entry) for entry in suspects}
+        for name, fields in records:
+            if self.forward is not None:
+                return
+            if isinstance(fields, dict):
+                self._look_at(name, fields, bad)
+
+    def _look_at(self, name: str, fields: dict[str, Any], bad: Collection[int]) -> None:
+        if naming.is_gradients(name):
+            if any(id(entry) in bad for entry in _entries(fields)):
+                self._find(Found(name, "gradient"))
+            return
+        outputs = _bad(fields.get("output"), bad)
+        parameters = _bad(fields.get("parameters"), bad)
+        if not outputs and not parameters:
+            return
+        function = naming.function_name(name).strip("_")
+        if "empty" in function:
+            return
+        if any(_sign(entry) >= 0 for entry in parameters):
+            self._find(Found(name, "parameters"))
+        elif outputs and not self._is_explained(function, name, fields, outputs, bad):
+            self._find(Found(name, "output"))
+
+    def _is_explained(
+        self, function: str, name: str, fields: dict[str, Any], outputs: Sequence[Entry], bad: Collection[int]
+    ) -> bool:
+        inputs = [entry for field in (*_INPUTS, "parameters") for entry in _entries(fields.get(field))]
+        bad_inputs = [entry for entry in inputs if id(entry) in bad]
+        signs = {_sign(entry) for entry in outputs}
+        if len(signs) == 1 and _NOT_EXPLAINED not in signs:
+            (sign,) = signs
+            if bad_inputs:
+                # A mask that was made where nothing is recorded, and what is passed on.
+                explained = all(_sign(entry) == sign for entry in bad_inputs) and (sign < 0 or sign in self._signs)
+            else:
+                explained = (
+                    (sign < 0 and function in _EXACT)
+                    or (naming.is_module(name) and sign in self._signs)
+                    or sign * math.inf in _numbers(fields)
+                )
+            if explained:
+                self._signs.add(sign)
+                return True
+        return bool(bad_inputs) and function in _HANDING_ON
+
+    def _find(self, found: Found) -> None:
+        if found.is_of_backward:
+            self.backward = self.backward or found
+        else:
+            self.forward = self.forward or found
+
+
+def _direction(name: str) -> str:
+    parsed = naming.parse(name)
+    return "" if parsed is None else parsed.direction
+
+
+def _bad(value: Any, bad: Collection[int]) -> list[Entry]:
+    """The tensors among the values of a record that are not finite."""
+    if not value:
+        return []
+    # Nearly always these are the tensors themselves, and this is asked of every record.
+    items = value if type(value) is list else value.values() if type(value) is dict else ()
+    if not any(id(item) in bad or type(item) is list or (type(item) is dict and "Max" not in item) for item in items):
+        return []
+    return [entry for entry in _entries(value) if id(entry) in bad]
+
+
+def _entries(value: Any) -> Iterator[Entry]:
+    """Every tensor among the values of a record."""
+    if isinstance(value, dict):
+        if "Max" in value and "shape" in value:
+            yield value
+            return
+        value = value.values()
+    elif not isinstance(value, list):
+        return
+    for item in value:
+        if item is not None:
+            yield from _entries(item)
+
+
+def _numbers(fields: dict[str, Any]) -> Iterator[float]:
+    """Every plain number among the arguments."""
+    ahead = [fields.get(field) for field in _INPUTS]
+    while ahead:
+        value = ahead.pop()
+        if isinstance(value, dict):
+            if type(value.get("value")) in (float, int):
+                yield value["value"]
+            else:
+                ahead += value.values()
+        elif isinstance(value, list):
+            ahead += value
+
+
+def _sign(entry: Entry) -> int:
+    """1 or -1 where infinities of this sign may be all that is not finite in a tensor, else `_NOT_EXPLAINED`."""
+    largest, smallest = entry["Max"], entry["Min"]
+    if smallest == -math.inf and (largest == -math.inf or math.isfinite(largest)):
+        return -1
+    if largest == math.inf and (smallest == math.inf or math.isfinite(smallest)):
+        return 1
+    return _NOT_EXPLAINED

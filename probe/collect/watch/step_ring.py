@@ -1,0 +1,111 @@
+"""The records of a step that is watched: in memory, as many as the configuration allows, and written if need be."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional
+
+from probe.collect.dump_folder import DumpFolder
+from probe.collect.watch.described_once import Suspects
+from probe.collect.watch.judgement import Judgement
+from probe.common import log
+from probe.common.callstack import CallStacks
+from probe.common.interfaces import Tensors
+
+
+class Frame(NamedTuple):
+    """The arguments of `JournalWriter.record`; those of `JournalWriter.node` where `rule` is ``None``."""
+
+    name: str
+    begun: int
+    stack: int
+    parent: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    order: int
+    rule: Optional[int]  # noqa: UP045
+    fields: Any
+
+
+class StepRing:
+    """Stands where the folder of a step stands else.
+
+    While all is well the oldest records make room for new ones; once there is one to report, those around it stay.
+
+    Args:
+        step: The step's number.
+        most: The records that are kept.
+        tensors: The framework.
+        suspects: What is not finite in the records.
+        stacks: What the records refer to by number.
+    """
+
+    def __init__(self, step: int, most: int, tensors: Tensors, suspects: Suspects, stacks: CallStacks) -> None:
+        self.step = step
+        self.frames: list[Frame] = []
+        self.left_out = 0
+        """Records that had to make room, or found none."""
+        self.judgement = Judgement()
+        self._most = most
+        self._tensors = tensors
+        self._suspects = suspects
+        self._stacks = stacks
+        self._judged = 0
+        """How many of the frames were looked at."""
+        self._kept = 0
+        """How many of the frames stay, whatever follows: 0 until there is one to report."""
+
+    # --- while the step goes on
+
+    def add(self, frame: Frame) -> None:
+        self.frames.append(frame)
+        if len(self.frames) >= self._most:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        self.judge()
+        if not self._kept and self.judgement.first is not None:
+            # What led there, and half as many records of what came of it.
+            self._kept = len(self.frames)
+            self._most += (self._most + 1) // 2
+            return
+        end = len(self.frames) if self._kept else (len(self.frames) + 1) // 2
+        self.left_out += end - self._kept
+        del self.frames[self._kept : end]
+        self._judged = len(self.frames)
+
+    def judge(self) -> None:
+        """Look at every record so far, which on a device waits for the statistics."""
+        if self._tensors.pending():
+            self._tensors.resolve()
+        new = self.frames[self._judged :]
+        self._judged = len(self.frames)
+        self.judgement.look_at(((frame.name, frame.fields) for frame in new), self._suspects.all())
+
+    # --- in the place of a folder
+
+    def has_records(self) -> bool:
+        return any(frame.rule is not None for frame in self.frames)
+
+    def log_error(self, name: str, error: BaseException, report: bool = True) -> None:
+        kind = f"{type(error).__name__}: {error}"
+        log.warning(f"{name} could not be recorded completely ({kind}); the training goes on.", once=f"watch {kind}")
+
+    def close(self) -> None:
+        """The step is over; what was recorded stays until somebody has decided on it."""
+
+    def abandon(self) -> None:
+        self.frames = []
+
+    # --- once it is to be written
+
+    def write(self, folder: DumpFolder) -> None:
+        """Write the records into `folder` as if they had been written there one by one."""
+        written: set[int] = set()
+        journal = folder.journal
+        for name, begun, stack, parent, order, rule, fields in self.frames:
+            if stack >= 0 and stack not in written:
+                journal.stack(stack, self._stacks.frames[stack])
+                written.add(stack)
+            if rule is None:
+                journal.node(name, begun, stack, parent)
+            else:
+                journal.record(name, begun, stack, parent, order, rule, fields)
+        folder.write_files()

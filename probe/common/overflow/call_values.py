@@ -1,0 +1,115 @@
+"""The tensors of one call by what they are to it, and which of them are not finite.
+
+A tensor whose values that are not finite are infinities of one sign may be what was asked for: attention is masked by
+minus infinity. `infinite_sign` tells it from one with a NaN, as far as statistics can.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+from probe.common.dump.reading.records import INPUT, PARAMETERS, PARAMETERS_GRAD, Item
+from probe.common.metrics.dtypes import plain_name
+
+LIMITS = {
+    "float16": 65504.0,
+    "bfloat16": 3.3895313892515355e38,
+    "float32": 3.4028234663852886e38,
+    "float64": 1.7976931348623157e308,
+    "float8e4m3fn": 448.0,
+    "float8e4m3fnuz": 240.0,
+    "float8e5m2": 57344.0,
+    "float8e5m2fnuz": 57344.0,
+    "hifloat8": 32768.0,
+}
+"""The largest number of each type."""
+
+
+@dataclass
+class CallValues:
+    """The tensors of one call, and its plain numbers."""
+
+    inputs: list[Item]
+    parameters: list[Item]
+    outputs: list[Item]
+    """Gradients of parameters, too."""
+    numbers: list[float]
+    """Plain numbers among the inputs."""
+
+    @classmethod
+    def of(cls, items: Iterable[Item]) -> CallValues:
+        """The values of a call, given all its items."""
+        values = cls([], [], [], [])
+        for item in items:
+            if item.is_tensor:
+                values.add(item)
+            elif item.state == INPUT and type(item.value) in (int, float):
+                values.numbers.append(item.value)
+        return values
+
+    def add(self, item: Item) -> None:
+        """Put a tensor where it belongs."""
+        if str in (type(item.max), type(item.min)):
+            item = _with_numbers(item)
+        if item.state == INPUT:
+            self.inputs.append(item)
+        elif item.state == PARAMETERS:
+            self.parameters.append(item)
+        else:
+            self.outputs.append(item)
+
+    @property
+    def is_gradients(self) -> bool:
+        """Whether these are gradients that were added up, of which nobody says where they came from."""
+        return any(item.state == PARAMETERS_GRAD for item in self.outputs)
+
+
+def _with_numbers(item: Item) -> Item:
+    """An item of a dump that writes the numbers which JSON lacks as texts."""
+    found = copy(item)
+    found.max, found.min, found.mean, found.norm = map(_number, (item.max, item.min, item.mean, item.norm))
+    return found
+
+
+def _number(value: Any) -> Any:
+    return float(value) if type(value) is str and value.lower() in ("nan", "inf", "-inf") else value
+
+
+def is_nonfinite(item: Item) -> bool:
+    """Whether a NaN or an infinity is in a tensor; a norm alone is infinite because its type ends before it."""
+    return item.has_nan or item.has_inf
+
+
+def infinite_sign(item: Item) -> int:
+    """1 or -1 where infinities of this sign may be all that is not finite in a tensor, else 0.
+
+    Of its mean and norm that says nothing.
+    """
+    if item.min == -math.inf and (item.max == -math.inf or is_number(item.max)):
+        return -1
+    if item.max == math.inf and (item.min == math.inf or is_number(item.min)):
+        return 1
+    return 0
+
+
+def is_number(value: Any) -> bool:
+    """Whether a statistic is a finite number."""
+    return type(value) in (float, int) and math.isfinite(value)
+
+
+def limit_of(item: Item) -> float | None:
+    """The largest number of the type of a tensor; ``None`` where it has none."""
+    return None if item.dtype is None else LIMITS.get(plain_name(item.dtype))
+
+
+def part_of_limit(item: Item) -> float:
+    """The largest absolute value of a finite tensor as a part of what its type can hold; 0 where that is not known."""
+    limit = limit_of(item)
+    if limit is None or not is_number(item.max) or not is_number(item.min):
+        return 0.0
+    # A maximum is written with as many digits as its type has, and compares as what it was.
+    return float(max(abs(item.max), abs(item.min)) / limit)

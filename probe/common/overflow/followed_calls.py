@@ -1,0 +1,146 @@
+"""Follows the calls of one rank in order, and keeps those that are not finite and were not meant to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from probe.common.dump.naming import function_name
+from probe.common.dump.reading.items import Item
+from probe.common.overflow.call_values import CallValues, is_nonfinite
+from probe.common.overflow.infinities import Infinities, Source, is_masked
+from probe.common.overflow.writes import fills, reads
+
+INPUT, PARAMETER, OUTPUT, EXPLAINED, UNWRITTEN = 1, 2, 4, 8, 16
+"""What is not finite in a record: an input, a parameter, an output. `EXPLAINED`: another record of this rank, which
+stands later in the file, made it. `UNWRITTEN`: its input is memory that was never written."""
+
+
+class BadRecord(NamedTuple):
+    """A record with values that are not finite."""
+
+    place: int
+    """The number of the record among those of its rank."""
+    name: str
+    flags: int
+    input: str = ""
+    """The first input or parameter that is not finite."""
+    output: str = ""
+    """The first output that is not finite."""
+    unwritten: str = ""
+    """The record that gave the memory which was never written."""
+    inside: str = ""
+    """The module of which all inputs are finite, where something inside of it that is not recorded made its input."""
+    mask: str = ""
+    """The record that made the infinities, which were asked for, of which this one made something else."""
+
+
+class FollowedCalls:
+    """The calls of one rank, as far as they were looked at; those whose values are all finite need not be shown."""
+
+    def __init__(self) -> None:
+        self.bad: list[BadRecord] = []
+        """What is not finite and was not meant to be, in order once `end` was called."""
+        self.uninitialised: list[str] = []
+        """Records of memory that was never written and is not finite."""
+        self.is_reached = False
+        """Whether a record before has made something that is not finite, so that anything may come of it."""
+        self._infinities = Infinities()
+        self._unwritten: dict[tuple[object, object], str] = {}
+        """Memory that was never written and is not finite: its record, by type and shape."""
+
+    def look_at(self, index: int, name: str, values: CallValues) -> bool:
+        """Go on to the next call; whether a value of it is not finite.
+
+        Args:
+            index: its number; every call has a greater one than those before.
+            name: its record.
+            values: its tensors and numbers.
+        """
+        if fills(name):
+            self._infinities.write(index, name, values)
+        bad_inputs = [item for item in reads(name, values.inputs) if is_nonfinite(item)]
+        bad_parameters = [item for item in values.parameters if is_nonfinite(item)]
+        bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
+        if not (bad_inputs or bad_parameters or bad_outputs):
+            return False
+        if "empty" in function_name(name):
+            # Memory that nobody has written to may hold anything.
+            if bad_outputs:
+                self.uninitialised.append(name)
+                self._unwritten.update({(item.dtype, item.shape): name for item in bad_outputs})
+            return True
+        flags = INPUT * bool(bad_inputs) | PARAMETER * bool(bad_parameters) | OUTPUT * bool(bad_outputs)
+        first_input = _first_name(bad_inputs) or _first_name(bad_parameters)
+        record = BadRecord(index, name, flags, first_input, _first_name(bad_outputs))
+        judged = record if self.is_reached else self._of_reached_by_none(record, values, bad_inputs)
+        if judged is not None:
+            self.is_reached = True
+            self.bad.append(judged)
+        return True
+
+    def _of_reached_by_none(self, record: BadRecord, values: CallValues, bad_inputs: list[Item]) -> BadRecord | None:
+        """What a call comes to before which nothing was wrong; ``None`` where it is as it was meant."""
+        index, name, flags = record[:3]
+        if flags == OUTPUT and self._infinities.begin(index, name, values):
+            return None
+        if flags & ~OUTPUT != INPUT:
+            return record
+        sources = self._infinities.known(index, name, bad_inputs)
+        if sources is not None:
+            return self._of_infinities(record, sources, values)
+        unwritten = self._unwritten_input(bad_inputs)
+        if unwritten and not flags & OUTPUT:
+            return None
+        return record._replace(flags=flags | UNWRITTEN * bool(unwritten), unwritten=unwritten)
+
+    def _of_infinities(self, record: BadRecord, sources: list[Source], values: CallValues) -> BadRecord | None:
+        """What a call comes to that uses infinities which are known."""
+        culprit = self._infinities.use(record.place, sources, values)
+        if culprit is None:
+            return None
+        if culprit.user is not None and not is_masked(record.name):
+            # No mask: infinities that came in, of which a call that knows no masks made something.
+            came_in = BadRecord(*culprit.user, INPUT | OUTPUT, culprit.item)
+            if came_in.place == record.place:
+                return came_in
+            self.bad.append(came_in)
+            return record
+        if culprit.is_asked_for:
+            # The infinities were meant; what this call made of them was not.
+            return record._replace(flags=OUTPUT, mask=culprit.name or culprit.item)
+        self._add_source(culprit)
+        return record
+
+    def _unwritten_input(self, bad_inputs: list[Item]) -> str:
+        found = [self._unwritten.get((item.dtype, item.shape), "") for item in bad_inputs]
+        return found[0] if all(found) else ""
+
+    def _add_source(self, source: Source) -> None:
+        self.bad.append(BadRecord(source.index, source.name, OUTPUT, "", source.item))
+
+    def end(self, is_end_of_forward: Callable[[int], bool]) -> list[BadRecord]:
+        """All calls were looked at; what is not finite and was not meant to be, in order.
+
+        Args:
+            is_end_of_forward: whether no call of a function stands behind the one of a number in the forward pass.
+        """
+        first = self.bad[0] if self.bad else None
+        for source in self._infinities.unsettled:
+            # What is not recorded may have used it, as a cast to integers does. It counts where it is what the forward
+            # ends with, and where something comes out of nowhere behind it.
+            if is_end_of_forward(source.last) or (
+                first is not None and first.flags & INPUT and first.place > source.last
+            ):
+                self._add_source(source)
+        self.bad.sort(key=lambda record: record.place)
+        return self.bad
+
+    @property
+    def intended(self) -> list[str]:
+        """Records that made infinities which were meant."""
+        return [source.name for source in self._infinities.intended]
+
+
+def _first_name(items: list[Item]) -> str:
+    return items[0].name if items else ""

@@ -1,0 +1,259 @@
+"""Follows what is not finite over the ranks of one step, from the records that made it.
+
+The records of each rank stand in the order in which they ended; communication carries values from rank to rank. A
+rank is *reached* once something that is not finite was made on it or came to it. What is found on a rank that was not
+reached is a first finding; what is made anew of finite values on a rank that was is a further one, and all else came
+from before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from probe.common.dump.naming import FORWARD, is_gradients, is_module, parse
+from probe.common.match.communication.collectives import Exchange, is_among
+from probe.common.match.communication.event_graph import Event, TimedCall, in_order
+from probe.common.overflow.followed_calls import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
+from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
+from probe.overflow.findings import PARAMETER as OF_PARAMETER
+from probe.overflow.scan import Communication, RankScan
+
+_MOST_FURTHER = 20
+"""Findings on ranks that were reached before."""
+_LONGEST_PATH = 12
+
+
+@dataclass
+class _Rank:
+    """How far one rank was followed."""
+
+    scan: RankScan
+    ahead: deque[BadRecord]
+    causes: list[Finding] = field(default_factory=list)
+    """What reached it."""
+
+
+def analyse(scans: Sequence[RankScan], wanted: str | None = None) -> StepFindings:
+    """What was found in one step, given what is not finite in the dump of each of its ranks.
+
+    Args:
+        scans: those of all ranks.
+        wanted: the name of a record that is to be explained, whatever it is.
+    """
+    return _Analysis(scans, wanted).run()
+
+
+class _Analysis:
+    def __init__(self, scans: Sequence[RankScan], wanted: str | None) -> None:
+        self._wanted = wanted
+        self._ranks = {scan.rank: _Rank(scan, deque(scan.bad)) for scan in scans}
+        self._calls = {
+            (scan.rank, each.call.index): each for scan in scans for each in scan.communication
+        }
+        self._exchanges: dict[tuple[int, int], Sequence[Exchange]] = {}
+        """Of the calls that have begun."""
+        self._found: list[Finding] = []
+        self._places: dict[Finding, int] = {}
+        """The number of the record of each finding."""
+        self._unseen: list[int] = []
+        """Ranks to which gradients came that nothing recorded has brought."""
+        self._of_exchange: dict[object, Finding] = {}
+        self._unmatched: list[str] = []
+        self._result = StepFindings(scans[0].step if scans else None)
+
+    def run(self) -> StepFindings:
+        scans = [rank.scan for rank in self._ranks.values()]
+        timed = [[TimedCall(each.call, each.ends_after) for each in scan.communication] for scan in scans]
+        for event in in_order(timed, sorted(self._ranks)):
+            rank = self._ranks[event.call.rank]
+            self._records_before(rank, event.place)
+            if event.is_forced:
+                self._unmatched.append(f"rank {event.call.rank}: {event.call.record}")
+            if event.is_end:
+                self._end(rank, event)
+            else:
+                self._begin(rank, event)
+        for rank in self._ranks.values():
+            self._records_before(rank, float("inf"))
+        return self._finished(scans)
+
+    # --- records
+
+    def _records_before(self, rank: _Rank, place: float) -> None:
+        while rank.ahead and rank.ahead[0].place < place:
+            self._record(rank, rank.ahead.popleft())
+
+    def _record(self, rank: _Rank, record: BadRecord) -> None:
+        flags = record.flags
+        if record.name == self._wanted:
+            self._explain(rank, record.name, record.input or record.output)
+        if flags & EXPLAINED:
+            return
+        is_made_here = not flags & (INPUT | PARAMETER)
+        # What was added up to a gradient is not recorded, nor all that goes on inside of a module.
+        if rank.causes and (not is_made_here or is_gradients(record.name) or is_module(record.name)):
+            self._spread(rank, record.name)
+            return
+        if is_made_here:
+            kind, item, source = ORIGIN, record.output, record.mask
+        elif flags & PARAMETER:
+            kind, item, source = OF_PARAMETER, record.input, ""
+        else:
+            kind, item, source = OUTSIDE, record.input, record.unwritten if flags & UNWRITTEN else ""
+            source = source or (record.inside and f"{INSIDE}{record.inside}")
+        self._find(rank, Finding(kind, rank.scan.rank, record.name, item, source=source), record.place)
+
+    def _explain(self, rank: _Rank, record: str, item: str) -> None:
+        causes = [cause.place for cause in rank.causes]
+        self._result.explained.append(Explanation(rank.scan.rank, record, item, causes))
+
+    def _spread(self, rank: _Rank, record: str) -> None:
+        for cause in rank.causes:
+            if len(cause.path) < _LONGEST_PATH:
+                cause.path.append((rank.scan.rank, record))
+
+    def _find(self, rank: _Rank, finding: Finding, place: int) -> None:
+        self._places[finding] = place
+        finding.is_first = not rank.causes
+        if finding.is_first:
+            rank.causes.append(finding)
+        self._found.append(finding)
+
+    # --- communication
+
+    def _begin(self, rank: _Rank, event: Event) -> None:
+        call = self._calls[event.call.rank, event.call.index]
+        if call.call.record == self._wanted and (call.inputs or call.outputs):
+            self._explain(rank, call.call.record, (*call.inputs, *call.outputs)[0])
+        self._exchanges[event.call.rank, event.call.index] = event.exchanges
+        if call.inputs:
+            if rank.causes:
+                self._spread(rank, call.call.record)
+            else:
+                self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, call.inputs[0]), call.call.index)
+
+    def _end(self, rank: _Rank, event: Event) -> None:
+        call = self._calls[event.call.rank, event.call.index]
+        for exchange in event.exchanges:
+            result = next((name for name in call.outputs if is_among(name, exchange.flow.results)), None)
+            if call.has_output and result is None:
+                continue
+            senders = [sender for sender in self._senders(exchange) if self._gives(sender, rank.scan.rank)]
+            if senders:
+                # What has no output recorded is taken to have got what was sent.
+                causes = [cause for sender in senders for cause in self._ranks[sender.call.rank].causes]
+                self._reach(rank, call, causes)
+            elif result is not None:
+                self._made_by_communication(rank, call, exchange, result)
+
+    def _senders(self, exchange: Exchange) -> list[Communication]:
+        """The recorded calls that the result of an exchange is made of."""
+        calls = (exchange.call, *exchange.partners)
+        return [self._calls[each.rank, each.index] for each in calls if each.rank in exchange.sources]
+
+    def _gives(self, sender: Communication, rank: int) -> bool:
+        """Whether a call gives something that is not finite to a rank."""
+        of_call = self._exchanges.get((sender.call.rank, sender.call.index), ())
+        gives = [name for exchange in of_call if rank in exchange.ranks for name in exchange.flow.gives]
+        return any(is_among(name, gives) for name in sender.inputs)
+
+    def _reach(self, rank: _Rank, call: Communication, causes: Iterable[Finding]) -> None:
+        new = [cause for cause in dict.fromkeys(causes) if cause not in rank.causes]
+        if not rank.causes:
+            for cause in new:
+                if len(cause.path) < _LONGEST_PATH:
+                    cause.path.append((rank.scan.rank, call.call.record))
+        rank.causes += new
+
+    def _made_by_communication(self, rank: _Rank, call: Communication, exchange: Exchange, item: str) -> None:
+        missing = sorted(set(exchange.sources) & set(exchange.missing))
+        if missing:
+            if not rank.causes:
+                source = f"rank {', '.join(map(str, missing))}, of which there is no dump"
+                came_in = Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source)
+                self._find(rank, came_in, call.call.index)
+            return
+        members = sorted((each.rank, each.record) for each in (exchange.call, *exchange.partners))
+        finding = self._of_exchange.get(tuple(members))
+        if finding is None:
+            finding = Finding(COMMUNICATION, rank.scan.rank, call.call.record, item, members=members)
+            self._of_exchange[tuple(members)] = finding
+            self._find(rank, finding, call.call.index)
+        else:
+            finding.is_first |= not rank.causes
+            rank.causes.append(finding)
+
+    # --- at the end
+
+    def _finished(self, scans: Sequence[RankScan]) -> StepFindings:
+        result = self._result
+        found = sorted(self._without_unseen(), key=lambda finding: finding.rank)
+        first = [finding for finding in found if finding.is_first]
+        further = [finding for finding in found if not finding.is_first]
+        result.findings = [*first, *further[:_MOST_FURTHER]]
+        result.affected = {scan.rank: scan.affected + self._bad_communication(scan) for scan in scans}
+        result.records = {scan.rank: scan.records for scan in scans}
+        result.intended = [(scan.rank, name) for scan in scans for name in scan.intended]
+        result.uninitialised = [(scan.rank, name) for scan in scans for name in scan.uninitialised]
+        result.notes = list(self._notes(scans, len(further)))
+        return result
+
+    def _without_unseen(self) -> list[Finding]:
+        """What was found, but for gradients that ranks have added up unseen, as DistributedDataParallel does.
+
+        Where a call behind the first backward gets what nothing recorded has made, and another rank has a first
+        finding that is no such call, it came from there.
+        """
+        first = [finding for finding in self._found if finding.is_first]
+        unseen = [finding for finding in first if self._is_behind_backward(finding)]
+        sources = [finding for finding in first if finding not in unseen]
+        if not sources:
+            return self._found
+        for finding in unseen:
+            for source in sources:
+                if len(source.path) < _LONGEST_PATH:
+                    source.path.append(finding.place)
+            self._unseen.append(finding.rank)
+            for each in self._result.explained:
+                if each.rank == finding.rank and each.causes in ([], [finding.place]):
+                    each.causes = [source.place for source in sources]
+        return [finding for finding in self._found if finding not in unseen]
+
+    def _is_behind_backward(self, finding: Finding) -> bool:
+        parsed = parse(finding.record)
+        if finding.kind != OUTSIDE or finding.source or parsed is None or parsed.direction != FORWARD:
+            return False
+        return self._places[finding] > self._ranks[finding.rank].scan.first_backward
+
+    @staticmethod
+    def _bad_communication(scan: RankScan) -> int:
+        return sum(bool(each.inputs or each.outputs) for each in scan.communication)
+
+    def _notes(self, scans: Sequence[RankScan], further: int) -> Iterable[str]:
+        if self._unmatched:
+            yield (
+                f"The communication of the ranks contradicts itself at {self._unmatched[0]}: "
+                "what is before and what is behind it is not certain."
+            )
+        if self._unseen:
+            several = "s" if len(self._unseen) > 1 else ""
+            yield (
+                f"To rank{several} {', '.join(map(str, self._unseen[:8]))} it came with the gradients, which the ranks "
+                "have added up in a way that is not recorded, as DistributedDataParallel does."
+            )
+        elif len(scans) > 1 and not any(scan.communication for scan in scans):
+            yield "No communication is recorded: whether a value came from another rank is not known."
+        if further > _MOST_FURTHER:
+            yield f"{further - _MOST_FURTHER} further findings are left out."
+        for scan in scans:
+            if scan.died:
+                yield f"rank {scan.rank}: its process died; what its journal holds was read."
+        for rank, item in [(scan.rank, item) for scan in scans for item in scan.norms][:5]:
+            yield f"rank {rank}: {item} is finite, and its norm is beyond its type."
+        nearly = [(scan.rank, *each) for scan in scans for each in scan.nearly_full]
+        for rank, item, part in nearly[:5]:
+            yield f"rank {rank}: {item} reaches {part:.0%} of the largest number of its type."
+        if len(nearly) > 5:
+            yield f"{len(nearly) - 5} more tensors come that near to the largest number of their type."

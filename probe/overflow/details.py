@@ -1,0 +1,126 @@
+"""What is told of a finding, from the dump of its rank: values, stack, module, cause, and how values grew before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from probe.common.dump import naming
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.records import PARAMETERS, Item
+from probe.common.overflow.call_values import CallValues, is_nonfinite, is_number
+from probe.overflow.causes import why, why_backward
+from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
+
+MOST_STEPS = 5
+"""Of the steps before, how many are looked at."""
+
+
+def add_details(findings: Sequence[Finding], folder: str, before: Sequence[tuple[int, str]]) -> None:
+    """Complete what was found on one rank.
+
+    Args:
+        findings: what was found in the dump at `folder`.
+        folder: the folder of the rank.
+        before: the steps before with the folders of the same rank, the last one last.
+    """
+    dump = read(folder)
+    earlier = [(step, read(path)) for step, path in before[-MOST_STEPS:]]
+    for finding in findings:
+        _add_details(finding, dump, earlier)
+
+
+def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump]]) -> None:
+    items = dump.items(dump[finding.record])
+    values = CallValues.of(items)
+    finding.fields = dump[finding.record].fields
+    finding.values = [_as_json(item) for item in items if item.is_tensor]
+    finding.stack = list((dump.stacks or {}).get(finding.record, ()))
+    if dump.tree is not None:
+        finding.module = dump.tree.module(finding.record)
+        finding.around = [finding.record, *dump.tree.around(finding.record)]
+    parsed = naming.parse(finding.record)
+    forward = None
+    if parsed is not None and parsed.direction == naming.BACKWARD:
+        name = naming.record_name(parsed._replace(direction=naming.FORWARD))
+        if name in dump:
+            forward = CallValues.of(dump.items(dump[name]))
+            finding.forward = [_as_json(item) for item in (*forward.inputs, *forward.parameters)]
+            finding.stack = finding.stack or list((dump.stacks or {}).get(name, ()))
+    finding.growth = [
+        _in_step(step, other, finding.record) for step, other in earlier if finding.record in other
+    ]
+    finding.sentence = _sentence(finding, dump, values, forward)
+
+
+def _sentence(finding: Finding, dump: Dump, values: CallValues, forward: CallValues | None) -> str:
+    if finding.kind == ORIGIN:
+        return _of_origin(finding, values, forward)
+    if finding.kind == PARAMETER:
+        return _of_parameter(finding, dump)
+    if finding.kind == COMMUNICATION:
+        ranks = ", ".join(str(rank) for rank, _ in finding.members)
+        reason = why(naming.function_name(finding.record), values)
+        more = f": {reason}" if reason else ", so that it arose on the way, as where a sum is beyond its type"
+        return f"What ranks {ranks} give is finite, and what they get is not{more}."
+    if finding.kind == OUTSIDE:
+        return _of_outside(finding)
+    return ""
+
+
+def _of_origin(finding: Finding, values: CallValues, forward: CallValues | None) -> str:
+    function = naming.function_name(finding.record)
+    if forward is not None:
+        reason = why_backward(function, forward, values)
+        made = "Its gradients arrive finite, and those that it gives are not"
+    elif values.is_gradients:
+        reason, made = None, "This gradient is the first value that is not finite; no backward of its module made it"
+    elif finding.source:
+        reason = f"minus infinity was asked for by {finding.source}, and it makes a NaN of it"
+        more = why(function, values)
+        return f"All else is finite: {reason}{f' ({more})' if more else ''}."
+    else:
+        reason = why(function, values)
+        made = "Its inputs are finite, and what it returns is not"
+    return f"{made}{f': {reason}' if reason else ''}."
+
+
+def _of_parameter(finding: Finding, dump: Dump) -> str:
+    name = finding.item.rpartition(f".{PARAMETERS}.")[2] or finding.item
+    writer = (
+        "it was so when the step began: the optimizer's last step has written it" if dump.step
+        else "it was so from the beginning: its initialisation or the checkpoint"
+    )  # fmt: skip
+    return f"The parameter {name} is not finite; {writer}."
+
+
+def _of_outside(finding: Finding) -> str:
+    argument = finding.item.rpartition(f"{finding.record}.")[2]
+    if finding.source.startswith("rank "):
+        return f"{argument} came from {finding.source}."
+    if finding.source.startswith(INSIDE):
+        module = finding.source[len(INSIDE) :]
+        return (
+            f"{argument} is not finite, and all that went into {module} is: something inside of it that is not recorded "
+            "has made it, such as a cast to a smaller type."
+        )
+    if finding.source:
+        return f"{argument} has the type and shape of what {finding.source} returned: memory that nobody wrote is read."
+    return f"{argument} is not finite, and no record before it made that: it came from outside, as the data does."
+
+
+def _in_step(step: int, dump: Dump, record: str) -> dict[str, Any]:
+    """The sizes of the inputs of a record in a step before."""
+    values = CallValues.of(dump.items(dump[record]))
+    inputs = [item for item in (*values.inputs, *values.parameters) if not is_nonfinite(item)]
+    largest = [abs(value) for item in inputs for value in (item.max, item.min) if is_number(value)]
+    norms = [item.norm for item in inputs if is_number(item.norm)]
+    return {"step": step, "largest": max(largest, default=None), "norm": max(norms, default=None)}
+
+
+def _as_json(item: Item) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": item.name, "dtype": item.dtype, "shape": list(item.shape or ())}
+    for name, value in (("max", item.max), ("min", item.min), ("mean", item.mean), ("norm", item.norm)):
+        # JSON has no such numbers.
+        found[name] = str(value) if type(value) is float and not is_number(value) else value
+    return found

@@ -1,0 +1,126 @@
+"""What an analysis of overflow finds, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+ORIGIN = "origin"
+OUTSIDE = "outside"
+PARAMETER = "parameter"
+COMMUNICATION = "communication"
+UNINITIALISED = "uninitialised"
+INTENDED = "intended"
+PROPAGATED = "propagated"
+INSIDE = "inside of "
+"""What the source of a finding begins with where a call that is not recorded, inside of a module, has made a value."""
+KINDS = {
+    ORIGIN: "all of its inputs are finite, and an output is not",
+    OUTSIDE: "an input is not finite, and no record before it made that",
+    PARAMETER: "a parameter is not finite",
+    COMMUNICATION: "what all members give is finite, and the result is not",
+    UNINITIALISED: "memory that was never written",
+    INTENDED: "an infinity that was asked for, and of which finite values are made",
+    PROPAGATED: "what came from a record before it",
+}
+"""The kinds of findings, and what each means."""
+
+
+@dataclass(eq=False)
+class Finding:
+    """A record of which no record before it explains why it is not finite."""
+
+    kind: str
+    rank: int
+    record: str
+    item: str = ""
+    """The tensor of the record that is not finite."""
+    is_first: bool = False
+    """Whether nothing that is not finite can have come to its rank before."""
+    members: list[tuple[int, str]] = field(default_factory=list)
+    """The calls of all ranks that are one communication, its own one too."""
+    source: str = ""
+    """What is known of where the value came from: the rank, the memory, the mask."""
+    sentence: str = ""
+    """One sentence of explanation."""
+    module: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    stack: list[str] = field(default_factory=list)
+    """Innermost line first."""
+    values: list[dict[str, Any]] = field(default_factory=list)
+    """The tensors of the record: name, type, shape, extremes."""
+    forward: list[dict[str, Any]] = field(default_factory=list)
+    """Those of the forward call, where the record is a backward."""
+    around: list[str] = field(default_factory=list)
+    """The modules around the record, innermost first."""
+    path: list[tuple[int, str]] = field(default_factory=list)
+    """The records that are not finite because of it, in order, the first of them."""
+    growth: list[dict[str, Any]] = field(default_factory=list)
+    """The largest absolute value and the norm of its inputs in the steps before."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """The record as it stands in its file."""
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Rank and record."""
+        return self.rank, self.record
+
+
+@dataclass
+class Explanation:
+    """Why a record that was asked for is not finite."""
+
+    rank: int
+    record: str
+    item: str
+    """Its first tensor that is not finite."""
+    causes: list[tuple[int, str]]
+    """The findings that had reached its rank before; none where it is one itself."""
+
+
+@dataclass
+class StepFindings:
+    """What was found in one step."""
+
+    step: Optional[int]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    findings: list[Finding] = field(default_factory=list)
+    """The first ones first."""
+    affected: dict[int, int] = field(default_factory=dict)
+    """How many records of each rank are not finite."""
+    records: dict[int, int] = field(default_factory=dict)
+    """How many records each rank has."""
+    notes: list[str] = field(default_factory=list)
+    """What makes the answer less certain, and what nearly overflows."""
+    explained: list[Explanation] = field(default_factory=list)
+    """The record that was asked for, on each rank where it is not finite."""
+    intended: list[tuple[int, str]] = field(default_factory=list)
+    uninitialised: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def first(self) -> list[Finding]:
+        """The findings that nothing else can have caused."""
+        return [finding for finding in self.findings if finding.is_first]
+
+
+@dataclass
+class Report:
+    """What was found in all steps of a run."""
+
+    path: str
+    steps: list[StepFindings]
+    folders: dict[tuple[Optional[int], int], str] = field(default_factory=dict)  # noqa: UP045
+    """The folder of each dump, by step and rank."""
+
+    @property
+    def found(self) -> StepFindings | None:
+        """The first step with findings; ``None`` where all values are finite."""
+        return next((step for step in self.steps if step.findings), None)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Those of the first step that has some."""
+        return [] if self.found is None else self.found.findings
+
+    @property
+    def first(self) -> list[Finding]:
+        """The findings that nothing else can have caused."""
+        return [] if self.found is None else self.found.first

@@ -1,0 +1,159 @@
+"""What was found, as lines for a terminal and as plain data for ``overflow_report.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from probe.overflow.findings import KINDS, Explanation, Finding, Report, StepFindings
+
+_MOST_SHOWN = 8
+_MOST_FRAMES = 3
+
+
+def lines(report: Report) -> Iterator[str]:
+    """What is printed: the answer first."""
+    found = report.found
+    if found is None:
+        yield f"{report.path}: all values are finite{_in_all(report.steps)}."
+        for step in report.steps:
+            yield from _notes(step)
+        return
+    where = "" if found.step is None else f"step {found.step}, "
+    yield from (f"{where}{_title(finding)}" for finding in found.first[:1])
+    for number, finding in enumerate(found.first[:_MOST_SHOWN]):
+        if number:
+            yield _title(finding)
+        yield from (f"  {text}" for text in _of_finding(finding))
+    if len(found.first) > _MOST_SHOWN:
+        yield f"{len(found.first) - _MOST_SHOWN} more first findings are in the report."
+    yield f"Not finite: {_affected(found)}."
+    further = [finding for finding in found.findings if not finding.is_first]
+    for finding in further[:_MOST_SHOWN]:
+        yield f"Further, on a rank that was reached before: {_title(finding)}"
+    later = [str(step.step) for step in report.steps if step.findings and step is not found]
+    if later:
+        yield f"Later steps with findings: {', '.join(later[:20])}{' ...' if len(later) > 20 else ''}."
+    yield from _notes(found)
+
+
+def explanation(report: Report, record: str) -> Iterator[str]:
+    """Why a record is not finite."""
+    anywhere = False
+    for step in report.steps:
+        where = "" if step.step is None else f"step {step.step}, "
+        for each in step.explained:
+            anywhere = True
+            yield f"{where}rank {each.rank}: {_explained(each, step)}"
+        meant = [rank for rank, name in step.intended if name == record]
+        for rank in meant:
+            anywhere = True
+            yield f"{where}rank {rank}: {record} makes an infinity that was meant; what is computed of it is finite."
+        for rank in [rank for rank, name in step.uninitialised if name == record]:
+            anywhere = True
+            yield f"{where}rank {rank}: {record} gives memory that was never written, which may hold anything."
+    if not anywhere:
+        yield f"{record} is finite wherever it is recorded in {report.path}, or is not recorded there."
+
+
+def _explained(each: Explanation, step: StepFindings) -> str:
+    own = next((finding for finding in step.findings if finding.place == (each.rank, each.record)), None)
+    if own is None:
+        own = next((one for one in step.findings if (each.rank, each.record) in one.members), None)
+    if own is not None:
+        return f"{_title(own)} {own.sentence}"
+    if not each.causes:
+        return f"{each.item} is not finite; another record that stands behind it in the file made that."
+    causes = ", ".join(f"{record} of rank {rank}" for rank, record in each.causes[:3])
+    return f"{each.item} is not finite, and came from {causes}."
+
+
+def _title(finding: Finding) -> str:
+    ranks = sorted({rank for rank, _ in finding.members}) or [finding.rank]
+    shown = ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
+    return f"{'ranks' if len(ranks) > 1 else 'rank'} {shown}: {finding.record} ({finding.kind}: {KINDS[finding.kind]})"
+
+
+def _of_finding(finding: Finding) -> Iterator[str]:
+    if finding.sentence:
+        yield finding.sentence
+    if finding.module and finding.module != finding.record:
+        yield f"in {finding.module}"
+    for frame in finding.stack[:_MOST_FRAMES]:
+        yield " ".join(frame.split())
+    for value in finding.values:
+        yield _value(value)
+    if finding.forward:
+        yield "of the forward call:"
+        yield from (_value(value) for value in finding.forward)
+    if finding.growth:
+        grown = ", ".join(f"step {each['step']}: {_short(each['largest'])}" for each in finding.growth)
+        yield f"largest input in the steps before: {grown}"
+    if finding.path:
+        yield f"spread to {', '.join(_steps_of(finding))}"
+
+
+def _steps_of(finding: Finding) -> list[str]:
+    shown = finding.path[:4]
+    return [f"{record}{'' if rank == finding.rank else f' of rank {rank}'}" for rank, record in shown]
+
+
+def _value(value: dict[str, Any]) -> str:
+    shape = "x".join(map(str, value["shape"])) or "scalar"
+    return f"{value['name']}: {value['dtype']} {shape}, {_short(value['min'])} to {_short(value['max'])}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if type(value) is float else "unknown" if value is None else str(value)
+
+
+def _affected(found: StepFindings) -> str:
+    several = [
+        f"{count} of {found.records[rank]} records on rank {rank}" for rank, count in sorted(found.affected.items())
+        if count
+    ]  # fmt: skip
+    return "; ".join(several[:_MOST_SHOWN]) + (f"; and on {len(several) - 8} more ranks" if len(several) > 8 else "")
+
+
+def _in_all(steps: Sequence[StepFindings]) -> str:
+    ranks = {rank for step in steps for rank in step.records}
+    records = sum(count for step in steps for count in step.records.values())
+    return f" in {records} records of {_counted(len(ranks), 'rank')} and {_counted(len(steps), 'step')}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _notes(step: StepFindings) -> Iterator[str]:
+    if step.intended:
+        rank, record = step.intended[0]
+        more = "" if len(step.intended) == 1 else f", and {len(step.intended) - 1} more"
+        yield f"Infinities that were meant, and of which finite values are made: {record} of rank {rank}{more}."
+    yield from step.notes
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report as plain data; numbers that JSON lacks are texts."""
+    return {"format": 1, "path": report.path, "steps": [_step_as_json(step) for step in report.steps]}
+
+
+def _step_as_json(step: StepFindings) -> dict[str, Any]:
+    return {
+        "step": step.step,
+        "findings": [_finding_as_json(finding) for finding in step.findings],
+        "affected": {str(rank): count for rank, count in step.affected.items()},
+        "records": {str(rank): count for rank, count in step.records.items()},
+        "intended": step.intended,
+        "uninitialised": step.uninitialised,
+        "explained": [asdict(each) for each in step.explained],
+        "notes": step.notes,
+    }
+
+
+def _finding_as_json(finding: Finding) -> dict[str, Any]:
+    found = asdict(finding)
+    # Its values are told already, with numbers as JSON has them.
+    del found["fields"]
+    return found

@@ -1,0 +1,88 @@
+"""Looks for what is not finite in the dumps of a run: all ranks of a step, in several processes, step by step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+
+from probe.common import log
+from probe.common.dump.layout import JOURNAL_FILE, holds_records
+from probe.common.dump.reading.run import Run
+from probe.common.errors import FileCheckException
+from probe.common.parallel.run import run
+from probe.common.parallel.tasks import Where
+from probe.common.progress import ProgressCallback
+from probe.overflow.analysis import analyse
+from probe.overflow.details import add_details
+from probe.overflow.findings import Finding, Report, StepFindings
+from probe.overflow.scan import RankScan, scan
+
+MOST_DETAILED = 16
+"""Findings of which values, stacks and causes are told."""
+
+
+def find_overflow(
+    path: str, wanted: str | None = None, where: Where | None = None, watch: ProgressCallback | None = None
+) -> Report:
+    """Which records made the first values that are not finite.
+
+    Args:
+        path: a dump.json or a journal, the folder of a rank or of a step, or a folder of steps.
+        wanted: the name of a record that is to be explained, whatever it is.
+        where: which processes read the dumps; several of this machine by default.
+        watch: called each time a dump was read.
+
+    Raises:
+        FileCheckException: there is no dump.
+        DumpFormatError: a file is damaged.
+        MsprobeException: a dump has no statistics.
+    """
+    scans = _scans(folders_of(path), where or Where(), watch)
+    steps: dict[int | None, list[RankScan]] = {}
+    for each in scans:
+        steps.setdefault(each.step, []).append(each)
+    folders = {(each.step, each.rank): each.folder for each in scans}
+    report = Report(path, [analyse(of_step, wanted) for of_step in steps.values()], folders)
+    if report.found is not None:
+        _add_details(report, report.found)
+    return report
+
+
+def folders_of(path: str) -> list[str]:
+    """The dumps at a path, in order of steps and ranks.
+
+    Raises:
+        FileCheckException: there is none.
+    """
+    if os.path.isfile(path):
+        if not holds_records(os.path.dirname(path) or os.curdir):
+            raise FileCheckException(f"{path} is no dump; give dump.json, {JOURNAL_FILE}, or the folder of a rank.")
+        return [path]
+    if not os.path.exists(path):
+        raise FileCheckException(f"{path} does not exist.")
+    return Run(path).folders
+
+
+def _scans(folders: Sequence[str], where: Where, watch: ProgressCallback | None) -> list[RankScan]:
+    found = []
+    # A process elsewhere may run in another folder.
+    with closing(run(where, scan, [os.path.abspath(folder) for folder in folders], watch)) as outcomes:
+        for outcome in outcomes:
+            log.show(outcome.logged)
+            if outcome.value is None:
+                raise outcome.error or AssertionError("no outcome")
+            found.append(outcome.value)
+    return found
+
+
+def _add_details(report: Report, found: StepFindings) -> None:
+    by_rank: dict[int, list[Finding]] = {}
+    for finding in found.findings[:MOST_DETAILED]:
+        by_rank.setdefault(finding.rank, []).append(finding)
+    for number, findings in by_rank.items():
+        before = [
+            (step, folder) for (step, rank), folder in report.folders.items()
+            if rank == number and step is not None and found.step is not None and step < found.step
+        ]  # fmt: skip
+        add_details(findings, report.folders[found.step, number], before)

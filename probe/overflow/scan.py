@@ -1,0 +1,253 @@
+"""Reads the dump of one rank once and keeps what is not finite in it: some bytes for each such record.
+
+Records without such a number are not decoded, but for communication, by which values come from other ranks.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple, Optional
+
+from probe.common.dump.layout import folder_of
+from probe.common.dump.naming import BACKWARD, FORWARD, is_gradients, is_module, parse, record_name
+from probe.common.dump.reading.call_tree import CallTree
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.items import Item, is_inf
+from probe.common.dump.reading.records import Record
+from probe.common.errors import MsprobeException
+from probe.common.match.communication.collectives import (
+    CollectiveCall,
+    collective_call,
+    is_communication,
+    receives,
+    undefined,
+    without_statistics,
+)
+from probe.common.overflow.call_values import CallValues, is_nonfinite, part_of_limit
+from probe.common.overflow.followed_calls import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
+
+MOST_RECORDS = 2000
+"""Of a rank; where more are not finite, the others are counted."""
+NEARLY_FULL = 0.9
+"""The part of the largest number of a type from which on a value is told of."""
+_MOST_NOTED = 20
+_BACKWARD = f".{BACKWARD}"
+
+_HALF = (b'"torch.float16"', b'"Float16"')
+_LARGE_HALF = re.compile(rb"[56]\d{4}\.")
+_LARGE = (b"e+3", b"e38", b"e308")
+"""What stands in a record that has a number near the end of the range of its type; of half precision only where that
+is there. The smallest types are left out."""
+_NOT_FINITE = (b"NaN", b"Infinity", b'"nan"', b'"inf"', b'"-inf"')
+"""As numbers that JSON lacks, or as texts."""
+
+
+
+class Communication(NamedTuple):
+    """A communication call, with what of its values is not finite."""
+
+    call: CollectiveCall
+    inputs: tuple[str, ...]
+    """Its inputs that are not finite; buffers that it only fills are left out."""
+    outputs: tuple[str, ...]
+    """Its outputs that are not finite; those that mean nothing are left out."""
+    has_output: bool
+    ends_after: int
+    """The number of the record after which its result was there: its own, or where it was waited for."""
+
+
+@dataclass
+class RankScan:
+    """What is not finite in one dump."""
+
+    folder: str
+    step: Optional[int]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    rank: int
+    """0 where the folder names none."""
+    framework: str
+    level: str
+    records: int
+    bad: list[BadRecord] = field(default_factory=list)
+    more: int = 0
+    """How many further records hold a NaN or an infinity, if only as a norm."""
+    communication: list[Communication] = field(default_factory=list)
+    intended: list[str] = field(default_factory=list)
+    uninitialised: list[str] = field(default_factory=list)
+    nearly_full: list[tuple[str, float]] = field(default_factory=list)
+    """Items that nearly reach the largest number of their type, and the part of it that they reach."""
+    norms: list[str] = field(default_factory=list)
+    """Outputs that are finite, and whose norm is not."""
+    died: bool = False
+    first_backward: int = sys.maxsize
+    """The number of the first record of a backward."""
+
+    @property
+    def affected(self) -> int:
+        """How many records are not finite, those that were meant left out."""
+        return len(self.bad) + self.more
+
+
+def scan(path: str) -> RankScan:
+    """What is not finite in the dump at `path`.
+
+    Raises:
+        FileCheckException: there is no dump.
+        DumpFormatError: a file is damaged.
+        MsprobeException: it has no statistics.
+    """
+    dump = read(path)
+    if dump.task == "structure":
+        raise MsprobeException(f"{dump.path}: task structure has no values; collect with task statistics or tensor.")
+    rank = dump.rank or 0
+    result = RankScan(folder_of(path), dump.step, rank, dump.framework, dump.level or "", len(dump), died=dump.died)
+    return _Scan(dump, result).run()
+
+
+class _Scan:
+    def __init__(self, dump: Dump, result: RankScan) -> None:
+        self._dump = dump
+        self._result = result
+        self._calls = FollowedCalls()
+
+    def run(self) -> RankScan:
+        result = self._result
+        ends: dict[int, str] = {}
+        for index, record in enumerate(self._dump):
+            content = record.content
+            if result.first_backward == sys.maxsize and _BACKWARD in record.name:
+                result.first_backward = index
+            if is_communication(record.name):
+                ends[index] = self._communication(index, record)
+            elif content is None or any(map(content.__contains__, _NOT_FINITE)):
+                if len(self._calls.bad) < MOST_RECORDS:
+                    self._record(index, record)
+                else:
+                    result.more += 1
+            if not self._calls.is_reached and (content is None or _may_be_nearly_full(content)):
+                self._note_nearly_full(self._dump.items(record))
+        result.bad = self._calls.end(self._is_end_of_forward)
+        result.intended, result.uninitialised = self._calls.intended, self._calls.uninitialised
+        self._set_ends(ends)
+        if not result.bad and not result.communication:
+            self._check_statistics()
+        result.bad = _without_explained(result.bad, self._dump.tree) if result.bad else []
+        return result
+
+    # --- one call
+
+    def _record(self, index: int, record: Record) -> None:
+        values = CallValues.of(self._dump.items(record))
+        if not self._calls.look_at(index, record.name, values):
+            norms = [item.name for item in values.outputs if is_inf(item.norm)]
+            self._result.norms += norms[: _MOST_NOTED - len(self._result.norms)]
+
+    def _communication(self, index: int, record: Record) -> str:
+        """Returns the record after which its result was there, if the dump says so."""
+        call = collective_call(self._result.rank, index, record)
+        ignored = receives(call) | undefined(call, call.inputs)
+        values = CallValues.of(item for item in call.inputs if item.name not in ignored)
+        inputs = tuple(item.name for item in values.inputs if is_nonfinite(item))
+        outputs = tuple(item.name for item in values.outputs if is_nonfinite(item))
+        self._calls.is_reached |= bool(inputs or outputs)
+        self._result.communication.append(
+            Communication(without_statistics(call), inputs, outputs, bool(values.outputs), index)
+        )
+        return record.waited_after or ""
+
+    def _set_ends(self, ends: dict[int, str]) -> None:
+        """Where the results of asynchronous communication arrived."""
+        if not any(ends.values()):
+            return
+        numbers = {record.name: index for index, record in enumerate(self._dump)}
+        self._result.communication = [
+            each._replace(ends_after=numbers.get(ends[each.call.index], each.ends_after))
+            for each in self._result.communication
+        ]
+
+    # --- at the end
+
+    def _is_end_of_forward(self, place: int) -> bool:
+        """Whether no forward call of a function stands behind a record and before the first backward."""
+        for record in islice(self._dump, place + 1, None):
+            parsed = parse(record.name)
+            if parsed is None or parsed.direction != FORWARD:
+                return True
+            if not parsed.is_module:
+                return False
+        return True
+
+    def _note_nearly_full(self, items: list[Item]) -> None:
+        found = self._result.nearly_full
+        for item in items:
+            if len(found) < _MOST_NOTED and item.is_tensor and (part := part_of_limit(item)) > NEARLY_FULL:
+                found.append((item.name, part))
+
+    def _check_statistics(self) -> None:
+        """A dump of checksums alone says nothing of what is finite."""
+        tensors = 0
+        for record in self._dump:
+            for item in self._dump.items(record):
+                if item.is_tensor and item.shape != () and 0 not in (item.shape or ()):
+                    if item.max is not None:
+                        return
+                    tensors += 1
+            if tensors > 20:
+                break
+        if tensors:
+            raise MsprobeException(
+                f"{self._dump.path}: the tensors have no statistics; collect without summary_mode xor and checksums."
+            )
+
+
+def _may_be_nearly_full(content: bytes) -> bool:
+    if any(map(content.__contains__, _LARGE)):
+        return True
+    return any(map(content.__contains__, _HALF)) and _LARGE_HALF.search(content) is not None
+
+
+def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadRecord]:
+    """Mark what another record explains, which need not stand before it.
+
+    The gradients of a module's parameters stand before its backward, its backward may stand before those of the calls
+    inside of it, and what a forward call got or gave goes into its backward as well.
+    """
+    inside = {name for record in bad if tree is not None for name in tree.around(record.name)}
+    backwards = {parsed.base: record.place for record in bad
+                 if is_module(record.name) and (parsed := parse(record.name)) is not None
+                 and parsed.direction == BACKWARD}  # fmt: skip
+    names = {record.name for record in bad}
+    weights = {
+        record.name: record.input for record in bad if record.flags & PARAMETER and not record.flags & INPUT
+    }  # fmt: skip
+    made_inside = {record.name for record in bad if record.flags == OUTPUT and is_module(record.name)}
+    found = []
+    for record in bad:
+        if tree is not None and not is_module(record.name):
+            record = _with_weight(record, weights.get(tree.module(record.name) or "", ""))
+            if record.flags & INPUT and (module := tree.module(record.name)) in made_inside:
+                record = record._replace(inside=module or "")
+        flags = record.flags
+        parsed = parse(record.name)
+        if is_gradients(record.name):
+            if parsed is not None and backwards.get(parsed.base, -1) > record.place:
+                flags |= EXPLAINED
+        elif flags == OUTPUT and record.name in inside:
+            flags |= EXPLAINED
+        elif (
+            parsed is not None
+            and parsed.direction == BACKWARD
+            and record_name(parsed._replace(direction=FORWARD)) in names
+        ):
+            flags |= INPUT
+        found.append(record._replace(flags=flags))
+    return found
+
+
+def _with_weight(record: BadRecord, weight: str) -> BadRecord:
+    """A call inside of a module whose `weight` is not finite, and whose inputs are, has got that weight."""
+    if not weight or not (record.flags & INPUT or record.mask):
+        return record
+    return record._replace(flags=(record.flags & ~INPUT) | PARAMETER, input=weight, mask="")

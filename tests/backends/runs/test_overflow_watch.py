@@ -1,0 +1,246 @@
+"""Task ``overflow_check``: a step with a value that is not finite is written, and no other."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dumped
+import numpy as np
+import pytest
+from programs import batch
+
+from probe.api import cli
+from probe.collect.watch.judgement import Judgement
+
+STEPS, PLANTED = 20, 13
+LEVELS = ("L0", "L1", "mix")
+
+
+class Program:
+    """A training step with a module whose second product is beyond float32 where `factor` is large."""
+
+    def __init__(self, backend: Any) -> None:
+        self.factor = 1.0
+
+        def square(module: Any, x: Any) -> Any:
+            return x * self.factor * self.factor
+
+        def forward(net: Any, x: Any) -> Any:
+            return net.last(net.square(net.first(x)))
+
+        weight = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
+        self._backend = backend
+        self.model = backend.module(
+            "Net", forward, first=backend.linear(weight, np.ones(4, np.float32)),
+            square=backend.module("Square", square), last=backend.linear(weight[:2], np.ones(2, np.float32)),
+        )  # fmt: skip
+
+    def step(self, debugger: Any, factor: float = 1.0, **numbers: Any) -> None:
+        self.factor = factor
+        debugger.start(self.model)
+        self._backend.run(self.model, batch(self._backend), model=self.model)
+        debugger.stop()
+        debugger.step(**numbers)
+
+
+@pytest.fixture
+def program(backend: Any) -> Program:
+    return Program(backend)
+
+
+def first_record(backend: Any, level: str) -> str:
+    name = f"{backend.root}.square.Square.forward.0"
+    return name if level == "L0" else f"{backend.apis['multiply'].base}.1.forward"
+
+
+def watching(runs: Any, **settings: Any) -> Any:
+    return runs.new(task="overflow_check", **settings)
+
+
+def findings(folder: Path, output: Path) -> list[dict[str, Any]]:
+    """What the command says of a step."""
+    assert cli.main(["overflow_check", "-i", str(folder), "-o", str(output)]) == 3
+    report = json.loads((output / "overflow_report.json").read_text(encoding="utf-8"))
+    return [finding for finding in report["steps"][0]["findings"] if finding["is_first"]]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_exactly_the_step_is_written_in_which_a_value_is_not_finite(
+    runs: Any, backend: Any, program: Program, level: str, tmp_path: Path, capsys: Any
+) -> None:
+    debugger = watching(runs, level=level)
+    for step in range(STEPS):
+        program.step(debugger, 1e30 if step == PLANTED else 1.0)
+    assert dumped.folders(runs.path) == [f"step{PLANTED}/procN"]
+    dump = runs.read(PLANTED)
+    assert dump.head["task"] == "statistics" and not dump.journals and len(dump.stacks) > 0
+    planted = first_record(backend, level)
+    assert f"step {PLANTED}: {planted} is the first record" in capsys.readouterr().out
+    assert [finding["record"] for finding in findings(runs.path / f"step{PLANTED}", tmp_path / "o")] == [planted]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_records_are_those_of_task_statistics(runs: Any, program: Program, level: str, tmp_path: Path) -> None:
+    program.step(watching(runs, level=level), 1e30)
+    watched = runs.read()
+    runs.end()
+    program.step(runs.new(dump_path=tmp_path / "other", level=level), 1e30)
+    other = dumped.read(tmp_path / "other")
+    # As texts, in which a NaN equals itself.
+    assert json.dumps(watched.data) == json.dumps(other.data)
+    assert watched.tree == other.tree
+    assert [names for names, _ in watched.stacks.values()] == [names for names, _ in other.stacks.values()]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_without_such_a_value_there_is_no_folder(runs: Any, program: Program, level: str) -> None:
+    debugger = watching(runs, level=level)
+    for _ in range(3):
+        program.step(debugger, loss=0.5, grad_norm=1.0)
+    runs.end()
+    assert not runs.path.exists()
+
+
+@pytest.mark.parametrize(("number", "written"), [(1, [2]), (2, [2, 4]), (-1, [2, 4, 5])])
+def test_so_many_steps_are_written(runs: Any, program: Program, number: int, written: list[int]) -> None:
+    debugger = watching(runs, overflow_nums=number)
+    for step in range(7):
+        program.step(debugger, 1e30 if step in (2, 4, 5) else 1.0)
+    assert dumped.folders(runs.path) == [f"step{step}/procN" for step in written]
+
+
+def test_only_wanted_steps_are_watched(runs: Any, program: Program) -> None:
+    debugger = watching(runs, step=[3, 4])
+    for _ in range(6):
+        program.step(debugger, 1e30)
+    assert dumped.folders(runs.path) == ["step3/procN"]
+
+
+@pytest.mark.parametrize("bad", [1, 2, 5])
+def test_several_steps_may_be_decided_on_at_once(runs: Any, program: Program, bad: int) -> None:
+    debugger = watching(runs, every=4)
+    for step in range(7):
+        program.step(debugger, 1e30 if step == bad else 1.0)
+        assert dumped.folders(runs.path) == ([f"step{bad}/procN"] if step >= 3 > bad else [])
+    runs.end()
+    assert dumped.folders(runs.path) == [f"step{bad}/procN"]
+
+
+def test_a_step_that_the_program_does_not_end_is_decided_on_too(runs: Any, backend: Any, program: Program) -> None:
+    debugger = watching(runs)
+    program.factor = 1e30
+    debugger.start(program.model)
+    backend.run(program.model, batch(backend), model=program.model)
+    runs.end()
+    assert dumped.folders(runs.path) == ["step0/procN"]
+
+
+@pytest.mark.parametrize("bad", [0, 5, 19])
+def test_the_records_around_the_first_one_are_kept(runs: Any, backend: Any, bad: int) -> None:
+    names = [f"part{number}" for number in range(20)]
+    factors = [1e30 if number == bad else 1.0 for number in range(20)]
+
+    def part(factor: float) -> Any:
+        return backend.module("Part", lambda self, x: x * factor * factor)
+
+    def forward(self: Any, x: Any) -> Any:
+        for name in names:
+            x = getattr(self, name)(x)
+        return x
+
+    children = {name: part(factor) for name, factor in zip(names, factors)}
+    model = backend.module("Net", forward, **children)
+    debugger = watching(runs, level="L0", ring=8)
+    debugger.start(model)
+    model(batch(backend))
+    debugger.stop()
+    debugger.step()
+    dump = runs.read()
+    assert f"{backend.root}.part{bad}.Part.forward.0" in dump.names
+    assert 4 <= len(dump.names) <= 12 and "Ring" not in dump.errors
+
+
+@pytest.mark.parametrize(
+    ("numbers", "reason"),
+    [
+        ({"loss": float("nan")}, "the loss is nan"),
+        ({"grad_norm": float("inf")}, "the gradient norm is inf"),
+        ({"loss": 1.0, "grad_norm": 50.0}, "deviations above the median"),
+    ],
+)
+def test_numbers_of_the_program_make_a_step_be_written(
+    runs: Any, program: Program, numbers: Any, reason: str, capsys: Any
+) -> None:
+    debugger = watching(runs, max_gradient_norm_score=6)
+    for step in range(16):
+        program.step(debugger, loss=1.0, grad_norm=1.0 + step % 3 / 10)
+    program.step(debugger, **numbers)
+    program.step(debugger)
+    assert dumped.folders(runs.path) == ["step16/procN"]
+    assert reason in capsys.readouterr().out
+
+
+def test_the_loss_may_be_a_tensor(runs: Any, backend: Any, program: Program) -> None:
+    debugger = watching(runs)
+    program.step(debugger, loss=backend.tensor(np.array(1.0, np.float32), requires_grad=True))
+    program.step(debugger, loss=backend.tensor(np.array(np.nan, np.float32), requires_grad=True))
+    assert dumped.folders(runs.path) == ["step1/procN"]
+
+
+def test_other_tasks_say_that_they_have_no_use_for_the_numbers(runs: Any, program: Program, capsys: Any) -> None:
+    debugger = runs.new(level="L0")
+    program.step(debugger, loss=float("nan"))
+    program.step(debugger, grad_norm=1.0)
+    assert capsys.readouterr().out.count('task "statistics" does nothing with them') == 1
+    assert dumped.folders(runs.path) == ["step0/procN", "step1/procN"]
+
+
+def test_a_failure_of_the_watch_does_not_stop_the_training(
+    runs: Any, program: Program, monkeypatch: Any, capsys: Any
+) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("the watch is broken")
+
+    debugger = watching(runs)
+    program.step(debugger)
+    with monkeypatch.context() as broken:
+        broken.setattr(Judgement, "look_at", fail)
+        program.step(debugger, 1e30)
+    program.step(debugger, 1e30)
+    assert dumped.folders(runs.path) == ["step2/procN"]
+    assert "ZeroDivisionError" in capsys.readouterr().out
+
+
+KILLED = """
+import os, signal, sys
+import numpy as np
+from probe.common.dump.journal import JournalWriter
+factor = 1e30
+model = backend.module("Net", lambda self, x: self.b(self.a(x)),
+    a=backend.module("A", lambda self, x: x * factor * factor), b=backend.module("B", lambda self, x: x * 2.0))
+debugger = PrecisionDebugger("config.json")
+record, left = JournalWriter.record, [2]
+def killed(self, *args):
+    record(self, *args)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+JournalWriter.record = killed
+debugger.start(model)
+model(backend.tensor(np.ones((2, 2), np.float32)))
+debugger.step()
+"""
+
+
+def test_a_kill_while_it_is_written_leaves_a_journal(runs: Any, backend: Any, tmp_path: Path) -> None:
+    runs.write_config(task="overflow_check", level="mix")
+    backend.run_script(KILLED, cwd=tmp_path, code=-9)
+    (folder,) = (runs.path / "step0").iterdir()
+    assert (folder / "dump.json").exists() and list(folder.glob("*journal*"))
+    assert cli.main(["recover", str(folder)]) == 0
+    dump = runs.read()
+    assert len(dump.names) == 2
+    planted = f"{backend.apis['multiply'].base}.1.forward"
+    assert [finding["record"] for finding in findings(folder, tmp_path / "o")] == [planted]

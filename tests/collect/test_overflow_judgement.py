@@ -1,0 +1,136 @@
+"""Which values that are not finite are a fault."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from probe.collect.watch.described_once import is_finite
+from probe.collect.watch.judgement import Found, Judgement
+from probe.collect.watch.norm_history import NormHistory
+
+NAN, INF = math.nan, math.inf
+
+
+def tensor(largest: float, smallest: float) -> dict[str, Any]:
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": largest, "Min": smallest}
+
+
+def fine() -> dict[str, Any]:
+    return tensor(1.0, 0.0)
+
+
+def call(inputs: list[Any], outputs: Any, **more: Any) -> dict[str, Any]:
+    return {"input_args": inputs, "input_kwargs": {}, "output": outputs, **more}
+
+
+def number(value: float) -> dict[str, Any]:
+    return {"type": "float", "value": value}
+
+
+def entries(value: Any) -> list[Any]:
+    if isinstance(value, dict) and "Max" in value:
+        return [value]
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    return [entry for each in values for entry in entries(each)]
+
+
+def judged(**records: dict[str, Any]) -> Judgement:
+    """Records by their names with ``__`` in the place of dots."""
+    judgement = Judgement()
+    named = [(name.replace("__", "."), fields) for name, fields in records.items()]
+    judgement.look_at(named, [entry for _, fields in named for entry in entries(fields) if not is_finite(entry)])
+    return judgement
+
+
+@pytest.mark.parametrize("bad", [tensor(NAN, NAN), tensor(INF, 0.0), tensor(1.0, -INF), tensor(INF, -INF)], ids=str)
+@pytest.mark.parametrize("outputs", [lambda bad: [bad], lambda bad: [fine(), [bad]], lambda bad: {"values": bad}])
+def test_what_a_call_makes_of_finite_values_is_found(bad: Any, outputs: Any) -> None:
+    found = judged(Torch__div__0__forward=call([fine()], [fine()]), Torch__div__1__forward=call([fine()], outputs(bad)))
+    assert found.first == found.forward == Found("Torch.div.1.forward", "output")
+
+
+def test_gradients_are_told_apart() -> None:
+    found = judged(
+        Torch__sqrt__0__backward={"input": [fine()], "output": [tensor(INF, 0.0)]},
+        Module__a__Linear__parameters_grad__0={"weight": [tensor(NAN, NAN)]},
+    )
+    assert found.forward is None and found.first == Found("Torch.sqrt.0.backward", "output")
+    gradient = judged(Module__a__Linear__parameters_grad__0={"weight": [tensor(NAN, NAN)]}).first
+    assert gradient is not None and gradient.is_of_backward and gradient.where == "gradient"
+
+
+def test_a_parameter_is_found() -> None:
+    record = call([fine()], [fine()], parameters={"weight": tensor(INF, 0.0)})
+    assert judged(Module__a__Linear__forward__0=record).first == Found("Module.a.Linear.forward.0", "parameters")
+
+
+MASK = tensor(1.0, -INF)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        {"Tensor__masked_fill__0__forward": call([fine(), fine(), number(-INF)], [MASK])},
+        {
+            "Torch__full__0__forward": call([number(-INF)], [tensor(-INF, -INF)]),
+            "Torch__triu__0__forward": call([tensor(-INF, -INF)], [MASK]),
+            "Torch__softmax__0__forward": call([MASK], [fine()]),
+            "Module__mask__Mask__forward__0": call([fine()], [MASK]),
+        },
+        {"Tensor__add__0__forward": call([fine(), MASK], [MASK])},
+        {"Torch__log__0__forward": call([fine()], [MASK])},
+        {"Torch__where__0__forward": call([fine(), fine(), number(INF)], [tensor(INF, 0.0)])},
+        {"Tensor__fill___0__forward": call([tensor(NAN, NAN), number(0.0)], [fine()])},
+        {"Tensor__view__0__forward": call([tensor(NAN, NAN)], [tensor(NAN, NAN)])},
+        {"Torch__empty__0__forward": call([], [tensor(NAN, NAN)])},
+        {"Torch__argmax__0__forward": call([tensor(NAN, NAN)], [fine()])},
+    ],
+    ids=lambda records: next(iter(records)),
+)
+def test_what_is_asked_for_or_of_no_consequence_is_not(records: Any) -> None:
+    assert judged(**records).first is None
+
+
+def test_what_comes_of_a_mask_is_found() -> None:
+    found = judged(
+        Tensor__masked_fill__0__forward=call([fine(), fine(), number(-INF)], [tensor(-INF, -INF)]),
+        Torch__softmax__0__forward=call([tensor(-INF, -INF)], [tensor(NAN, NAN)]),
+    )
+    assert found.first == Found("Torch.softmax.0.forward", "output")
+
+
+def test_data_that_is_not_finite_is_found_where_it_is_used() -> None:
+    found = judged(
+        Tensor__view__0__forward=call([tensor(NAN, NAN)], [tensor(NAN, NAN)]),
+        Torch__matmul__0__forward=call([tensor(NAN, NAN), fine()], [tensor(NAN, NAN)]),
+    )
+    assert found.first == Found("Torch.matmul.0.forward", "output")
+
+
+# --- gradient norms
+
+
+def test_a_score_needs_enough_values() -> None:
+    history = NormHistory()
+    assert [history.score(1.0) for _ in range(16)] == [None] * 16
+    assert history.score(1.0) == 0
+
+
+def test_a_score_is_robust() -> None:
+    history = NormHistory()
+    for value in range(32):
+        history.score(100.0 if value % 8 == 3 else 1.0 + value % 3 / 10)
+    low, high = history.score(1.2), history.score(3.0)
+    assert low is not None and abs(low) < 2 and high is not None and high > 10
+
+
+@pytest.mark.parametrize(("value", "at_least"), [(1.001, 0.05), (1.5, 40)])
+def test_values_that_hardly_differ_have_no_outliers_but_real_ones(value: float, at_least: float) -> None:
+    history = NormHistory()
+    for _ in range(20):
+        history.score(1.0)
+    score = history.score(value)
+    assert score is not None and at_least < score < at_least * 3

@@ -1,0 +1,40 @@
+"""What was planted into generated trainings is what is named first, in every one of a hundred.
+
+The programs, the faults and what is true of each case are in `generated`; a case is made again by its seed and number:
+``python benchmarks/overflow_faults.py --seed SEED --cases NUMBER --keep DIR``.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from generated.cases import KINDS, cases
+from generated.judging import Outcome, judge
+from generated.making import make_dumps
+
+SEED = 1
+CASES = range(100)
+LONG = os.environ.get("PROBE_TEST_LONG") == "1"
+NUMBERS = CASES if LONG else range(0, 100, 3)
+"""A third of the hundred cases in a run of all tests; `benchmarks/overflow_faults.py` takes all of them."""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
+    return [judge(folder) for folder in make_dumps(tmp_path_factory.mktemp("generated"), SEED, NUMBERS)]
+
+
+def test_the_first_finding_is_what_was_planted(outcomes: list[Outcome]) -> None:
+    assert len(outcomes) == len(NUMBERS)
+    assert [str(each) for each in outcomes if each.wrong] == []
+
+
+def test_the_cases_are_as_varied_as_they_are_said_to_be() -> None:
+    drawn = cases(SEED, CASES)
+    assert {case.kind for case in drawn} == set(KINDS)
+    assert {case.level for case in drawn} == {"L0", "L1", "mix"}
+    assert {case.layout.world for case in drawn} == {2, 3, 4, 5, 6, 8}
+    assert {case.transfer for case in drawn if case.layout.stages > 1} == {"blocking", "later", "batch"}
+    gradients = {case.gradients for case in drawn if case.layout.replicas > 1}
+    assert gradients == {"each", "later", "bucket", "sharded", "unseen"}
