@@ -57,8 +57,8 @@ class Item(msgspec.Struct, gc=False):
             return False
         if is_nan(self.max) or is_nan(self.min):
             return True
-        # Of an infinity beside a negative one the mean is a NaN that is not in the tensor. Where Max and Min of a device
-        # leave NaN out, the count still has it.
+        # Of an infinity beside a negative one the mean is a NaN that is not in the tensor. Where Max and Min of a
+        # device leave NaN out, the count still has it.
         return (is_nan(self.mean) or bool(self.nonfinite)) and not self.has_inf
 
     @property
