@@ -132,6 +132,9 @@ class RunningProgram:
         collected = session.collected_steps
         if not collected:
             steps = sum(loop.steps for loop in self._loops.values())
+            if session.starts and session.is_watching and not failure:
+                log.info(f"{steps} steps were watched, and none had a value that is not finite.")
+                return
             why = f"the program ran {steps} steps, none of them wanted."
             if session.starts:
                 why = failure or "what was wanted could not be written, or is not of this rank; see the lines above."

@@ -119,6 +119,11 @@ class Session:
         return self._active
 
     @property
+    def is_watching(self) -> bool:
+        """Whether only steps with a value that is not finite get a folder."""
+        return self._watch is not None
+
+    @property
     def step_wanted(self) -> bool:
         """Whether the current step is to be collected, as far as its number decides it."""
         return not self.config.step or self.current_step in self.config.step

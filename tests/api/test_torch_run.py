@@ -455,3 +455,23 @@ def test_each_of_several_processes_is_collected_from(tmp_path: Path, start: str,
         for rank in (0, 1):
             assert "Module.module.0.Linear.forward.0" in ran.data(step, f"rank{rank}")
     assert not [line for line in ran.warnings if "collected nothing" in line]
+
+
+@pytest.mark.parametrize(("factor", "steps"), [("1.0", []), ("math.nan if step == 3 else 1.0", ["step3"])])
+def test_a_run_is_watched_from_its_first_step_to_its_last(
+    scripts: Any, tmp_path: Path, factor: str, steps: list[str]
+) -> None:
+    program = f"""
+import math
+import torch
+from torch import nn
+net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(5):
+    net(torch.ones(2, 4) * ({factor})).sum().backward()
+    optimizer.step()
+"""
+    ran = quick(scripts, tmp_path, program, "--task", "overflow_check")
+    assert (ran.status, ran.steps) == (0, steps), ran.err
+    assert ("5 steps were watched, and none had a value that is not finite" in ran.out) == (not steps)
+    assert not any("collected nothing" in line for line in ran.warnings)

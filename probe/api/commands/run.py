@@ -14,6 +14,8 @@ from probe.common.errors import MsprobeException
 
 _DEFAULTS = {"level": "mix", "dump_path": "./msprobe_output", "step": ["0-1"]}
 """Where no configuration file is given."""
+_WATCHING = "overflow_check"
+"""The task for which no step is more worth a look than others."""
 
 
 class Run:
@@ -32,8 +34,9 @@ class Run:
         )
         parser.add_argument("--config", metavar="FILE", help="a configuration file; the options below win over it")
         parser.add_argument("--level", help="L0 (modules), L1 (APIs) or mix (both); mix without a configuration file")
-        parser.add_argument("--step", metavar="STEPS", help='such as 0,10-12, or "all"; 0-1 without a file')
-        parser.add_argument("--task", help="statistics, tensor or structure; statistics without a file")
+        without = f"without a file 0-1, all with task {_WATCHING}"
+        parser.add_argument("--step", metavar="STEPS", help=f'such as 0,10-12, or "all"; {without}')
+        parser.add_argument("--task", help=f"statistics, tensor, structure or {_WATCHING}; statistics without a file")
         parser.add_argument("-o", "--output", metavar="DIR", help="where to write; ./msprobe_output without a file")
         parser.add_argument(
             "--step-after",
@@ -68,7 +71,8 @@ class Run:
     def _arguments(self, args: argparse.Namespace) -> dict[str, Any]:
         given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}
         if args.config is None:
-            given = {key: _DEFAULTS.get(key) if value is None else value for key, value in given.items()}
+            defaults = {**_DEFAULTS, "step": []} if args.task == _WATCHING else _DEFAULTS
+            given = {key: defaults.get(key) if value is None else value for key, value in given.items()}
         return given
 
 

@@ -122,11 +122,14 @@ def _bad(value: Any, bad: Collection[int]) -> list[Entry]:
     """The tensors among the values of a record that are not finite."""
     if not value:
         return []
+    found = []
     # Nearly always these are the tensors themselves, and this is asked of every record.
-    items = value if type(value) is list else value.values() if type(value) is dict else ()
-    if not any(id(item) in bad or type(item) is list or (type(item) is dict and "Max" not in item) for item in items):
-        return []
-    return [entry for entry in _entries(value) if id(entry) in bad]
+    for item in value if type(value) is list else value.values():
+        if id(item) in bad:
+            found.append(item)
+        elif type(item) is list or (type(item) is dict and "Max" not in item):
+            found += [entry for entry in _entries(item) if id(entry) in bad]
+    return found
 
 
 def _entries(value: Any) -> Iterator[Entry]:

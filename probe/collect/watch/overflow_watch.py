@@ -76,6 +76,7 @@ class OverflowWatch:
         Every rank comes here at every step, watched or not, since they answer each other.
         """
         if self.is_over or (self._config.step and step not in self._config.step):
+            self._scaled.forget()
             return
         ended = _Ended(step, ring)
         self._attempt("the loss and the gradient norm", self._note_numbers, ended, loss, grad_norm)
@@ -86,22 +87,28 @@ class OverflowWatch:
 
     def finish(self, step: int, rank: int | None, ring: StepRing | None) -> None:
         """The program ends, perhaps in the middle of step number `step`: other ranks are not waited for any more."""
-        if self._scalers is None:
-            return
         if not self.is_over:
             if ring is not None:
                 self._waiting.append(_Ended(step, ring))
             self._decide(rank, alone=True)
-        self._scalers.remove()
-        self._scalers = None
-        if self._scaled.skipped:
-            steps = "1 step" if self._scaled.skipped == 1 else f"{self._scaled.skipped} steps"
-            log.info(f"The gradient scaler skipped {steps} for gradients that were not finite, which is expected.")
+        self._attempt("the gradient scaler", self._leave_scalers)
 
     def forget(self) -> None:
         """The steps belong to the process that this one was forked from."""
         self._waiting = []
         self._left = 0
+        self._scaled.skipped = 0
+        self._attempt("the gradient scaler", self._leave_scalers)
+
+    def _leave_scalers(self) -> None:
+        if self._scalers is None:
+            return
+        self._scalers.remove()
+        self._scalers = None
+        skipped = self._scaled.skipped
+        if skipped:
+            steps = "1 step" if skipped == 1 else f"{skipped} steps"
+            log.info(f"The gradient scaler skipped {steps} for gradients that were not finite, which is expected.")
 
     def _attempt(self, about: str, action: Callable[..., Any], *args: Any) -> Any:
         """Do what must not keep the ranks from answering each other."""
@@ -140,6 +147,7 @@ class OverflowWatch:
                 if each.ring is not None and (not self._config.rank or rank in self._config.rank):
                     self._attempt(f"step {each.step}", self._write, each.ring, rank)
         if self.is_over:
+            self._attempt("the gradient scaler", self._leave_scalers)
             self._ended()
 
     def _flag(self, ended: _Ended) -> int:

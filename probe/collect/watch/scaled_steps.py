@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from probe.backends.protocol import ScaledUpdate
 from probe.common.config.config import Config
+
+_MOST_UPDATES = 256
+"""Of one step: that many optimizers it may have."""
 
 
 class ScaledSteps:
@@ -16,7 +21,7 @@ class ScaledSteps:
     def __init__(self, config: Config) -> None:
         self._least_scale = config.min_scale
         self._most_skips = config.max_skips
-        self._updates: list[ScaledUpdate] = []
+        self._updates: deque[ScaledUpdate] = deque(maxlen=_MOST_UPDATES)
         self._in_a_row = 0
         self.skipped = 0
         """Steps in all."""
@@ -25,9 +30,14 @@ class ScaledSteps:
         """A scaler has let an optimizer make its step, or has not."""
         self._updates.append(update)
 
+    def forget(self) -> None:
+        """The step that ends now is of no interest."""
+        self._updates.clear()
+
     def skips_expected(self) -> bool:
         """Whether the step that ends now is one that a scaler has skipped and may skip; asked once a step."""
-        updates, self._updates = self._updates, []
+        updates = list(self._updates)
+        self._updates.clear()
         skipped = [update for update in updates if update.was_skipped()]
         if not skipped:
             self._in_a_row = 0 if updates else self._in_a_row
