@@ -11,7 +11,7 @@ from probe.common.dump.layout import JOURNAL_FILE, holds_records
 from probe.common.dump.reading.run import Run
 from probe.common.dump.size import are_large
 from probe.common.errors import FileCheckException
-from probe.common.parallel.run import run_where_it_pays
+from probe.common.parallel.run import run
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
 from probe.overflow.analysis import analyse
@@ -69,7 +69,9 @@ def _scans(folders: Sequence[str], where: Where, watch: ProgressCallback | None)
     found = []
     # A process elsewhere may run in another folder.
     tasks = [os.path.abspath(folder) for folder in folders]
-    with closing(run_where_it_pays(where, scan, tasks, watch, are_large(tasks))) as outcomes:
+    if where == Where() and not are_large(tasks):
+        where = Where(1)
+    with closing(run(where, scan, tasks, watch)) as outcomes:
         for outcome in outcomes:
             log.show(outcome.logged)
             if outcome.value is None:
