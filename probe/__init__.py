@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from probe.overflow.run import find_overflow as find_overflow
 
 __all__ = [
-    "Dump", "Graph", "GraphDiff", "GraphView", "Run", "Verdict", "__version__", "find_overflow", "graph_diff", "open_graph",
-    "read", "verdict",
+    "Dump", "Graph", "GraphDiff", "GraphView", "Run", "Verdict", "__version__", "find_overflow", "graph_diff",
+    "open_graph", "read", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.

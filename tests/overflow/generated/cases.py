@@ -140,7 +140,8 @@ def _case(seed: int, number: int) -> Case:
         steps=steps,
         fault_step=fault_step,
         microbatches=draw.randint(1, 3) if layout.stages > 1 else draw.choice((1, 1, 2)),
-        gradients=draw.choice(("each", "later", "bucket", "sharded", "unseen")),
+        # What is not recorded is nothing to be named.
+        gradients=draw.choice(("each", "later", "bucket", "sharded", *(("unseen",) * (kind != "communication")))),
         transfer=draw.choice(("blocking", "later", "batch")),
         broadcasts_input=draw.random() < 0.5,
         is_prepared=draw.random() < 0.4,
