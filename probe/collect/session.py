@@ -231,13 +231,18 @@ class Session:
     @_guarded
     def resume_at(self, step: int) -> None:
         """`set_init_step` after a `start` for which nothing has run yet; the next `start` collects the first step."""
-        if self._active and (self._watch is not None or self._folder.discard()):
+        if self._active and self._is_without_records():
             self._detach()
             self.collector.abandon()
             if self._reached is not None:
                 self._reached.discard(self.current_step)
             self._begun = None
         self.set_init_step(step)
+
+    def _is_without_records(self) -> bool:
+        """Whether nothing was recorded in this step yet; a folder of it is away then."""
+        ring = self._ring
+        return self._folder.discard() if ring is None else not ring.frames
 
     def save(self, variable: Any, name: Any, save_backward: bool) -> None:
         """Record one value at level debug."""

@@ -61,7 +61,9 @@ class OverflowWatch:
         self._asks_ranks = True
         self._norms = NormHistory()
         self._scaled = ScaledSteps(config)
-        self._scalers: Handle | None = adapter.attach_scalers(self._scaled.note)
+        self._scalers: Handle | None = self._attempt(
+            "the gradient scaler", adapter.attach_scalers, self._scaled.note
+        )
 
     @property
     def is_over(self) -> bool:
@@ -178,9 +180,9 @@ class OverflowWatch:
         found = ended.ring.judgement.first if ended.ring is not None else None
         reasons = [*ended.triggers]
         if found is not None:
-            reasons.insert(0, f"{found.name} is the first record of this process with a value that is not finite, "
-                              f"in its {found.where}")  # fmt: skip
-        text = "; ".join(reasons) or "another rank has found a value that is not finite, and this one none"
+            first = f"{found.name} is the first record of this process with a value that is not finite"
+            reasons.insert(0, f"{first}, in its {found.where}")
+        text = "; ".join(reasons) or "another rank has something to report, and this one nothing"
         log.warning(f"step {ended.step}: {text}.")
 
     def _write(self, ring: StepRing, rank: int | None) -> None:

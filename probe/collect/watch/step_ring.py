@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple, Optional
 
 from probe.collect.dump_folder import DumpFolder
@@ -49,6 +50,8 @@ class StepRing:
         self._stacks = stacks
         self._judged = 0
         """How many of the frames were looked at."""
+        # Not a plain lock: a signal's function can come here in the middle.
+        self._one_at_a_time = threading.RLock()
         self._kept = 0
         """How many of the frames stay, whatever follows: 0 until there is one to report."""
 
@@ -57,9 +60,12 @@ class StepRing:
     def add(self, frame: Frame) -> None:
         self.frames.append(frame)
         if len(self.frames) >= self._most:
-            self._make_room()
+            with self._one_at_a_time:
+                self._make_room()
 
     def _make_room(self) -> None:
+        if len(self.frames) < self._most:
+            return  # another thread has made it
         self.judge()
         if not self._kept and self.judgement.first is not None:
             # What led there, and half as many records of what came of it.
@@ -68,15 +74,15 @@ class StepRing:
             return
         end = len(self.frames) if self._kept else (len(self.frames) + 1) // 2
         self.left_out += end - self._kept
+        self._judged -= end - self._kept
         del self.frames[self._kept : end]
-        self._judged = len(self.frames)
 
     def judge(self) -> None:
         """Look at every record so far, which on a device waits for the statistics."""
         if self._tensors.pending():
             self._tensors.resolve()
         new = self.frames[self._judged :]
-        self._judged = len(self.frames)
+        self._judged += len(new)
         self.judgement.look_at(((frame.name, frame.fields) for frame in new), self._suspects.all())
 
     # --- in the place of a folder

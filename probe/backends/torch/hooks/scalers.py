@@ -50,4 +50,5 @@ def largest_over_ranks(numbers: Sequence[int]) -> list[int]:
 def _device() -> torch.device:
     """Where the default process group takes tensors from."""
     types = dist.distributed_c10d._get_default_group()._device_types
+    # Without an index that of a device is the current one, as programs set it.
     return torch.device("cpu") if torch.device("cpu") in types else types[0]
