@@ -26,7 +26,7 @@ from probe.common.match.communication.collectives import (
     undefined,
     without_statistics,
 )
-from probe.common.overflow.call_values import CallValues, part_of_limit
+from probe.common.overflow.call_values import CallValues, is_masked_by_lowest, part_of_limit
 from probe.common.overflow.followed_calls import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
 
 MOST_RECORDS = 2000
@@ -146,7 +146,7 @@ class _Scan:
     def _record(self, index: int, record: Record) -> None:
         values = CallValues.of(self._dump.items(record))
         if not self._calls.look_at(index, record.name, values):
-            norms = [item.name for item in values.outputs if is_inf(item.norm)]
+            norms = [item.name for item in values.outputs if is_inf(item.norm) and not is_masked_by_lowest(item)]
             self._result.norms += norms[: _MOST_NOTED - len(self._result.norms)]
 
     def _communication(self, index: int, record: Record) -> str:
@@ -186,7 +186,9 @@ class _Scan:
     def _note_nearly_full(self, items: list[Item]) -> None:
         found = self._result.nearly_full
         for item in items:
-            if len(found) < _MOST_NOTED and item.is_tensor and (part := part_of_limit(item)) > NEARLY_FULL:
+            if len(found) == _MOST_NOTED:
+                return
+            if item.is_tensor and (part := part_of_limit(item)) > NEARLY_FULL and not is_masked_by_lowest(item):
                 found.append((item.name, part))
 
     def _check_statistics(self) -> None:

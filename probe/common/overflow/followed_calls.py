@@ -106,7 +106,9 @@ class FollowedCalls:
         sources = None if self.is_reached else self._infinities.known(index, name, bad_inputs)
         if sources is None:
             self.is_reached = True
-            return Passed(given, got)
+            # A mask may come to a rank that was reached, too.
+            masked = _names([item for item in bad_outputs if infinite_sign(item) == -1])
+            return Passed(given, tuple(name for name in got if name not in masked), (), masked)
         for source in sources:
             source.last = index
         masks = tuple(map(_as_record, sources))
