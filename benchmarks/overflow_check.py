@@ -4,7 +4,8 @@
     python benchmarks/overflow_check.py --ranks 8 --records 5000 --large 20000
 
 The dumps are made of a recorded one (`deep_dumps.py`), with an all_reduce after every hundred records. In the middle of
-the forward one rank makes a NaN, which reaches the others with the next all_reduce; all that comes after is NaN. Ranks that hold the same are links to one file, which is read and decoded for each of them. It prints a table; it needs
+the forward one rank makes a NaN, which reaches the others with the next all_reduce; all that comes after is NaN. Ranks
+that hold the same are links to one file, which is read and decoded for each of them. It prints a table; it needs
 nothing but Python.
 """
 

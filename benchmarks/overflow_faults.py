@@ -35,9 +35,9 @@ _AT_ONCE = 100
 EXPLANATION = """\
 Trainings on 2 to 8 gloo ranks on the CPU, drawn from a seed: the model of each stage; data, tensor and pipeline
 parallelism and all of them together; blocking, asynchronous and batched transfers; gradients added up one by one,
-later, in a bucket or in parts; one to three steps; levels L0, L1 and mix. In each something is planted, or nothing. What is
-true is read from the call stacks of the dump, in which the line stands that made the fault; a case is right where the
-first findings are all of what was planted, of the right kind, and nothing else.
+later, in a bucket, in parts or unseen; one to three steps; levels L0, L1 and mix. In each something is planted, or
+nothing. What is true is read from the call stacks of the dump, in which the line stands that made the fault; a case is
+right where the first findings are all of what was planted, of the right kind, and nothing else.
 """
 
 

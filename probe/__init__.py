@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from probe.graph.in_python import GraphView as GraphView
     from probe.graph.in_python import graph_diff as graph_diff
     from probe.graph.in_python import open_graph as open_graph
+    from probe.overflow.run import find_overflow as find_overflow
 
 __all__ = [
-    "Dump", "Graph", "GraphDiff", "GraphView", "Run", "Verdict", "__version__", "graph_diff", "open_graph", "read",
-    "verdict",
+    "Dump", "Graph", "GraphDiff", "GraphView", "Run", "Verdict", "__version__", "find_overflow", "graph_diff",
+    "open_graph", "read", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
@@ -29,6 +30,7 @@ _FOUND_IN = {
     "Graph": "probe.graph.graph",
     "GraphDiff": "probe.graph.diff",
     "GraphView": "probe.graph.in_python",
+    "find_overflow": "probe.overflow.run",
     "graph_diff": "probe.graph.in_python",
     "open_graph": "probe.graph.in_python",
     "Dump": "probe.common.dump.reading.dump",

@@ -148,9 +148,9 @@ class ValueDescriber:
         """The entry of a value that is not plain, or else the dict or list to describe in its place."""
         entry = self._describe_value(value, key)
         if entry is not None:
-            if self._is_tensor(entry.get("tensor")):
+            if entry.get("tensor") is not None:
                 # What a send or receive of a batch holds.
-                entry["tensor"] = self.describe(entry["tensor"], None, path, save)
+                entry["tensor"] = self.describe(entry["tensor"], None, path, save, 1)
             return entry, None
         if value is Ellipsis:
             return {"type": "ellipsis", "value": "..."}, None

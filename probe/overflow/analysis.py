@@ -18,6 +18,7 @@ from probe.common.match.communication.event_graph import Event, TimedCall, in_or
 from probe.common.overflow.followed_calls import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
 from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
 from probe.overflow.findings import PARAMETER as OF_PARAMETER
+from probe.overflow.passed_infinities import settle
 from probe.overflow.scan import Communication, RankScan
 
 _MOST_FURTHER = 20
@@ -66,7 +67,9 @@ class _Analysis:
     def run(self) -> StepFindings:
         scans = [rank.scan for rank in self._ranks.values()]
         timed = [[TimedCall(each.call, each.ends_after) for each in scan.communication] for scan in scans]
-        for event in in_order(timed, sorted(self._ranks)):
+        events = list(in_order(timed, sorted(self._ranks)))
+        self._settle_masks(events)
+        for event in events:
             rank = self._ranks[event.call.rank]
             self._records_before(rank, event.place)
             if event.is_forced:
@@ -78,6 +81,14 @@ class _Analysis:
         for rank in self._ranks.values():
             self._records_before(rank, float("inf"))
         return self._finished(scans)
+
+    def _settle_masks(self, events: Sequence[Event]) -> None:
+        if not any(each.masked_inputs or each.masked_outputs for each in self._calls.values()):
+            return
+        bad = {number: list(rank.ahead) for number, rank in self._ranks.items()}
+        settle(self._calls, bad, {(event.call.rank, event.call.index): event.exchanges for event in events})
+        for number, rank in self._ranks.items():
+            rank.ahead = deque(bad[number])
 
     # --- records
 

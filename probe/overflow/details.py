@@ -101,8 +101,8 @@ def _of_outside(finding: Finding) -> str:
     if finding.source.startswith(INSIDE):
         module = finding.source[len(INSIDE) :]
         return (
-            f"{argument} is not finite, and all that went into {module} is: something inside of it that is not recorded "
-            "has made it, such as a cast to a smaller type."
+            f"{argument} is not finite, and all that went into {module} is: something inside of it that is not "
+            "recorded has made it, such as a cast to a smaller type."
         )
     if finding.source:
         return f"{argument} has the type and shape of what {finding.source} returned: memory that nobody wrote is read."

@@ -9,6 +9,7 @@ from contextlib import closing
 from probe.common import log
 from probe.common.dump.layout import JOURNAL_FILE, holds_records
 from probe.common.dump.reading.run import Run
+from probe.common.dump.size import are_large
 from probe.common.errors import FileCheckException
 from probe.common.parallel.run import run
 from probe.common.parallel.tasks import Where
@@ -30,7 +31,7 @@ def find_overflow(
     Args:
         path: a dump.json or a journal, the folder of a rank or of a step, or a folder of steps.
         wanted: the name of a record that is to be explained, whatever it is.
-        where: which processes read the dumps; several of this machine by default.
+        where: which processes read the dumps; this one by default.
         watch: called each time a dump was read.
 
     Raises:
@@ -38,7 +39,7 @@ def find_overflow(
         DumpFormatError: a file is damaged.
         MsprobeException: a dump has no statistics.
     """
-    scans = _scans(folders_of(path), where or Where(), watch)
+    scans = _scans(folders_of(path), where or Where(1), watch)
     steps: dict[int | None, list[RankScan]] = {}
     for each in scans:
         steps.setdefault(each.step, []).append(each)
@@ -67,7 +68,10 @@ def folders_of(path: str) -> list[str]:
 def _scans(folders: Sequence[str], where: Where, watch: ProgressCallback | None) -> list[RankScan]:
     found = []
     # A process elsewhere may run in another folder.
-    with closing(run(where, scan, [os.path.abspath(folder) for folder in folders], watch)) as outcomes:
+    tasks = [os.path.abspath(folder) for folder in folders]
+    if where == Where() and not are_large(tasks):
+        where = Where(1)
+    with closing(run(where, scan, tasks, watch)) as outcomes:
         for outcome in outcomes:
             log.show(outcome.logged)
             if outcome.value is None:

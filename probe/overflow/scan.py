@@ -26,7 +26,7 @@ from probe.common.match.communication.collectives import (
     undefined,
     without_statistics,
 )
-from probe.common.overflow.call_values import CallValues, is_nonfinite, part_of_limit
+from probe.common.overflow.call_values import CallValues, is_masked_by_lowest, part_of_limit
 from probe.common.overflow.followed_calls import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
 
 MOST_RECORDS = 2000
@@ -57,6 +57,11 @@ class Communication(NamedTuple):
     has_output: bool
     ends_after: int
     """The number of the record after which its result was there: its own, or where it was waited for."""
+    masked_inputs: tuple[str, ...] = ()
+    """Inputs of minus infinity that may be meant; they are none of `inputs`."""
+    masked_outputs: tuple[str, ...] = ()
+    masks: tuple[BadRecord, ...] = ()
+    """The calls that made the infinities among its inputs, which are to blame where they were not meant."""
 
 
 @dataclass
@@ -141,7 +146,7 @@ class _Scan:
     def _record(self, index: int, record: Record) -> None:
         values = CallValues.of(self._dump.items(record))
         if not self._calls.look_at(index, record.name, values):
-            norms = [item.name for item in values.outputs if is_inf(item.norm)]
+            norms = [item.name for item in values.outputs if is_inf(item.norm) and not is_masked_by_lowest(item)]
             self._result.norms += norms[: _MOST_NOTED - len(self._result.norms)]
 
     def _communication(self, index: int, record: Record) -> str:
@@ -149,12 +154,11 @@ class _Scan:
         call = collective_call(self._result.rank, index, record)
         ignored = receives(call) | undefined(call, call.inputs)
         values = CallValues.of(item for item in call.inputs if item.name not in ignored)
-        inputs = tuple(item.name for item in values.inputs if is_nonfinite(item))
-        outputs = tuple(item.name for item in values.outputs if is_nonfinite(item))
-        self._calls.is_reached |= bool(inputs or outputs)
-        self._result.communication.append(
-            Communication(without_statistics(call), inputs, outputs, bool(values.outputs), index)
-        )
+        passed = self._calls.communicate(index, record.name, values.inputs, values.outputs)
+        self._result.communication.append(Communication(
+            without_statistics(call), passed.inputs, passed.outputs, bool(values.outputs), index, passed.masked_inputs,
+            passed.masked_outputs, passed.masks,
+        ))  # fmt: skip
         return record.waited_after or ""
 
     def _set_ends(self, ends: dict[int, str]) -> None:
@@ -182,7 +186,9 @@ class _Scan:
     def _note_nearly_full(self, items: list[Item]) -> None:
         found = self._result.nearly_full
         for item in items:
-            if len(found) < _MOST_NOTED and item.is_tensor and (part := part_of_limit(item)) > NEARLY_FULL:
+            if len(found) == _MOST_NOTED:
+                return
+            if item.is_tensor and (part := part_of_limit(item)) > NEARLY_FULL and not is_masked_by_lowest(item):
                 found.append((item.name, part))
 
     def _check_statistics(self) -> None:
@@ -226,9 +232,10 @@ def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadR
     found = []
     for record in bad:
         if tree is not None and not is_module(record.name):
-            record = _with_weight(record, weights.get(tree.module(record.name) or "", ""))
-            if record.flags & INPUT and (module := tree.module(record.name)) in made_inside:
-                record = record._replace(inside=module or "")
+            module = tree.module(record.name) or ""
+            record = _with_weight(record, weights.get(module, ""))
+            if record.flags & INPUT and module in made_inside:
+                record = record._replace(inside=module)
         flags = record.flags
         parsed = parse(record.name)
         if is_gradients(record.name):

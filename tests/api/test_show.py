@@ -311,3 +311,15 @@ def test_wrong_input_is_one_line_and_status_2(
         status = ended.code
     found = capsys.readouterr()
     assert status == 2 and said in found.err and found.out == ""
+
+
+def test_what_the_dump_counted_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counted = {**tensor(math.nan), "Nonfinite": 2, "Finite Max": 3.5, "Finite Min": -1.25}
+    path = dump(tmp_path / "rank0", {LOG: call([tensor(1.0)], [counted])})
+    elements = math.prod(counted["shape"])
+    lines = shown(capsys, path)
+    assert any(f"{LOG}.output.0 (2 of {elements} elements, the others from -1.25 to 3.5)" in line for line in lines)
+    (found,) = json.loads("\n".join(shown(capsys, path, "--json")))
+    assert [found["first_nan"][key] for key in ("Nonfinite", "Finite Max", "Finite Min")] == [2, 3.5, -1.25]
+    (given, _) = found["records"][0]["items"]
+    assert "Nonfinite" not in given

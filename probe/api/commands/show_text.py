@@ -187,7 +187,7 @@ def _first_of_each(dump: Dump) -> tuple[tuple[Record, Item] | None, tuple[Record
 
 
 def _pointer(what: str, dump: Dump, record: Record, item: Item) -> Finding:
-    text = f"{what}: {item.name}"
+    text = f"{what}: {item.name}{_extent(item)}"
     module = None if dump.tree is None else dump.tree.module(record.name)
     if module is not None and module != record.name:
         text += f" in {module}"
@@ -202,6 +202,16 @@ def _pointer(what: str, dump: Dump, record: Record, item: Item) -> Finding:
     elif tensors and not any(one.has_nan or one.has_inf for one in tensors):
         text += "; all that went in is finite"
     return Finding(text, record.name)
+
+
+def _extent(item: Item) -> str:
+    """How much of a tensor is not finite, where the dump says so."""
+    if item.nonfinite is None or item.shape is None:
+        return ""
+    text = f"{item.nonfinite} of {math.prod(item.shape)} elements"
+    if item.finite_max is not None and item.finite_min is not None:
+        text += f", the others from {number_text(item.finite_min)} to {number_text(item.finite_max)}"
+    return f" ({text})"
 
 
 # --- one dump

@@ -12,7 +12,7 @@ from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.autograd.tracker import tracker_for
 from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.hooks import api_list, module_hooks, scalers, training_hooks
-from probe.backends.mindspore.hooks.api_hooks import ApiHooks
+from probe.backends.mindspore.hooks.api_hooks import ApiHooks, async_work_types
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, ModuleKind
 from probe.backends.mindspore.randomness import random_calls, seeding
@@ -80,10 +80,14 @@ class MindSporeAdapter:
         """The functions to watch, by family."""
         return api_list.watched()
 
+    def async_work_types(self) -> list[type]:
+        """The classes of what asynchronous communication returns, which has a method ``wait``."""
+        return async_work_types()
+
     def _for(self, listener: Listener) -> Parts:
         if self._parts is None or self._parts.listener is not listener:
             tracker, compilation = tracker_for(listener), Compilation(listener)
-            apis = ApiHooks(listener, tracker, compilation, self.watched())
+            apis = ApiHooks(listener, tracker, compilation, self.watched(), self.async_work_types)
             self._parts = Parts(listener, tracker, apis, ModuleHooks(listener, tracker, compilation, self.kind))
         return self._parts
 

@@ -38,6 +38,16 @@ class MSAdapterAdapter(MindSporeAdapter):
     def watched(self) -> dict[str, list[Watched]]:
         return api_list.watched()
 
+    def async_work_types(self) -> list[type]:
+        work = getattr(torch_module("distributed"), "Work", None)
+        found = super().async_work_types()
+        ahead = [work] if isinstance(work, type) else []
+        while ahead:
+            kind = ahead.pop()
+            found.append(kind)
+            ahead += kind.__subclasses__()
+        return found
+
     def seed_everything(self, seed: int, deterministic: bool) -> None:
         seeding.seed_everything(seed, deterministic)
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from probe.common.interfaces import Entry
 
 COUNT, LARGEST, SMALLEST = "Nonfinite", "Finite Max", "Finite Min"
@@ -18,6 +20,14 @@ def shows(entry: Entry) -> bool:
     """
     largest, smallest = entry["Max"], entry["Min"]
     return type(largest) is float and not (-math.inf < smallest and largest < math.inf)
+
+
+def counted(array: np.ndarray[Any, Any]) -> tuple[int, float, float]:
+    """How many elements are not finite, and the extremes of the others: infinities if there are none."""
+    finite = array[np.isfinite(array)]
+    if not finite.size:
+        return array.size, -math.inf, math.inf
+    return array.size - finite.size, float(finite.max()), float(finite.min())
 
 
 def add(entry: Entry, count: int, largest: float, smallest: float) -> None:

@@ -113,3 +113,11 @@ def part_of_limit(item: Item) -> float:
         return 0.0
     # A maximum is written with as many digits as its type has, and compares as what it was.
     return float(max(abs(item.max), abs(item.min)) / limit)
+
+
+def is_masked_by_lowest(item: Item) -> bool:
+    """Whether the smallest number of its type stands in a tensor, and none near the largest: masks are made of it."""
+    limit = limit_of(item)
+    if limit is None or not is_number(item.max) or not is_number(item.min):
+        return False
+    return bool(item.min == -limit and item.max < limit / 2)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.items import Item
-from probe.common.overflow.call_values import CallValues, is_nonfinite
+from probe.common.overflow.call_values import CallValues, infinite_sign, is_nonfinite
 from probe.common.overflow.infinities import Infinities, Source, is_masked
 from probe.common.overflow.writes import fills, reads
 
@@ -33,6 +33,17 @@ class BadRecord(NamedTuple):
     """The module of which all inputs are finite, where something inside of it that is not recorded made its input."""
     mask: str = ""
     """The record that made the infinities, which were asked for, of which this one made something else."""
+
+
+class Passed(NamedTuple):
+    """What is not finite in a communication call; masks are minus infinities of which nothing else has come so far."""
+
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    masked_inputs: tuple[str, ...] = ()
+    masked_outputs: tuple[str, ...] = ()
+    masks: tuple[BadRecord, ...] = ()
+    """The calls that made or got the masks among the inputs."""
 
 
 class FollowedCalls:
@@ -79,6 +90,36 @@ class FollowedCalls:
             self.bad.append(judged)
         return True
 
+    def communicate(self, index: int, name: str, inputs: list[Item], outputs: list[Item]) -> Passed:
+        """Go on to a call by which ranks exchange values.
+
+        Args:
+            index: its number.
+            name: its record.
+            inputs: the tensors that it gives.
+            outputs: those in which its result is.
+        """
+        bad_inputs, bad_outputs = list(filter(is_nonfinite, inputs)), list(filter(is_nonfinite, outputs))
+        if not (bad_inputs or bad_outputs):
+            return Passed()
+        given, got = _names(bad_inputs), _names(bad_outputs)
+        sources = None if self.is_reached else self._infinities.known(index, name, bad_inputs)
+        if sources is None:
+            self.is_reached = True
+            # A mask may come to a rank that was reached, too.
+            masked = _names([item for item in bad_outputs if infinite_sign(item) == -1])
+            return Passed(given, tuple(name for name in got if name not in masked), (), masked)
+        for source in sources:
+            source.last = index
+        masks = tuple(map(_as_record, sources))
+        if any(infinite_sign(item) != -1 for item in bad_outputs):
+            # What it gives may be a mask, and something else has come with that of other ranks.
+            self.is_reached = True
+            return Passed((), got, given, (), masks)
+        for item in bad_outputs:
+            self._infinities.receive(index, name, item)
+        return Passed((), (), given, got, masks)
+
     def _of_reached_by_none(self, record: BadRecord, values: CallValues, bad_inputs: list[Item]) -> BadRecord | None:
         """What a call comes to before which nothing was wrong; ``None`` where it is as it was meant."""
         index, name, flags = record[:3]
@@ -101,7 +142,7 @@ class FollowedCalls:
             return None
         if culprit.user is not None and not is_masked(record.name):
             # No mask: infinities that came in, of which a call that knows no masks made something.
-            came_in = BadRecord(*culprit.user, INPUT | OUTPUT, culprit.item)
+            came_in = _as_record(culprit)
             if came_in.place == record.place:
                 return came_in
             self.bad.append(came_in)
@@ -117,7 +158,7 @@ class FollowedCalls:
         return found[0] if all(found) else ""
 
     def _add_source(self, source: Source) -> None:
-        self.bad.append(BadRecord(source.index, source.name, OUTPUT, "", source.item))
+        self.bad.append(_as_record(source))
 
     def end(self, is_end_of_forward: Callable[[int], bool]) -> list[BadRecord]:
         """All calls were looked at; what is not finite and was not meant to be, in order.
@@ -140,6 +181,16 @@ class FollowedCalls:
     def intended(self) -> list[str]:
         """Records that made infinities which were meant."""
         return [source.name for source in self._infinities.intended]
+
+
+def _as_record(source: Source) -> BadRecord:
+    if source.user is not None:
+        return BadRecord(*source.user, INPUT | OUTPUT, source.item)
+    return BadRecord(source.index, source.name, OUTPUT, "", source.item)
+
+
+def _names(items: list[Item]) -> tuple[str, ...]:
+    return tuple(item.name for item in items)
 
 
 def _first_name(items: list[Item]) -> str:

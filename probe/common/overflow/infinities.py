@@ -104,6 +104,13 @@ class Infinities:
                 source = self._begin(index, name, f"{name}.input.0", sign, is_asked_for=True)
                 source.open.add(_WRITTEN)
 
+    def receive(self, index: int, name: str, item: Item) -> None:
+        """Minus infinity came from another rank, with a call; it may be a mask."""
+        source = self._begin(-1, "", item.name, -1, is_asked_for=True)
+        source.user = (index, name)
+        source.last = index
+        self._follow(source, [item])
+
     def use(self, index: int, sources: list[Source], values: CallValues) -> Source | None:
         """A call uses what belongs to `sources`; returns the one of which something else than infinities came."""
         for source in sources:

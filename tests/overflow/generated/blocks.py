@@ -77,7 +77,7 @@ class Attention(Block):
         q, k, v = self.run.use(self.qkv, h).chunk(3, -1)
         q, k, v = (self._heads(each) for each in (q, k, v))
         if self.kind.startswith("fused"):
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask(h))
+            mixed = self.fault(F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask(h)))
         else:
             scores = self._masked(q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1]), h)
             mixed = self.fault(F.softmax(scores, dim=-1)) @ v
@@ -150,7 +150,9 @@ class Recurrent(Block):
         self.layer = draw.choice((nn.GRU, nn.LSTM, nn.RNN))(WIDTH, WIDTH, batch_first=True)
 
     def forward(self, h: Tensor) -> Tensor:
-        output, _ = self.run.use(self.layer, h)
+        # At L1 nothing is recorded of some of these layers.
+        is_seen = self.run.case.level != "L1"
+        output, _ = self.run.use(self.layer, h) if is_seen else self.layer(h)
         return h + self.fault(output)
 
 
@@ -211,7 +213,22 @@ class Norm(Block):
         return self.fault(self.run.use(self.norm, h))
 
 
+class Vocabulary(Block):
+    """Scores of a vocabulary that the shards have parts of, filled up with -inf to parts of one size."""
+
+    def __init__(self, draw: random.Random, shards: int) -> None:
+        super().__init__(draw, shards)
+        self.scores, self.words = nn.Linear(WIDTH, WIDTH // 2), nn.Linear(WIDTH // 2 * shards, WIDTH)
+
+    def forward(self, h: Tensor) -> Tensor:
+        scores = self.fault(self.run.use(self.scores, h))
+        if self.run.rank == self.ranks[-1]:
+            scores = scores.masked_fill(torch.arange(WIDTH // 2) > 1, -math.inf)
+        whole = gathered(scores, self.run, self.ranks)
+        return h + self.run.use(self.words, F.softmax(whole, dim=-1))
+
+
 BLOCKS: dict[str, type[Block]] = {
     "mlp": Mlp, "attention": Attention, "convolution": Convolution, "list": Layers, "recurrent": Recurrent,
-    "experts": Experts, "buffer": Buffer, "norm": Norm,
+    "experts": Experts, "buffer": Buffer, "norm": Norm, "vocabulary": Vocabulary,
 }  # fmt: skip

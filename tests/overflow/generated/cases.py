@@ -6,7 +6,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-BLOCKS = ("mlp", "attention", "convolution", "list", "recurrent", "experts", "buffer", "norm")
+BLOCKS = ("mlp", "attention", "convolution", "list", "recurrent", "experts", "buffer", "norm", "vocabulary")
+_ALONE = tuple(name for name in BLOCKS if name not in ("experts", "vocabulary"))
+"""Those in which a shard needs nothing of the others."""
 LAYOUTS = (
     (1, 2, 1), (2, 1, 1), (1, 1, 2), (1, 2, 1), (3, 1, 1), (1, 3, 1), (2, 2, 1), (1, 2, 2), (2, 1, 2), (4, 1, 1),
     (1, 4, 1), (1, 1, 4), (1, 5, 1), (3, 2, 1), (2, 2, 2), (1, 4, 2), (1, 2, 4), (4, 2, 1),
@@ -87,6 +89,8 @@ class Case:
     steps_inside: bool
     """Whether the optimizer's step is recorded too."""
     is_tagged: bool
+    shares_mask: bool
+    """Whether a mask of -inf is sent to the shards with the batch."""
 
     def draw(self, purpose: str) -> random.Random:
         """Random numbers for one purpose, the same on every rank."""
@@ -124,7 +128,7 @@ def _case(seed: int, number: int) -> Case:
         layout, steps, fault_step = Layout(1, layout.world, 1), 1, 0
     blocks = tuple(tuple(draw.choices(BLOCKS, k=draw.randint(1, 3))) for _ in range(layout.stages))
     if level == "L0":
-        blocks = tuple(tuple(name if name != "experts" else "mlp" for name in stage) for stage in blocks)
+        blocks = tuple(tuple(name if name in _ALONE else "mlp" for name in stage) for stage in blocks)
     return Case(
         number=number,
         seed=seed,
@@ -136,7 +140,8 @@ def _case(seed: int, number: int) -> Case:
         steps=steps,
         fault_step=fault_step,
         microbatches=draw.randint(1, 3) if layout.stages > 1 else draw.choice((1, 1, 2)),
-        gradients=draw.choice(("each", "later", "bucket", "sharded", "unseen")),
+        # What is not recorded is nothing to be named.
+        gradients=draw.choice(("each", "later", "bucket", "sharded", *(("unseen",) * (kind != "communication")))),
         transfer=draw.choice(("blocking", "later", "batch")),
         broadcasts_input=draw.random() < 0.5,
         is_prepared=draw.random() < 0.4,
@@ -145,6 +150,7 @@ def _case(seed: int, number: int) -> Case:
         clips=draw.random() < 0.3,
         steps_inside=draw.random() < 0.3,
         is_tagged=draw.random() < 0.5,
+        shares_mask=draw.random() < 0.3,
     )
 
 

@@ -132,7 +132,7 @@ def _data(case: Case, draw: random.Random) -> Choice:
 
 
 def _parameter(case: Case, modules: Sequence[Sequence[int]], draw: random.Random) -> Choice:
-    rank = draw.randrange(case.layout.world)
+    rank = draw.choice([number for number, of_rank in enumerate(modules) if of_rank])
     module = draw.choice(modules[rank])
     # The same step of the optimizer goes wrong on all replicas.
     ranks = list(case.layout.replica_group(rank)) if case.kind == "optimizer" or draw.random() < 0.4 else [rank]

@@ -136,6 +136,11 @@ class Run:
         with self._together("broadcast", ranks) as call:
             call(dist.broadcast, tensor, is_first=self.rank == source, src=source)
 
+    def send_to_shards(self, tensor: Tensor, ranks: tuple[int, ...]) -> None:
+        """Send what is no batch."""
+        with self._together("broadcast", ranks) as call:
+            call(dist.broadcast, tensor, src=ranks[0])
+
     def send(self, tensor: Tensor, to: int, what: str) -> Callable[[], None]:
         """Send; what is returned waits until it has gone."""
         self.events.append(("put", self._key("transfer", (self.rank, to), what)))

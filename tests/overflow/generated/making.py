@@ -33,6 +33,6 @@ def make_dumps(dumps: Path, seed: int, numbers: Sequence[int]) -> list[Path]:
             )
         failed = [(rank, process) for rank, process in enumerate(ended) if process.status]
         if failed:
-            said = [f"rank {rank}, status {process.status}:\n{process.err[-1500:]}" for rank, process in failed]
+            said = [f"rank {rank}, status {process.status}:\n{process.err[-600:]}" for rank, process in failed]
             raise RuntimeError("\n".join([str([case.folder for case in batch]), *said]))
     return [dumps / case.folder for case in drawn]

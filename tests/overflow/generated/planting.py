@@ -203,8 +203,9 @@ def _arc_sine_of_one(h: Tensor) -> Tensor:
 
 
 def _division_by_little(h: Tensor) -> Tensor:
-    little = torch.full_like(h, torch.finfo(h.dtype).tiny / 64)
-    return h + planted(torch.div, h * 0, little)
+    # The smallest number that float32 has: a gradient divided by it is beyond the type.
+    zero = (h * 0).float()
+    return h + planted(torch.div, zero, torch.full_like(zero, 1.5e-45)).to(h.dtype)
 
 
 def _root_behind_where(h: Tensor) -> Tensor:

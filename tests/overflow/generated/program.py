@@ -26,6 +26,9 @@ class Stage(nn.Module):
         draw = case.draw(f"model {stage}")
         self.is_first = stage == 0
         self.blocks = nn.ModuleList(BLOCKS[name](draw, case.layout.shards) for name in case.blocks[stage])
+        for block in self.blocks:
+            # At this level nothing else is recorded.
+            block.has_module_site |= case.level == "L0"
         self.head: nn.Module | None = nn.Linear(WIDTH, WIDTH) if stage == case.layout.stages - 1 else None
 
     def forward(self, h: Tensor) -> Tensor:
@@ -115,9 +118,18 @@ class Training:
             if self.rank != first:
                 batch = torch.empty_like(batch)
             run.broadcast(batch, first, self.shards)
+        if self.case.shares_mask and len(self.shards) > 1:
+            self._share_mask(run)
         if self.case.is_prepared:
             batch = run.first(torch.sub, batch, 0.1)
         return batch
+
+    def _share_mask(self, run: Run) -> None:
+        mask = torch.empty(POSITIONS, POSITIONS)
+        if self.rank == self.shards[0]:
+            mask = torch.full((POSITIONS, POSITIONS), float("-inf")).triu(1)
+        run.send_to_shards(mask, self.shards)
+        F.softmax(mask, dim=-1)
 
     def _loss(self, run: Run, scores: Tensor) -> Tensor:
         scores = run.site(scores)

@@ -36,7 +36,12 @@ class ApiHooks:
     """Attached to a listener from construction until `remove`."""
 
     def __init__(
-        self, listener: Listener, tracker: Tracker, compilation: Compilation, families: Mapping[str, list[Watched]]
+        self,
+        listener: Listener,
+        tracker: Tracker,
+        compilation: Compilation,
+        families: Mapping[str, list[Watched]],
+        async_work_types: Callable[[], Sequence[type]],
     ) -> None:
         self._listener = listener
         self._tracker = tracker
@@ -45,7 +50,7 @@ class ApiHooks:
         self._wrappers: dict[int, tuple[Any, Callable[..., Any]]] = {}
         """For each function of `_watched` by its index, what was found there last and the wrapper made for it."""
         self._attributes = Attributes()
-        self._async_handles = AsyncWorkHandles(listener, _async_work_types, guarded)
+        self._async_handles = AsyncWorkHandles(listener, async_work_types, guarded)
         self._primitives: list[tuple[Any, str]] = []
         self._classes: dict[tuple[str, type], type] = {}
         self._names: dict[int, ApiName] = {}
@@ -189,7 +194,8 @@ class ApiHooks:
         return watching
 
 
-def _async_work_types() -> list[type]:
+def async_work_types() -> list[type]:
+    """The classes of what asynchronous communication returns."""
     # It moved in 2.9, and both places are in use since.
     modules = (sys.modules.get(f"mindspore.{name}") for name in ("communication.comm_func", "ops.function.comm_func"))
     return [module.CommHandle for module in modules if module is not None and hasattr(module, "CommHandle")]

@@ -92,8 +92,9 @@ def describe_value(value: Any, key: str | None) -> Entry | None:
     """MindSpore values that are not tensors; ``None`` for everything else."""
     if isinstance(value, _Dtype):
         return {"type": "mindspore.dtype", "value": dtype_name(value)}
-    if type(value).__name__ == "P2POp" and type(value).__module__.startswith("mindspore."):
-        # Readers know the type under torch's name. A group is a name here.
+    if type(value).__name__ == "P2POp" and isinstance(getattr(value, "group", 0), (str, type(None))):
+        # Readers know the type under torch's name. A group is a name here, and no object as in MSAdapter. The tensor is
+        # still to be described.
         return {
             "type": "torch.distributed.P2POp",
             "op": getattr(value.op, "__name__", str(value.op)),

@@ -47,7 +47,9 @@ class Statistics:
             array = to_array(tensor)
             entry.update(zip(KEYS, summarize(array, summary.high_precision)))
             if summary.nonfinite and nonfinite.shows(entry) and array.dtype.kind != "c":
-                nonfinite.add(entry, *_finite(array))
+                # numpy has no bfloat16 of its own.
+                wide = array if array.dtype.kind == "f" else array.astype(np.float32)
+                nonfinite.add(entry, *nonfinite.counted(wide))
             return
         entry.update(dict.fromkeys(KEYS))
         counted = summary.nonfinite and tensor.dtype in _FLOATING
@@ -84,17 +86,6 @@ class Statistics:
                 nonfinite.add(entry, found[0], found[1], found[2])
         # The process may have been given another device since.
         self._on_host = ms.get_context("device_target") == "CPU"
-
-
-def _finite(array: Array) -> tuple[int, float, float]:
-    """How many elements are not finite, and the extremes of the others: infinities if there are none."""
-    if array.dtype.kind != "f":
-        # numpy has no bfloat16 of its own.
-        array = array.astype(np.float32)
-    finite = array[np.isfinite(array)]
-    if not finite.size:
-        return array.size, -math.inf, math.inf
-    return array.size - finite.size, float(finite.max()), float(finite.min())
 
 
 def to_array(tensor: Tensor) -> Array:

@@ -55,7 +55,10 @@ class ApiCalls:
                 guarded(listener, call, listener.cancel_api, call)
             elif name.returns_arguments:
                 result = (*args, *kwargs.values())
-                if not guarded(listener, call, self.async_handles.hold, call, output, result):
+                if _is_coalesced():
+                    # It runs with others when the block around it ends, and nothing says when its result is there.
+                    guarded(listener, call, listener.suspend_api, call)
+                elif not guarded(listener, call, self.async_handles.hold, call, output, result):
                     guarded(listener, call, listener.leave_api, call, result)
             else:
                 guarded(listener, call, self._leave, call, name, args, kwargs, output)
@@ -115,6 +118,12 @@ def _wrapper(function: Callable[..., Any], record: Callable[..., Any]) -> Callab
             raise
 
     return wrapper
+
+
+def _is_coalesced() -> bool:
+    """Whether calls of communication are being gathered, to be run together later."""
+    world = getattr(torch.distributed.distributed_c10d, "_world", None)
+    return bool(getattr(world, "pg_coalesce_state", None))
 
 
 def _async_work_types() -> list[type]:

@@ -68,7 +68,6 @@ class FrameworkValues:
         }
 
 
-
 def _device(device: Any) -> str:
     # Not str(): mindtorch says "device(type=cpu)".
     return device.type if device.index is None else f"{device.type}:{device.index}"

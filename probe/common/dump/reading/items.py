@@ -55,8 +55,11 @@ class Item(msgspec.Struct, gc=False):
         """Whether a NaN is in the tensor, as far as its statistics tell."""
         if not self.is_tensor:
             return False
-        # Of an infinity beside a negative one the mean is a NaN that is not in the tensor.
-        return is_nan(self.max) or is_nan(self.min) or (is_nan(self.mean) and not self.has_inf)
+        if is_nan(self.max) or is_nan(self.min):
+            return True
+        # Of an infinity beside a negative one the mean is a NaN that is not in the tensor. Where Max and Min of a
+        # device leave NaN out, the count still has it.
+        return (is_nan(self.mean) or bool(self.nonfinite)) and not self.has_inf
 
     @property
     def has_inf(self) -> bool:

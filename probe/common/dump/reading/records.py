@@ -59,7 +59,7 @@ class Record:
         if not isinstance(self._content, msgspec.Raw):
             return self._content is not None
         content = bytes(self._content)
-        return b"NaN" in content or b"Infinity" in content
+        return b"NaN" in content or b"Infinity" in content or b'"Nonfinite"' in content
 
     @property
     def attributes(self) -> dict[str, Any]:

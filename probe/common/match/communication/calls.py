@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, Union
 
 from probe.common.dump.naming import BACKWARD, FORWARD, function_name
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item, Record
-from probe.common.match.communication.functions import IN_PLACE, PRIMITIVES, RETURNING, Function, guessed
+from probe.common.match.communication.functions import BATCH, IN_PLACE, PRIMITIVES, RETURNING, Function, guessed
 
 MINT = "MintDistributed."
 _COMM_FUNC = "communication.comm_func."
@@ -21,6 +22,7 @@ _INPUTS = re.compile(rf"^(.*?\.(?:{FORWARD}|{BACKWARD}))\.{INPUT}\.([^.]+)")
 _WORLD = re.compile(r"[a-z]+_world_group\Z")
 # Of the groups of torch.distributed, which have no names of their own.
 _GROUP_ID = re.compile(r"[0-9a-f]{8}\Z")
+_PROCESS_GROUP = "torch.ProcessGroup"
 _NOT_A_MEMBER = -100
 """What torch.distributed has for a group that this rank is not in."""
 _TENSORS_OF_TORCH = "torch."
@@ -40,6 +42,49 @@ class CollectiveCall:
     inputs: tuple[Item, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """What a primitive was made with."""
+
+    @cached_property
+    def api(self) -> str:
+        """``all_reduce``, ``AllReduce``."""
+        return function_name(self.record)
+
+    @cached_property
+    def function(self) -> Function:
+        """What the called function does."""
+        if self.record.startswith(_PRIMITIVE):
+            return PRIMITIVES[self.api]
+        table = RETURNING if is_returning(self) else IN_PLACE
+        name = self.api
+        return table.get(name) or IN_PLACE.get(name) or RETURNING.get(name) or guessed(name) or Function(name)
+
+    @cached_property
+    def group(self) -> Group | None:
+        """Its group, as `group_of` has it."""
+        if self.record.startswith(_PRIMITIVE):
+            return named_group(self.attributes.get("group"))
+        for item in self.inputs:
+            if item.dtype == _PROCESS_GROUP and item.state == INPUT:
+                return _ranks(str(item.value))
+        named = argument(self, "group")
+        return None if named is None else named_group(named.value)
+
+    @cached_property
+    def passed(self) -> dict[str, str]:
+        """The positions and names of the arguments that were passed, and what their items' names begin with."""
+        found: dict[str, str] = {}
+        begin = f"{self.record}.{INPUT}."
+        length = len(begin)
+        for item in self.inputs:
+            if item.state != INPUT:
+                continue
+            if item.name.startswith(begin):
+                key = item.name[length:].partition(".")[0]
+                if key not in found:
+                    found[key] = begin + key
+            elif inputs := _INPUTS.search(item.name):
+                # The items of a comparison can have the names of another call.
+                found.setdefault(inputs.group(2), inputs.group())
+        return found
 
 
 def collective_call(rank: int, index: int, record: Record) -> CollectiveCall:
@@ -80,32 +125,26 @@ def forward_of(record: str) -> str:
     return f"{record[: -len(BACKWARD)]}{FORWARD}"
 
 
-def function_of(call: CollectiveCall) -> Function:
-    """What the called function does."""
-    name = function_name(call.record)
-    if call.record.startswith(_PRIMITIVE):
-        return PRIMITIVES[name]
-    table = RETURNING if is_returning(call) else IN_PLACE
-    return table.get(name) or IN_PLACE.get(name) or RETURNING.get(name) or guessed(name) or Function(name)
-
-
 def is_returning(call: CollectiveCall) -> bool:
     """Whether the function is one of comm_func, whose records begin like those of torch, and returns its result.
 
     MSAdapter has torch's functions with MindSpore's tensors. Where both take the same arguments this says no: the
     result is the first output of either.
     """
-    name = function_name(call.record)
+    name = call.api
     if call.record.startswith((MINT, _COMM_FUNC)) or name not in IN_PLACE:
         return not call.record.startswith(MINT)
-    tensors = [item for item in call.inputs if item.is_tensor and item.state == INPUT]
-    if name not in RETURNING or any(str(item.dtype).startswith(_TENSORS_OF_TORCH) for item in tensors):
+    if name not in RETURNING or not (IN_PLACE[name].fills or IN_PLACE[name].kind == BATCH):
         return False
-    peers = [item.peer for item in tensors if item.peer is not None]
+    tensors = [item for item in call.inputs if item.is_tensor and item.state == INPUT]
+    if any(str(item.dtype).startswith(_TENSORS_OF_TORCH) for item in tensors):
+        return False
+    peers = [item.peer for item in call.inputs if item.peer is not None and item.state == INPUT]
     if peers:
-        return not any(_GROUP_ID.match(str(group_id)) for *_, group_id in peers)
+        # All of a batch of receives have a tensor only where nothing but what is returned is filled.
+        return len(tensors) == len(peers) and not any(_GROUP_ID.match(str(group_id)) for *_, group_id in peers)
     # With a buffer to fill there would be another tensor, or nothing in its place.
-    return bool(IN_PLACE[name].fills) and len(tensors) == 1 and call.inputs[0].is_tensor
+    return len(tensors) == 1 and call.inputs[0].is_tensor
 
 
 def group_of(items: Iterable[Item]) -> Group | None:
@@ -114,16 +153,14 @@ def group_of(items: Iterable[Item]) -> Group | None:
     Returns:
         ``None`` where it names none, and means all ranks; no rank where the own one is not in the group.
     """
-    items = [item for item in items if item.state == INPUT]
-    for item in items:
-        if item.dtype == "torch.ProcessGroup":
-            return tuple(int(text) for text in _RANKS.findall(str(item.value)))
-    if not items:
-        return None
-    found = _INPUTS.search(items[0].name)
-    call = CollectiveCall(0, 0, items[0].name[: found.end(1)] if found else "", tuple(items))
-    named = argument(call, "group")
-    return None if named is None else named_group(named.value)
+    inputs = tuple(item for item in items if item.state == INPUT)
+    found = _INPUTS.search(inputs[0].name) if inputs else None
+    return CollectiveCall(0, 0, found.group(1), inputs).group if found else None
+
+
+@lru_cache(maxsize=4096)
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in _RANKS.findall(text))
 
 
 def named_group(value: Any) -> Group | None:
@@ -131,13 +168,6 @@ def named_group(value: Any) -> Group | None:
     if value == _NOT_A_MEMBER:
         return ()
     return value if isinstance(value, str) and value and not _WORLD.match(value) else None
-
-
-def group_of_call(call: CollectiveCall) -> Group | None:
-    """The group of a call, like `group_of`."""
-    if call.record.startswith(_PRIMITIVE):
-        return named_group(call.attributes.get("group"))
-    return group_of(call.inputs)
 
 
 def argument(call: CollectiveCall, name: str) -> Item | None:
@@ -149,29 +179,18 @@ def argument(call: CollectiveCall, name: str) -> Item | None:
 def input_of(call: CollectiveCall, name: str) -> str | None:
     """What the names of the items of the argument `name` begin with; ``None`` where it was not passed."""
     key = _key_of(call, name)
-    return None if key is None else _passed(call)[key]
+    return None if key is None else call.passed[key]
 
 
 def output_of(call: CollectiveCall, name: str) -> str | None:
     """Where the argument `name` stands among the outputs, which repeat the arguments; ``None`` if it was not passed."""
     key = _key_of(call, name)
-    return None if key is None else f"{call.record}.{OUTPUT}.{list(_passed(call)).index(key)}"
+    return None if key is None else f"{call.record}.{OUTPUT}.{list(call.passed).index(key)}"
 
 
 def _key_of(call: CollectiveCall, name: str) -> str | None:
-    passed = _passed(call)
+    passed = call.passed
     if name in passed:
         return name
-    arguments = function_of(call).arguments
-    position = str(arguments.index(name)) if name in arguments else ""
+    position = call.function.positions.get(name)
     return position if position in passed else None
-
-
-def _passed(call: CollectiveCall) -> dict[str, str]:
-    """The positions and names of the arguments that were passed, in order, and what their items' names begin with."""
-    found: dict[str, str] = {}
-    for item in call.inputs:
-        inputs = _INPUTS.search(item.name) if item.state == INPUT else None
-        if inputs is not None:
-            found.setdefault(inputs.group(2), inputs.group())
-    return found

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import INPUT, Item
 from probe.common.match.communication.calls import (
     MINT,
@@ -21,9 +20,7 @@ from probe.common.match.communication.calls import (
     argument,
     collective_call,
     forward_of,
-    function_of,
     group_of,
-    group_of_call,
     is_backward,
     is_communication,
     named_group,
@@ -100,6 +97,8 @@ def exchanges(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -
             ends.append((end, key))
             links.setdefault(key, []).append(end)
     taken = _taken_from_anyone(links)
+    for link in links.values():
+        link.sort(key=_place)
     return [_exchange(end, links[taken.get(key, key)], key in taken) for end, key in ends]
 
 
@@ -120,7 +119,8 @@ def _taken_from_anyone(links: dict[tuple[object, ...], list[_End]]) -> dict[tupl
         if end.peer != _ANYONE:
             continue
         for other, (send, *more) in links.items():
-            if send.what == SEND and not more and send.peer == end.call.rank and send.tag == end.tag:
+            is_for_it = send.peer == end.call.rank and (send.tag, send.group) == (end.tag, end.group)
+            if send.what == SEND and not more and is_for_it:
                 links[other].append(end)
                 taken[key] = other
                 break
@@ -128,10 +128,14 @@ def _taken_from_anyone(links: dict[tuple[object, ...], list[_End]]) -> dict[tupl
 
 
 def _exchange(end: _End, link: Sequence[_End], is_from_anyone: bool) -> Exchange:
-    partners = sorted((other.call for other in link if other is not end), key=lambda call: (call.rank, call.index))
+    partners = tuple([other.call for other in link if other is not end])
     ranks = tuple(sorted({other.call.rank for other in link})) if is_from_anyone else end.ranks
     sources = tuple(partner.rank for partner in partners) if is_from_anyone else end.sources
-    return Exchange(end.call, end.what, ranks, tuple(partners), sources, end.flow)
+    return Exchange(end.call, end.what, ranks, partners, sources, end.flow)
+
+
+def _place(end: _End) -> tuple[int, int]:
+    return end.call.rank, end.call.index
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ class _Ranks:
         groups: set[tuple[int, ...]] = set()
         for call in (call for of_rank in calls for call in of_rank):
             world.add(call.rank)
-            group = group_of_call(call)
+            group = call.group
             if isinstance(group, str):
                 # Whoever calls it is in it, and dumps say no more.
                 named.setdefault(group, set()).add(call.rank)
@@ -189,17 +193,19 @@ class _End:
     flow: Flow
     peer: int | None = None
     tag: int = 0
+    group: Group = ()
+    """That of a send or receive."""
 
 
 def _ends(call: CollectiveCall, ranks: _Ranks) -> list[_End]:
     in_batch = [item for item in call.inputs if item.peer is not None and item.state == INPUT]
     if in_batch:
         return [_end_in_batch(call, item.name, item.peer or (), ranks) for item in in_batch]
-    group = group_of_call(call)
+    group = call.group
     if group == ():
         return []
     members = ranks.members(group)
-    function = function_of(call)
+    function = call.function
     root = _root(call, None if group is None else members)
     if function.kind in (SEND, RECV):
         return [_point_to_point(call, function.kind == SEND, root, _tag(call), group, flow_of(call, None), ranks)]
@@ -207,10 +213,10 @@ def _ends(call: CollectiveCall, ranks: _Ranks) -> list[_End]:
 
 
 def _collective(call: CollectiveCall, members: tuple[int, ...], group: Group | None, root: int | None) -> _End:
-    function = function_of(call)
+    function = call.function
     if function.kind == BATCH:
         # Older dumps have nothing of its sends and receives. Not all ranks need to call it.
-        what = function_name(call.record)
+        what = call.api
         return _End(call, what, (what, call.rank), (call.rank,), members, flow_of(call, None))
     is_root = None if root is None else root == call.rank
     if function.kind == BARRIER or (function.kind in TO_ONE and is_root is False):
@@ -219,7 +225,7 @@ def _collective(call: CollectiveCall, members: tuple[int, ...], group: Group | N
         sources = (root,)
     else:
         sources = members
-    name = function_name(call.record)
+    name = call.api
     what = function.kind if name in PRIMITIVES else name
     key = (what, group if isinstance(group, str) else members)
     return _End(call, what, key, members, sources, flow_of(call, is_root))
@@ -237,15 +243,15 @@ def _point_to_point(
     call: CollectiveCall, is_send: bool, peer: int | None, tag: int, group: Group | None, flow: Flow, ranks: _Ranks
 ) -> _End:
     what = SEND if is_send else RECV
-    if peer is None:
-        key: tuple[object, ...] = (what, call.rank, "anyone", tag)
-        return _End(call, what, key, (call.rank,), (), flow, None if is_send else _ANYONE, tag)
-    source, destination = (call.rank, peer) if is_send else (peer, call.rank)
     # Messages of two groups never meet, even where they have the same tag.
     place = group if isinstance(group, str) else ranks.members(group)
+    if peer is None:
+        key: tuple[object, ...] = (what, call.rank, "anyone", tag, place)
+        return _End(call, what, key, (call.rank,), (), flow, None if is_send else _ANYONE, tag, place)
+    source, destination = (call.rank, peer) if is_send else (peer, call.rank)
     key = ("point to point", source, destination, tag, place)
     sources = () if is_send else (peer,)
-    return _End(call, what, key, tuple(sorted({call.rank, peer})), sources, flow, peer, tag)
+    return _End(call, what, key, tuple(sorted({call.rank, peer})), sources, flow, peer, tag, place)
 
 
 def _ends_of_backward(call: CollectiveCall, forward: CollectiveCall | None, ranks: _Ranks) -> list[_End]:
@@ -254,7 +260,7 @@ def _ends_of_backward(call: CollectiveCall, forward: CollectiveCall | None, rank
     if forward is not None and not of_forward:
         return []
     flow = flow_of(call, None)
-    what = f"{function_name(call.record)} backward"
+    what = f"{call.api} backward"
     if not of_forward:
         return [_End(call, what, (what, ranks.world), ranks.world, ranks.world, flow)]
     ends = []
@@ -271,7 +277,7 @@ def _ends_of_backward(call: CollectiveCall, forward: CollectiveCall | None, rank
 
 def _root(call: CollectiveCall, members: tuple[int, ...] | None) -> int | None:
     """The rank that gives or gets, or the peer; without `members` the group is that of all ranks."""
-    function = function_of(call)
+    function = call.function
     if not function.root:
         return _guessed_root(call)
     item = argument(call, function.root)

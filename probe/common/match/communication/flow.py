@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from probe.common.dump.reading.records import INPUT, OUTPUT
 from probe.common.match.communication.calls import (
     CollectiveCall,
-    function_of,
     input_of,
     is_backward,
     is_returning,
@@ -56,7 +55,7 @@ def flow_of(call: CollectiveCall, is_root: bool | None) -> Flow:
     Args:
         is_root: whether its rank is the one that gives or gets; ``None`` where the call does not say which is.
     """
-    function = function_of(call)
+    function = call.function
     everything, all_results = (f"{call.record}.{INPUT}",), (f"{call.record}.{OUTPUT}",)
     if is_backward(call.record):
         return Flow(everything, (), all_results)

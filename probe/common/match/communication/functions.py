@@ -9,6 +9,7 @@ its peer, which are attributes of its records.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 SEND, RECV, BATCH, BARRIER = "send", "recv", "batch", "barrier"
 BROADCAST, SCATTER, REDUCE, GATHER = "broadcast", "scatter", "reduce", "gather"
@@ -39,6 +40,11 @@ class Function:
     is_root_in_group: bool = False
     """Whether the root is a place in the group, and not a rank of the run."""
     is_known: bool = True
+
+    @cached_property
+    def positions(self) -> dict[str, str]:
+        """The positions of the arguments as records have them."""
+        return {name: str(position) for position, name in enumerate(self.arguments)}
 
 
 def _function(

@@ -235,6 +235,26 @@ def test_a_ddp_model_has_names_that_begin_with_module(folder: Path) -> None:
         assert weight["shape"] == [2, 2] and bias["shape"] == [2]
 
 
+def test_a_call_that_runs_with_others_later_has_no_output(runs: Any) -> None:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
+    try:
+        debugger, tensors = runs.new(), [torch.ones(2) for _ in range(3)]
+        debugger.start()
+        with dist.distributed_c10d._coalescing_manager():
+            dist.all_reduce(tensors[0])
+            dist.all_reduce(tensors[1])
+        dist.all_reduce(tensors[2])
+        debugger.stop()
+        debugger.step()
+    finally:
+        dist.destroy_process_group()
+    data = runs.read(process="rank0").data
+    assert ["output" in data[f"Distributed.all_reduce.{number}.forward"] for number in range(3)] == [False, False, True]
+
+
 def test_a_process_group_is_described_by_its_ranks(backend: Any) -> None:
     import torch.distributed as dist
 

@@ -1,0 +1,79 @@
+"""Infinities that ranks send each other: masks, or what another rank made something else of.
+
+A rank by itself takes minus infinity that it sends or gets for a mask. Where one of them made anything but finite
+values of it, it was none: for that rank, for those that it came from, and for the calls that made it there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from probe.common.match.communication.collectives import Exchange
+from probe.common.overflow.followed_calls import BadRecord
+from probe.overflow.scan import Communication
+
+Place = tuple[int, int]
+"""Rank, and the number of a record."""
+
+
+def settle(
+    calls: dict[Place, Communication], bad: dict[int, list[BadRecord]], exchanges: Mapping[Place, Sequence[Exchange]]
+) -> None:
+    """Take for not finite what was sent as a mask and was none.
+
+    Args:
+        calls: those of all ranks; what is no mask is moved to their `inputs` and `outputs`.
+        bad: what is not finite on each rank; calls that made what is no mask are added, and those that communicate,
+            which stand in `calls`, are taken out.
+        exchanges: what each call exchanges.
+    """
+    waiting = deque((rank, record.place) for rank, of_rank in bad.items() for record in of_rank)
+    waiting = deque(place for place in waiting if place in calls)
+    own = set(waiting)
+    for rank, of_rank in bad.items():
+        of_rank[:] = [record for record in of_rank if (rank, record.place) not in own]
+    for place, call in calls.items():
+        senders = [calls[sender] for sender in _senders(calls, exchanges, place)]
+        if call.masked_outputs and not any(sender.inputs or sender.masked_inputs for sender in senders):
+            # All that went into it is finite, so that it arose on the way.
+            waiting.append(place)
+        elif call.outputs and senders and not any(sender.inputs for sender in senders):
+            # Something else came of masks alone.
+            waiting.append(place)
+    seen = set()
+    while waiting:
+        place = waiting.popleft()
+        if place in seen:
+            continue
+        seen.add(place)
+        call = calls[place]
+        calls[place] = call._replace(outputs=(*call.outputs, *call.masked_outputs), masked_outputs=())
+        givers = [place] if place in own else []
+        for sender in (*givers, *_senders(calls, exchanges, place)):
+            waiting.extend(_blamed(calls, bad, sender))
+    for of_rank in bad.values():
+        of_rank.sort(key=lambda record: record.place)
+
+
+def _blamed(
+    calls: dict[Place, Communication], bad: dict[int, list[BadRecord]], sender: Place
+) -> Iterator[Place]:
+    """Take what a call gave for no mask; the calls by which it came to that rank."""
+    call = calls[sender]
+    calls[sender] = call._replace(inputs=(*call.inputs, *call.masked_inputs), masked_inputs=(), masks=())
+    for mask in call.masks:
+        place = (sender[0], mask.place)
+        if place in calls:
+            yield place
+        elif mask not in bad[sender[0]]:
+            bad[sender[0]].append(mask)
+
+
+def _senders(
+    calls: Mapping[Place, Communication], exchanges: Mapping[Place, Sequence[Exchange]], place: Place
+) -> Iterator[Place]:
+    for exchange in exchanges.get(place, ()):
+        for call in (exchange.call, *exchange.partners):
+            if call.rank in exchange.sources and (call.rank, call.index) in calls:
+                yield call.rank, call.index
