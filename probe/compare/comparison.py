@@ -355,6 +355,9 @@ def add_divergence(
     judged = None if evidence is None else evidence.judged
     more = None, comparison.before, everything, comparison.across_frameworks, judged
     set_divergence(result, aligned, shared.level, shared.trees, same_names, *more)
+    chosen = comparison.options.maps_names or by_hand
+    if result.coverage.is_of_two_models and not chosen:
+        result.divergence = None
     if result.divergence is not None and comparison.across_frameworks:
         result.divergence = _with_settings(result.divergence, target, golden)
 
