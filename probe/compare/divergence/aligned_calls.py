@@ -8,9 +8,12 @@ from typing import Optional
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.call_order import Aligned, align
+from probe.common.match.layers.siblings import Renumbered
 from probe.common.match.row import Row
 from probe.compare.divergence.call_digest import CallDigest
 from probe.compare.divergence.marks import Side, marks
+
+_NOT_MOVED = Renumbered()
 
 Trees = tuple[Optional[Tree], Optional[Tree]]
 
@@ -51,6 +54,7 @@ def aligned_calls(
     trees: Trees,
     same_names: bool,
     by_hand: Mapping[str, str] | None = None,
+    moved: Renumbered = _NOT_MOVED,
 ) -> list[AlignedCall]:
     """The calls of the target in order, and those that only the golden side made where they would be.
 
@@ -62,6 +66,7 @@ def aligned_calls(
             on the other side, and the numbers of those after it may have shifted, so that calls are paired by their
             order.
         by_hand: records that are a pair whatever their order is.
+        moved: layers of the target whose numbers have moved.
     """
     of_target: dict[str, list[Row]] = {}
     golden_only: dict[str, list[Row]] = {}
@@ -75,7 +80,7 @@ def aligned_calls(
     calls = [AlignedCall(record, _golden_record(found), found) for record, found in of_target.items()]
     matched = {call.golden_record for call in calls}
     if same_names and (None in matched or any(record not in matched for record in golden_only)):
-        return _in_order(calls, golden_only, golden_order, trees, by_hand or {})
+        return _in_order(calls, golden_only, golden_order, trees, by_hand or {}, moved)
     return [
         AlignedCall(call.record, call.golden_record, call.rows + golden_only[call.golden_record])
         if call.golden_record in golden_only
@@ -94,6 +99,7 @@ def _in_order(
     golden_order: Sequence[str],
     trees: Trees,
     by_hand: Mapping[str, str],
+    moved: Renumbered,
 ) -> list[AlignedCall]:
     items: dict[str, list[Item]] = {name: [] for name in golden_order}
     for call in calls:
@@ -108,7 +114,8 @@ def _in_order(
     left = [call.record for call in calls if call.record and call.record not in fixed]
     golden_left = [name for name in golden_order if name not in taken] if taken else golden_order
     mine = {call.record: [row.target for row in call.rows if row.target is not None] for call in calls if call.record}
-    aligned = align(left, golden_left, trees, marks(Side(left, mine, trees[0]), Side(golden_left, items, trees[1])))
+    sides = Side(left, mine, trees[0], moved), Side(golden_left, items, trees[1])
+    aligned = align(left, golden_left, trees, marks(*sides), moved.record)
     found = []
     for record, golden_record in _with_fixed(aligned, fixed, [call.record for call in calls if call.record]):
         if record is None:
