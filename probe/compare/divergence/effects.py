@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from probe.common.dump.naming import parse
-from probe.common.dump.reading.records import Item
+from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.metrics.error_bounds import extent, rounding, unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
@@ -89,6 +89,21 @@ class Effects:
         # Nothing recorded takes it. Numbers are values; of whole numbers and flags nobody knows what they decide,
         # except where no module is around that could have taken them.
         return (bool(self._tree) and not around) or any(unit_roundoff(each.dtype) for each in items)
+
+    def is_inside_of_one_batch(self, call: AlignedCall) -> bool:
+        """Whether a module around `call` takes and returns as many rows on both sides.
+
+        Whatever parts of its input the call was made on, they are put together again.
+        """
+        around, seen = self._tree.get(call.record or ""), set[str]()
+        # A damaged file may say that a module is inside of itself.
+        while around and around not in seen:
+            seen.add(around)
+            module = self._by_record.get(around)
+            if module is not None and _has_same_shapes(module):
+                return True
+            around = self._tree.get(around)
+        return False
 
     def _takers_agree(self, items: list[Item], place: int, side: int) -> bool | None:
         """Whether the first judgeable calls that take one of `items`, or what is made of them, return the same.
@@ -184,6 +199,16 @@ class Origins:
             return None
         places = [each for each in self._givers[side].get(_key(item), ()) if each < place]
         return self._calls[places[-1]] if places else None
+
+
+def _has_same_shapes(call: AlignedCall) -> bool:
+    """Whether a call takes and returns tensors, and each has the shape that it has on the other side."""
+    shapes: dict[bool, list[bool]] = {True: [], False: []}
+    for row in call.rows:
+        target, golden = row.target, row.golden
+        if target is not None and golden is not None and target.state in (INPUT, OUTPUT) and target.is_tensor:
+            shapes[is_input(row)].append(target.shape == golden.shape)
+    return all(bool(each) and all(each) for each in shapes.values())
 
 
 def _type_of_cast(item: Item, before: Item) -> str:

@@ -482,7 +482,7 @@ class _Search:
         given = [(row, text) for row, text in texts[True] if text and self._parameters.of(call, row) is None]
         # Masks and positions may be made once for all rows.
         returned = {text for row, text in texts[False] if _rounds(row)}
-        if not given or returned != {given[0][1]}:
+        if not given or returned != {given[0][1]} or self._effects.is_inside_of_one_batch(call):
             return None
         row, text = given[0]
         reason = f"{differences.short_name(row)} and what is computed from it have another number of rows"

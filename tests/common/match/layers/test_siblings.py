@@ -84,7 +84,8 @@ def test_as_many_siblings_keep_their_numbers() -> None:
 
 
 def test_numbers_inside_of_a_layer_that_moved_move_too() -> None:
-    target = [*calls([1, 2], "blocks.0.parts"), *calls([9, 8], "blocks.1.parts"), *calls([3, 4, 5, 6, 7], "blocks.2.parts")]
+    target = [*calls([1, 2], "blocks.0.parts"), *calls([9, 8], "blocks.1.parts")]
+    target += calls([3, 4, 5, 6, 7], "blocks.2.parts")
     golden = [*calls([1, 2], "blocks.0.parts"), *calls([3, 4, 5, 7], "blocks.1.parts")]
     found = renumbered((target, golden))
     assert found.record("Module.blocks.2.parts.4.a.Linear.backward.3") == "Module.blocks.1.parts.3.a.Linear.backward.3"
