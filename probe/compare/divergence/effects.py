@@ -77,18 +77,30 @@ class Effects:
         if module is not None and self._agrees(module):
             return False
         tensors = [(row.target, is_input(row)) for row in call.rows if row.target is not None and row.target.is_tensor]
-        returned = [each for each, is_given in tensors if not is_given]
+        returned = self._returned_otherwise(call, _TARGET)
         items = returned or [each for each, _ in tensors if each.name == item]
         place = self._place_of.get(id(call), 0)
         found = self._takers_agree(items, place, _TARGET)
-        if found is None:
-            # What the golden side hands on as it is may be made into something else first by the target.
-            found = self._takers_agree([item for item in _returned(call, _GOLDEN) if returned], place, _GOLDEN)
+        if found is not False and returned:
+            # What the golden side hands on as it is may be made into something else first by the target, or be taken
+            # by more calls than there.
+            of_golden = self._takers_agree(self._returned_otherwise(call, _GOLDEN), place, _GOLDEN)
+            found = found if of_golden is None else of_golden
         if found is not None:
             return not found
         # Nothing recorded takes it. Numbers are values; of whole numbers and flags nobody knows what they decide,
         # except where no module is around that could have taken them.
         return (bool(self._tree) and not around) or any(unit_roundoff(each.dtype) for each in items)
+
+    def _returned_otherwise(self, call: AlignedCall, side: int) -> list[Item]:
+        """The tensors that a call returns on one side, those that differ where any does.
+
+        Whoever takes the others says nothing of the difference: the gradient of a bias may be right beside a weight's.
+        """
+        rows = [row for row in call.rows if not is_input(row)]
+        differing = [row for row in rows if row.target is None or row.golden is None or self._error.difference(row)]
+        items = ((row.target, row.golden)[side] for row in differing or rows)
+        return [item for item in items if item is not None and item.is_tensor]
 
     def _takers_agree(self, items: list[Item], place: int, side: int) -> bool | None:
         """Whether the first judgeable calls that take one of `items`, or what is made of them, return the same.
