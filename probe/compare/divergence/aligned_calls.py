@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
+from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, parse, record_name
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.call_order import Aligned, align
@@ -78,6 +79,7 @@ def aligned_calls(
         else:
             found.append(row)
     calls = [AlignedCall(record, _golden_record(found), found) for record, found in of_target.items()]
+    calls = _in_their_modules(calls, trees, by_hand or {}) if same_names and not moved else calls
     matched = {call.golden_record for call in calls}
     if same_names and (None in matched or any(record not in matched for record in golden_only)):
         return _in_order(calls, golden_only, golden_order, trees, by_hand or {}, moved)
@@ -87,6 +89,73 @@ def aligned_calls(
         else call
         for call in calls
     ]
+
+
+def _in_their_modules(
+    calls: list[AlignedCall], trees: Trees, by_hand: Mapping[str, str]
+) -> list[AlignedCall]:
+    """`calls` where those of functions have a counterpart in the same module, if both sides have as many there.
+
+    The number of such a call counts those of the whole run, so that two modules in another order exchange theirs.
+    """
+    there = {call.golden_record: call for call in calls if call.golden_record and call.record}
+    if not trees[0] or not trees[1] or len(there) < len(calls):
+        return calls
+    mine = {call.record: _place(call.record, trees[0]) for call in calls if call.record}
+    theirs = {name: _place(name, trees[1]) for name in there}
+    shared = set(mine.values()) & set(theirs.values())
+    groups: dict[tuple[str, str], list[AlignedCall]] = {}
+    golden_groups: dict[tuple[str, str], list[str]] = {}
+    moved: set[str] = set()
+    for call in calls:
+        record, golden = call.record or "", call.golden_record or ""
+        parsed, golden_parsed = parse(record), parse(golden)
+        if parsed is None or golden_parsed is None or parsed.is_module or record in by_hand:
+            continue
+        kind, golden_kind = (f"{each.base} {each.direction}" for each in (parsed, golden_parsed))
+        groups.setdefault((kind, mine[record]), []).append(call)
+        golden_groups.setdefault((golden_kind, theirs[golden]), []).append(golden)
+        if mine[record] != theirs[golden] and mine[record] in shared and theirs[golden] in shared:
+            moved.add(kind)
+    partners: dict[str, str] = {}
+    for kind in moved:
+        of_kind = {key: found for key, found in groups.items() if key[0] == kind}
+        golden_of_kind = {key: found for key, found in golden_groups.items() if key[0] == kind}
+        if {key: len(found) for key, found in of_kind.items()} != {
+            key: len(found) for key, found in golden_of_kind.items()
+        }:
+            continue
+        for key, found in of_kind.items():
+            # In the order of their numbers: those of backward calls are in the opposite one.
+            names = sorted(golden_of_kind[key], key=_number)
+            ordered = sorted(found, key=lambda call: _number(call.record or ""))
+            partners.update((call.record or "", name) for call, name in zip(ordered, names))
+    found_calls = []
+    for call in calls:
+        partner = partners.get(call.record or "", call.golden_record)
+        if partner is None or partner == call.golden_record:
+            found_calls.append(call)
+        else:
+            items = [row.golden for row in there[partner].rows if row.golden is not None]
+            found_calls.append(_paired(call, partner, items))
+    return found_calls
+
+
+def _place(record: str, tree: Tree | None) -> str:
+    """The path of the module around a call; of a backward that around its forward."""
+    parsed = parse(record)
+    around = (tree or {}).get
+    parent = around(record)
+    if parsed is not None and parsed.direction == BACKWARD:
+        forward = record_name(ParsedName(parsed.base, parsed.number, FORWARD, parsed.is_module))
+        parent = around(forward, parent)
+    parsed = parse(parent or "")
+    return parent or "" if parsed is None or not parsed.is_module else parsed.base.rpartition(".")[0]
+
+
+def _number(record: str) -> int:
+    parsed = parse(record)
+    return 0 if parsed is None else parsed.number
 
 
 def _golden_record(rows: list[Row]) -> str | None:

@@ -190,7 +190,7 @@ class _Search:
         self._error = PropagatedError(mode, self._trees[0], self._precision, across_frameworks)
         self._differences = Differences(same_names, self._precision, self._error)
         self._effects = Effects(calls, self._trees[0], self._error)
-        self._origins = Origins(calls)
+        self._origins = Origins(calls, self._trees)
         self._parameters = Parameters(calls)
         self._before = before
         # What two frameworks round otherwise has grown by the steps before, most in elements that statistics miss.
@@ -378,6 +378,9 @@ class _Search:
             text = "gradients hold those of the step before as well: they were accumulated, or not zeroed (zero_grad)"
             return replace(suspect, cause=text)
         of_parameter = suspect.item.startswith(f"{suspect.record}.{PARAMETERS}.")
+        maker = self._origins.made_on_one_side(call, suspect.item) if self._same_names and not of_parameter else None
+        if maker is not None:
+            return self._made_on_one_side(maker, suspect)
         if self._missing is not None and not of_parameter and self._is_due_to(self._missing, call, suspect):
             return self._made_on_one_side(self._missing, suspect)
         group = self._group_of_one_side(call)
