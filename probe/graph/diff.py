@@ -89,6 +89,8 @@ class GraphDiff:
     golden_stacks: Optional[Stacks]  # noqa: UP045
     notes: list[str] = field(default_factory=list)
     """What is to be known of both together, a sentence each."""
+    is_without_paths: bool = False
+    """Whether paths were cut, so that none leads to a file."""
 
 
 def is_tensor_of_one(row: Row) -> bool:
