@@ -241,7 +241,7 @@ def _beyond_type(values: CallValues) -> str | None:
     longest = max((math.prod(item.shape or ()) for item in values.inputs), default=1)
     others = sorted((*largest, *(abs(each) for each in values.numbers if is_number(each))))[:-1]
     # Sums of products are what grows fastest; a bound, for where the large values lie is not known.
-    if biggest * max(1.0, *others[-1:], float(longest.bit_length() and math.isqrt(longest))) > limit:
+    if biggest * max(1.0, *others[-1:], math.sqrt(min(longest, 1 << 1000))) > limit:
         return (
             f"the largest input is {number(biggest)}: what is computed of {longest} values can exceed the largest "
             f"number of {_type(values)}, {number(limit)}"
