@@ -244,7 +244,7 @@ class Origins:
         return max(before, key=ends.__getitem__, default=None)
 
     def _in_another_order(self, giver: int | None, place: int, side: int) -> str:
-        """Whether a call that ends before the one at `place` on this side begins after it on the other one, in words."""
+        """In words, that a call which ends before the one at `place` on this side ends after it on the other one."""
         other = _GOLDEN if side == _TARGET else _TARGET
         if giver is None or not self._trees[_GOLDEN]:
             return ""
