@@ -140,10 +140,13 @@ class _TwoProcesses:
         Raises:
             _Unsuited: they are not, and their counterparts are found among all rows only.
         """
-        trees = self._target.tree or {}, self._golden.tree or {}
+        tree, golden_tree = self._target.tree, self._golden.tree
+        if not tree or not golden_tree:
+            return
         for _, target, golden in self._pairs:
-            mine, theirs = trees[0].get(target.name), trees[1].get(golden.name)
-            if mine != theirs and place_of(target.name, trees[0]) != place_of(golden.name, trees[1]):
+            if tree.get(target.name) == golden_tree.get(golden.name):
+                continue
+            if place_of(target.name, tree) != place_of(golden.name, golden_tree):
                 raise _Unsuited
 
     @cached_property
