@@ -93,7 +93,10 @@ def _in_their_modules(calls: list[AlignedCall], trees: Trees, by_hand: Mapping[s
     The number of such a call counts those of the whole run, so that two modules in another order exchange theirs.
     """
     there = {call.golden_record: call for call in calls if call.golden_record and call.record}
-    if not trees[0] or not trees[1] or len(there) < len(calls):
+    tree, golden_tree = trees
+    if not tree or not golden_tree or len(there) < len(calls):
+        return calls
+    if all(tree.get(call.record or "") == golden_tree.get(call.golden_record or "") for call in calls):
         return calls
     free = [call for call in calls if call.record not in by_hand]
     partners = _partners([(call.record or "", call.golden_record or "") for call in free], trees)
