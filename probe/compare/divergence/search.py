@@ -377,8 +377,12 @@ class _Search:
             return replace(suspect, cause=text)
         maker = self._origins.made_on_one_side(call, suspect.item) if self._same_names else None
         if maker is not None:
+            if order := self._origins.elsewhere(maker, call):
+                return replace(suspect, cause=order)
             return self._made_on_one_side(maker, suspect)
         if self._missing is not None and self._is_due_to(self._missing, call, suspect):
+            if order := self._origins.elsewhere(self._missing, call):
+                return replace(suspect, cause=order)
             return self._made_on_one_side(self._missing, suspect)
         group = self._group_of_one_side(call)
         if group is not None:

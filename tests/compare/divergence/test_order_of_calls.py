@@ -47,6 +47,30 @@ def test_whichever_side_has_the_call_first(tmp_path: Path) -> None:
     assert divergence.first.cause == f"the calls come in another order: {order}"
 
 
+@pytest.mark.parametrize("scales_first", [False, True])
+@pytest.mark.parametrize("on_target", [False, True])
+def test_another_order_is_said_beside_a_call_that_one_side_makes_more(
+    tmp_path: Path, scales_first: bool, on_target: bool
+) -> None:
+    runs = [run(scales_first), run(not scales_first)]
+    runs[0 if on_target else 1]["Functional.relu.1.forward"] = call([tensor(W)], tensor(np.maximum(W, 0)))
+    divergence = compared(tmp_path, *runs)
+    assert divergence is not None and divergence.record in (TANH, MUL)
+    assert divergence.first.cause.startswith("the calls come in another order: the ")
+    assert divergence.first.reason.startswith("input.0 differs by")
+
+
+def test_a_call_that_is_left_out_is_in_no_other_order(tmp_path: Path) -> None:
+    whole_run, shorter = run(True), run(True)
+    del shorter[MUL]
+    x = np.tanh(X @ W)
+    shorter[TANH] = call([tensor(X @ W)], tensor(x))
+    shorter[RELU] = call([tensor(x)], tensor(np.maximum(x, 0)))
+    divergence = compared(tmp_path, shorter, whole_run)
+    assert divergence is not None and divergence.first.golden_record == MUL
+    assert divergence.first.cause == "only the golden run makes this call"
+
+
 def test_nothing_is_said_of_code_that_is_not_recorded_where_the_order_is_not_known(tmp_path: Path) -> None:
     folders = []
     for name, first in (("target", False), ("golden", True)):
