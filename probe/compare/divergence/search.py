@@ -381,8 +381,12 @@ class _Search:
         of_parameter = suspect.item.startswith(f"{suspect.record}.{PARAMETERS}.")
         maker = self._origins.made_on_one_side(call, suspect.item) if self._same_names and not of_parameter else None
         if maker is not None:
+            if order := self._origins.elsewhere(maker, call):
+                return replace(suspect, cause=order)
             return self._made_on_one_side(maker, suspect)
         if self._missing is not None and not of_parameter and self._is_due_to(self._missing, call, suspect):
+            if order := self._origins.elsewhere(self._missing, call):
+                return replace(suspect, cause=order)
             return self._made_on_one_side(self._missing, suspect)
         group = self._group_of_one_side(call)
         if group is not None:
