@@ -17,6 +17,7 @@ from probe.compare.divergence.marks import Side, marks
 _NOT_MOVED = Renumbered()
 
 Trees = tuple[Optional[Tree], Optional[Tree]]
+_InPlaces = dict[str, list[str]]
 
 
 class AlignedCall:
@@ -91,66 +92,67 @@ def aligned_calls(
     ]
 
 
-def _in_their_modules(
-    calls: list[AlignedCall], trees: Trees, by_hand: Mapping[str, str]
-) -> list[AlignedCall]:
+def _in_their_modules(calls: list[AlignedCall], trees: Trees, by_hand: Mapping[str, str]) -> list[AlignedCall]:
     """`calls` where those of functions have a counterpart in the same module, if both sides have as many there.
 
     The number of such a call counts those of the whole run, so that two modules in another order exchange theirs.
     """
     there = {call.golden_record: call for call in calls if call.golden_record and call.record}
-    if not trees[0] or not trees[1] or len(there) < len(calls):
+    tree, golden_tree = trees
+    if not tree or not golden_tree or len(there) < len(calls):
         return calls
-    mine = {call.record: _place(call.record, trees[0]) for call in calls if call.record}
-    theirs = {name: _place(name, trees[1]) for name in there}
-    shared = set(mine.values()) & set(theirs.values())
-    groups: dict[tuple[str, str], list[AlignedCall]] = {}
-    golden_groups: dict[tuple[str, str], list[str]] = {}
-    moved: set[str] = set()
-    for call in calls:
-        record, golden = call.record or "", call.golden_record or ""
-        parsed, golden_parsed = parse(record), parse(golden)
-        if parsed is None or golden_parsed is None or parsed.is_module or record in by_hand:
-            continue
-        kind, golden_kind = (f"{each.base} {each.direction}" for each in (parsed, golden_parsed))
-        groups.setdefault((kind, mine[record]), []).append(call)
-        golden_groups.setdefault((golden_kind, theirs[golden]), []).append(golden)
-        if mine[record] != theirs[golden] and mine[record] in shared and theirs[golden] in shared:
-            moved.add(kind)
-    partners: dict[str, str] = {}
-    for kind in moved:
-        of_kind = {key: found for key, found in groups.items() if key[0] == kind}
-        golden_of_kind = {key: found for key, found in golden_groups.items() if key[0] == kind}
-        if {key: len(found) for key, found in of_kind.items()} != {
-            key: len(found) for key, found in golden_of_kind.items()
-        }:
-            continue
-        for key, found in of_kind.items():
-            # In the order of their numbers: those of backward calls are in the opposite one.
-            names = sorted(golden_of_kind[key], key=_number)
-            ordered = sorted(found, key=lambda call: _number(call.record or ""))
-            partners.update((call.record or "", name) for call, name in zip(ordered, names))
-    found_calls = []
+    if all(tree.get(call.record or "") == golden_tree.get(call.golden_record or "") for call in calls):
+        return calls
+    free = [call for call in calls if call.record not in by_hand]
+    partners = _partners([(call.record or "", call.golden_record or "") for call in free], trees)
+    found = []
     for call in calls:
         partner = partners.get(call.record or "", call.golden_record)
         if partner is None or partner == call.golden_record:
-            found_calls.append(call)
+            found.append(call)
         else:
             items = [row.golden for row in there[partner].rows if row.golden is not None]
-            found_calls.append(_paired(call, partner, items))
-    return found_calls
+            found.append(_paired(call, partner, items))
+    return found
 
 
-def _place(record: str, tree: Tree | None) -> str:
-    """The path of the module around a call; of a backward that around its forward."""
-    parsed = parse(record)
+def _partners(pairs: Sequence[tuple[str, str]], trees: Trees) -> dict[str, str]:
+    """The golden record in the same module of each record of a function that has one elsewhere by its name."""
+    places = tuple({pair[side]: place_of(pair[side], trees[side]) for pair in pairs} for side in (0, 1))
+    shared = set(places[0].values()) & set(places[1].values())
+    moved: set[str] = set()
+    names: dict[str, tuple[_InPlaces, _InPlaces]] = {}
+    for pair in pairs:
+        parsed = parse(pair[0])
+        if parsed is None or parsed.is_module:
+            continue
+        kind = f"{parsed.base} {parsed.direction}"
+        sides = names.setdefault(kind, ({}, {}))
+        where = [places[side][pair[side]] for side in (0, 1)]
+        for side in (0, 1):
+            sides[side].setdefault(where[side], []).append(pair[side])
+        if where[0] != where[1] and shared.issuperset(where):
+            moved.add(kind)
+    found: dict[str, str] = {}
+    for mine, theirs in (names[kind] for kind in moved):
+        if {place: len(of_place) for place, of_place in mine.items()} == {
+            place: len(of_place) for place, of_place in theirs.items()
+        }:
+            for place, of_place in mine.items():
+                # By their numbers, since backward calls come in the opposite order.
+                found.update(zip(sorted(of_place, key=_number), sorted(theirs[place], key=_number)))
+    return found
+
+
+def place_of(record: str, tree: Tree | None) -> str:
+    """The path of the module around a call, or what else is around it; of a backward what is around its forward."""
     around = (tree or {}).get
+    parsed = parse(record)
     parent = around(record)
     if parsed is not None and parsed.direction == BACKWARD:
-        forward = record_name(ParsedName(parsed.base, parsed.number, FORWARD, parsed.is_module))
-        parent = around(forward, parent)
-    parsed = parse(parent or "")
-    return parent or "" if parsed is None or not parsed.is_module else parsed.base.rpartition(".")[0]
+        parent = around(record_name(ParsedName(parsed.base, parsed.number, FORWARD, parsed.is_module)), parent)
+    around_it = parse(parent or "")
+    return parent or "" if around_it is None or not around_it.is_module else around_it.base.rpartition(".")[0]
 
 
 def _number(record: str) -> int:
@@ -188,7 +190,8 @@ def _in_order(
     found = []
     for record, golden_record in _with_fixed(aligned, fixed, [call.record for call in calls if call.record]):
         if record is None:
-            found.append(AlignedCall(None, golden_record, []))
+            name = golden_record or ""
+            found.append(AlignedCall(None, name, [Row(name, None, item, name) for item in items[name]]))
         elif golden_record is None:
             found.append(AlignedCall(record, None, by_name[record].rows))
         elif by_name[record].golden_record == golden_record and golden_record not in golden_only:

@@ -17,7 +17,7 @@ from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.row import Row
 from probe.common.metrics.error_bounds import extent, rounding, unit_roundoff
-from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.aligned_calls import AlignedCall, place_of
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.propagated_error import PropagatedError
 
@@ -247,6 +247,40 @@ class Origins:
                     return giver
         return None
 
+    def elsewhere(self, missing: AlignedCall, call: AlignedCall) -> str:
+        """Whether `missing`, which one side makes before `call`, is made after it by the other one, in words.
+
+        Neither has a counterpart, as no order of both sides has them all beside each other.
+        """
+        side = _TARGET if missing.golden_record is None else _GOLDEN
+        key, place = self._kind_in_place(missing, side), self._place_of(call)
+        alone = tuple([] if key is None else self._alone[each].get(key, []) for each in (side, 1 - side))
+        if len(alone[0]) != len(alone[1]):
+            return ""
+        late = next((each for each in alone[1] if each > place), None)
+        if late is None or self._calls.index(missing) not in alone[0]:
+            return ""
+        name, other_name = _record(missing, side), _record(self._calls[late], 1 - side)
+        return _in_another_order(side, name or "", other_name or "")
+
+    @cached_property
+    def _alone(self) -> tuple[_Takers, _Takers]:
+        """The places of the calls that only one side makes, by kind and module, of each side."""
+        found: tuple[_Takers, _Takers] = {}, {}
+        for place, call in enumerate(self._calls):
+            for side in (_TARGET, _GOLDEN):
+                key = self._kind_in_place(call, side) if _record(call, 1 - side) is None else None
+                if key is not None:
+                    found[side].setdefault(key, []).append(place)
+        return found
+
+    def _kind_in_place(self, call: AlignedCall, side: int) -> _Key | None:
+        record = _record(call, side)
+        parsed = parse(record or "")
+        if record is None or parsed is None:
+            return None
+        return parsed.base, parsed.direction, place_of(record, self._trees[side])
+
     def _place_of(self, call: AlignedCall) -> int:
         return next((place for place, each in enumerate(self._calls) if each.record == call.record), 0)
 
@@ -260,17 +294,15 @@ class Origins:
         return max(before, key=ends.__getitem__, default=None)
 
     def _in_another_order(self, giver: int | None, place: int, side: int) -> str:
-        """Whether a call that ends before the one at `place` here begins after it on the other side, in words."""
-        other = _GOLDEN if side == _TARGET else _TARGET
+        """In words, that a call which ends before the one at `place` on this side ends after it on the other one."""
+        other = 1 - side
         if giver is None or not self._trees[_GOLDEN]:
             return ""
         name, other_name = (_record(self._calls[giver], each) for each in (side, other))
         ends = self._ends[other]
         if name is None or other_name is None or ends[giver] <= ends[place] or self._is_inside(place, giver, other):
             return ""
-        late = "" if other_name == name else f" calls {other_name}"
-        order = f"the {_SIDES[side]} calls {name} before this one, the {_SIDES[other]}{late} after it"
-        return f"the calls come in another order: {order}"
+        return _in_another_order(side, name, other_name)
 
     def _takers_on_the_way(self, giver: int, place: int, side: int) -> list[int]:
         """The calls that take on this side alone what `giver` returned, before the call at `place` ends."""
@@ -282,7 +314,7 @@ class Origins:
             if self._is_inside(taker, place, side) or not returned.intersection(map(_key, _given(call, side))):
                 continue
             is_shared = call.record is not None and call.golden_record is not None
-            other = _GOLDEN if side == _TARGET else _TARGET
+            other = 1 - side
             if not is_shared or not self._is_between(taker, giver, place, other):
                 found.append(taker)
         return found
@@ -302,6 +334,12 @@ class Origins:
             if found is not None and found == wanted:
                 return True
         return False
+
+
+def _in_another_order(side: int, name: str, other_name: str) -> str:
+    late = "" if other_name == name else f" calls {other_name}"
+    order = f"the {_SIDES[side]} calls {name} before this one, the {_SIDES[1 - side]}{late} after it"
+    return f"the calls come in another order: {order}"
 
 
 def _ends_in(tree: Tree) -> dict[str, float]:

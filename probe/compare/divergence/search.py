@@ -42,6 +42,7 @@ from probe.common.metrics.error_bounds import (
     extent,
     relative_difference,
     rounding,
+    turned_by_division,
     unit_roundoff,
 )
 from probe.compare.divergence import differences
@@ -380,8 +381,12 @@ class _Search:
         of_parameter = suspect.item.startswith(f"{suspect.record}.{PARAMETERS}.")
         maker = self._origins.made_on_one_side(call, suspect.item) if self._same_names and not of_parameter else None
         if maker is not None:
+            if order := self._origins.elsewhere(maker, call):
+                return replace(suspect, cause=order)
             return self._made_on_one_side(maker, suspect)
         if self._missing is not None and not of_parameter and self._is_due_to(self._missing, call, suspect):
+            if order := self._origins.elsewhere(self._missing, call):
+                return replace(suspect, cause=order)
             return self._made_on_one_side(self._missing, suspect)
         group = self._group_of_one_side(call)
         if group is not None:
@@ -622,12 +627,22 @@ class _Search:
                 added = max(added, approximation(_last_word(call.golden_record or "")))
             largest = self._grown * max(of_inputs, error.largest)
             allowed = max(explained(largest, factor, added), turned_off * factor)
+            if allowed < difference <= self._turned_by_division(call, api, golden, max(largest, terms.roundoff)):
+                allowed = difference
+                # Few elements differ, so that it says nothing of what is computed from others.
+                factor = max(factor, difference / max(largest, terms.roundoff))
         judged.outputs.append((target, golden, difference, factor))
         if self._judged is not None and (judged.largest is None or difference > judged.largest[1]):
             judged.largest = row, difference, terms.error, allowed
         if difference > allowed and judged.suspect is None:
             reason = differences.of_output(row, difference, terms.error, allowed)
             judged.suspect = self._suspect(call, row, reason, difference, allowed)
+
+    @staticmethod
+    def _turned_by_division(call: AlignedCall, api: str, result: Item, error: float) -> float:
+        """What a quotient may differ by where elements are nothing but rounding, as with Adam."""
+        given = [row.golden for row in call.rows if is_input(row) and row.golden is not None and row.golden.is_tensor]
+        return turned_by_division(api, given, result, error)
 
     def _has_other_size(self, call: AlignedCall, row: Row, terms: Terms) -> bool:
         """Whether a call returns another number of values for the same inputs, in the same program."""
