@@ -61,6 +61,8 @@ class Graph:
     level: Optional[str] = None  # noqa: UP045
     step: Optional[int] = None  # noqa: UP045
     rank: Optional[int] = None  # noqa: UP045
+    ending: str = ""
+    """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
     notes: list[str] = field(default_factory=list)
     """What is missing or could not be placed, a sentence each."""
 
@@ -98,8 +100,9 @@ def graph_of(dump: Dump) -> Graph:
     """
     records = [record.name for record in dump]
     notes: list[str] = []
-    if dump.died:
-        notes.append(f"{dump.path} is the journal of a run that died: what ran after its last record is missing.")
+    if dump.ending:
+        notes.append(f"{dump.path} {dump.ending}: what ran after its last record is missing.")
+    notes += dump.missing
     tree: Mapping[str, str | None] = dump.tree or {}
     if not tree and dump.level != "debug":
         tree = restored_tree(records, dump.stacks or {}, dump.framework)
@@ -300,5 +303,6 @@ def _arrays(
         dump.level,
         dump.step,
         dump.rank,
+        dump.ending,
         notes,
     )
