@@ -23,11 +23,12 @@ def run(folder: Path, script: str, *arguments: str) -> subprocess.CompletedProce
 
 def test_overhead_counts_records_and_bytes_per_step(tmp_path: Path) -> None:
     options = ["--sizes", "small", "--steps", "2", "--repeats", "1", "--json", "result.json"]
-    done = run(tmp_path, "overhead.py", *options, "--modes", "filtered", "L1")
+    done = run(tmp_path, "overhead.py", *options, "--modes", "filtered", "watch-L1", "L1")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
-    off, apis = result["results"]
+    off, watched, apis = result["results"]
     assert (off["mode"], off["records"], off["bytes"]) == ("filtered", 0, 0)
+    assert (watched["mode"], watched["records"], watched["bytes"]) == ("watch-L1", 0, 0)
     assert apis["mode"] == "L1"
     assert apis["records"] > 0
     assert apis["bytes"] > 0

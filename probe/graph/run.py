@@ -204,6 +204,8 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
     summaries: dict[int, Summary] = {}
     """By the numbers of the comparisons."""
     without_summary: list[str] = []
+    judged_otherwise: list[tuple[int, int]] = []
+    """By the rules of msProbe, which give no summary: the worst first, of those the earliest."""
     number = 0
     for each in found:
         if isinstance(each, str):
@@ -221,12 +223,16 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
                 summaries[number] = columns.summary
             else:
                 without_summary += comparison["verdict"]
+                if comparison["first"] is not None:
+                    judged_otherwise.append((-comparison["worst"], number))
         number += 1
     result.verdict = [text for text, _ in headline(list(summaries.values()))] if summaries else without_summary
     first = first_of(summaries.values())
     result.first = None if first is None or first.divergence is None else first.divergence.record
     # The page opens where the terminal says that the runs diverge.
     manifest.first = next((number for number, summary in summaries.items() if summary is first), None)
+    if manifest.first is None and judged_otherwise:
+        manifest.first = min(judged_otherwise)[1]
     for writer in writers:
         result.files += writer.finish()
     return result

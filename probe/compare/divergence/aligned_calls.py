@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
+from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, parse, record_name
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.call_order import Aligned, align
+from probe.common.match.layers.siblings import Renumbered
 from probe.common.match.row import Row
 from probe.compare.divergence.call_digest import CallDigest
 from probe.compare.divergence.marks import Side, marks
+
+_NOT_MOVED = Renumbered()
 
 Trees = tuple[Optional[Tree], Optional[Tree]]
 
@@ -51,6 +55,7 @@ def aligned_calls(
     trees: Trees,
     same_names: bool,
     by_hand: Mapping[str, str] | None = None,
+    moved: Renumbered = _NOT_MOVED,
 ) -> list[AlignedCall]:
     """The calls of the target in order, and those that only the golden side made where they would be.
 
@@ -62,6 +67,7 @@ def aligned_calls(
             on the other side, and the numbers of those after it may have shifted, so that calls are paired by their
             order.
         by_hand: records that are a pair whatever their order is.
+        moved: layers of the target whose numbers have moved.
     """
     of_target: dict[str, list[Row]] = {}
     golden_only: dict[str, list[Row]] = {}
@@ -73,15 +79,83 @@ def aligned_calls(
         else:
             found.append(row)
     calls = [AlignedCall(record, _golden_record(found), found) for record, found in of_target.items()]
+    calls = _in_their_modules(calls, trees, by_hand or {}) if same_names and not moved else calls
     matched = {call.golden_record for call in calls}
     if same_names and (None in matched or any(record not in matched for record in golden_only)):
-        return _in_order(calls, golden_only, golden_order, trees, by_hand or {})
+        return _in_order(calls, golden_only, golden_order, trees, by_hand or {}, moved)
     return [
         AlignedCall(call.record, call.golden_record, call.rows + golden_only[call.golden_record])
         if call.golden_record in golden_only
         else call
         for call in calls
     ]
+
+
+def _in_their_modules(
+    calls: list[AlignedCall], trees: Trees, by_hand: Mapping[str, str]
+) -> list[AlignedCall]:
+    """`calls` where those of functions have a counterpart in the same module, if both sides have as many there.
+
+    The number of such a call counts those of the whole run, so that two modules in another order exchange theirs.
+    """
+    there = {call.golden_record: call for call in calls if call.golden_record and call.record}
+    if not trees[0] or not trees[1] or len(there) < len(calls):
+        return calls
+    mine = {call.record: _place(call.record, trees[0]) for call in calls if call.record}
+    theirs = {name: _place(name, trees[1]) for name in there}
+    shared = set(mine.values()) & set(theirs.values())
+    groups: dict[tuple[str, str], list[AlignedCall]] = {}
+    golden_groups: dict[tuple[str, str], list[str]] = {}
+    moved: set[str] = set()
+    for call in calls:
+        record, golden = call.record or "", call.golden_record or ""
+        parsed, golden_parsed = parse(record), parse(golden)
+        if parsed is None or golden_parsed is None or parsed.is_module or record in by_hand:
+            continue
+        kind, golden_kind = (f"{each.base} {each.direction}" for each in (parsed, golden_parsed))
+        groups.setdefault((kind, mine[record]), []).append(call)
+        golden_groups.setdefault((golden_kind, theirs[golden]), []).append(golden)
+        if mine[record] != theirs[golden] and mine[record] in shared and theirs[golden] in shared:
+            moved.add(kind)
+    partners: dict[str, str] = {}
+    for kind in moved:
+        of_kind = {key: found for key, found in groups.items() if key[0] == kind}
+        golden_of_kind = {key: found for key, found in golden_groups.items() if key[0] == kind}
+        if {key: len(found) for key, found in of_kind.items()} != {
+            key: len(found) for key, found in golden_of_kind.items()
+        }:
+            continue
+        for key, found in of_kind.items():
+            # In the order of their numbers: those of backward calls are in the opposite one.
+            names = sorted(golden_of_kind[key], key=_number)
+            ordered = sorted(found, key=lambda call: _number(call.record or ""))
+            partners.update((call.record or "", name) for call, name in zip(ordered, names))
+    found_calls = []
+    for call in calls:
+        partner = partners.get(call.record or "", call.golden_record)
+        if partner is None or partner == call.golden_record:
+            found_calls.append(call)
+        else:
+            items = [row.golden for row in there[partner].rows if row.golden is not None]
+            found_calls.append(_paired(call, partner, items))
+    return found_calls
+
+
+def _place(record: str, tree: Tree | None) -> str:
+    """The path of the module around a call; of a backward that around its forward."""
+    parsed = parse(record)
+    around = (tree or {}).get
+    parent = around(record)
+    if parsed is not None and parsed.direction == BACKWARD:
+        forward = record_name(ParsedName(parsed.base, parsed.number, FORWARD, parsed.is_module))
+        parent = around(forward, parent)
+    parsed = parse(parent or "")
+    return parent or "" if parsed is None or not parsed.is_module else parsed.base.rpartition(".")[0]
+
+
+def _number(record: str) -> int:
+    parsed = parse(record)
+    return 0 if parsed is None else parsed.number
 
 
 def _golden_record(rows: list[Row]) -> str | None:
@@ -94,6 +168,7 @@ def _in_order(
     golden_order: Sequence[str],
     trees: Trees,
     by_hand: Mapping[str, str],
+    moved: Renumbered,
 ) -> list[AlignedCall]:
     items: dict[str, list[Item]] = {name: [] for name in golden_order}
     for call in calls:
@@ -108,7 +183,8 @@ def _in_order(
     left = [call.record for call in calls if call.record and call.record not in fixed]
     golden_left = [name for name in golden_order if name not in taken] if taken else golden_order
     mine = {call.record: [row.target for row in call.rows if row.target is not None] for call in calls if call.record}
-    aligned = align(left, golden_left, trees, marks(Side(left, mine, trees[0]), Side(golden_left, items, trees[1])))
+    sides = Side(left, mine, trees[0], moved), Side(golden_left, items, trees[1])
+    aligned = align(left, golden_left, trees, marks(*sides), moved.record)
     found = []
     for record, golden_record in _with_fixed(aligned, fixed, [call.record for call in calls if call.record]):
         if record is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,7 +16,7 @@ from probe.common.match.row import ERROR, WARNING, Row
 from probe.common.metrics.error_bounds import is_same
 from probe.compare.output.summary import Summary
 from probe.compare.result import Mode
-from probe.graph.diff import GraphDiff
+from probe.graph.diff import GraphDiff, is_tensor_of_one
 from probe.graph.graph import Graph
 from probe.graph.overflow_levels import overflows
 from probe.graph.page.order import merged_order, parent_offsets
@@ -119,6 +120,8 @@ class Columns:
     suspects: list[int]
     nonfinite: int
     """The row of the first value that is not finite; -1 without one."""
+    golden_nonfinite: int = -1
+    """The same of the golden run."""
     origin: Optional[dict[str, Any]] = None  # noqa: UP045
     """Where the first divergence comes from, as the manifest says it."""
     run: str = ""
@@ -165,6 +168,7 @@ class _Collector:
         columns.level = self._of_target(target.levels, 0)
         if golden is not None:
             columns.golden_level = self._of_golden(golden.levels, 0)
+            columns.golden_nonfinite = self._row_of_golden.get(golden.first, -1)
         columns.nonfinite = self._row_of.get(target.first, -1)
 
     def columns(self) -> Columns:
@@ -212,6 +216,7 @@ class _Collector:
             -1 if diff.first is None else self._row(diff.first),
             [self._row(pair) for pair in diff.suspects],
             -1,
+            -1,
             self._origin(),
         )
 
@@ -255,7 +260,11 @@ class _Collector:
         flat = list(chain.from_iterable(rows))
         names = self._texts.places([_item_name(row) for row in flat])
         tensors, places = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
-        differences = [row.relative_difference for row in flat]
+        # What one side lacks differs by no size.
+        differences = [
+            None if row.relative_difference == math.inf and is_tensor_of_one(row) else row.relative_difference
+            for row in flat
+        ]
         found = Items(
             np.cumsum(np.array([len(each) for each in rows], dtype=np.int64)),
             names,
