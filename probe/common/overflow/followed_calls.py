@@ -164,7 +164,7 @@ class FollowedCalls:
         return record
 
     def _writer_of(self, bad_inputs: list[Item]) -> BadRecord | None:
-        """The call that wrote a NaN into all of what a call got, whatever shape it has now; the one that did so last."""
+        """The call that wrote a NaN, the last one, into all of what a call got, whatever shape that has now."""
         found = [self._written.get(_memory(item)) for item in bad_inputs if not infinite_sign(item)]
         known = [record for record in found if record is not None]
         return max(known, key=lambda record: record.place) if known and len(known) == len(bad_inputs) else None
