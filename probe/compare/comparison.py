@@ -376,7 +376,7 @@ def add_divergence(
         evidence.calls = both
     target, golden = comparison.target, comparison.golden
     result.levels = target.level, golden.level
-    result.truncations = truncations(*both, result.rows, result.levels, (target.died, golden.died))
+    result.truncations = truncations(*both, result.rows, result.levels, (target, golden))
     if comparison.debug:
         return
     order = [call.record.name for call in both[1]]

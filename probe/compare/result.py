@@ -94,11 +94,14 @@ class Truncation:
     more: int
     """How many records the other side has after the last one that is matched."""
     died: bool
-    """Whether it is the journal of a run that died."""
+    """Whether it is the journal of a run that died, or a file that is cut short."""
+    cut_at: Optional[int] = None  # noqa: UP045
+    """The byte at which the file is cut off; ``None`` of a journal."""
 
     def __str__(self) -> str:
         end = f"ends at {self.record}" if self.record else "has no record"
-        what = f"the {self.side} {'is the journal of a run that died; it ' if self.died else ''}{end}"
+        why = "is the journal of a run that died" if self.cut_at is None else f"is cut off at byte {self.cut_at}"
+        what = f"the {self.side} {f'{why}; it ' if self.died else ''}{end}"
         other = GOLDEN if self.side == TARGET else TARGET
         return f"{what}; the {other} has {self.more} more record{'' if self.more == 1 else 's'}" if self.more else what
 

@@ -326,6 +326,7 @@ class _Judged:
         only = f"only the {side.name} makes this call"
         other, other_level = (GOLDEN, levels[1]) if is_target else (TARGET, levels[0])
         lacks = f"the {other} was recorded at level {other_level}, which leaves it out"
+        is_told = (self._other if is_target else self._graph).has_tree
         ends = [str(each) for each in self._result.truncations if each.side != side.name]
         for node, alone in enumerate(is_alone):
             if not alone:
@@ -333,6 +334,8 @@ class _Judged:
             call = graph.names[node]
             if graph.kinds[node] != GROUP and not both_record(call, levels):
                 side.why[node] = lacks
+            elif graph.kinds[node] != GROUP and not graph.has_record[node] and not is_told:
+                side.why[node] = f"it has no values, and the {other} has no construct.json that would name it"
             elif graph.kinds[node] == GROUP and all(not side.statuses[child] for child in graph.children[node]):
                 continue  # What is inside of it has been looked at.
             else:

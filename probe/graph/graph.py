@@ -61,6 +61,10 @@ class Graph:
     level: Optional[str] = None  # noqa: UP045
     step: Optional[int] = None  # noqa: UP045
     rank: Optional[int] = None  # noqa: UP045
+    has_tree: bool = True
+    """Whether construct.json says what is inside of what, so that calls without values are there, too."""
+    ending: str = ""
+    """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
     notes: list[str] = field(default_factory=list)
     """What is missing or could not be placed, a sentence each."""
 
@@ -98,15 +102,20 @@ def graph_of(dump: Dump) -> Graph:
     """
     records = [record.name for record in dump]
     notes: list[str] = []
-    if dump.died:
-        notes.append(f"{dump.path} is the journal of a run that died: what ran after its last record is missing.")
+    if dump.ending:
+        notes.append(f"{dump.path} {dump.ending}: what ran after its last record is missing.")
+    notes += dump.missing
     tree: Mapping[str, str | None] = dump.tree or {}
     if not tree and dump.level != "debug":
-        tree = restored_tree(records, dump.stacks or {}, dump.framework)
+        # Modules that were recorded have names, and those that stacks name would be others.
+        has_modules = any(map(is_module, records))
+        tree = {} if has_modules else restored_tree(records, dump.stacks or {}, dump.framework)
         what = "the modules around them are those that call stacks name" if tree else "they are listed in order"
+        is_lost = has_modules or dump.level in ("L0", "mix")
+        why = f"construct.json is {'missing' if dump.tree is None else 'empty'}" if is_lost else f"level {dump.level}"
+        advice = "Keep that file beside it" if is_lost else "Collect with level mix"
         notes.append(
-            f"{dump.path} has no tree of calls (level {dump.level}): {what}. "
-            "Collect with level mix to see modules with their values."
+            f"{dump.path} has no tree of calls ({why}): {what}. {advice} to see modules with their values."
         )
     parents = _with_corrected_parents(_with_optimizer(tree or dict.fromkeys(records)), records, notes)
     _attach_orphans(parents, notes)
@@ -300,5 +309,7 @@ def _arrays(
         dump.level,
         dump.step,
         dump.rank,
+        bool(dump.tree),
+        dump.ending,
         notes,
     )

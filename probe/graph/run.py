@@ -17,9 +17,10 @@ from probe.common.progress import ProgressCallback
 from probe.compare.option_checks import check
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of
-from probe.compare.output.summary_text import headline
+from probe.compare.output.summary_text import headline, hints
 from probe.graph.manual_pairs import without_dumps
 from probe.graph.options import HTML, GraphOptions
+from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.tasks.communication import Communication
@@ -58,6 +59,8 @@ class Report:
     first: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The call where the runs diverge first."""
     verdict: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    """Why one side lacks what the other has, or what the only one lacks, where the dumps themselves tell."""
     unpaired: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     """What could not be read, a sentence each."""
@@ -98,6 +101,14 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
     name = title(list(map(cut.path, targets)), list(map(cut.path, goldens)))
     unpaired = [cut.text(sentence, (*targets, *goldens)) for sentence in dict.fromkeys(unpaired)]
     return Plan([GraphTask(place, options) for place in places], unpaired, name)
+
+
+def _remarks(columns: Columns) -> list[str]:
+    """What the page has as banners of the two dumps together, or of the only one, for the terminal."""
+    if columns.summary is not None:
+        return [f"  {text}" for text in hints(columns.summary)]
+    sides = filter(None, (columns.target, columns.golden))
+    return [f"  {side.path} {side.ending}" for side in sides if side.ending]
 
 
 def _names_of_runs(runs: Iterable[str], cut: Prefixes) -> dict[str, str]:
@@ -206,6 +217,7 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
         for writer in writers:
             writer.add(each, comparison)
         if not each.is_part:
+            result.remarks += _remarks(columns)
             result.nodes += columns.target.nodes
             if columns.summary is not None:
                 summaries[number] = columns.summary

@@ -269,8 +269,8 @@ class _Analysis:
         if further > _MOST_FURTHER:
             yield f"{further - _MOST_FURTHER} further findings are left out."
         for scan in scans:
-            if scan.died:
-                yield f"rank {scan.rank}: its process died; what its journal holds was read."
+            if scan.ending:
+                yield f"rank {scan.rank}: its dump {scan.ending}; what it holds was read."
         for rank, item in [(scan.rank, item) for scan in scans for item in scan.norms][:5]:
             yield f"rank {rank}: {item} is finite, and its norm is beyond its type."
         nearly = [(scan.rank, *each) for scan in scans for each in scan.nearly_full]

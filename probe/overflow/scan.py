@@ -84,7 +84,8 @@ class RankScan:
     """Items that nearly reach the largest number of their type, and the part of it that they reach."""
     norms: list[str] = field(default_factory=list)
     """Outputs that are finite, and whose norm is not."""
-    died: bool = False
+    ending: str = ""
+    """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
     first_backward: int = sys.maxsize
     """The number of the first record of a backward."""
 
@@ -106,7 +107,7 @@ def scan(path: str) -> RankScan:
     if dump.task == "structure":
         raise MsprobeException(f"{dump.path}: task structure has no values; collect with task statistics or tensor.")
     rank = dump.rank or 0
-    result = RankScan(folder_of(path), dump.step, rank, dump.framework, dump.level or "", len(dump), died=dump.died)
+    result = RankScan(folder_of(path), dump.step, rank, dump.framework, dump.level or "", len(dump), ending=dump.ending)
     return _Scan(dump, result).run()
 
 

@@ -127,7 +127,7 @@ def test_values_are_compared_and_a_missing_file_is_an_error_in_its_row(tmp_path:
     ("target", "golden", "said"),
     [
         ("missing", "b", "missing does not exist"),
-        ("a", "b/dump.json", "not one of each"),
+        ("two", "b/dump.json", "two holds no dump itself"),
         ("a/other.json", "b/dump.json", "a file to compare is called dump.json or debug.json"),
         ("a/debug.json", "b/dump.json", "debug.json is compared with debug.json only"),
         ("empty", "empty", "empty holds neither rank folders nor the folder of a process"),

@@ -211,7 +211,7 @@ def test_a_pair_that_cannot_be_read_is_named_and_the_others_are_shown(
     target, golden = (run_of(tmp_path / side, ["step0/rank0", "step0/rank1"]) for side in "ab")
     broken = target / "step0" / "rank1" / "dump.json"
     broken.chmod(0o640)
-    broken.write_text(broken.read_text(encoding="utf-8")[:1000], encoding="utf-8")
+    broken.write_text(broken.read_text(encoding="utf-8")[:60], encoding="utf-8")
     shown(capsys, "-tp", target, "-gp", golden, "-o", tmp_path / "out", "--json", status=1)
     manifest = page_in(tmp_path / "out").manifest
     assert [each["rank"] for each in manifest["comparisons"]] == [0]
@@ -396,7 +396,7 @@ def test_a_page_that_is_too_large_becomes_a_folder(tmp_path: Path, capsys: pytes
     [
         (["-o", "out"], "-tp is missing"),
         (["-tp", "nowhere", "-gp", LLAMA], "nowhere does not exist"),
-        (["-tp", WEIGHT, "-gp", f"{LLAMA}/dump.json"], "two files or two folders"),
+        (["-tp", str(DUMPS), "-gp", f"{LLAMA}/dump.json"], "dumps holds no dump; give a dump.json"),
         (["-tp", f"{LLAMA}/stack.json"], "a file to show is called dump.json"),
         (["-tp", WEIGHT, "-tp", LLAMA, "-gp", WEIGHT, "-gp", LLAMA], "-tp is given 2 times and -gp 2 times"),
         (["-tp", LLAMA, *["-gp", WEIGHT] * 9], "9 runs are given; allowed: at most 8"),

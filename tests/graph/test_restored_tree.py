@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
-from made_dumps import call, tensor, written
+from made_dumps import CASES, call, tensor, written
+from made_dumps import recorded as recorded_dump
 
+from probe.common.dump.reading.dump import read
+from probe.compare.comparison import compare_dumps
 from probe.graph.diff import diff_of
 from probe.graph.graph import graph_of
 from probe.graph.restored_tree import restored_tree
+from probe.graph.status import ONE_SIDE
 
 _TORCH = [
     "File /site-packages/torch/nn/modules/module.py, line 1789, in _call_impl, \n return forward_call(*args)",
@@ -117,3 +122,36 @@ def test_a_dump_of_functions_shows_these_modules_and_says_so(tmp_path: Path) -> 
     alone = [found.target.names[node] for node, other in enumerate(found.pairs) if other < 0]
     assert len(alone) == 6  # Three calls, the block, and its two layers.
     assert len(found.golden) == len(found.target) - 6
+
+
+# --- a dump of level mix whose construct.json is lost
+
+
+@pytest.mark.parametrize("without", ["target", "golden", "both"])
+@pytest.mark.parametrize(("target", "golden"), [("llama_weight", "llama"), ("bert_bf16", "bert"), ("llama", "llama")])
+def test_without_construct_the_page_has_the_pairs_of_the_rows(
+    tmp_path: Path, target: str, golden: str, without: str
+) -> None:
+    sides = {}
+    for side, name in (("target", target), ("golden", golden)):
+        sides[side] = Path(shutil.copytree(CASES / "dumps" / name, tmp_path / side))
+        if without in (side, "both"):
+            (sides[side] / "construct.json").unlink()
+    mine, theirs = (read(folder) for folder in sides.values())
+    rows = compare_dumps(mine, theirs).rows
+    expected = {row.record: row.golden_record or row.record for row in rows if row.target and row.golden}
+    view = diff_of(mine, theirs)
+    assert view.golden is not None
+    pairs = zip(view.target.names, view.pairs)
+    found = {name: view.golden.names[other] for name, other in pairs if other >= 0 and name in expected}
+    assert found == expected
+    # Nothing is invented, and nothing said to be missing that the other side cannot name.
+    recorded = {record.name for record in (*mine, *theirs)}
+    for graph, statuses in ((view.target, view.statuses), (view.golden, view.golden_statuses)):
+        modules = [name for name in graph.names if name.startswith("Module.") and not graph.has_tree]
+        assert set(modules) <= recorded
+        assert not any(status == ONE_SIDE for status in statuses)
+    whole = diff_of(recorded_dump(target), recorded_dump(golden)).first
+    assert (view.first is None) == (whole is None)
+    for side, graph in (("target", view.target), ("golden", view.golden)):
+        assert any("construct.json is missing" in note for note in graph.notes) == (without in (side, "both"))

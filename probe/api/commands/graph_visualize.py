@@ -186,11 +186,12 @@ def _print(found: Report, as_json: bool) -> None:
             "nodes": found.nodes,
             "first_divergence": found.first,
             "verdict": found.verdict,
+            "remarks": [text.strip() for text in found.remarks],
             "unpaired": found.unpaired,
         }
         print(json.dumps(said, indent=1))
         return
-    for text in [*found.verdict, *found.unpaired]:
+    for text in [*found.verdict, *found.remarks, *found.unpaired]:
         print_text(text)
     *others, last = found.files
     for path in others:

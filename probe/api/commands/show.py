@@ -104,5 +104,7 @@ def _print(lines: Iterable[Line], limit: int) -> None:
 def _print_json(dumps: Iterable[Dump], wanted: Wanted, args: argparse.Namespace) -> None:
     from probe.api.commands.show_text import dump_as_json
 
-    found = [dump_as_json(dump, wanted, args.stack, args.limit or 0) for dump in dumps]
+    # What is missing is warned of, and is no part of the JSON.
+    with contextlib.redirect_stdout(sys.stderr):
+        found = [dump_as_json(dump, wanted, args.stack, args.limit or 0) for dump in dumps]
     print(json.dumps(found, allow_nan=False))

@@ -280,7 +280,8 @@ def _table(dump: Dump, wanted: Wanted, as_tree: bool, with_stacks: bool) -> Iter
 
 
 def _head(dump: Dump) -> str:
-    died = ", the journal of a run that died" if dump.died else ""
+    # Without the verb, and how many they are is said already.
+    died = f", {dump.ending.partition(' of which ')[0].removeprefix('is ')}" if dump.ending else ""
     # Old files do not say everything.
     known = [text for text in (dump.framework, dump.level, dump.task) if text]
     return f"{', '.join(known)}, {len(dump)} records{died}"

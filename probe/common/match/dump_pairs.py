@@ -45,13 +45,14 @@ def locate(target: str, golden: str) -> list[DumpPair]:
     """The pairs of `target` and `golden` in order.
 
     Raises:
-        FileCheckException: one is missing, one is a file and the other a folder, or their ranks do not correspond.
+        FileCheckException: one is missing, one is a file and the other no folder of one process, or their ranks do not
+            correspond.
     """
     for path in (target, golden):
         if not os.path.exists(path):
             raise FileCheckException(f"{path} does not exist.")
     if os.path.isdir(target) != os.path.isdir(golden):
-        raise FileCheckException(f"{target} and {golden}: give two files or two folders, not one of each.")
+        return [_file_and_folder(target, golden)]
     if not os.path.isdir(target):
         return [_files(target, golden)]
     if holds_records(target) and holds_records(golden):
@@ -62,6 +63,23 @@ def locate(target: str, golden: str) -> list[DumpPair]:
             [pair for step in steps for pair in _ranks(f"{target}/{step}", f"{golden}/{step}", step)]
         )
     return _ranks(target, golden, "")
+
+
+def _file_and_folder(target: str, golden: str) -> DumpPair:
+    """A file and the folder of a process, in which the same file is meant where it is there."""
+    folder, file = (target, golden) if os.path.isdir(target) else (golden, target)
+    if not holds_records(folder):
+        raise FileCheckException(
+            f"{folder} holds no dump itself, and {file} is a file; give two files, the folder of one process beside a "
+            "file, or two folders."
+        )
+    inside = os.path.join(folder, os.path.basename(file))
+    if not os.path.isfile(inside):
+        # What it holds, a journal perhaps, is found by those who read it.
+        inside = next(
+            path for name in (*RECORD_FILES, JOURNAL_FILE) if os.path.isfile(path := os.path.join(folder, name))
+        )
+    return _files(*((inside, golden) if folder == target else (target, inside)))
 
 
 def _files(target: str, golden: str) -> DumpPair:

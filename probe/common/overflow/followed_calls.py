@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -59,6 +60,8 @@ class FollowedCalls:
         self._infinities = Infinities()
         self._unwritten: dict[tuple[object, object], str] = {}
         """Memory that was never written and is not finite: its record, by type and shape."""
+        self._written: dict[tuple[object, int], BadRecord] = {}
+        """Calls that were asked to write a NaN into a tensor and return nothing, by type and size of the tensor."""
 
     def look_at(self, index: int, name: str, values: CallValues) -> bool:
         """Go on to the next call; whether a value of it is not finite.
@@ -70,6 +73,9 @@ class FollowedCalls:
         """
         if fills(name):
             self._infinities.write(index, name, values)
+            if any(map(math.isnan, values.numbers)):
+                record = BadRecord(index, name, OUTPUT, "", f"{name}.input.0")
+                self._written.update({_memory(item): record for item in values.inputs[:1]})
         bad_inputs = [item for item in reads(name, values.inputs) if is_nonfinite(item)]
         bad_parameters = [item for item in values.parameters if is_nonfinite(item)]
         bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
@@ -130,6 +136,10 @@ class FollowedCalls:
         sources = self._infinities.known(index, name, bad_inputs)
         if sources is not None:
             return self._of_infinities(record, sources, values)
+        written = self._writer_of(bad_inputs)
+        if written is not None:
+            self.bad.append(written)
+            return record
         unwritten = self._unwritten_input(bad_inputs)
         if unwritten and not flags & OUTPUT:
             return None
@@ -152,6 +162,12 @@ class FollowedCalls:
             return record._replace(flags=OUTPUT, mask=culprit.name or culprit.item)
         self._add_source(culprit)
         return record
+
+    def _writer_of(self, bad_inputs: list[Item]) -> BadRecord | None:
+        """The call that wrote a NaN, the last one, into all of what a call got, whatever shape that has now."""
+        found = [self._written.get(_memory(item)) for item in bad_inputs if not infinite_sign(item)]
+        known = [record for record in found if record is not None]
+        return max(known, key=lambda record: record.place) if known and len(known) == len(bad_inputs) else None
 
     def _unwritten_input(self, bad_inputs: list[Item]) -> str:
         found = [self._unwritten.get((item.dtype, item.shape), "") for item in bad_inputs]
@@ -187,6 +203,11 @@ def _as_record(source: Source) -> BadRecord:
     if source.user is not None:
         return BadRecord(*source.user, INPUT | OUTPUT, source.item)
     return BadRecord(source.index, source.name, OUTPUT, "", source.item)
+
+
+def _memory(item: Item) -> tuple[object, int]:
+    """What two views of one tensor have in common: the type, and how many numbers they hold."""
+    return item.dtype, math.prod(item.shape or ())
 
 
 def _names(items: list[Item]) -> tuple[str, ...]:

@@ -33,6 +33,9 @@ def overlap(
         levels: the levels of both sides.
         truncations: the sides that end early.
     """
+    if not all(trees):
+        # With a tree on one side alone no call would have the modules of its counterpart around it.
+        trees = None, None
     if differ(levels):
         rows = [row for row in rows if _is_matched(row) or both_record(row.record, levels)]
         if "L1" in levels:

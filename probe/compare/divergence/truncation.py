@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from probe.common.dump.levels import Levels, both_record
+from probe.common.dump.reading.dump import Dump
 from probe.common.match.calls import Call
 from probe.common.match.row import Row
 from probe.compare.result import GOLDEN, TARGET, Truncation
 
 
 def truncations(
-    target: Sequence[Call], golden: Sequence[Call], rows: Sequence[Row], levels: Levels, died: tuple[bool, bool]
+    target: Sequence[Call], golden: Sequence[Call], rows: Sequence[Row], levels: Levels, sides: tuple[Dump, Dump]
 ) -> list[Truncation]:
     """The sides that end early: those that died, and one that lacks the last records of the other and nothing else.
 
@@ -19,8 +20,9 @@ def truncations(
         target, golden: the calls of both sides in their order.
         rows: the items that were matched, and those that were not.
         levels: the levels of both sides.
-        died: whether they are journals of runs that died.
+        sides: the dumps, which say whether their runs died.
     """
+    died = [dump.died for dump in sides]
     if not any(died) and not any(row.target is None or row.golden is None for row in rows):
         return []
     names = [
@@ -38,7 +40,7 @@ def truncations(
         matches_the_last = bool(more) and matches[mine].get(last) == names[other][-more - 1]
         unmatched = [sum(name not in matches[number] for name in names[number]) for number in (mine, other)]
         if died[mine] or (matches_the_last and unmatched == [0, more]):
-            found.append(Truncation(side, last, more, died[mine]))
+            found.append(Truncation(side, last, more, died[mine], sides[mine].cut_at))
     return found
 
 

@@ -117,9 +117,11 @@ class _InMemory:
     """Where a merged dump is read from."""
 
     died = False
+    cut_at: int | None = None
 
     def __init__(self, path: str, first: Dump, calls: Calls) -> None:
         self.path = path
+        self.missing: list[str] = []
         self.task: Optional[str] = "statistics"  # noqa: UP045 (evaluated, on Python 3.9 too)
         self.level: Optional[str] = first.level  # noqa: UP045
         self.framework: Optional[str] = first.framework  # noqa: UP045

@@ -51,7 +51,7 @@ def calls_of(dump: Dump, rank: int) -> Calls:
     records = {record.name: record.fields for record in dump}
     tree = dict(dump.tree or {})
     origins = {name: [(rank, name)] for name in (*tree, *records)}
-    notes = [f"{dump.path} is the journal of a run that died: what it lacks is not merged."] if dump.died else []
+    notes = [f"{dump.path} {dump.ending}: what it lacks is not merged."] if dump.ending else []
     return Calls(tree, records, dict(dump.stacks or {}), origins, notes=notes)
 
 

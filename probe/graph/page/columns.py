@@ -80,6 +80,8 @@ class Side:
     task: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
     level: Optional[str]  # noqa: UP045
     nodes: int
+    ending: str
+    """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
 
 
 @dataclass
@@ -304,7 +306,7 @@ def _by_row(said: Mapping[int, str], rows: Mapping[int, int]) -> dict[int, str]:
 
 
 def _side(graph: Graph) -> Side:
-    return Side(graph.path, graph.framework, graph.task, graph.level, len(graph))
+    return Side(graph.path, graph.framework, graph.task, graph.level, len(graph), graph.ending)
 
 
 def _item_name(row: Row) -> str:

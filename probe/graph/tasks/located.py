@@ -134,7 +134,7 @@ def _processes(step: str) -> Iterator[str]:
 def _alone(path: str, shown: Iterable[str], side: str, other: str) -> Iterator[str]:
     if not os.path.isdir(path):
         return
-    beside = {os.path.normpath(each) for each in shown}
+    beside = {os.path.normpath(folder_of(each)) for each in shown}
     for folder in dumps_in(path):
         if os.path.normpath(folder) not in beside:
             yield f"{folder} has no counterpart in the {side} {other}: it is not compared."

@@ -53,7 +53,8 @@ def test_a_target_that_ends_early_is_reported_and_no_divergence(tmp_path: Path) 
     assert text[0] == NONE
     assert text[2] == "the target ends at Functional.linear.3.forward; the golden run has 5 more records"
     (ending,) = found.as_json()["endings"]
-    assert ending == {"side": "target", "record": "Functional.linear.3.forward", "more": 5, "died": False}
+    last = "Functional.linear.3.forward"
+    assert ending == {"side": "target", "record": last, "more": 5, "died": False, "cut_at": None}
 
 
 def test_a_golden_run_that_ends_early_is_reported_and_no_divergence(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from probe.common import html_table
+from probe.common import html_table, log
 from probe.common.dump.layout import JOURNAL_FILE, RECORD_FILES, TENSOR_FOLDER, step_and_rank
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading import conditions
@@ -50,10 +50,20 @@ class Dump:
         self.is_released = False
         """Whether the records were released, so that names are left of them."""
         self.died = source.died
-        """Whether this is the journal of a run that died before it wrote its files."""
+        """Whether this is the journal of a run that died before it wrote its files, or a file that is cut short."""
+        self.cut_at = source.cut_at
+        """The byte at which the file is cut off; ``None`` where it is whole, and of a journal."""
 
     def __repr__(self) -> str:
         return f"Dump({self.path!r}, {self.framework}, {self.task}, {self.level}, {len(self)} records)"
+
+    @property
+    def ending(self) -> str:
+        """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
+        if self.cut_at is not None:
+            number = f"{len(self)} record{'' if len(self) == 1 else 's'}"
+            return f"is cut off at byte {self.cut_at} of which {number} {'was' if len(self) == 1 else 'were'} read"
+        return "is the journal of a run that died" if self.died else ""
 
     @cached_property
     def records(self) -> list[Record]:
@@ -164,6 +174,13 @@ class Dump:
         """The call stack of every record, innermost line first; ``None`` without stack.json."""
         return self._source.stacks()
 
+    @property
+    def missing(self) -> list[str]:
+        """What the files beside the records lack, as they are cut short, a sentence each."""
+        # It is known when they were read.
+        _ = self.tree, self.stacks
+        return self._source.missing
+
     def tensor_path(self, item: Item) -> str | None:
         """Where the values of `item` should lie; ``None`` when it has no file."""
         if item.data_name is None or item.data_name == "-1":
@@ -191,7 +208,8 @@ def read(path: str | os.PathLike[str]) -> Dump:
 
     Args:
         path: dump.json or debug.json, a journal, or the folder that holds one of them. Where the process died before
-            it wrote its records, they come from the journal.
+            it wrote its records, or while it did, they come from the journal; a file that is cut short and has no
+            journal beside it is read as far as its records are whole.
 
     Raises:
         FileCheckException: there is nothing of the kind.
@@ -223,8 +241,13 @@ def _read_folder(folder: str) -> Dump:
 
 def _finished_or_journal(path: str) -> Dump:
     journal = os.path.join(os.path.dirname(path), JOURNAL_FILE)
-    dump = Dump(Files(path))
+    if not os.path.isfile(journal):
+        return Dump(Files(path))
+    try:
+        dump = Dump(Files(path))
+    except DumpFormatError as error:
+        found = Dump(Journal(journal))
+        log.warning(f"{error} The journal beside it is read in its place.")
+        return found
     # A run begins by writing files without records, and a run that is killed leaves them so.
-    if not dump.records and os.path.isfile(journal):
-        return Dump(Journal(journal))
-    return dump
+    return Dump(Journal(journal)) if dump.died or not dump.records else dump

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Optional, Protocol
+from typing import Any, Optional, Protocol, TypeVar
 
 import msgspec
 
+from probe.common import log
 from probe.common.callstack import Frame
+from probe.common.dump.cut_json import whole_parts
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.layout import CONSTRUCT_FILE, STACK_FILE
 from probe.common.dump.reading import json_decode
 from probe.common.dump.reading.records import Record
 from probe.common.dump.stack_text import frame_text
 from probe.common.errors import DumpFormatError
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 Tree = dict[str, Optional[str]]
 """Every call in the order of their beginnings, and the call it ran inside."""
@@ -31,6 +38,10 @@ class Source(Protocol):
     framework: str | None
     died: bool
     """Whether the run did not live to write its files."""
+    cut_at: int | None
+    """The byte at which the file of the records is cut off."""
+    missing: list[str]
+    """What the tree and the stacks lack, a sentence each; known when these were asked for."""
 
     def records(self) -> list[Record]:
         """The records in order, none decoded yet."""
@@ -57,11 +68,11 @@ class _Outline(msgspec.Struct):
 class Files:
     """dump.json or debug.json, and what stands beside it."""
 
-    died = False
-
     def __init__(self, path: str) -> None:
         self.path = path
-        outline = json_decode.decode(path, json_decode.load_bytes(path), _Outline)
+        outline, self.cut_at = _decoded(path, _Outline, 2, lambda found: bool(found.data))
+        self.died = self.cut_at is not None
+        self.missing: list[str] = []
         self.task, self.level, self.framework = outline.task, outline.level, outline.framework
         self._data = outline.data
 
@@ -73,14 +84,14 @@ class Files:
 
     def tree(self) -> Tree | None:
         path = self._beside(CONSTRUCT_FILE)
-        return None if path is None else json_decode.decode(path, json_decode.load_bytes(path), Tree)
+        return None if path is None else self._decoded_beside(path, Tree, "calls")
 
     def stacks(self) -> Stacks | None:
         path = self._beside(STACK_FILE)
         if path is None:
             return None
         found: Stacks = {}
-        for key, entry in json_decode.decode(path, json_decode.load_bytes(path), dict[str, list[Any]]).items():
+        for key, entry in self._decoded_beside(path, dict[str, list[Any]], "stacks").items():
             if len(entry) == 2 and _texts(entry[0]) and _texts(entry[1]):
                 found.update(dict.fromkeys(entry[0], entry[1]))
             elif _texts(entry):
@@ -90,18 +101,48 @@ class Files:
                 raise DumpFormatError(f"{path}: entry {key!r} is not a pair of names and frames.")
         return found
 
+    def _decoded_beside(self, path: str, kind: type[dict[str, V]], what: str) -> dict[str, V]:
+        """The content of a file beside the records; what is cut off is missing, and said to be."""
+        found, cut_at = _decoded(path, kind, 1, bool)
+        if cut_at is not None:
+            lacks = f"{path} is cut off at byte {cut_at}: {what} behind the {len(found)} that were read are missing."
+            self.missing.append(lacks)
+            log.warning(lacks)
+        return found
+
     def _beside(self, name: str) -> str | None:
         path = os.path.join(os.path.dirname(self.path), name)
         return path if os.path.isfile(path) else None
+
+
+def _decoded(path: str, kind: type[T], depth: int, is_enough: Callable[[T], bool]) -> tuple[T, int | None]:
+    """The content of a file, or what is whole of it where it is cut short, and the byte at which it is cut.
+
+    Raises:
+        DumpFormatError: it is damaged, or nothing of it is whole.
+    """
+    content = json_decode.load_bytes(path)
+    try:
+        return json_decode.decode(path, content, kind), None
+    except DumpFormatError as error:
+        for part in whole_parts(content, depth):
+            with contextlib.suppress(DumpFormatError):
+                found = json_decode.decode(path, part, kind)
+                if is_enough(found):
+                    return found, len(content)
+        raise error
 
 
 class Journal:
     """A journal; its stacks keep the lines whose source is no longer found."""
 
     died = True
+    cut_at: int | None = None
 
     def __init__(self, path: str) -> None:
         self.path = path
+        # The tree and the stacks are in the journal itself.
+        self.missing: list[str] = []
         with JournalReader(path) as reader:
             # Frames of one record may lie far apart, so all are read in one pass.
             self._records = list(reader.records())
