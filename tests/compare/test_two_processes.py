@@ -212,6 +212,19 @@ def test_two_processes_say_and_write_what_one_does(tmp_path: Path, what: str) ->
     assert table.read_bytes().count(b"\n") > CALLS
 
 
+def test_functions_in_other_modules_are_compared_in_one_process(tmp_path: Path) -> None:
+    sides = both(tmp_path)
+    path = sides[0] / "construct.json"
+    tree = json.loads(path.read_text())
+    names = [f"Functional.linear.{number}.forward" for number in (3, 4)]
+    tree.update(zip(names, [tree[name] for name in reversed(names)]))
+    path.write_text(json.dumps(tree))
+    alone = compare(sides, tmp_path / "alone", "--json", "--jobs", "1")
+    status, said, errors = compare(sides, tmp_path / "out", "--json", "--jobs", "2")
+    assert (status, errors) == (0, f"{ALONE}\n")
+    assert without_paths(said) == without_paths(alone[1])
+
+
 def test_a_process_that_is_killed_costs_nothing_but_time(tmp_path: Path) -> None:
     sides = both(tmp_path)
     alone = compare(sides, tmp_path / "alone", "--json", "--jobs", "1")

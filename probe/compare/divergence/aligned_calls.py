@@ -145,11 +145,14 @@ def _partners(pairs: Sequence[tuple[str, str]], trees: Trees) -> dict[str, str]:
 
 
 def place_of(record: str, tree: Tree | None) -> str:
-    """The path of the module around a call, or what else is around it; of a backward what is around its forward."""
+    """The path of the module around a call, or what else is around it.
+
+    A backward that ran inside of nothing has the place of its forward: that of a first layer is not seen to begin.
+    """
     around = (tree or {}).get
     parsed = parse(record)
     parent = around(record)
-    if parsed is not None and parsed.direction == BACKWARD:
+    if parent is None and parsed is not None and parsed.direction == BACKWARD:
         parent = around(record_name(ParsedName(parsed.base, parsed.number, FORWARD, parsed.is_module)), parent)
     around_it = parse(parent or "")
     return parent or "" if around_it is None or not around_it.is_module else around_it.base.rpartition(".")[0]
