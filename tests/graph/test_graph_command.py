@@ -176,7 +176,7 @@ _OF_MINDSPORE = ["graph/step0/rank0", "pynative/step0/rank0"]
         (["step0/rank0", "step0/rank2", "step0/proc8", "step0/proc9"], None, ["", "", "proc8", "proc9"]),
         (_OF_MINDSPORE, _OF_MINDSPORE, ["graph", "pynative"]),
         (["step0/proc8"], ["step0/rank0", "step0/rank1"], ["rank0", "rank1"]),
-        (["step0/rank0"], ["step0/rank0", "step0/rank1"], ["", "rank1"]),
+        (["step0/rank0"], ["step0/rank0", "step0/rank1"], [""]),
         (["step0/proc8", "step1/proc8"], ["step0/proc9", "step1/proc9"], ["", ""]),
     ],
 )  # fmt: skip
