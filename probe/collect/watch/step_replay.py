@@ -62,11 +62,15 @@ class _Replay:
             try:
                 self._collector.begin_step(folder)
                 self._run_observed()
+            except Exception as error:
+                # What the folder has by now is no whole step.
+                folder.log_error("the step that is run again", error, report=False)
+                raise
             finally:
                 self._collector.end_step()
                 folder.close()
         if not folder.has_records():
-            raise ReplayError(f"run again, it has none of the records around {self._found.name}")
+            raise ReplayError(f"run again, its model has none of the records around {self._found.name}")
         self._say_where(folder)
 
     def _run_observed(self) -> None:
