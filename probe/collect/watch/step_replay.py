@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping, Sequence
 
@@ -26,19 +27,22 @@ _BEFORE, _AFTER = 8, 2
 
 def replay(config: Config, adapter: FrameworkAdapter, kept: KeptStep, ring: StepRing, rank: int | None) -> None:
     """Run step `kept` again, and say where its tensors are, or why there are none. Raises nothing."""
-    found = ring.judgement.first
+    found, again = ring.judgement.first, None
     try:
         if found is None:
             raise ReplayError("no record of this process has a value that is not finite")
         if kept.models is None:
             raise ReplayError("start was not given the model")
         # An adapter of its own: the one of the session goes on with what it knows.
-        _Replay(config, type(adapter)(), kept, ring, found).run(rank)
+        again = _Replay(config, type(adapter)(), kept, ring, found)
+        again.run(rank)
     except ReplayError as error:
         log.warning(f"step {ring.step} is not run again: {error}.")
     except Exception as error:
-        kind = f"{type(error).__name__}: {error}"
-        log.warning(f"step {ring.step} could not be run again ({kind}); the training goes on as it was.")
+        first_line = str(error).partition("\n")[0]
+        kind = f"{type(error).__name__}: {first_line}"
+        so_far = f" What it had come to is in {again.path}." if again is not None and again.path else ""
+        log.warning(f"step {ring.step} could not be run again to its end ({kind}); the training goes on.{so_far}")
 
 
 class _Replay:
@@ -55,10 +59,13 @@ class _Replay:
             names=names_around(found, ring.frames), async_dump=False, dump_enable=None,
         )  # fmt: skip
         self._collector = Collector(self._config, adapter, _never_ends)
+        self.path = ""
+        """The folder, once it is made."""
 
     def run(self, rank: int | None) -> None:
         with self._kept.undone():
             folder = DumpFolder(self._config, self._step, process_folder(rank), self._adapter.framework, True)
+            self.path = folder.path
             try:
                 self._collector.begin_step(folder)
                 self._run_observed()
@@ -104,10 +111,14 @@ class _Replay:
     def _say_where(self, folder: DumpFolder) -> None:
         batch = self._keep == "batch"
         parameters = "the parameters that it has now" if batch else "the parameters that it had"
+        name = self._found.name
+        with open(folder.record_file, encoding="utf-8") as file:
+            has_first = name in json.load(file)["data"]
+        itself = "" if has_first else f"; {name} itself is no record of what is run again"
         left_out = f" {self._kept.left_out} later calls of the model were not kept." if self._kept.left_out else ""
         log.info(
             f"step {self._step} was run again, forward and backward of the model, with {parameters}: the tensors "
-            f"around {self._found.name} are in {folder.path}.{left_out}"
+            f"around {name} are in {folder.path}{itself}.{left_out}"
         )
 
 

@@ -170,7 +170,7 @@ def test_a_failure_changes_nothing_and_is_told_once(
     monkeypatch.setattr(Square, "forward", fails_again)
     trained = Trained(watching(runs, level="mix"))
     out = capsys.readouterr().out
-    assert out.count("not twice") == out.count("could not be run again (ZeroDivisionError: not twice)") == 1
+    assert out.count("not twice") == out.count("could not be run again to its end (ZeroDivisionError: not twice)") == 1
     assert trained.state == plain.state
     assert dumped.folders(runs.path)[-1] == f"step{PLANTED}/procN"
 
@@ -179,6 +179,16 @@ def test_with_the_batch_alone_the_parameters_are_those_of_now(runs: Any, plain: 
     trained = Trained(watching(runs, level="L0", keep="batch"))
     assert trained.state == plain.state
     assert "with the parameters that it has now" in capsys.readouterr().out
+
+
+def test_of_a_first_record_outside_of_the_model_only_those_around_it_are_there(runs: Any, capsys: Any) -> None:
+    debugger = watching(runs, level="L1")
+    debugger.start(model := nn.Linear(4, 4))
+    torch.log(-model(torch.ones(2, 4)).square().sum())
+    debugger.step()
+    dump = dumped.read(runs.path / "replay")
+    assert "Functional.linear.0.forward" in dump.names and "Torch.log.0.forward" not in dump.names
+    assert "Torch.log.0.forward itself is no record of what is run again" in capsys.readouterr().out
 
 
 def test_a_graph_of_the_users_stays_valid(runs: Any) -> None:
