@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import PARAMETERS, Item
+from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
 from probe.common.match.by_name import by_name, with_pairs, without
+from probe.common.match.call_order import align
 from probe.common.match.calls import Call, Calls, calls
 from probe.common.match.fuzzy import by_kind
+from probe.common.match.layers.siblings import Renumbered, renumbered
 from probe.common.match.mapping import correspondence
 from probe.common.match.row import Row
 from probe.common.metrics import statistics
@@ -110,6 +113,8 @@ class Matched:
     """The data mapping that a layer mapping became, item by item."""
     proposal: Proposal | None = None
     """The layer mapping that was made because none was given and names differ."""
+    moved: Renumbered = field(default_factory=Renumbered)
+    """Layers whose numbers have moved."""
 
 
 def compare_dumps(
@@ -151,7 +156,7 @@ def compare_dumps(
     stacks = target.stacks, golden.stacks
     result = ComparisonResult(target.path, golden.path, mode, comparison.debug, matched.rows, *stacks)
     result.data_mapping, result.proposal, result.algorithms = matched.derived, matched.proposal, algorithms
-    add_divergence(comparison, both, matched.same_names, result, evidence)
+    add_divergence(comparison, both, matched.same_names, result, evidence, matched.moved)
     if result.divergence is not None and not comparison.options.compat:
         blame(result.rows, result.divergence.first)
     return result
@@ -207,11 +212,14 @@ def match(comparison: Comparison, both: Calls) -> Matched:
     options = comparison.options
     derived = proposal = None
     rest = without(both, options.pairs) if options.pairs else both
+    moved = _moved_layers(comparison, both)
+    if moved:
+        rest = _with_numbers_of_golden(comparison, rest, moved)
     if options.fuzzy:
         if options.compat:
             rows = list(by_kind(*rest, next_of_kind=True))
         else:
-            rows = list(by_kind(*rest, *_places_and_marks(comparison, rest)))
+            rows = list(by_kind(*rest, *_places_and_marks(comparison, rest, moved)))
     else:
         names = correspondence((comparison.target, comparison.golden), rest, options)
         derived, proposal = names.derived, names.proposal
@@ -224,17 +232,47 @@ def match(comparison: Comparison, both: Calls) -> Matched:
         for row in [] if options.maps_items else rows:
             _unmatch_other_types(row, comparison.across_frameworks)
     same_names = not (comparison.across_frameworks or options.fuzzy or options.maps_names or proposal)
-    return Matched(rows, same_names, derived, proposal)
+    return Matched(rows, same_names, derived, proposal, moved)
 
 
-def _places_and_marks(comparison: Comparison, both: Calls) -> tuple[Trees, tuple[Marks, Marks]]:
-    """The call trees, and what tells calls outside of modules from each other."""
+def _moved_layers(comparison: Comparison, both: Calls) -> Renumbered:
+    """Layers whose numbers have moved, where names are to be the same on both sides."""
+    options = comparison.options
+    if comparison.across_frameworks or comparison.debug or options.maps_names or options.compat:
+        return Renumbered()
+    return renumbered(both)
+
+
+def _with_numbers_of_golden(comparison: Comparison, both: Calls, moved: Renumbered) -> Calls:
+    """The calls of both sides, those of the target with the keys of what they correspond to by place and order."""
+    target, golden = both
+    if comparison.options.fuzzy:
+        return [call._replace(key=moved.record(call.key)) for call in target], golden
     trees = comparison.target.tree, comparison.golden.tree
+    names = [call.record.name for call in target], [call.record.name for call in golden]
+    aligned = align(*names, trees, marks(*_sides(both, trees, moved)), moved.record)
+    there = {call.record.name: call.key for call in golden}
+    keys = {record: there[other] for record, other in aligned if record is not None and other is not None}
+    # What has no counterpart has no key that the golden side knows.
+    return [call._replace(key=keys.get(call.record.name, f"+{call.key}")) for call in target], golden
+
+
+def _places_and_marks(comparison: Comparison, both: Calls, moved: Renumbered) -> tuple[Trees, tuple[Marks, Marks]]:
+    """The call trees, and what tells calls outside of modules from each other."""
+    tree: Tree | None = comparison.target.tree
+    golden_tree = comparison.golden.tree
+    target, golden = _sides(both, (tree, golden_tree), moved)
+    if tree is not None and moved:
+        tree = {name: around and moved.record(around) for name, around in tree.items()}
+    return (tree, golden_tree), marks(target, golden)
+
+
+def _sides(both: Calls, trees: Trees, moved: Renumbered) -> tuple[Side, Side]:
     target, golden = (
         Side([call.record.name for call in side], {call.record.name: call.items for call in side}, tree)
         for side, tree in zip(both, trees)
     )
-    return trees, marks(target, golden)
+    return replace(target, moved=moved), golden
 
 
 def _unmatch_other_types(row: Row, across_frameworks: bool) -> None:
@@ -331,6 +369,7 @@ def add_divergence(
     same_names: bool,
     result: ComparisonResult,
     evidence: Evidence | None = None,
+    moved: Renumbered | None = None,
 ) -> None:
     """Say in `result`, which has all rows, where each of the runs ends, and where they diverge."""
     if evidence is not None:
@@ -343,7 +382,7 @@ def add_divergence(
     order = [call.record.name for call in both[1]]
     shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
     by_hand = dict(comparison.options.pairs)
-    aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, same_names, by_hand)
+    aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, same_names, by_hand, moved or Renumbered())
     of_golden = (row for row in shared.rows if row.golden is not None)
     golden_records = dict.fromkeys(row.golden_record or row.record for row in of_golden)
     pairs = [(call.record, call.golden_record) for call in aligned]
@@ -355,6 +394,9 @@ def add_divergence(
     judged = None if evidence is None else evidence.judged
     more = None, comparison.before, everything, comparison.across_frameworks, judged
     set_divergence(result, aligned, shared.level, shared.trees, same_names, *more)
+    chosen = comparison.options.maps_names or by_hand
+    if result.coverage.is_of_two_models and not chosen:
+        result.divergence = None
     if result.divergence is not None and comparison.across_frameworks:
         result.divergence = _with_settings(result.divergence, target, golden)
 

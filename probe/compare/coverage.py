@@ -18,6 +18,10 @@ from probe.common.match.row import Row
 
 ENOUGH = 0.8
 """The share of records from which on silence means something."""
+_ANYTHING = 0.1
+"""The share of parameters below which two runs are of two models, and what happens to correspond says nothing."""
+_SEVERAL = 10
+"""How many parameters there have to be for that."""
 
 _FIRST_CALL = ".forward.0"
 
@@ -37,6 +41,15 @@ class Coverage:
     def is_enough(self) -> bool:
         """Whether so much was compared that silence means something."""
         return self.compared_records >= ENOUGH * self.records
+
+    @property
+    def is_of_two_models(self) -> bool:
+        """Whether so little corresponds that not even a difference means something.
+
+        Optimizers call the same functions for every model, and each ends in a loss; parameters tell.
+        """
+        has_several = self.parameters >= _SEVERAL
+        return has_several and self.compared_parameters < _ANYTHING * self.parameters and not self.is_enough
 
     @property
     def is_whole(self) -> bool:

@@ -33,7 +33,7 @@ from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
 from probe.compare.comparison import Comparison, add_divergence, has_checksum, judge, measure_row, set_divergence
 from probe.compare.coverage import count_parameters, coverage
-from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.aligned_calls import AlignedCall, place_of
 from probe.compare.divergence.call_digest import CallDigest, digest
 from probe.compare.divergence.precision import TypePair, pairs_of_types
 from probe.compare.output import tables
@@ -128,10 +128,26 @@ class _TwoProcesses:
         self._comparison = comparison
         self._target, self._golden = comparison.target, comparison.golden
         self._pairs = _side_by_side(self._target.records, self._golden.records)
+        self._check_places()
         self._stacks = self._target.stacks
         self._length = max(_CALLS, -(-len(self._pairs) // _MOST_BLOCKS))
         self._numbers = range(-(-len(self._pairs) // self._length))
         self._process = os.getpid()
+
+    def _check_places(self) -> None:
+        """Whether the calls of functions that have one name are in one module.
+
+        Raises:
+            _Unsuited: they are not, and their counterparts are found among all rows only.
+        """
+        tree, golden_tree = self._target.tree, self._golden.tree
+        if not tree or not golden_tree:
+            return
+        for _, target, golden in self._pairs:
+            if tree.get(target.name) == golden_tree.get(golden.name):
+                continue
+            if place_of(target.name, tree) != place_of(golden.name, golden_tree):
+                raise _Unsuited
 
     @cached_property
     def _order(self) -> dict[str, int]:

@@ -15,7 +15,7 @@ from probe.common.match.row import ERROR, Row
 from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import Evidence, compare_dumps
-from probe.compare.divergence.call_digest import row_difference
+from probe.compare.divergence.call_digest import is_input, row_difference
 from probe.compare.divergence.differences import NONFINITE_ON_ONE_SIDE
 from probe.compare.divergence.judged_calls import SAME as CALL_SAME
 from probe.compare.divergence.judged_calls import STRUCTURE as CALL_STRUCTURE
@@ -89,6 +89,19 @@ class GraphDiff:
     golden_stacks: Optional[Stacks]  # noqa: UP045
     notes: list[str] = field(default_factory=list)
     """What is to be known of both together, a sentence each."""
+    is_without_paths: bool = False
+    """Whether paths were cut, so that none leads to a file."""
+
+
+def is_tensor_of_one(row: Row) -> bool:
+    """Whether one side alone has a tensor there, and the other one nothing or a plain value."""
+    target, golden = row.target, row.golden
+    return (target is not None and target.is_tensor) != (golden is not None and golden.is_tensor)
+
+
+def _is_tensor_of_both(row: Row) -> bool:
+    target, golden = row.target, row.golden
+    return target is not None and golden is not None and target.is_tensor and golden.is_tensor
 
 
 def diff_of(
@@ -333,7 +346,8 @@ class _Judged:
         node = self._graph.index.get(judged.call.record or "", -1)
         if node < 0:
             return
-        self._in_errors[node], self._out_errors[node] = judged.inputs, judged.outputs
+        self._in_errors[node] = self._size(judged.inputs, [row for row in judged.call.rows if is_input(row)])
+        self._out_errors[node] = self._size(judged.outputs, [row for row in judged.call.rows if not is_input(row)])
         if judged.outcome == CALL_SAME:
             self._target.statuses[node] = SAME
             return
@@ -345,12 +359,16 @@ class _Judged:
         if math.isinf(max(judged.inputs, judged.outputs)) and any(map(self._is_infinite, judged.call.rows)):
             self._target.statuses[node] = DIVERGED
 
+    def _size(self, largest: float, rows: Sequence[Row]) -> float:
+        """The largest difference of rows, which `largest` is but for a tensor that one side lacks: that has no size."""
+        if not math.isinf(largest) or any(map(self._is_infinite, rows)):
+            return largest
+        of_both = (row_difference(row, self._result.mode) for row in rows if _is_tensor_of_both(row))
+        return max(of_both, default=math.nan)
+
     def _is_infinite(self, row: Row) -> bool:
         """Whether both sides have a tensor, and one alone is finite; one that a side lacks has no value to judge."""
-        target, golden = row.target, row.golden
-        if target is None or golden is None or not (target.is_tensor and golden.is_tensor):
-            return False
-        return math.isinf(row_difference(row, self._result.mode))
+        return _is_tensor_of_both(row) and math.isinf(row_difference(row, self._result.mode))
 
     def _add_saved_values(self, pairs: Pairs) -> None:
         """Statuses of values that were saved by hand, of which nobody knows which comes from which."""

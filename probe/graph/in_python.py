@@ -22,6 +22,8 @@ from probe.graph.micro_steps import AUTO, add_micro_steps
 from probe.graph.options import GraphOptions
 from probe.graph.page.columns import PROBE
 from probe.graph.page.manifest import Manifest
+from probe.graph.page.prefixes import Prefixes
+from probe.graph.page.without_paths import without_paths
 from probe.graph.run import Plan, planned, written
 from probe.graph.tasks.located import dumps_in
 from probe.graph.tasks.task import GraphTask, judged, rows_of
@@ -120,7 +122,9 @@ class GraphView:
         manifest = Manifest(self._plan.title, options.rules, list(self.unpaired))
         writer = PageWriter(manifest)
         places = [task.place for task in self._plan.tasks]
-        found = (ShownComparison(rows_of(diff, options, at.run, at.name)) for diff, at in zip(self.diffs, places))
+        prefixes = Prefixes(options.strip_paths)
+        diffs = (without_paths(diff, prefixes) for diff in self.diffs)
+        found = (ShownComparison(rows_of(diff, options, at.run_name, at.name)) for diff, at in zip(diffs, places))
         result = written(found, [writer], manifest)
         return writer.page(), result.verdict
 

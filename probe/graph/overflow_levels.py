@@ -16,10 +16,9 @@ An infinity that was meant is no overflow: that is how attention is masked; see 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import NamedTuple
 
-from probe.common.dump.naming import FORWARD, is_gradients, parse
+from probe.common.dump.naming import is_gradients
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Item
 from probe.common.match.row import Row
@@ -81,7 +80,7 @@ def _overflow(graph: Graph, items: Callable[[int], Iterable[Item]]) -> Overflow:
             values = CallValues.of(items(node))
             if not calls.look_at(node, graph.names[node], values):
                 levels[node] = _hint(values)
-    bad = calls.end(partial(_is_end_of_forward, graph))
+    bad = calls.end([name if graph.has_record[node] else "" for node, name in enumerate(graph.names)])
     for record in bad:
         levels[record.place] = _level(record)
     return Overflow(levels, bad[0].place if bad else -1)
@@ -93,17 +92,6 @@ def _level(record: BadRecord) -> int:
         return MEDIUM
     # A gradient is what came in and was added up.
     return HIGH if record.flags & (INPUT | PARAMETER) or is_gradients(record.name) else CRITICAL
-
-
-def _is_end_of_forward(graph: Graph, place: int) -> bool:
-    """Whether no call of a function stands behind a node in the forward pass."""
-    for name in graph.names[place + 1 :]:
-        parsed = parse(name)
-        if parsed is None or parsed.direction != FORWARD:
-            return True
-        if not parsed.is_module:
-            return False
-    return True
 
 
 def _hint(values: CallValues) -> int:

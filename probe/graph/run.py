@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Optional
@@ -21,7 +21,7 @@ from probe.compare.output.summary_text import headline
 from probe.graph.manual_pairs import without_dumps
 from probe.graph.options import HTML, GraphOptions
 from probe.graph.page.manifest import Manifest, comparison_as_json
-from probe.graph.page.stacks import Prefixes
+from probe.graph.page.prefixes import Prefixes
 from probe.graph.tasks.communication import Communication
 from probe.graph.tasks.located import Place, located
 from probe.graph.tasks.task import GraphTask, Task
@@ -92,9 +92,23 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
             unpaired += alone
     if goldens:
         _check(places, options.compare)
-    cut = Prefixes(options.strip_paths).path
-    name = title(list(map(cut, targets)), list(map(cut, goldens)))
-    return Plan([GraphTask(place, options) for place in places], list(dict.fromkeys(unpaired)), name)
+    cut = Prefixes(options.strip_paths)
+    names = _names_of_runs([place.run for place in places], cut)
+    places = [replace(place, run_name=names[place.run]) for place in places]
+    name = title(list(map(cut.path, targets)), list(map(cut.path, goldens)))
+    unpaired = [cut.text(sentence, (*targets, *goldens)) for sentence in dict.fromkeys(unpaired)]
+    return Plan([GraphTask(place, options) for place in places], unpaired, name)
+
+
+def _names_of_runs(runs: Iterable[str], cut: Prefixes) -> dict[str, str]:
+    """What the page calls each run; those that are the same but for what is cut off are numbered."""
+    found: dict[str, str] = {}
+    for run in dict.fromkeys(runs):
+        name, number = cut.path(run), 2
+        while name in found.values():
+            name, number = f"{cut.path(run)} ({number})", number + 1
+        found[run] = name
+    return found
 
 
 def title(targets: Sequence[str], goldens: Sequence[str]) -> str:
@@ -134,7 +148,8 @@ def compared(
                 continue
             if len(tasks) == 1 or not isinstance(outcome.error, (MsprobeException, OSError)):
                 raise outcome.error or AssertionError(task)
-            yield f"{task.place} is left out: {outcome.error}"
+            cut = Prefixes(task.options.strip_paths)
+            yield cut.text(f"{task.place} is left out: {outcome.error}", task.paths)
     if not shown:
         raise MsprobeException(f"{plan.title}: no dump could be shown.")
     for sentence in without_dumps(tasks[0].options.pairs, shown):
@@ -178,6 +193,8 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
     summaries: dict[int, Summary] = {}
     """By the numbers of the comparisons."""
     without_summary: list[str] = []
+    judged_otherwise: list[tuple[int, int]] = []
+    """By the rules of msProbe, which give no summary: the worst first, of those the earliest."""
     number = 0
     for each in found:
         if isinstance(each, str):
@@ -194,12 +211,16 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
                 summaries[number] = columns.summary
             else:
                 without_summary += comparison["verdict"]
+                if comparison["first"] is not None:
+                    judged_otherwise.append((-comparison["worst"], number))
         number += 1
     result.verdict = [text for text, _ in headline(list(summaries.values()))] if summaries else without_summary
     first = first_of(summaries.values())
     result.first = None if first is None or first.divergence is None else first.divergence.record
     # The page opens where the terminal says that the runs diverge.
     manifest.first = next((number for number, summary in summaries.items() if summary is first), None)
+    if manifest.first is None and judged_otherwise:
+        manifest.first = min(judged_otherwise)[1]
     for writer in writers:
         result.files += writer.finish()
     return result

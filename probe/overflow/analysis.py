@@ -55,6 +55,9 @@ class _Analysis:
         }
         self._exchanges: dict[tuple[int, int], Sequence[Exchange]] = {}
         """Of the calls that have begun."""
+        self._causes_at: dict[tuple[int, int], tuple[Finding, ...]] = {}
+        """What had reached a rank when it began a call with something that is not finite."""
+        self._given_by_link: dict[int, Sequence[Finding] | None] = {}
         self._found: list[Finding] = []
         self._places: dict[Finding, int] = {}
         """The number of the record of each finding."""
@@ -144,6 +147,7 @@ class _Analysis:
                 self._spread(rank, call.call.record)
             else:
                 self._find(rank, Finding(OUTSIDE, rank.scan.rank, call.call.record, call.inputs[0]), call.call.index)
+            self._causes_at[event.call.rank, event.call.index] = tuple(rank.causes)
 
     def _end(self, rank: _Rank, event: Event) -> None:
         call = self._calls[event.call.rank, event.call.index]
@@ -151,24 +155,30 @@ class _Analysis:
             result = next((name for name in call.outputs if is_among(name, exchange.flow.results)), None)
             if call.has_output and result is None:
                 continue
-            senders = [sender for sender in self._senders(exchange) if self._gives(sender, rank.scan.rank)]
-            if senders:
+            causes = self._given(exchange) if exchange.sources else None
+            if causes is not None:
                 # What has no output recorded is taken to have got what was sent.
-                causes = [cause for sender in senders for cause in self._ranks[sender.call.rank].causes]
                 self._reach(rank, call, causes)
             elif result is not None:
                 self._made_by_communication(rank, call, exchange, result)
 
-    def _senders(self, exchange: Exchange) -> list[Communication]:
-        """The recorded calls that the result of an exchange is made of."""
-        calls = (exchange.call, *exchange.partners)
-        return [self._calls[each.rank, each.index] for each in calls if each.rank in exchange.sources]
+    def _given(self, exchange: Exchange) -> Sequence[Finding] | None:
+        """What reached the calls that give something which is not finite; ``None`` where none gives such a thing."""
+        key = id(exchange.members)
+        if key not in self._given_by_link:
+            causes = None
+            for member in exchange.members:
+                place = (member.rank, member.index)
+                if member.rank in exchange.sources and place in self._causes_at and self._gives(place, exchange):
+                    causes = [*(causes or ()), *self._causes_at[place]]
+            self._given_by_link[key] = None if causes is None else list(dict.fromkeys(causes))
+        return self._given_by_link[key]
 
-    def _gives(self, sender: Communication, rank: int) -> bool:
-        """Whether a call gives something that is not finite to a rank."""
-        of_call = self._exchanges.get((sender.call.rank, sender.call.index), ())
-        gives = [name for exchange in of_call if rank in exchange.ranks for name in exchange.flow.gives]
-        return any(is_among(name, gives) for name in sender.inputs)
+    def _gives(self, place: tuple[int, int], exchange: Exchange) -> bool:
+        """Whether what a call gives in an exchange, of which it may have several, is not finite."""
+        own = (each for each in self._exchanges[place] if each.members is exchange.members)
+        gives = [name for each in own for name in each.flow.gives]
+        return any(is_among(name, gives) for name in self._calls[place].inputs)
 
     def _reach(self, rank: _Rank, call: Communication, causes: Iterable[Finding]) -> None:
         new = [cause for cause in dict.fromkeys(causes) if cause not in rank.causes]
@@ -186,7 +196,7 @@ class _Analysis:
                 came_in = Finding(OUTSIDE, rank.scan.rank, call.call.record, item, source=source)
                 self._find(rank, came_in, call.call.index)
             return
-        members = sorted((each.rank, each.record) for each in (exchange.call, *exchange.partners))
+        members = sorted((each.rank, each.record) for each in exchange.members)
         finding = self._of_exchange.get(tuple(members))
         if finding is None:
             finding = Finding(COMMUNICATION, rank.scan.rank, call.call.record, item, members=members)

@@ -164,9 +164,24 @@ def _power(values: CallValues) -> str | None:
     exponent = next(iter(values.numbers), None)
     if exponent is not None and exponent < 0 and item.min <= 0 <= item.max:
         return f"an input may be 0, and the power is {number(exponent)}"
-    if item.min < 0 and (exponent is None or exponent != int(exponent)):
+    if item.min < 0 and (exponent is None or not float(exponent).is_integer()):
         return f"the smallest input is {number(item.min)}: a power that is no whole number has no real value there"
     return None
+
+
+def _square(values: CallValues) -> str | None:
+    item, limit = _first(values), _limit(values)
+    if item is None or limit is None or _largest(item) <= math.sqrt(limit):
+        return None
+    return (
+        f"the largest input is {number(_largest(item))}, whose square is beyond the largest number of "
+        f"{_type(values)}, {number(limit)}"
+    )
+
+
+def _negative_variance(values: CallValues) -> str | None:
+    found = [item for item in values.inputs[2:3] if is_number(item.min) and item.min < 0]
+    return f"the smallest running variance is {number(found[0].min)}: it has no real square root" if found else None
 
 
 _LOGARITHM = _not_above(0, "the logarithm of 0 is minus infinity, of less a NaN")
@@ -181,7 +196,7 @@ _FORWARD: dict[str, Explain] = {
     "div": _division, "true_divide": _division, "divide": _division, "truediv": _division, "rtruediv": _division,
     "itruediv": _division, "floordiv": _division, "floor_divide": _division, "remainder": _division, "fmod": _division,
     "realdiv": _division,
-    "reciprocal": _reciprocal,
+    "reciprocal": _reciprocal, "square": _square, "batch_norm": _negative_variance,
     "softmax": _rows, "log_softmax": _rows, "scaled_dot_product_attention": _rows, "baddbmm": _rows,
     "mean": _mean_of_nothing, "nanmean": _mean_of_nothing, "var": _one_sample, "std": _one_sample,
     "var_mean": _one_sample, "std_mean": _one_sample,
@@ -224,8 +239,9 @@ def _beyond_type(values: CallValues) -> str | None:
     if narrowed is not None:
         return f"the largest input is {number(biggest)}, beyond the largest number of {narrowed}, {number(limit)}"
     longest = max((math.prod(item.shape or ()) for item in values.inputs), default=1)
+    others = sorted((*largest, *(abs(each) for each in values.numbers if is_number(each))))[:-1]
     # Sums of products are what grows fastest; a bound, for where the large values lie is not known.
-    if biggest * max(1.0, *largest[1:2], math.sqrt(longest)) > limit:
+    if biggest * max(1.0, *others[-1:], math.sqrt(min(longest, 1 << 1000))) > limit:
         return (
             f"the largest input is {number(biggest)}: what is computed of {longest} values can exceed the largest "
             f"number of {_type(values)}, {number(limit)}"

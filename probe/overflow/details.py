@@ -64,7 +64,7 @@ def _sentence(finding: Finding, dump: Dump, values: CallValues, forward: CallVal
         more = f": {reason}" if reason else ", so that it arose on the way, as where a sum is beyond its type"
         return f"What ranks {ranks} give is finite, and what they get is not{more}."
     if finding.kind == OUTSIDE:
-        return _of_outside(finding)
+        return _of_outside(finding, dump.level, forward is not None or values.is_gradients)
     return ""
 
 
@@ -94,10 +94,13 @@ def _of_parameter(finding: Finding, dump: Dump) -> str:
     return f"The parameter {name} is not finite; {writer}."
 
 
-def _of_outside(finding: Finding) -> str:
+def _of_outside(finding: Finding, level: str | None, is_backward: bool) -> str:
     argument = finding.item.rpartition(f"{finding.record}.")[2]
     if finding.source.startswith("rank "):
         return f"{argument} came from {finding.source}."
+    part = _PARTS.get((naming.function_name(finding.record), argument))
+    if part is not None:
+        return f"{argument} is its {part}, which is not finite, and no record before it made that."
     if finding.source.startswith(INSIDE):
         module = finding.source[len(INSIDE) :]
         return (
@@ -106,7 +109,27 @@ def _of_outside(finding: Finding) -> str:
         )
     if finding.source:
         return f"{argument} has the type and shape of what {finding.source} returned: memory that nobody wrote is read."
-    return f"{argument} is not finite, and no record before it made that: it came from outside, as the data does."
+    if is_backward or naming.BACKWARD in finding.record:
+        where = "the loss, its scale, or a backward that is not recorded"
+    elif level == "L0":
+        where = "the data, or a function between the modules, which level L0 does not record (mix does)"
+    else:
+        where = "from outside, as the data does, or from a function that is not recorded"
+        return f"{argument} is not finite, and no record before it made that: it came {where}."
+    return f"{argument} is not finite, and no record before it made that: it comes from {where}."
+
+
+_WEIGHTS = ("linear", "embedding", "conv1d", "conv2d", "conv3d", "dense")
+_PARTS = {
+    **{(name, place): part for name in _WEIGHTS for place, part in (("input.1", "weight"), ("input.2", "bias"))},
+    **{
+        ("batch_norm", f"input.{place}"): part
+        for place, part in enumerate(("input", "running mean", "running variance", "weight", "bias")) if place
+    },
+    ("layer_norm", "input.2"): "weight", ("layer_norm", "input.3"): "bias",
+    ("rms_norm", "input.2"): "weight", ("embedding", "input.1"): "table",
+}  # fmt: skip
+"""What the arguments of functions are that hold no data."""
 
 
 def _in_step(step: int, dump: Dump, record: str) -> dict[str, Any]:

@@ -100,6 +100,11 @@ class StepFindings:
         """The findings that nothing else can have caused."""
         return [finding for finding in self.findings if finding.is_first]
 
+    def names(self, record: str) -> bool:
+        """Whether a record of this name was not finite on a rank, meant or not."""
+        listed = (*self.intended, *self.uninitialised)
+        return any(each.record == record for each in self.explained) or any(name == record for _, name in listed)
+
 
 @dataclass
 class Report:

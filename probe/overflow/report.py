@@ -45,7 +45,7 @@ def explanation(report: Report, record: str) -> Iterator[str]:
         where = "" if step.step is None else f"step {step.step}, "
         for each in step.explained:
             anywhere = True
-            yield f"{where}rank {each.rank}: {_explained(each, step)}"
+            yield f"{where}{_explained(each, step)}"
         meant = [rank for rank, name in step.intended if name == record]
         for rank in meant:
             anywhere = True
@@ -54,7 +54,7 @@ def explanation(report: Report, record: str) -> Iterator[str]:
             anywhere = True
             yield f"{where}rank {rank}: {record} gives memory that was never written, which may hold anything."
     if not anywhere:
-        yield f"{record} is finite wherever it is recorded in {report.path}, or is not recorded there."
+        yield f"{record} is finite wherever it is recorded in {report.path}."
 
 
 def _explained(each: Explanation, step: StepFindings) -> str:
@@ -64,9 +64,9 @@ def _explained(each: Explanation, step: StepFindings) -> str:
     if own is not None:
         return f"{_title(own)} {own.sentence}"
     if not each.causes:
-        return f"{each.item} is not finite; another record that stands behind it in the file made that."
+        return f"rank {each.rank}: {each.item} is not finite; a record that stands behind it in the file made that."
     causes = ", ".join(f"{record} of rank {rank}" for rank, record in each.causes[:3])
-    return f"{each.item} is not finite, and came from {causes}."
+    return f"rank {each.rank}: {each.item} is not finite, and came from {causes}."
 
 
 def _title(finding: Finding) -> str:

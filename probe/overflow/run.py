@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 from probe.common import log
 from probe.common.dump.layout import JOURNAL_FILE, holds_records
+from probe.common.dump.nearest_names import nearest
+from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.run import Run
 from probe.common.dump.size import are_large
-from probe.common.errors import FileCheckException
+from probe.common.errors import FileCheckException, MsprobeException
 from probe.common.parallel.run import run
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
@@ -37,7 +39,7 @@ def find_overflow(
     Raises:
         FileCheckException: there is no dump.
         DumpFormatError: a file is damaged.
-        MsprobeException: a dump has no statistics.
+        MsprobeException: a dump has no statistics, or none has the record `wanted`.
     """
     scans = _scans(folders_of(path), where or Where(1), watch)
     steps: dict[int | None, list[RankScan]] = {}
@@ -45,9 +47,23 @@ def find_overflow(
         steps.setdefault(each.step, []).append(each)
     folders = {(each.step, each.rank): each.folder for each in scans}
     report = Report(path, [analyse(of_step, wanted) for of_step in steps.values()], folders)
-    if report.found is not None:
-        _add_details(report, report.found)
+    for step in report.steps:
+        _add_details(report, step)
+    if wanted is not None and not any(step.names(wanted) for step in report.steps):
+        _check_recorded(wanted, folders.values())
     return report
+
+
+def _check_recorded(record: str, folders: Iterable[str]) -> None:
+    """Refuse a record that is in no dump."""
+    dump = None
+    for folder in folders:
+        dump = read(folder)
+        if record in dump:
+            return
+    near = nearest(record, [each.name for each in dump]) if dump is not None else []
+    hint = f"; nearest names: {', '.join(near)}" if near else ""
+    raise MsprobeException(f"no dump has a record {record!r}{hint}.")
 
 
 def folders_of(path: str) -> list[str]:
@@ -82,7 +98,7 @@ def _scans(folders: Sequence[str], where: Where, watch: ProgressCallback | None)
 
 def _add_details(report: Report, found: StepFindings) -> None:
     by_rank: dict[int, list[Finding]] = {}
-    for finding in found.findings[:MOST_DETAILED]:
+    for finding in (found.findings if found is report.found else found.first)[:MOST_DETAILED]:
         by_rank.setdefault(finding.rank, []).append(finding)
     for number, findings in by_rank.items():
         before = [

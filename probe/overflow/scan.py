@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple, Optional
 
 from probe.common.dump.layout import folder_of
@@ -133,7 +132,7 @@ class _Scan:
                     result.more += 1
             if not self._calls.is_reached and (content is None or _may_be_nearly_full(content)):
                 self._note_nearly_full(self._dump.items(record))
-        result.bad = self._calls.end(self._is_end_of_forward)
+        result.bad = self._calls.end([record.name for record in self._dump])
         result.intended, result.uninitialised = self._calls.intended, self._calls.uninitialised
         self._set_ends(ends)
         if not result.bad and not result.communication:
@@ -172,16 +171,6 @@ class _Scan:
         ]
 
     # --- at the end
-
-    def _is_end_of_forward(self, place: int) -> bool:
-        """Whether no forward call of a function stands behind a record and before the first backward."""
-        for record in islice(self._dump, place + 1, None):
-            parsed = parse(record.name)
-            if parsed is None or parsed.direction != FORWARD:
-                return True
-            if not parsed.is_module:
-                return False
-        return True
 
     def _note_nearly_full(self, items: list[Item]) -> None:
         found = self._result.nearly_full

@@ -271,6 +271,17 @@ def test_one_process_is_compared_with_each_rank(tmp_path: Path, capsys: pytest.C
     assert names == ["rank0", "rank1"]
 
 
+def test_a_single_rank_is_compared_with_the_rank_of_its_number_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1"])
+    shutil.rmtree(target / "step0" / "rank0")
+    assert compare(target, golden, tmp_path / "out") == 0
+    assert f"[WARNING] rank0: in {golden / 'step0'} only, and not compared.\n" in capsys.readouterr().out
+    names = [path.name.split("_")[2] for path in (tmp_path / "out" / "step0").iterdir()]
+    assert names == ["rank1"]
+
+
 def test_of_several_processes_the_one_that_wrote_last_is_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

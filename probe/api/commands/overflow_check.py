@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -93,14 +92,14 @@ def _write(report: Report, args: argparse.Namespace) -> list[str]:
 
 
 def _page(report: Report, output: str) -> list[str]:
-    """The graph of the step; of many ranks those that have the first findings."""
+    """The graph of the step: the ranks that have the first findings, and others as far as there is room."""
     from probe.graph.options import GraphOptions
     from probe.graph.run import planned, show
 
     assert report.found is not None
+    first = {finding.rank for finding in report.first}
     of_step = {rank: folder for (step, rank), folder in report.folders.items() if step == report.found.step}
-    if 1 < len(of_step) <= _MOST_RANKS_SHOWN:
-        folders = [os.path.dirname(next(iter(of_step.values())))]
-    else:
-        folders = [of_step[rank] for rank in sorted({finding.rank for finding in report.first})[:_MOST_RANKS_SHOWN]]
+    # The page opens with the first of them.
+    ranks = sorted(of_step, key=lambda rank: (rank not in first, rank))
+    folders = [of_step[rank] for rank in ranks[:_MOST_RANKS_SHOWN]]
     return show(planned(folders, (), GraphOptions(overflow=True)), output, ["html"]).files

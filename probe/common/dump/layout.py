@@ -58,6 +58,13 @@ def is_of_rank(name: str) -> bool:
     return _RANK.match(name) is not None
 
 
+def is_of_layout(name: str) -> bool:
+    """Whether a file or a folder has the name of a part of a dump: ``step0``, ``rank3``, ``dump.json``."""
+    if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, TENSOR_FOLDER, "graph", "pynative"):
+        return True
+    return any(pattern.match(name) for pattern in (_STEP, _RANK, _PROCESS))
+
+
 def steps_in(folder: str) -> list[str]:
     """The names of the step folders in `folder`, in order."""
     return _numbered(folder, _STEP)

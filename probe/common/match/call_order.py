@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Optional
 
@@ -28,6 +28,7 @@ def align(
     golden: Sequence[str],
     trees: tuple[Tree | None, Tree | None],
     marks: tuple[Mapping[str, Hashable], Mapping[str, Hashable]] | None = None,
+    on_golden_side: Callable[[str], str] | None = None,
 ) -> list[Aligned]:
     """Both sequences of records in one, ``None`` where a side has no counterpart.
 
@@ -37,14 +38,15 @@ def align(
         target, golden: the records of both sides.
         trees: their call trees.
         marks: what else has to be the same in calls that correspond, by their records.
+        on_golden_side: the name that a record of the target has on the golden side, if that is another one.
     """
     keys: list[list[Key]] = []
-    for side, tree, known in zip((target, golden), trees, marks or ({}, {})):
+    for side, tree, known, named in zip((target, golden), trees, marks or ({}, {}), (on_golden_side, None)):
         # Most modules are around many calls.
-        kinds = _Kinds(_backwards(side))
+        kinds = _Kinds(_backwards(side), named)
         parent = (tree or {}).get
         keys.append(
-            [(kinds[parent(name) or ""], kinds.backwards.get(name) or _kind(name), known.get(name)) for name in side]
+            [(kinds[parent(name) or ""], kinds.of(name), known.get(name)) for name in side]
         )
     found: list[Aligned] = []
     start = other_start = 0
@@ -183,13 +185,19 @@ def match_in_order(target: Sequence[Hashable], golden: Sequence[Hashable]) -> li
 class _Kinds(dict[str, str]):
     """What depends neither on how many calls there were before nor on what the class of a module is called."""
 
-    def __init__(self, backwards: Mapping[str, str]) -> None:
+    def __init__(self, backwards: Mapping[str, str], named: Callable[[str], str] | None) -> None:
         super().__init__()
-        self.backwards = backwards
+        self._backwards = backwards
+        self._named = named
 
     def __missing__(self, name: str) -> str:
-        self[name] = found = self.backwards.get(name) or _kind(name)
+        self[name] = found = self.of(name)
         return found
+
+    def of(self, name: str) -> str:
+        """The same of one record, which is not kept."""
+        name = self._backwards.get(name) or name
+        return _kind(name if self._named is None else self._named(name))
 
 
 def _backwards(side: Sequence[str]) -> dict[str, str]:
@@ -199,7 +207,7 @@ def _backwards(side: Sequence[str]) -> dict[str, str]:
     for name in side:
         parsed = parse(name) if BACKWARD in name else None
         if parsed is not None and parsed.is_module and parsed.direction == BACKWARD:
-            found[name] = _kind(module_name(parsed.base, seen[parsed.base], BACKWARD))
+            found[name] = module_name(parsed.base, seen[parsed.base], BACKWARD)
             seen[parsed.base] += 1
     return found
 

@@ -127,9 +127,11 @@ def _pairs_of_processes(
 ) -> list[tuple[str, str, str]]:
     """The folders that belong together, each pair with its label.
 
-    Ranks are paired by number. Where one side is a single process, each rank of the other is compared with it.
+    Ranks are paired by number. Where one side is a single process without a rank, each rank of the other is compared
+    with it.
     """
-    if len(of_target) > 1 and len(of_golden) > 1:
+    has_several = len(of_target) > 1 or len(of_golden) > 1
+    if has_several and _are_numbered(of_target) and _are_numbered(of_golden):
         return _pairs_of_ranks(target, golden, of_target, of_golden)
     single_target = of_target[0] if of_target else _newest_process(target)
     single_golden = of_golden[0] if of_golden else _newest_process(golden)
@@ -140,6 +142,11 @@ def _pairs_of_processes(
         log.info(f"{target} holds one process; it is compared with each rank of {golden}.")
         return [(single_target, name, name) for name in of_golden]
     return [(single_target, single_golden, single_target)]
+
+
+def _are_numbered(ranks: list[str]) -> bool:
+    """Whether these are folders of ranks; a process that knew no rank has one without a number."""
+    return bool(ranks) and all(name[-1].isdigit() for name in ranks)
 
 
 def _pairs_of_ranks(

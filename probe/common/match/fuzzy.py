@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from probe.common.dump.naming import parse
@@ -47,12 +47,58 @@ def _kinds_in_places(
     shared = set(places[0]) & set(places[1])
     mine, theirs = (
         [
-            (kind(call.record.name), place if place in shared else "", known.get(call.record.name))
+            (kind(call.key), place if place in shared else "", known.get(call.record.name))
             for call, place in zip(side, of_side)
         ]
         for side, of_side, known in zip((target, golden), places, marks)
     )
     return list(mine), list(theirs)
+
+
+def _kinds_around(
+    target: list[Call], golden: list[Call], trees: Trees, marks: Marks
+) -> tuple[list[Hashable], list[Hashable]]:
+    """The same for calls that have no match yet: of modules without their class, the modules around both sides have.
+
+    One side may have put a module around another, or in its place.
+    """
+    places = _places(target, trees[0]), _places(golden, trees[1])
+    shared = set(places[0]) & set(places[1])
+    mine, theirs = (
+        [
+            (_without_class(call.key), _innermost(place, shared), known.get(call.record.name))
+            for call, place in zip(side, of_side)
+        ]
+        for side, of_side, known in zip((target, golden), places, marks)
+    )
+    return list(mine), list(theirs)
+
+
+def _without_class(record: str) -> str:
+    parsed = parse(record)
+    if parsed is None or not parsed.is_module:
+        return kind(record)
+    return f"{parsed.base.rpartition('.')[0]} {parsed.direction}"
+
+
+def _innermost(place: str, shared: Container[str]) -> str:
+    while place and place not in shared:
+        place = place.rpartition(".")[0]
+    return place
+
+
+def _between(
+    pairs: Sequence[tuple[int, int]], target: Sequence[Hashable], golden: Sequence[Hashable]
+) -> dict[int, int]:
+    """`pairs`, which are ascending, and between them the places of equal keys that correspond in order."""
+    found = dict(pairs)
+    start = other_start = 0
+    for i, j in [*pairs, (len(target), len(golden))]:
+        if start < i and other_start < j:
+            more = pairs_in_order(target[start:i], golden[other_start:j], leave_long=False)
+            found.update((start + one, other_start + other) for one, other in more)
+        start, other_start = i + 1, j + 1
+    return found
 
 
 def by_kind(
@@ -67,13 +113,16 @@ def by_kind(
     The rows say what belongs together, with a note, and nothing else.
 
     Args:
-        target, golden: the calls of both sides.
+        target, golden: the calls of both sides; their keys say of which kind they are.
         trees: their call trees, where calls of modules that both sides have are matched inside of these alone.
         marks: what else has to be the same in calls that are matched, by their records.
         next_of_kind: match a call with the next one of its kind, wherever that is, and not as many as can be.
     """
     kinds = _kinds_in_places(target, golden, trees, marks)
-    matched = dict(match_in_order(*kinds) if next_of_kind else pairs_in_order(*kinds, leave_long=False))
+    if next_of_kind:
+        matched = dict(match_in_order(*kinds))
+    else:
+        matched = _between(pairs_in_order(*kinds, leave_long=False), *_kinds_around(target, golden, trees, marks))
     used: set[int] = set()
     for place, call in enumerate(target):
         name = call.record.name

@@ -68,6 +68,15 @@ GRADIENT = "backward"
 _SUMS = frozenset(("sum", "cumsum", "nansum", GRADIENT))
 
 
+# By the names of functions, the number of the tensor that they divide by, element by element.
+_DENOMINATORS = {
+    "div": 1, "divide": 1, "true_divide": 1, "div_": 1, "__truediv__": 1, "__itruediv__": 1,
+    "addcdiv": 2, "addcdiv_": 2,
+}  # fmt: skip
+_NEAR_ZERO = 30.0
+"""How many relative differences of its largest element wide the range around zero is that rounding makes uncertain."""
+
+
 class Extent(NamedTuple):
     """A shape, as far as the rule asks for it."""
 
@@ -402,6 +411,32 @@ def condition_of_product(api: str, terms: Terms, target: Item, golden: Item, of_
         return 1.0
     size = max(rms(target), rms(golden))
     return max(1.0, size_of_sum / size) if size else 1.0
+
+
+def turned_by_division(api: str, given: Sequence[Item], result: Item, error: float) -> float:
+    """What a quotient may differ by because elements that are rounding alone were divided by others like them.
+
+    Optimizers that normalise gradients do so: where a gradient is zero but for rounding, the update is a whole one,
+    with a sign that is rounding too. That happens to a few elements, one at least.
+
+    Args:
+        api: the function's own name.
+        given: the tensors that the function takes, of the golden side.
+        result: what it returns there.
+        error: the relative difference of what it takes.
+    """
+    number = _DENOMINATORS.get(api)
+    if number is None or len(given) <= number or given[number].shape != result.shape:
+        return 0.0
+    smallest, largest = given[number].min, given[number].max
+    if not (_is_finite(smallest) and _is_finite(largest)) or not 0 <= smallest <= _NEAR_ZERO * error * largest:
+        return 0.0
+    count, size = extent(result.shape).elements, rms(result)
+    extremes = [abs(value) for value in (result.max, result.min) if _is_finite(value)]
+    if not count or not size or not extremes:
+        return 0.0
+    share = min(1.0, max(1.0 / count, _NEAR_ZERO * error))
+    return float(2.0 * share * max(extremes) / size)
 
 
 def rounding(terms: float, roundoff: float) -> float:

@@ -47,7 +47,7 @@ class CallValues:
         for item in items:
             if item.is_tensor:
                 values.add(item)
-            elif item.state == INPUT and type(item.value) in (int, float):
+            elif item.state == INPUT and (type(item.value) is float or is_number(item.value)):
                 values.numbers.append(item.value)
         return values
 
@@ -98,7 +98,8 @@ def infinite_sign(item: Item) -> int:
 
 def is_number(value: Any) -> bool:
     """Whether a statistic is a finite number."""
-    return type(value) in (float, int) and math.isfinite(value)
+    # A whole number may have more digits than any float.
+    return (type(value) is float and math.isfinite(value)) or (type(value) is int and abs(value) < 1 << 1023)
 
 
 def limit_of(item: Item) -> float | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from probe.common.dump.naming import function_name
+from probe.common.dump.naming import FORWARD, function_name, parse
 from probe.common.dump.reading.items import Item
 from probe.common.overflow.call_values import CallValues, infinite_sign, is_nonfinite
 from probe.common.overflow.infinities import Infinities, Source, is_masked
@@ -147,7 +147,7 @@ class FollowedCalls:
                 return came_in
             self.bad.append(came_in)
             return record
-        if culprit.is_asked_for:
+        if culprit.is_asked_for and culprit.sign < 0:
             # The infinities were meant; what this call made of them was not.
             return record._replace(flags=OUTPUT, mask=culprit.name or culprit.item)
         self._add_source(culprit)
@@ -160,19 +160,19 @@ class FollowedCalls:
     def _add_source(self, source: Source) -> None:
         self.bad.append(_as_record(source))
 
-    def end(self, is_end_of_forward: Callable[[int], bool]) -> list[BadRecord]:
+    def end(self, names: Sequence[str]) -> list[BadRecord]:
         """All calls were looked at; what is not finite and was not meant to be, in order.
 
         Args:
-            is_end_of_forward: whether no call of a function stands behind the one of a number in the forward pass.
+            names: the records of all calls by their numbers; an empty text where a number has none.
         """
         first = self.bad[0] if self.bad else None
-        for source in self._infinities.unsettled:
+        unsettled = list(self._infinities.unsettled)
+        is_end = _ends_of_forward(names) if unsettled else []
+        for source in unsettled:
             # What is not recorded may have used it, as a cast to integers does. It counts where it is what the forward
             # ends with, and where something comes out of nowhere behind it.
-            if is_end_of_forward(source.last) or (
-                first is not None and first.flags & INPUT and first.place > source.last
-            ):
+            if is_end[source.last + 1] or (first is not None and first.flags & INPUT and first.place > source.last):
                 self._add_source(source)
         self.bad.sort(key=lambda record: record.place)
         return self.bad
@@ -191,6 +191,18 @@ def _as_record(source: Source) -> BadRecord:
 
 def _names(items: list[Item]) -> tuple[str, ...]:
     return tuple(item.name for item in items)
+
+
+def _ends_of_forward(names: Sequence[str]) -> list[bool]:
+    """Of each record, and of the end, whether no forward call of a function comes before the next other record."""
+    found = [True] * (len(names) + 1)
+    for place in range(len(names) - 1, -1, -1):
+        parsed = parse(names[place])
+        if not names[place] or (parsed is not None and parsed.direction == FORWARD and parsed.is_module):
+            found[place] = found[place + 1]
+        else:
+            found[place] = parsed is None or parsed.direction != FORWARD
+    return found
 
 
 def _first_name(items: list[Item]) -> str:

@@ -57,6 +57,8 @@ class Infinities:
     def __init__(self) -> None:
         self._sources: list[Source] = []
         self._of_mark: dict[Any, Source] = {}
+        self._latest: dict[int, list[Source]] = {-1: [], 1: []}
+        """By sign, in the order in which calls had them; those that were used up may be among them."""
 
     def known(self, index: int, name: str, inputs: list[Item]) -> list[Source] | None:
         """The lineages that all of `inputs`, which are not finite, belong to; ``None`` where one belongs to none."""
@@ -66,7 +68,7 @@ class Infinities:
             source = self._of_mark.get(_mark(item)) if sign else None
             if source is None and sign:
                 # Of one that was made where nothing is recorded, the nearest; of a mask that came in, none.
-                source = next((one for one in reversed(self._sources) if one.sign == sign and one.open), None)
+                source = self._nearest(sign)
                 # A mask has no gradient; a weight and what was computed have.
                 if source is None and sign < 0 and not item.requires_grad:
                     source = self._begin(-1, "", item.name, sign, is_asked_for=True)
@@ -102,7 +104,7 @@ class Infinities:
         for sign in (-1, 1):
             if sign * math.inf in values.numbers:
                 source = self._begin(index, name, f"{name}.input.0", sign, is_asked_for=True)
-                source.open.add(_WRITTEN)
+                self._open(source, _WRITTEN)
 
     def receive(self, index: int, name: str, item: Item) -> None:
         """Minus infinity came from another rank, with a call; it may be a mask."""
@@ -142,7 +144,7 @@ class Infinities:
         unsettled = {id(source) for source in self.unsettled}
         return [
             one for one in self._sources
-            if one.index >= 0 and id(one) not in unsettled and (one.is_asked_for or not one.is_broken)
+            if one.index >= 0 and id(one) not in unsettled and not one.is_broken
         ]  # fmt: skip
 
     def _begin(self, index: int, name: str, item: str, sign: int, is_asked_for: bool) -> Source:
@@ -154,7 +156,19 @@ class Infinities:
         for item in items:
             mark = _mark(item)
             self._of_mark[mark] = source
-            source.open.add(mark)
+            self._open(source, mark)
+
+    def _open(self, source: Source, mark: Any) -> None:
+        source.open.add(mark)
+        latest = self._latest[source.sign]
+        if not latest or latest[-1] is not source:
+            latest.append(source)
+
+    def _nearest(self, sign: int) -> Source | None:
+        latest = self._latest[sign]
+        while latest and not latest[-1].open:
+            latest.pop()
+        return latest[-1] if latest else None
 
 
 def is_masked(name: str) -> bool:

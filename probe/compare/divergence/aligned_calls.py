@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
+from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, parse, record_name
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.call_order import Aligned, align
+from probe.common.match.layers.siblings import Renumbered
 from probe.common.match.row import Row
 from probe.compare.divergence.call_digest import CallDigest
 from probe.compare.divergence.marks import Side, marks
 
+_NOT_MOVED = Renumbered()
+
 Trees = tuple[Optional[Tree], Optional[Tree]]
+_InPlaces = dict[str, list[str]]
 
 
 class AlignedCall:
@@ -51,6 +56,7 @@ def aligned_calls(
     trees: Trees,
     same_names: bool,
     by_hand: Mapping[str, str] | None = None,
+    moved: Renumbered = _NOT_MOVED,
 ) -> list[AlignedCall]:
     """The calls of the target in order, and those that only the golden side made where they would be.
 
@@ -62,6 +68,7 @@ def aligned_calls(
             on the other side, and the numbers of those after it may have shifted, so that calls are paired by their
             order.
         by_hand: records that are a pair whatever their order is.
+        moved: layers of the target whose numbers have moved.
     """
     of_target: dict[str, list[Row]] = {}
     golden_only: dict[str, list[Row]] = {}
@@ -73,15 +80,84 @@ def aligned_calls(
         else:
             found.append(row)
     calls = [AlignedCall(record, _golden_record(found), found) for record, found in of_target.items()]
+    calls = _in_their_modules(calls, trees, by_hand or {}) if same_names and not moved else calls
     matched = {call.golden_record for call in calls}
     if same_names and (None in matched or any(record not in matched for record in golden_only)):
-        return _in_order(calls, golden_only, golden_order, trees, by_hand or {})
+        return _in_order(calls, golden_only, golden_order, trees, by_hand or {}, moved)
     return [
         AlignedCall(call.record, call.golden_record, call.rows + golden_only[call.golden_record])
         if call.golden_record in golden_only
         else call
         for call in calls
     ]
+
+
+def _in_their_modules(calls: list[AlignedCall], trees: Trees, by_hand: Mapping[str, str]) -> list[AlignedCall]:
+    """`calls` where those of functions have a counterpart in the same module, if both sides have as many there.
+
+    The number of such a call counts those of the whole run, so that two modules in another order exchange theirs.
+    """
+    there = {call.golden_record: call for call in calls if call.golden_record and call.record}
+    tree, golden_tree = trees
+    if not tree or not golden_tree or len(there) < len(calls):
+        return calls
+    if all(tree.get(call.record or "") == golden_tree.get(call.golden_record or "") for call in calls):
+        return calls
+    free = [call for call in calls if call.record not in by_hand]
+    partners = _partners([(call.record or "", call.golden_record or "") for call in free], trees)
+    found = []
+    for call in calls:
+        partner = partners.get(call.record or "", call.golden_record)
+        if partner is None or partner == call.golden_record:
+            found.append(call)
+        else:
+            items = [row.golden for row in there[partner].rows if row.golden is not None]
+            found.append(_paired(call, partner, items))
+    return found
+
+
+def _partners(pairs: Sequence[tuple[str, str]], trees: Trees) -> dict[str, str]:
+    """The golden record in the same module of each record of a function that has one elsewhere by its name."""
+    places = tuple({pair[side]: place_of(pair[side], trees[side]) for pair in pairs} for side in (0, 1))
+    shared = set(places[0].values()) & set(places[1].values())
+    moved: set[str] = set()
+    names: dict[str, tuple[_InPlaces, _InPlaces]] = {}
+    for pair in pairs:
+        parsed = parse(pair[0])
+        if parsed is None or parsed.is_module:
+            continue
+        kind = f"{parsed.base} {parsed.direction}"
+        sides = names.setdefault(kind, ({}, {}))
+        where = [places[side][pair[side]] for side in (0, 1)]
+        for side in (0, 1):
+            sides[side].setdefault(where[side], []).append(pair[side])
+        if where[0] != where[1] and shared.issuperset(where):
+            moved.add(kind)
+    found: dict[str, str] = {}
+    for mine, theirs in (names[kind] for kind in moved):
+        if {place: len(of_place) for place, of_place in mine.items()} == {
+            place: len(of_place) for place, of_place in theirs.items()
+        }:
+            for place, of_place in mine.items():
+                # By their numbers, since backward calls come in the opposite order.
+                found.update(zip(sorted(of_place, key=_number), sorted(theirs[place], key=_number)))
+    return found
+
+
+def place_of(record: str, tree: Tree | None) -> str:
+    """The path of the module around a call, or what else is around it; of a backward what is around its forward."""
+    around = (tree or {}).get
+    parsed = parse(record)
+    parent = around(record)
+    if parsed is not None and parsed.direction == BACKWARD:
+        parent = around(record_name(ParsedName(parsed.base, parsed.number, FORWARD, parsed.is_module)), parent)
+    around_it = parse(parent or "")
+    return parent or "" if around_it is None or not around_it.is_module else around_it.base.rpartition(".")[0]
+
+
+def _number(record: str) -> int:
+    parsed = parse(record)
+    return 0 if parsed is None else parsed.number
 
 
 def _golden_record(rows: list[Row]) -> str | None:
@@ -94,6 +170,7 @@ def _in_order(
     golden_order: Sequence[str],
     trees: Trees,
     by_hand: Mapping[str, str],
+    moved: Renumbered,
 ) -> list[AlignedCall]:
     items: dict[str, list[Item]] = {name: [] for name in golden_order}
     for call in calls:
@@ -108,11 +185,13 @@ def _in_order(
     left = [call.record for call in calls if call.record and call.record not in fixed]
     golden_left = [name for name in golden_order if name not in taken] if taken else golden_order
     mine = {call.record: [row.target for row in call.rows if row.target is not None] for call in calls if call.record}
-    aligned = align(left, golden_left, trees, marks(Side(left, mine, trees[0]), Side(golden_left, items, trees[1])))
+    sides = Side(left, mine, trees[0], moved), Side(golden_left, items, trees[1])
+    aligned = align(left, golden_left, trees, marks(*sides), moved.record)
     found = []
     for record, golden_record in _with_fixed(aligned, fixed, [call.record for call in calls if call.record]):
         if record is None:
-            found.append(AlignedCall(None, golden_record, []))
+            name = golden_record or ""
+            found.append(AlignedCall(None, name, [Row(name, None, item, name) for item in items[name]]))
         elif golden_record is None:
             found.append(AlignedCall(record, None, by_name[record].rows))
         elif by_name[record].golden_record == golden_record and golden_record not in golden_only:

@@ -32,6 +32,8 @@ _SAME_GRADIENT = 1e-3
 """The relative difference of gradients up to which equal optimizers make nearly equal updates."""
 _NEAR_ZERO = 30.0
 """How many relative differences of a gradient wide the range of its elements is that rounding makes uncertain."""
+_FEW_STEPS, _FEW_ELEMENTS = 4.0, 4.0
+"""How many steps may have turned the updates of how many elements, where these are rounding alone."""
 _FEWEST_TO_RANK = 6
 """How many parameters it takes to say what their updates depend on."""
 _SAME_UPDATE = 0.02
@@ -168,7 +170,9 @@ class BetweenSteps:
         An update that is normalised, as Adam's, turns rounding of a gradient near zero into a whole update.
         """
         update = self._update_of(parameter)
-        if update is None or not update.gradient_difference:
+        if update is None:
+            return self._had_few_turned(parameter)
+        if not update.gradient_difference:
             return False
         if update.gradient_difference > _SAME_GRADIENT:
             return True
@@ -180,6 +184,23 @@ class BetweenSteps:
             near = min(2.0, 4.0 * _NEAR_ZERO * update.gradient_difference)
             allowed = near * self._update_size + 8.0 * _resolution(parameter.golden, largest)
         return all(abs(now - then) <= allowed for now, then in zip(differences, before))
+
+    def _had_few_turned(self, parameter: Parameter) -> bool:
+        """Whether a parameter differed before this step already, by no more than a few elements with other updates.
+
+        Where it differed by more the step before has said so, and what was explained there is here.
+        """
+        before = _before(parameter, self._dumps) if self._dumps is not None else None
+        if before is None or not self._update_size:
+            return False
+        allowed = _FEW_STEPS * 2.0 * self._update_size
+        for target, golden in (before, (parameter.target, parameter.golden)):
+            if type(target.mean) is not float or type(golden.mean) is not float:
+                return False
+            of_mean = abs(target.mean - golden.mean) * (extent(golden.shape).elements or 1)
+            if of_mean > _FEW_ELEMENTS * allowed or any(abs(each) > allowed for each in _differences(target, golden)):
+                return False
+        return True
 
     def hidden(self, parameter: Parameter) -> float:
         """The relative difference of a parameter that its statistics need not show.
@@ -245,12 +266,8 @@ _ELEMENTS = ("max", "min")
 
 def _update(parameter: Parameter, dumps: tuple[Dump, Dump], rounded: float) -> _Update | None:
     """The update of a parameter; `rounded` is what two gradients with the same statistics may differ by."""
-    sides = (
-        (dumps[0], parameter.record, parameter.name),
-        (dumps[1], parameter.golden_record, own_name(parameter.golden_record, parameter.golden) or parameter.name),
-    )
-    before = [_item(dump, record, f"{record}.{PARAMETERS}.{name}") for dump, record, name in sides]
-    if before[0] is None or before[1] is None:
+    sides, before = _sides(parameter, dumps), _before(parameter, dumps)
+    if before is None:
         return None
     was_equal = relative_difference(before[0], before[1]) <= 4.0 * unit_roundoff(before[1].dtype)
     if not was_equal and not rounded:
@@ -271,6 +288,23 @@ def _update(parameter: Parameter, dumps: tuple[Dump, Dump], rounded: float) -> _
         0.0 if gradients[1] is None else rms(gradients[1]),
         _clear_mean(gradients[1]),
     )
+
+
+_Side = tuple[Dump, str, str]
+"""A dump, and what record and parameter are called in it."""
+
+
+def _sides(parameter: Parameter, dumps: tuple[Dump, Dump]) -> tuple[_Side, _Side]:
+    golden_name = own_name(parameter.golden_record, parameter.golden) or parameter.name
+    return (dumps[0], parameter.record, parameter.name), (dumps[1], parameter.golden_record, golden_name)
+
+
+def _before(parameter: Parameter, dumps: tuple[Dump, Dump]) -> tuple[Item, Item] | None:
+    """The parameter on both sides at the beginning of the step before."""
+    target, golden = (
+        _item(dump, record, f"{record}.{PARAMETERS}.{name}") for dump, record, name in _sides(parameter, dumps)
+    )
+    return None if target is None or golden is None else (target, golden)
 
 
 def _clear_mean(gradient: Item | None) -> float:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Optional
 
 from probe.common.dump.naming import PARAMETERS_GRAD, is_module, parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
+from probe.common.match.layers.siblings import Renumbered
 
 _INPUTS = (INPUT, PARAMETERS)
 
@@ -29,6 +30,8 @@ class Side:
     order: Sequence[str]
     items: Mapping[str, Sequence[Item]]
     tree: Optional[Tree]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    moved: Renumbered = field(default_factory=Renumbered)
+    """Layers that have other numbers on the other side."""
 
     @cached_property
     def outside(self) -> dict[tuple[str, str, str], list[str]]:
@@ -64,7 +67,7 @@ class Side:
         """The names of parameters by the statistics of their values and of their gradients."""
         known: dict[tuple[Any, ...], str] = {}
         for record in self.order:
-            parsed = parse(record)
+            parsed = parse(self.moved.record(record))
             if parsed is None or not parsed.is_module:
                 continue
             path = parsed.base.rpartition(".")[0]

@@ -27,7 +27,7 @@ from probe.common.dump.naming import (
     parse,
     record_name,
 )
-from probe.common.dump.reading.records import INPUT, Item
+from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.communication.collectives import is_communication
 from probe.common.match.row import Row
@@ -42,6 +42,7 @@ from probe.common.metrics.error_bounds import (
     extent,
     relative_difference,
     rounding,
+    turned_by_division,
     unit_roundoff,
 )
 from probe.compare.divergence import differences
@@ -190,7 +191,7 @@ class _Search:
         self._error = PropagatedError(mode, self._trees[0], self._precision, across_frameworks)
         self._differences = Differences(same_names, self._precision, self._error)
         self._effects = Effects(calls, self._trees[0], self._error)
-        self._origins = Origins(calls)
+        self._origins = Origins(calls, self._trees)
         self._parameters = Parameters(calls)
         self._before = before
         # What two frameworks round otherwise has grown by the steps before, most in elements that statistics miss.
@@ -198,6 +199,8 @@ class _Search:
         self._has_diverged = False
         self._moved: set[str | None] = set()
         """Records that differ without effect, whose backward differs as they do."""
+        self._of_parameters: set[str | None] = set()
+        """Modules with a parameter that differed before they ended."""
         self._shown = 0.0
         """The largest relative difference of what a forward call returned."""
         self.with_effect: list[Difference] = []
@@ -375,7 +378,15 @@ class _Search:
         if self._were_gradients_kept(call):
             text = "gradients hold those of the step before as well: they were accumulated, or not zeroed (zero_grad)"
             return replace(suspect, cause=text)
-        if self._missing is not None and self._is_due_to(self._missing, call, suspect):
+        of_parameter = suspect.item.startswith(f"{suspect.record}.{PARAMETERS}.")
+        maker = self._origins.made_on_one_side(call, suspect.item) if self._same_names and not of_parameter else None
+        if maker is not None:
+            if order := self._origins.elsewhere(maker, call):
+                return replace(suspect, cause=order)
+            return self._made_on_one_side(maker, suspect)
+        if self._missing is not None and not of_parameter and self._is_due_to(self._missing, call, suspect):
+            if order := self._origins.elsewhere(self._missing, call):
+                return replace(suspect, cause=order)
             return self._made_on_one_side(self._missing, suspect)
         group = self._group_of_one_side(call)
         if group is not None:
@@ -412,7 +423,7 @@ class _Search:
 
     def _is_below_any_bound(self, call: AlignedCall, summary: CallDigest) -> bool:
         """Whether no row differs by more than a call before, which every bound allows whatever the call is."""
-        if not summary.comparable or summary.difference > self._error.largest:
+        if not summary.comparable or summary.difference > self._error.largest or call.record in self._of_parameters:
             return False
         self._error.add_outputs(call, summary)
         self._note_shown(call, summary.output_difference)
@@ -447,6 +458,9 @@ class _Search:
             add(item if is_loss else golden, 0.0 if is_loss else max(difference, self._hidden(call, row)))
         found = None if is_other_kind else self._unrecorded_origin(call, row, difference, judged)
         if found is not None and not _overwrites(call, row):
+            origin = self._parameter_around(call, row)
+            if origin is not None and judged.suspect is None:
+                judged.of_parameter, judged.suspect = True, origin
             kept = difference > _OF_KEPT_STATE and differences.is_running_statistic(row)
             judged.of_own_values = judged.of_own_values or kept
             parameter = self._parameters.of(call, row)
@@ -454,6 +468,27 @@ class _Search:
             if judged.suspect is None and parameter is not None:
                 judged.parameter = parameter.name
             judged.suspect = judged.suspect or found
+
+    def _parameter_around(self, call: AlignedCall, row: Row) -> Unexplained | None:
+        """The finding on a parameter of a module around `call`, which code that is not recorded may have used.
+
+        Such a module is judged when it ends, after what its parameters changed.
+        """
+        if FORWARD not in (call.record or "") or self._parameters.of(call, row) is not None:
+            return None
+        tree, around, seen = self._trees[0], self._trees[0].get(call.record or ""), set[str]()
+        while around and around not in seen:
+            seen.add(around)
+            module = self._by_record.get(around)
+            for each in module.rows if module is not None and module.golden_record else ():
+                if module is None or each.target is None or each.target.state != PARAMETERS:
+                    continue
+                found = self._unrecorded_origin(module, each, self._error.difference(each), _Judgement())
+                if found is not None:
+                    self._of_parameters.add(module.record)
+                    return found
+            around = tree.get(around)
+        return None
 
     def _is_other_order(self, call: AlignedCall, row: Row) -> bool:
         """Whether a parameter of another program may have the same elements in another order, such as transposed.
@@ -482,7 +517,7 @@ class _Search:
         given = [(row, text) for row, text in texts[True] if text and self._parameters.of(call, row) is None]
         # Masks and positions may be made once for all rows.
         returned = {text for row, text in texts[False] if _rounds(row)}
-        if not given or returned != {given[0][1]}:
+        if not given or returned != {given[0][1]} or self._effects.is_inside_of_one_batch(call):
             return None
         row, text = given[0]
         reason = f"{differences.short_name(row)} and what is computed from it have another number of rows"
@@ -592,12 +627,22 @@ class _Search:
                 added = max(added, approximation(_last_word(call.golden_record or "")))
             largest = self._grown * max(of_inputs, error.largest)
             allowed = max(explained(largest, factor, added), turned_off * factor)
+            if allowed < difference <= self._turned_by_division(call, api, golden, max(largest, terms.roundoff)):
+                allowed = difference
+                # Few elements differ, so that it says nothing of what is computed from others.
+                factor = max(factor, difference / max(largest, terms.roundoff))
         judged.outputs.append((target, golden, difference, factor))
         if self._judged is not None and (judged.largest is None or difference > judged.largest[1]):
             judged.largest = row, difference, terms.error, allowed
         if difference > allowed and judged.suspect is None:
             reason = differences.of_output(row, difference, terms.error, allowed)
             judged.suspect = self._suspect(call, row, reason, difference, allowed)
+
+    @staticmethod
+    def _turned_by_division(call: AlignedCall, api: str, result: Item, error: float) -> float:
+        """What a quotient may differ by where elements are nothing but rounding, as with Adam."""
+        given = [row.golden for row in call.rows if is_input(row) and row.golden is not None and row.golden.is_tensor]
+        return turned_by_division(api, given, result, error)
 
     def _has_other_size(self, call: AlignedCall, row: Row, terms: Terms) -> bool:
         """Whether a call returns another number of values for the same inputs, in the same program."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,11 +16,11 @@ from probe.common.match.row import ERROR, WARNING, Row
 from probe.common.metrics.error_bounds import is_same
 from probe.compare.output.summary import Summary
 from probe.compare.result import Mode
-from probe.graph.diff import GraphDiff
+from probe.graph.diff import GraphDiff, is_tensor_of_one
 from probe.graph.graph import Graph
 from probe.graph.overflow_levels import overflows
 from probe.graph.page.order import merged_order, parent_offsets
-from probe.graph.page.stacks import Prefixes, StackTable
+from probe.graph.page.stacks import StackTable
 from probe.graph.page.tensors import Tensors, tensors_of
 from probe.graph.page.texts import Texts
 from probe.graph.recorded import statuses as recorded
@@ -117,6 +118,8 @@ class Columns:
     suspects: list[int]
     nonfinite: int
     """The row of the first value that is not finite; -1 without one."""
+    golden_nonfinite: int = -1
+    """The same of the golden run."""
     origin: Optional[dict[str, Any]] = None  # noqa: UP045
     """Where the first divergence comes from, as the manifest says it."""
     run: str = ""
@@ -130,18 +133,16 @@ class Columns:
 
 def columns_of(
     diff: GraphDiff,
-    prefixes: Prefixes | None = None,
     rules: str = PROBE,
     find_overflows: bool = False,
 ) -> Columns:
     """The columns of a comparison, or of one graph.
 
     Args:
-        prefixes: what is cut off paths.
         rules: whose statuses the comparison has, and whose levels of overflow are shown.
         find_overflows: look for numbers that are too large; by our rules that is done where one is not finite, too.
     """
-    collector = _Collector(diff, prefixes or Prefixes(), rules)
+    collector = _Collector(diff, rules)
     found = collector.columns()
     if find_overflows or (rules == PROBE and found.tensors.is_nonfinite.any()):
         collector.add_overflows(found)
@@ -151,8 +152,8 @@ def columns_of(
 class _Collector:
     """Puts a comparison in rows."""
 
-    def __init__(self, diff: GraphDiff, prefixes: Prefixes, rules: str) -> None:
-        self._diff, self._prefixes, self._rules = diff, prefixes, rules
+    def __init__(self, diff: GraphDiff, rules: str) -> None:
+        self._diff, self._rules = diff, rules
         self._targets, self._goldens = merged_order(diff.target, diff.golden, diff.pairs)
         self._nodes = list(zip(self._targets.tolist(), self._goldens.tolist()))
         self._row_of = {node: row for row, (node, _) in enumerate(self._nodes) if node >= 0}
@@ -165,25 +166,26 @@ class _Collector:
         columns.level = self._of_target(target.levels, 0)
         if golden is not None:
             columns.golden_level = self._of_golden(golden.levels, 0)
+            columns.golden_nonfinite = self._row_of_golden.get(golden.first, -1)
         columns.nonfinite = self._row_of.get(target.first, -1)
 
     def columns(self) -> Columns:
-        diff, prefixes = self._diff, self._prefixes
+        diff = self._diff
         target, golden = diff.target, diff.golden
         names = self._of_target(self._texts.places(target.names), -1)
         golden_names = self._of_golden(self._texts.places(golden.names) if golden is not None else (), -1)
-        stack = self._of_target(self._stacks.add(target.names, diff.stacks, prefixes), -1)
+        stack = self._of_target(self._stacks.add(target.names, diff.stacks), -1)
         golden_stack = stack
         if golden is not None:
-            golden_stack = self._of_golden(self._stacks.add(golden.names, diff.golden_stacks, prefixes), -1)
+            golden_stack = self._of_golden(self._stacks.add(golden.names, diff.golden_stacks), -1)
         rows = self._items_of_rows()
         items, tensors = self._items(rows)
         why = {**_by_row(diff.golden_why, self._row_of_golden), **_by_row(diff.why, self._row_of)}
         cause = {**_by_row(diff.golden_cause, self._row_of_golden), **_by_row(diff.cause, self._row_of)}
         details = Details(why, cause)
         return Columns(
-            _side(target, prefixes),
-            None if golden is None else _side(golden, prefixes),
+            _side(target),
+            None if golden is None else _side(golden),
             target.step,
             target.rank,
             diff.mode,
@@ -211,6 +213,7 @@ class _Collector:
             details,
             -1 if diff.first is None else self._row(diff.first),
             [self._row(pair) for pair in diff.suspects],
+            -1,
             -1,
             self._origin(),
         )
@@ -255,7 +258,11 @@ class _Collector:
         flat = list(chain.from_iterable(rows))
         names = self._texts.places([_item_name(row) for row in flat])
         tensors, places = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
-        differences = [row.relative_difference for row in flat]
+        # What one side lacks differs by no size.
+        differences = [
+            None if row.relative_difference == math.inf and is_tensor_of_one(row) else row.relative_difference
+            for row in flat
+        ]
         found = Items(
             np.cumsum(np.array([len(each) for each in rows], dtype=np.int64)),
             names,
@@ -296,8 +303,8 @@ def _by_row(said: Mapping[int, str], rows: Mapping[int, int]) -> dict[int, str]:
     return {rows[node]: text for node, text in said.items()}
 
 
-def _side(graph: Graph, prefixes: Prefixes) -> Side:
-    return Side(prefixes.path(graph.path), graph.framework, graph.task, graph.level, len(graph))
+def _side(graph: Graph) -> Side:
+    return Side(graph.path, graph.framework, graph.task, graph.level, len(graph))
 
 
 def _item_name(row: Row) -> str:

@@ -87,6 +87,7 @@ class Manifest:
 def comparison_as_json(columns: Columns, rules: str = PROBE) -> dict[str, Any]:
     """What the manifest says of one comparison."""
     counts = np.bincount(columns.status, minlength=len(STATUSES[rules])).tolist()
+    first, suspects = named_rows(columns, rules)
     return {
         "target": asdict(columns.target),
         "golden": None if columns.golden is None else asdict(columns.golden),
@@ -96,11 +97,12 @@ def comparison_as_json(columns: Columns, rules: str = PROBE) -> dict[str, Any]:
         "place": columns.place,
         "mode": columns.mode,
         "verdict": verdict(columns, rules),
-        "first": columns.first if columns.first >= 0 else None,
-        "chain": chain(columns, columns.first),
-        "suspects": columns.suspects,
+        "first": first if first >= 0 else None,
+        "chain": chain(columns, first),
+        "suspects": suspects,
         "origin": columns.origin,
         "nonfinite": columns.nonfinite if columns.nonfinite >= 0 else None,
+        "golden_nonfinite": columns.golden_nonfinite if columns.golden_nonfinite >= 0 else None,
         "worst": int(columns.status.max()),
         "counts": counts,
         "micro_steps": int(columns.micro.max()) + 1,
@@ -108,6 +110,18 @@ def comparison_as_json(columns: Columns, rules: str = PROBE) -> dict[str, Any]:
         "rows": len(columns),
         "tensors": len(columns.tensors),
     }
+
+
+def named_rows(columns: Columns, rules: str = PROBE) -> tuple[int, list[int]]:
+    """The row of the first divergence, -1 without one, and those of the suspects.
+
+    The rules of msProbe name no divergence: by them the first error and the first warning, or the one that there is.
+    """
+    if rules != MSPROBE or columns.golden is None:
+        return columns.first, columns.suspects
+    places = (np.flatnonzero(columns.status == status) for status in (ERROR, WARNING))
+    found = [int(place[0]) for place in places if len(place)]
+    return (found[0], found[1:]) if found else (-1, [])
 
 
 def chain(columns: Columns, row: int) -> list[int]:
@@ -144,10 +158,9 @@ def _counts(columns: Columns) -> list[str]:
     names = [status.name for status in STATUSES[MSPROBE]]
     numbers = ", ".join(f"{counts[status]} {names[status]}" for status in (ERROR, WARNING, PASS, UNMATCHED))
     found = [f"by the rules of msProbe: {numbers}"]
-    for status in (ERROR, WARNING):
-        if counts[status]:
-            row = int(np.flatnonzero(columns.status == status)[0])
-            found.append(f"  first {names[status]}: {name_of(columns, row)}")
+    first, others = named_rows(columns, MSPROBE)
+    for row in [first, *others] if first >= 0 else []:
+        found.append(f"  first {names[int(columns.status[row])]}: {name_of(columns, row)}")
     return found
 
 

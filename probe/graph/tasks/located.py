@@ -43,6 +43,8 @@ class Place:
     name: str = ""
     """What tells it from others of its run, step and rank: ``proc123``; the golden run's rank where the target has one
     process; ``graph`` and ``pynative`` of MindSpore."""
+    run_name: str = ""
+    """What the page calls the run, which no other one is called."""
 
     def absolute(self) -> Place:
         """The same place for a process that runs in another folder."""

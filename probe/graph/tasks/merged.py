@@ -17,6 +17,8 @@ from probe.graph.merging.merge import Merged, merged
 from probe.graph.merging.partners import partners
 from probe.graph.merging.split import Split
 from probe.graph.page.columns import Columns
+from probe.graph.page.prefixes import Prefixes
+from probe.graph.page.without_paths import without_paths
 from probe.graph.tasks.communication import add_partners
 from probe.graph.tasks.located import Place, steps_of
 from probe.graph.tasks.task import Task, judged_dumps, rows_of
@@ -49,7 +51,8 @@ class MergedTask(Task):
         rows: dict[int, dict[str, int]] = {}
         exchanged = partners(dumps)
         for rank in sorted(dumps):
-            columns = rows_of(judged_dumps(dumps[rank], None, self.options), self.options, f"rank {rank}")
+            of_rank = without_paths(judged_dumps(dumps[rank], None, self.options), Prefixes(self.options.strip_paths))
+            columns = rows_of(of_rank, self.options, f"rank {rank}")
             rows[rank] = _rows(columns, columns.name)
             columns.details.is_of_part = True
             add_partners(exchanged, rank, columns)
@@ -60,11 +63,13 @@ class MergedTask(Task):
         return found
 
     def _copy(self, copy: Merged, other: Merged | None) -> ShownComparison:
+        prefixes = Prefixes(self.options.strip_paths)
         diff = judged_dumps(copy.dump, None if other is None else other.dump, self.options)
         diff.notes += [*copy.notes, *(other.notes if other is not None else ())]
         if diff.summary is not None:
             label = f"copy{copy.dump.rank}" if self.splits[0].dp > 1 else ""
             diff.summary = replace(diff.summary, step=self.place.step, label=label)
+        diff = without_paths(diff, prefixes)
         columns = rows_of(diff, self.options)
         said = columns.details.merged
         sides = [("", copy, columns.name)]

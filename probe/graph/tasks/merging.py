@@ -10,7 +10,7 @@ from probe.common.errors import FileCheckException, MsprobeException
 from probe.graph.merging.merge import folder_of, merged, write
 from probe.graph.merging.split import Split
 from probe.graph.options import GraphOptions
-from probe.graph.page.stacks import Prefixes
+from probe.graph.page.prefixes import Prefixes
 from probe.graph.run import Plan, title
 from probe.graph.tasks.merged import MergedTask, dumps_of, merged_steps
 
@@ -35,8 +35,9 @@ def planned_merging(
             raise FileCheckException(f"{path} is no folder; give that of a step with its ranks, or of all steps.")
     golden = goldens[0] if goldens else None
     places, unpaired = merged_steps(targets[0], golden)
-    cut = Prefixes(options.strip_paths).path
-    name = title(list(map(cut, targets)), list(map(cut, goldens)))
+    cut = Prefixes(options.strip_paths)
+    name = title(list(map(cut.path, targets)), list(map(cut.path, goldens)))
+    unpaired = [cut.text(sentence, (*targets, *goldens)) for sentence in unpaired]
     return Plan([MergedTask(place, options, splits=tuple(splits)) for place in places], unpaired, name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
@@ -17,7 +16,8 @@ from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
 from probe.graph.page.columns import PROBE, Columns, columns_of
-from probe.graph.page.stacks import Prefixes
+from probe.graph.page.prefixes import Prefixes
+from probe.graph.page.without_paths import without_paths
 from probe.graph.recorded.diff import recorded_diff
 from probe.graph.tasks.located import Place
 from probe.graph.writers.shown import ShownComparison
@@ -60,7 +60,8 @@ class GraphTask(Task):
         diff = judged(self, watch)
         if self.options.tensor_log:
             _print_metrics(diff)
-        columns = rows_of(diff, self.options, self.place.run, self.place.name)
+        diff = without_paths(diff, Prefixes(self.options.strip_paths))
+        columns = rows_of(diff, self.options, self.place.run_name, self.place.name)
         return [ShownComparison(columns, diff if self.keeps_diff else None)]
 
 
@@ -70,7 +71,7 @@ def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
     if watch is not None:
         watch("reading", 0, None)
     target, golden = read(place.target), None if place.golden is None else read(place.golden)
-    names = (None, place.run, _run_name(place.run, task.options))
+    names = (None, place.run, place.run_name)
     options = replace(task.options, pairs=tuple(pair for pair in task.options.pairs if pair.run in names))
     diff = judged_dumps(target, golden, options, place.before, release=not task.keeps_diff, watch=watch)
     if diff.summary is not None:
@@ -100,22 +101,16 @@ def judged_dumps(
 
 
 def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", place: str = "") -> Columns:
-    """The rows of a comparison.
+    """The rows of a comparison, of which paths have been cut where that is wanted.
 
     Args:
         run: what tells it from those of other runs.
         place: what tells it from those of the same run, step and rank.
     """
-    prefixes = Prefixes(options.strip_paths)
-    columns = columns_of(diff, prefixes, options.rules, options.overflow)
-    columns.run = _run_name(run, options)
+    columns = columns_of(diff, options.rules, options.overflow)
+    columns.run = run
     columns.place = place
     return columns
-
-
-def _run_name(run: str, options: GraphOptions) -> str:
-    """What a page calls a run."""
-    return Prefixes(options.strip_paths).path(run) if os.path.isabs(run) else run
 
 
 def _print_metrics(diff: GraphDiff) -> None:

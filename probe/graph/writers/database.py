@@ -245,7 +245,8 @@ class _Side:
         self._stacks = stacks or {}
         self._stack_ids: dict[tuple[str, ...], str] = {}
         is_tensor = section.diff.mode == Mode.TENSOR.value
-        folder = os.path.join(os.path.dirname(os.path.abspath(graph.path)), TENSOR_FOLDER)
+        path = graph.path if section.diff.is_without_paths else os.path.abspath(graph.path)
+        folder = os.path.join(os.path.dirname(path), TENSOR_FOLDER)
         self._data_folder = folder if is_tensor else None
 
     def items(self, node: int) -> tuple[str, str]:

@@ -35,6 +35,7 @@ class JsonWriter:
             "chain": [name_of(columns, row) for row in comparison["chain"]],
             "suspects": [name_of(columns, row) for row in comparison["suspects"]],
             "nonfinite": _name(columns, comparison["nonfinite"]),
+            "golden_nonfinite": _name(columns, comparison["golden_nonfinite"]),
             "origin": _origin(columns),
             "worst": statuses[comparison["worst"]],
             "counts": dict(zip(statuses, comparison["counts"])),

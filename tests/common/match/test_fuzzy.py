@@ -32,6 +32,8 @@ def side(paths: list[str]) -> tuple[list[Call], dict[str, str | None]]:
         # One layer was renamed.
         (["a", "new", "c"], ["a", "old", "c"], [(0, 0), (1, 1), (2, 2)]),
         (["", "", ""], ["", ""], [(0, 0), (1, 1)]),
+        # One side has put another module around a layer, beside layers that both have.
+        (["a", "head", "head.inner", "z"], ["a", "head", "head", "z"], [(0, 0), (1, 1), (2, 2), (3, 3)]),
     ],
 )
 def test_calls_are_matched_inside_of_modules_of_both_sides(

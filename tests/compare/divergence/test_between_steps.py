@@ -135,3 +135,20 @@ def test_a_gradient_that_is_nothing_but_rounding_may_move_its_parameter_by_a_who
     assert result.divergence is None
     alone = compare_dumps(target, golden_dump).divergence
     assert alone is not None and alone.record == f"{name(0)}.forward.0"
+
+
+@pytest.mark.parametrize(("elements", "by", "is_silent"), [(1, 2 * RATE, True), (1, 0.1, False), (400, 0.01, False)])
+def test_what_few_updates_of_rounding_left_is_no_divergence_of_a_later_step(
+    tmp_path: Path, elements: int, by: float, is_silent: bool
+) -> None:
+    """A parameter differed when the step before began, in one element by an update of the other sign."""
+    paths = []
+    for side, more in (("target", by), ("golden", 0.0)):
+        weights = [weight.copy() for weight in WEIGHTS]
+        weights[3].ravel()[:elements] += np.float32(more)
+        before = step(tmp_path / side / "step0", weights, GRADIENTS)
+        after = [adam(weight, GRADIENTS[layer], layer) for layer, weight in enumerate(weights)]
+        paths.append((before, step(tmp_path / side / "step1", after, GRADIENTS)))
+    before_paths = str(paths[0][0]), str(paths[1][0])
+    result = compare_dumps(read(paths[0][1]), read(paths[1][1]), before=before_paths)
+    assert (result.divergence is None) == is_silent

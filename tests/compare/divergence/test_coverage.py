@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from test_search import Run, W, X, call, chain, tensor, write
 
 from probe.common.dump.reading.dump import read
@@ -132,3 +133,18 @@ def test_json_has_the_coverage_and_every_difference_without_effect(tmp_path: Pat
     assert said["coverage"]["compared_records"] == said["coverage"]["records"] == 24
     assert len(said["without_effect"]) == 12
     assert said["without_effect"][0]["reason"] == "input.out is 1 in the target only"
+
+
+def test_two_models_that_share_a_loss_alone_have_no_first_divergence(tmp_path: Path) -> None:
+    def model(class_name: str, number: int, rows: int, size: float) -> Run:
+        layers = {}
+        for n in range(number):
+            result = tensor(np.tanh(X[:rows, :rows] + n * size))
+            record = call([tensor(X[:rows])], result, weight=tensor(W[:rows] + n * size))
+            layers[f"Module.{class_name.lower()}{n}.{class_name}.forward.0"] = record
+        return {**layers, "Functional.cross_entropy.0.forward": call([tensor(X)], tensor(X * size))}
+
+    found = summary(tmp_path / "two", model("Linear", 6, 3, 1.0), model("LayerNorm", 5, 2, 3.0))
+    assert first_line(found) == "not enough in common to judge: 2 of 13 records have a counterpart"
+    found = summary(tmp_path / "one", model("Linear", 6, 3, 1.0), model("Linear", 6, 3, 3.0))
+    assert first_line(found).startswith("first divergence: ")

@@ -697,3 +697,40 @@ def test_rounding_is_expected_to_grow_with_the_root_of_the_length() -> None:
         exact = products.astype(np.float64).sum(1)
         apart = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
         assert apart < CONFIDENCE * np.sqrt(length) * 2.0**-24
+
+
+# --- noise that is divided by noise
+
+
+def adam(noise: np.ndarray, wrong: float = 1.0) -> Run:
+    """What Adam computes in its first step of a gradient that is nothing but rounding in some places."""
+    gradient = (RNG_OF_ADAM * (np.arange(144) % 3 > 0)).astype(np.float32) + noise.astype(np.float32)
+    average, root = 0.1 * gradient, np.abs(gradient) + np.float32(1e-8)
+    update = (-1e-3 * wrong * 10 * average / root).astype(np.float32)
+    before = np.zeros(144, np.float32)
+    given = [tensor(each.astype(np.float32)) for each in (before, average, root)]
+    return {
+        "Functional.linear.0.forward": call([tensor(X), tensor(W)], tensor(X @ W)),
+        "Tensor.lerp_.0.forward": call([tensor(before), tensor(gradient)], given[1]),
+        "Tensor.addcdiv_.0.forward": call(given, tensor(update)),
+    }
+
+
+RNG_OF_ADAM = np.random.default_rng(3).normal(size=144)
+
+
+def test_an_update_that_is_rounding_alone_may_have_any_sign(tmp_path: Path) -> None:
+    noise = np.random.default_rng(4).normal(size=144) * 3e-8
+    assert compared(tmp_path / "noise", adam(noise), adam(np.where(np.arange(144) == 0, -noise, noise))) is None
+    found = compared(tmp_path / "wrong", adam(noise, 1.5), adam(noise))
+    assert named(found) == "Tensor.addcdiv_.0.forward"
+
+
+def test_a_quotient_of_numbers_that_are_no_noise_is_judged_as_ever(tmp_path: Path) -> None:
+    runs = []
+    for share in (1.0, 1.001):
+        y = X.copy()
+        y[0] *= np.float32(share)
+        denominator = tensor(np.abs(X) + np.float32(1.0))
+        runs.append({"Tensor.__truediv__.0.forward": call([tensor(X), denominator], tensor(y / (np.abs(X) + 1.0)))})
+    assert named(compared(tmp_path, *runs)) == "Tensor.__truediv__.0.forward"

@@ -16,7 +16,7 @@ MINT = "MintDistributed."
 _COMM_FUNC = "communication.comm_func."
 _PREFIXES = ("Distributed.", MINT, _COMM_FUNC)
 _PRIMITIVE = "Primitive."
-_RANKS = re.compile(r"\d+")
+_RANKS = re.compile(r"(?<![0-9])[0-9]{1,9}(?![0-9])")
 _INPUTS = re.compile(rf"^(.*?\.(?:{FORWARD}|{BACKWARD}))\.{INPUT}\.([^.]+)")
 # hccl_world_group, nccl_world_group, mccl_world_group
 _WORLD = re.compile(r"[a-z]+_world_group\Z")

@@ -8,7 +8,7 @@ Sends and receives belong together by peer, tag, group and order, collective cal
 from __future__ import annotations
 
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -47,8 +47,8 @@ class Exchange:
     """``send``, ``recv``, or the name of the collective: ``all_reduce``."""
     ranks: tuple[int, ...]
     """The ranks that take part as far as the call says, its own one too."""
-    partners: tuple[CollectiveCall, ...]
-    """The calls of other ranks that belong to it, in the order of ranks."""
+    members: tuple[CollectiveCall, ...]
+    """The calls of all ranks that belong to it, its own one too, in the order of ranks; one object for all of them."""
     sources: tuple[int, ...] = ()
     """The ranks of whose inputs its result is made, its own one too where it gives some; none where it has no result
     on its rank, as a send or a reduce to another rank."""
@@ -56,9 +56,15 @@ class Exchange:
     """Which of its values travel."""
 
     @property
+    def partners(self) -> tuple[CollectiveCall, ...]:
+        """The calls of other ranks that belong to it, in the order of ranks."""
+        at = next((place for place, call in enumerate(self.members) if call is self.call), len(self.members))
+        return (*self.members[:at], *self.members[at + 1 :])
+
+    @property
     def missing(self) -> tuple[int, ...]:
         """The ranks that should have a call that belongs to this one, and have none."""
-        there = {self.call.rank, *(partner.rank for partner in self.partners)}
+        there = {call.rank for call in self.members}
         return tuple(rank for rank in self.ranks if rank not in there)
 
 
@@ -99,7 +105,8 @@ def exchanges(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -
     taken = _taken_from_anyone(links)
     for link in links.values():
         link.sort(key=_place)
-    return [_exchange(end, links[taken.get(key, key)], key in taken) for end, key in ends]
+    members = {key: tuple(end.call for end in link) for key, link in links.items()}
+    return [_exchange(end, members[taken.get(key, key)], key in taken) for end, key in ends]
 
 
 def _ends_of_rank(calls: Sequence[CollectiveCall], ranks: _Ranks) -> Iterator[_End]:
@@ -115,23 +122,25 @@ def _ends_of_rank(calls: Sequence[CollectiveCall], ranks: _Ranks) -> Iterator[_E
 def _taken_from_anyone(links: dict[tuple[object, ...], list[_End]]) -> dict[tuple[object, ...], tuple[object, ...]]:
     """The links of receives from anyone, and those of the sends that they took, which nobody else waited for."""
     taken: dict[tuple[object, ...], tuple[object, ...]] = {}
-    for key, (end, *_) in list(links.items()):
-        if end.peer != _ANYONE:
-            continue
-        for other, (send, *more) in links.items():
-            is_for_it = send.peer == end.call.rank and (send.tag, send.group) == (end.tag, end.group)
-            if send.what == SEND and not more and is_for_it:
-                links[other].append(end)
-                taken[key] = other
-                break
+    waiting = [(key, ends[0]) for key, ends in links.items() if ends[0].peer == _ANYONE]
+    sends: dict[tuple[object, ...], deque[tuple[object, ...]]] = {}
+    for key, (send, *more) in links.items() if waiting else ():
+        if send.what == SEND and not more:
+            sends.setdefault((send.peer, send.tag, send.group), deque()).append(key)
+    for key, end in waiting:
+        found = sends.get((end.call.rank, end.tag, end.group))
+        if found:
+            taken[key] = found.popleft()
+            links[taken[key]].append(end)
     return taken
 
 
-def _exchange(end: _End, link: Sequence[_End], is_from_anyone: bool) -> Exchange:
-    partners = tuple([other.call for other in link if other is not end])
-    ranks = tuple(sorted({other.call.rank for other in link})) if is_from_anyone else end.ranks
-    sources = tuple(partner.rank for partner in partners) if is_from_anyone else end.sources
-    return Exchange(end.call, end.what, ranks, partners, sources, end.flow)
+def _exchange(end: _End, members: tuple[CollectiveCall, ...], is_from_anyone: bool) -> Exchange:
+    if not is_from_anyone:
+        return Exchange(end.call, end.what, end.ranks, members, end.sources, end.flow)
+    ranks = tuple(sorted({call.rank for call in members}))
+    sources = tuple(call.rank for call in members if call is not end.call)
+    return Exchange(end.call, end.what, ranks, members, sources, end.flow)
 
 
 def _place(end: _End) -> tuple[int, int]:
@@ -313,4 +322,5 @@ def _tag(call: CollectiveCall) -> int:
 
 def _whole_number(value: object) -> int | None:
     text = str(value)
-    return int(text) if text.isdigit() else None
+    # Whatever stands in a dump: other digits than ours, or more than a rank can have.
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from probe.common.match.communication.collectives import CollectiveCall, Exchange, exchanges
@@ -44,26 +45,64 @@ def in_order(calls: Sequence[Sequence[TimedCall]], ranks: Sequence[int]) -> Iter
         ranks: all ranks of the run; those of calls that name no group.
     """
     by_call: dict[tuple[int, int], list[Exchange]] = {}
+    links: dict[int, _Link] = {}
     for exchange in exchanges([[timed.call for timed in of_rank] for of_rank in calls], ranks):
         by_call.setdefault(_key(exchange.call), []).append(exchange)
+        link = links.setdefault(id(exchange.members), _Link(exchange.members))
+        link.sources.update(exchange.sources)
+    waited_for: dict[tuple[int, int], list[_Link]] = {}
+    for link in links.values():
+        for call in link.members:
+            if call.rank in link.sources:
+                link.not_begun += 1
+                waited_for.setdefault(_key(call), []).append(link)
     queues = [deque(_events(of_rank, by_call)) for of_rank in calls]
-    begun: set[tuple[int, int]] = set()
-    waiting = deque(range(len(queues)))
-    idle = 0
-    while waiting:
-        number = waiting.popleft()
+    ready = deque(range(len(queues)))
+    blocked: set[int] = set()
+    while ready or blocked:
+        is_forced = not ready
+        number = min(blocked) if is_forced else ready.popleft()
+        blocked.discard(number)
         queue = queues[number]
-        is_forced = idle > len(waiting)
-        idle += 1
-        while queue and (is_forced or _is_ready(queue[0], begun)):
-            event = queue.popleft()._replace(is_forced=is_forced)
+        while queue:
+            event = queue[0]
+            if event.is_end and not is_forced:
+                needed = (links[id(each.members)] for each in event.exchanges if each.sources)
+                awaited = next((one for one in needed if one.not_begun), None)
+                if awaited is not None:
+                    awaited.waiting.append(number)
+                    blocked.add(number)
+                    break
+            queue.popleft()
             if not event.is_end:
-                begun.add(_key(event.call))
+                ready.extend(_begun(waited_for.get(_key(event.call), ()), blocked))
+            yield event._replace(is_forced=is_forced)
             is_forced = False
-            idle = 0
-            yield event
-        if queue:
-            waiting.append(number)
+
+
+@dataclass
+class _Link:
+    """The calls of several ranks that belong together."""
+
+    members: Sequence[CollectiveCall]
+    sources: set[int] = field(default_factory=set)
+    """The ranks of whose inputs its results are made."""
+    not_begun: int = 0
+    """How many of their calls have not begun."""
+    waiting: list[int] = field(default_factory=list)
+    """The queues that wait for these."""
+
+
+def _begun(links: Sequence[_Link], blocked: set[int]) -> Iterator[int]:
+    """A call has begun: the queues that may go on."""
+    for link in links:
+        link.not_begun -= 1
+        if not link.not_begun:
+            for number in link.waiting:
+                if number in blocked:
+                    blocked.discard(number)
+                    yield number
+            link.waiting.clear()
 
 
 def _events(of_rank: Sequence[TimedCall], by_call: dict[tuple[int, int], list[Exchange]]) -> list[Event]:
@@ -73,17 +112,6 @@ def _events(of_rank: Sequence[TimedCall], by_call: dict[tuple[int, int], list[Ex
         events.append(Event(call, call.index, False, of_call))
         events.append(Event(call, max(ends_after, call.index) + 0.5, True, of_call))
     return sorted(events, key=lambda event: event.place)
-
-
-def _is_ready(event: Event, begun: set[tuple[int, int]]) -> bool:
-    if not event.is_end:
-        return True
-    return all(
-        _key(partner) in begun
-        for exchange in event.exchanges
-        for partner in exchange.partners
-        if partner.rank in exchange.sources
-    )
 
 
 def _key(call: CollectiveCall) -> tuple[int, int]:
@@ -130,6 +158,6 @@ def _links(
     for key, (exchange, *more) in of_call.items():
         # A batch exchanges with several peers, which do not wait for each other.
         if not more and "batch" not in exchange.call.record:
-            link = sorted((exchange.call, *exchange.partners), key=_key)
+            link = sorted(exchange.members, key=_key)
             members[key] = shared.setdefault(tuple(map(_key, link)), link)
     return members

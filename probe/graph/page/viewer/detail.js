@@ -16,6 +16,8 @@ function fields(tensor) {
 }
 
 const FIELDS = ["dtype", "shape", "max", "min", "mean", "norm", "requires_grad", "checksum"];
+/** The last one only where a tensor has it. @param {(Tensor | null)[]} tensors */
+const columnsOf = (tensors) => (tensors.some((one) => one && one.sum !== null) ? FIELDS : FIELDS.slice(0, -1));
 
 /** A text, marked from where it differs on. @param {string} text @param {string | undefined} other */
 function differing(text, other) {
@@ -35,10 +37,11 @@ function told([, , , difference, measured, , note]) {
 /** @param {Rows} rows @param {Item[]} items */
 async function itemTable(rows, items) {
   const two = rows.columns.golden !== 0;
-  const table = el("table", {}, el("tr", {}, ...[two ? TEXTS.item : "", ...FIELDS].map((text) => el("th", {}, text))));
-  for (const item of items) {
+  const all = await Promise.all(items.map(([, mine, other]) => Promise.all([rows.tensor(mine), rows.tensor(other)])));
+  const table = el("table", {}, el("tr", {}, ...[two ? TEXTS.item : "", ...columnsOf(all.flat())].map((text) => el("th", {}, text))));
+  for (const [at, item] of items.entries()) {
     const [name, mine, other, , , status] = item;
-    const tensors = await Promise.all([rows.tensor(mine), rows.tensor(other)]);
+    const tensors = all[at];
     const [left, right] = tensors.map(fields);
     table.append(
       el("tr", { class: "item" }, el("th", { colspan: 9, scope: "colgroup" }, el("div", {}, two && badge(status), ` ${rows.names[name]} `, el("small", {}, told(item)))))
@@ -115,7 +118,7 @@ async function showDetail(row) {
   let detail, table, stack;
   try {
     detail = await rows.detail(row);
-    [table, stack] = await Promise.all([detail.i?.length ? itemTable(rows, detail.i) : el("p", { class: "none" }, rows.hasInside(row) && !columns.has[row] ? "" : TEXTS.noItems), stackPart(rows, row)]);
+    [table, stack] = await Promise.all([detail.i?.length ? itemTable(rows, detail.i) : (rows.hasInside(row) && !columns.has[row]) || rows.info.mode === "structure" ? null : el("p", { class: "none" }, TEXTS.noItems), stackPart(rows, row)]);
   } catch (error) {
     showError(error);
     return;
@@ -131,10 +134,10 @@ async function showDetail(row) {
     el("h2", {}, badge(rows.status[row]), " ", rows.name(row)),
     el("p", { class: "tools" }, el("button", { onclick: copyName }, TEXTS.copyName), el("button", { onclick: copyMarkdown }, TEXTS.copyMarkdown)),
     two && golden !== target && el("p", {}, `${TEXTS.golden}: ${golden || TEXTS.missing}`),
-    two && el("p", {}, el("strong", { class: tone(rows.status[row]) }, one.name), ` ${detail.why || one.hint} `, reasons[columns.reason[row]] && el("small", {}, fill(TEXTS.pairedBy, reasons[columns.reason[row]]))),
+    two && el("p", {}, el("strong", { class: tone(rows.status[row]) }, one.name), ` ${detail.why || hintOf(rows.status[row])} `, reasons[columns.reason[row]] && el("small", {}, fill(TEXTS.pairedBy, reasons[columns.reason[row]]))),
     detail.cause && el("p", { class: "cause" }, el("strong", {}, `${TEXTS.cause}: `), detail.cause),
-    inside.length > 0 && el("p", {}, ...inside.map(([count, name]) => `${fill(TEXTS.inside, count, name)} `)),
-    el("section", {}, el("h3", {}, TEXTS.items), table),
+    inside.length > 0 && el("p", {}, inside.map(([count, name]) => fill(TEXTS.inside, count, name)).join(" · ")),
+    table && el("section", {}, el("h3", {}, TEXTS.items), table),
     (merged || parts) && el("section", {}, el("h3", {}, TEXTS.merged), ...(merged || []).map((text) => el("p", {}, text)), ...(parts || []).map(([text, k, at]) => farLink(k, at, text))),
     partners && el("section", {}, el("h3", {}, TEXTS.partners), ...partners.map(([k, at, text]) => farLink(k, at, text))),
     stack,
@@ -168,7 +171,7 @@ async function asMarkdown(row) {
   const { info } = rows;
   const { tool, statuses } = state.manifest;
   const detail = await rows.detail(row);
-  const { name, hint } = statuses[rows.status[row]];
+  const { name } = statuses[rows.status[row]];
   /** @param {string} text */
   const line = (text) => text.replace(/[\r\n]+/g, " ");
   /** @param {string} text */
@@ -184,14 +187,15 @@ async function asMarkdown(row) {
     `### ${code(rows.name(row))}`, "", ...info.verdict.map((text) => `> ${line(text)}`), "",
     ...sides.map(([side, { path, framework, task }, node]) => `- ${side}: ${code(path)} (${[framework, task].filter(Boolean).join(", ")}), ${node ? code(node) : TEXTS.missing}`),
     `- ${[placeOf(info), info.mode, tool].filter(Boolean).join(", ")}`,
-    ...(two ? [`- **${name}**: ${line(detail.why || hint)}`] : []), ...(detail.cause ? [`- ${TEXTS.cause}: ${line(detail.cause)}`] : []),
+    ...(two ? [`- **${name}**: ${line(detail.why || hintOf(rows.status[row]))}`] : []), ...(detail.cause ? [`- ${TEXTS.cause}: ${line(detail.cause)}`] : []),
     `- ${TEXTS.around}: ${rows.above(row).map((up) => code(rows.name(up))).join(", ")}`, "",
   ];
-  if (detail.i) made.push(`| ${[TEXTS.item, "", ...FIELDS, TEXTS.difference].join(" | ")} |`, `|${"---|".repeat(FIELDS.length + 3)}`);
+  const shown = columnsOf(await Promise.all((detail.i || []).flatMap(([, mine, other]) => [rows.tensor(mine), rows.tensor(other)])));
+  if (detail.i) made.push(`| ${[TEXTS.item, "", ...shown, TEXTS.difference].join(" | ")} |`, `|${"---|".repeat(shown.length + 3)}`);
   for (const item of detail.i || []) {
     for (const [at, [side]] of sides.entries()) {
       const values = fields(await rows.tensor(item[at ? 2 : 1]));
-      made.push(`| ${[rows.names[item[0]], two ? side : "", ...FIELDS.map((_, column) => values[column] ?? ""), at ? "" : told(item)].map(cell).join(" | ")} |`);
+      made.push(`| ${[rows.names[item[0]], two ? side : "", ...shown.map((_, column) => values[column] ?? ""), at ? "" : told(item)].map(cell).join(" | ")} |`);
     }
   }
   const stacks = await rows.stacks(row);

@@ -18,7 +18,9 @@ function matrixLines() {
     const name = placeOf({ ...info, step: null });
     lines.set(name, [...(lines.get(name) || []), { info, k }]);
   });
-  return [...lines].sort(([one], [other]) => one.localeCompare(other, undefined, { numeric: true }));
+  // Runs as they were given.
+  const runs = [...new Set(state.manifest.comparisons.map((one) => one.run))];
+  return [...lines].sort(([one, [mine]], [other, [theirs]]) => runs.indexOf(mine.info.run) - runs.indexOf(theirs.info.run) || one.localeCompare(other, undefined, { numeric: true }));
 }
 
 /** The matrix in small above the rows: the worst status of each comparison. */

@@ -130,6 +130,16 @@ function nameParts(name, parent) {
   return [parts.slice(same, cut).join("."), parts.slice(cut).join(".")];
 }
 
+/** What is inside of a closed row: each problem, else the worst status, and how often. @param {number} row @returns {[number, number][]} */
+function insideOf(row) {
+  const { rows } = state;
+  const { statuses } = state.manifest;
+  if (!rows.hasInside(row) || opened[row] || rows.columns.golden === 0) return [];
+  const worst = rows.worst[row];
+  const isWanted = statuses.map((one, status) => one.problem || (status === worst && worst > rows.status[row]));
+  return statuses.map((_, status) => /** @type {[number, number]} */ ([status, isWanted[status] ? rows.count(row, status) - (rows.status[row] === status ? 1 : 0) : 0])).filter(([, count]) => count);
+}
+
 /** @param {number} row @param {string} name @param {string} around @param {boolean} lead */
 function nameCell(row, name, around, lead) {
   const { rows } = state;
@@ -140,14 +150,8 @@ function nameCell(row, name, around, lead) {
   if (lead || !rows.target(row)) {
     const inside = rows.hasInside(row);
     cell.append(el("i", { class: inside ? "twist" : "leaf", "aria-hidden": "true" }, inside ? (opened[row] ? "▾" : "▸") : ""));
-    if (inside && !opened[row]) {
-      state.manifest.statuses.forEach((one, status) => {
-        const count = one.problem ? rows.count(row, status) - (rows.status[row] === status ? 1 : 0) : 0;
-        if (count) cell.append(badge(status, one.letter + count));
-      });
-      const worst = rows.worst[row];
-      if (worst > rows.status[row] && !state.manifest.statuses[worst].problem) cell.append(badge(worst, state.manifest.statuses[worst].letter + rows.count(row, worst)));
-    }
+    // A letter may be a digit: the number stands outside of its box.
+    for (const [status, count] of insideOf(row)) cell.append(badge(status), el("small", { class: `count ${tone(status)}` }, `×${count}`));
   } else cell.append(el("i", { class: "leaf" }));
   const level = state.manifest.levels[(lead ? rows.columns.level : rows.columns.golden_level)?.[row] || 0];
   if (level) cell.append(el("em", { class: "level" }, level));
@@ -169,7 +173,7 @@ function rowElement(row, line) {
     {
       id: `r${row}`, role: "treeitem", "aria-level": rows.depth[row] + 1, "aria-selected": String(row === state.selected),
       "aria-expanded": rows.hasInside(row) ? String(!!opened[row]) : null, "data-node": rows.name(row), "data-row": row,
-      "aria-label": [rows.name(row), statuses[status].name].filter(Boolean).join(", "),
+      "aria-label": [rows.name(row), statuses[status].name, ...insideOf(row).map(([one, count]) => fill(TEXTS.inside, count, statuses[one].name))].filter(Boolean).join(", "),
       class: `row${dim ? " dim" : ""}${found?.[row] ? " hit" : ""}${row === rows.info.first ? " first" : ""} ${manualMark(rows.k, row)}`,
       title: [target, two && (golden || TEXTS.missing), two && (reason ? fill(TEXTS.pairedBy, reason) : TEXTS.alone)].filter(Boolean).join("\n"),
     },

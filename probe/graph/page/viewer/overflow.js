@@ -1,15 +1,18 @@
 // Rows with values that are not finite, too large or at the limit of their type, in order of execution.
 
-/** The comparison with the first value that is not finite: the earliest step, then the earliest row. */
-function firstNonfinite() {
-  const found = state.manifest.comparisons.map((info, k) => ({ k, row: info.nonfinite, step: info.step ?? 0 })).filter((one) => one.row !== null);
-  return found.sort((a, b) => a.step - b.step || Number(a.row) - Number(b.row))[0];
+/** The first value of a side that is not finite: the earliest step, then the earliest row. @param {"nonfinite" | "golden_nonfinite"} side */
+function firstOf(side) {
+  const found = state.manifest.comparisons.map((info, k) => ({ k, row: info[side] ?? -1, step: info.step ?? 0, isGolden: side !== "nonfinite" })).filter((one) => one.row >= 0);
+  return found.sort((a, b) => a.step - b.step || a.row - b.row)[0];
 }
 
-function jumpToNonfinite() {
+/** That of the target, or where all of its values are finite that of the golden run. */
+const firstNonfinite = () => firstOf("nonfinite") ?? firstOf("golden_nonfinite");
+
+async function jumpToNonfinite() {
   const first = firstNonfinite();
-  if (first) void openInOutline(first.k, Number(first.row));
-  else say(VIEW_TEXTS.allFinite);
+  if (first) await openInOutline(first.k, first.row);
+  if (!first || first.isGolden) say(first ? VIEW_TEXTS.onlyGolden : VIEW_TEXTS.allFinite);
 }
 
 /** @param {HTMLElement} container */
@@ -21,14 +24,16 @@ function mountOverflow(container) {
   const levelsOf = (row) => [level[row] || 0, golden_level?.[row] || 0];
   const all = rows.status.map((_, row) => row).filter((row) => levelsOf(row).some(Boolean));
   const counts = levels.map((_, wanted) => all.filter((row) => levelsOf(row).includes(wanted)).length);
+  // Of one run alone there is no status and no second level.
+  const two = rows.columns.golden !== 0;
   const hidden = new Set();
   let passing = all;
   const list = longList(VIEW_TEXTS.overflow, (line) => {
     const row = passing[line];
     const [mine, other] = levelsOf(row);
     return el("div", { class: "row-overflow", "data-node": rows.name(row), title: fill(VIEW_TEXTS.sides, rows.name(row), levels[mine] || "–", levels[other] || "–") },
-      badge(rows.status[row]), el("span", { class: "name" }, rows.name(row)), el("em", { class: `level l${mine}` }, levels[mine] || "–"),
-      rows.columns.golden ? el("em", { class: `level l${other}` }, levels[other] || "–") : null);
+      two && badge(rows.status[row]), el("span", { class: "name" }, rows.name(row)), el("em", { class: `level l${mine}` }, levels[mine] || "–"),
+      two && el("em", { class: `level l${other}` }, levels[other] || "–"));
   }, (line) => void openInOutline(rows.k, passing[line]));
   const none = el("p", {}, VIEW_TEXTS.noOverflow);
   function filter() {
@@ -45,9 +50,9 @@ function mountOverflow(container) {
   const where = first ? state.manifest.comparisons[first.k] : null;
   container.append(
     el("div", { class: "tools", role: "toolbar" },
-      where ? button([VIEW_TEXTS.firstNonfinite, state.manifest.comparisons.length > 1 ? placeOf(where) : ""].filter(Boolean).join(": "), jumpToNonfinite, { class: "strong" })
-        : el("span", {}, VIEW_TEXTS.allFinite), ...filters.slice(1)),
-    el("div", { class: "row-overflow titles" }, el("span"), el("span", {}, VIEW_TEXTS.calls), el("span", {}, TEXTS.target), rows.columns.golden ? el("span", {}, TEXTS.golden) : null),
+      where ? button([VIEW_TEXTS.firstNonfinite, state.manifest.comparisons.length > 1 ? placeOf(where) : ""].filter(Boolean).join(": "), () => void jumpToNonfinite(), { class: "strong" })
+        : el("span", {}, VIEW_TEXTS.allFinite), first?.isGolden && el("span", {}, VIEW_TEXTS.onlyGolden), ...filters.slice(1)),
+    el("div", { class: "row-overflow titles" }, two && el("span"), el("span", {}, VIEW_TEXTS.calls), el("span", {}, two ? TEXTS.target : TEXTS.level), two && el("span", {}, TEXTS.golden)),
     list.box, none);
   filter();
 }
@@ -56,4 +61,4 @@ registerView({
   key: "overflow", name: VIEW_TEXTS.overflow, unmount() {}, mount: mountOverflow,
   isAvailable: () => !!firstNonfinite() || !!state.rows && [state.rows.columns.level, state.rows.columns.golden_level].some((one) => one?.some?.(Boolean)),
 });
-registerAction({ key: "o", name: VIEW_TEXTS.firstNonfinite, run: jumpToNonfinite });
+registerAction({ key: "o", name: VIEW_TEXTS.firstNonfinite, run: () => void jumpToNonfinite() });

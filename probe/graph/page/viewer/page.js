@@ -59,10 +59,16 @@ function say(text) {
 /** The class that colours a status. @param {number} status */
 const tone = (status) => `s-${state.manifest.statuses[status].colour}`;
 
+/** What a status means; where no values were compared, that. @param {number} status */
+const hintOf = (status) => {
+  const { colour, hint } = state.manifest.statuses[status];
+  return colour === "good" && state.rows?.info.mode === "structure" ? TEXTS.sameCalls : hint;
+};
+
 /** A letter in the colour of its status. @param {number} status @param {string} [text] */
 const badge = (status, text) => {
-  const { letter, name, hint } = state.manifest.statuses[status];
-  return el("span", { class: `badge ${tone(status)}`, title: `${name}: ${hint}` }, text ?? letter);
+  const { letter, name } = state.manifest.statuses[status];
+  return el("span", { class: `badge ${tone(status)}`, title: `${name}: ${hintOf(status)}` }, text ?? letter);
 };
 
 /** A relative difference as it is shown. @param {number} value */
@@ -134,9 +140,17 @@ async function openComparison(k, row, asked) {
 /** @param {Side} side */
 const kindOf = ({ framework, task, level }) => [framework, task, level].filter(Boolean).join(" · ");
 
-/** @param {Side} side @param {string} label @param {string} kind what is not the same on both sides */
-const sideLine = ({ path, nodes }, label, kind) =>
-  el("p", { class: "side" }, el("b", {}, label), el("code", { title: path }, el("bdi", {}, path)), el("small", {}, [kind, `${nodes} ${TEXTS.nodes}`].filter(Boolean).join(" · ")));
+/** The end of a path from the run's folder on, and from where it is not the other side's. @param {string} path @param {string} [other] */
+function pathEnd(path, other) {
+  const parts = path.split(/(?<=[\\/])/);
+  let from = parts.length - 1;
+  while (from > 0 && (/^((step|rank|proc)\d*|graph|pynative)[\\/]?$|\.jsonl?$/.test(parts[from]) || (other !== path && other?.endsWith(parts.slice(from).join(""))))) from--;
+  return (from > 0 ? "…/" : "") + parts.slice(from).join("");
+}
+
+/** @param {Side} side @param {string} label @param {string} kind what is not the same on both sides @param {Side | null} other */
+const sideLine = ({ path, nodes }, label, kind, other) =>
+  el("p", { class: "side" }, el("b", {}, label), el("code", { title: path }, el("bdi", {}, pathEnd(path, other?.path))), el("small", {}, [kind, `${nodes} ${TEXTS.nodes}`].filter(Boolean).join(" · ")));
 
 /** A line of the verdict, in which the names of its rows are links. @param {string} line */
 function verdictLine(line) {
@@ -161,10 +175,10 @@ function showHead() {
     el("div", { id: "verdict", class: golden ? (bad ? "bad" : "fine") : "" },
       el("h1", {}, manifest.comparisons.length > 1 && el("small", { class: "place" }, `${placeOf(rows.info)}: `), ...verdictLine(verdict[0] || manifest.title), rows.info.first !== null && el("button", { onclick: firstDivergence, title: TEXTS.first }, "f")),
       ...verdict.slice(1).map((line) => el("p", {}, ...verdictLine(line)))),
-    el("div", { id: "sides" }, sideLine(target, TEXTS.target, both ? "" : kindOf(target)), golden && sideLine(golden, TEXTS.golden, both ? "" : kindOf(golden)),
+    el("div", { id: "sides" }, sideLine(target, TEXTS.target, both ? "" : kindOf(target), golden), golden && sideLine(golden, TEXTS.golden, both ? "" : kindOf(golden), target),
       el("p", { id: "statuses" },
         ...manifest.statuses.map((one, status) =>
-          golden && counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: one.hint, "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
+          golden && counts[status] > 0 && el("button", { class: `chip ${tone(status)}`, "data-status": status, title: status ? `${hintOf(status)} (${status})` : hintOf(status), "aria-pressed": String(!filter.hide.has(status)), onclick: () => toggleStatus(status) }, badge(status), ` ${one.name} ${counts[status]}`)),
         el("small", {}, [both, step !== null && `${TEXTS.step} ${step}`, rank !== null && `${TEXTS.rank} ${rank}`, rows.info.mode !== target.task && rows.info.mode, manifest.tool].filter(Boolean).join(" · ")))),
     ...said.slice(0, few).map((text) => el("p", { class: "banner" }, text)),
     few < said.length ? el("details", { class: "banner" }, el("summary", {}, fill(TEXTS.more, said.length - few)), ...said.slice(few).map((text) => el("p", {}, text))) : ""
@@ -291,6 +305,14 @@ function firstBad() {
   return info.first ?? (state.manifest.statuses[most].colour === "bad" ? status.indexOf(most) : info.nonfinite);
 }
 
+/** The first divergence of all comparisons, from the page of any of them. */
+function firstOfAll() {
+  const { first, comparisons } = state.manifest;
+  const k = first ?? comparisons.findIndex((one) => one.first !== null);
+  if (k < 0) say(TEXTS.noFirst);
+  else void openInOutline(k, comparisons[k].first ?? undefined);
+}
+
 function firstDivergence() {
   const row = firstBad();
   if (row === null) say(TEXTS.noFirst);
@@ -313,7 +335,7 @@ const passes = (row) => !passed || passed[row + 1] > passed[row];
 const isUnexplained = ({ colour }) => colour === "warn" || colour === "bad";
 
 for (const [key, run] of /** @type {[string, () => void][]} */ ([
-  ["/", () => byId("search").focus()], ["f", firstDivergence],
+  ["/", () => byId("search").focus()], ["f", firstDivergence], ["F", firstOfAll],
   ["n", () => nextRow(1, (one) => one.problem)], ["p", () => nextRow(-1, (one) => one.problem)],
   ["]", () => nextRow(1, isUnexplained)], ["[", () => nextRow(-1, isUnexplained)],
   ["c", () => copyName()], ["b", () => show("boxes")], ["?", () => showHelp()],
@@ -334,18 +356,23 @@ function pressed(event) {
   if (action) action.run();
   else if (/^[1-6]$/.test(event.key) && state.manifest.statuses[+event.key]) toggleStatus(+event.key);
   else if (event.key === "Enter" && target === document.body) nextHit(event.shiftKey ? -1 : 1);
-  else return;
+  // Behind a click on a button the arrows walk on.
+  else if (/^(Arrow|Page|Home|End)/.test(event.key) && !event.defaultPrevented && state.view === "outline" && (target === document.body || target.tagName === "BUTTON")) {
+    scroller().focus();
+    outlineKey(event);
+  } else return;
   event.preventDefault();
 }
 
 function showHelp() {
   const own = actions.filter((one) => one.name).map(({ key, name }) => /** @type {[string, string]} */ ([key, name]));
-  const rows = new Map([...Object.entries(TEXTS.keys), ...own]);
   const { statuses } = state.manifest;
+  const two = statuses.some((one) => one.letter);
+  const rows = new Map([...Object.entries(TEXTS.keys), ...(two ? [/** @type {[string, string]} */ ([`1 – ${statuses.length - 1}`, TEXTS.hide])] : []), ...own]);
   const dialog = /** @type {HTMLDialogElement} */ (
     el("dialog", { onclose: () => dialog.remove() }, el("h2", {}, TEXTS.help),
       el("dl", {}, ...[...rows].flatMap(([key, name]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, name)])),
-      el("dl", { class: "judged" }, ...statuses.flatMap(({ name, hint }, status) => [el("dt", {}, badge(status)), el("dd", {}, `${name}: ${hint}`)])),
+      el("dl", { class: "judged" }, ...statuses.flatMap(({ name }, status) => [el("dt", {}, status > 0 && el("kbd", {}, String(status)), " ", badge(status)), el("dd", {}, `${name}: ${hintOf(status)}`)])),
       el("form", { method: "dialog" }, el("button", {}, "OK")))
   );
   document.body.append(dialog);

@@ -33,7 +33,7 @@ async function condition(word) {
   const { rows } = state;
   const { name, golden, stack, golden_stack, tensors, types } = rows.columns;
   const pattern = /^\/(.+)\/(i?)$/.exec(word);
-  const bound = /^err(>=?|<=?)(.*)$/i.exec(word);
+  const bound = /^err\s*([<>]=?)\s*(.*)$/i.exec(word);
   const [, key, wanted] = /^([a-z_]+):(.*)$/.exec(word.toLowerCase()) || [];
   if (bound) {
     const limit = Number(bound[2] || NaN);
@@ -86,7 +86,7 @@ async function search() {
   const mine = ++searches;
   const { rows } = state;
   const { query } = filter;
-  const words = query.match(/\/(?:[^/\\]|\\.)+\/i?|shape:[[(][^\])]*[\])]|\S+/g) || [];
+  const words = query.match(/(?<!\S)err\s*[<>]=?\s*\S*|\/(?:[^/\\]|\\.)+\/i?|shape:[[(][^\])]*[\])]|\S+/g) || [];
   /** @type {number[]} */
   let list = [];
   let marks = null;
@@ -155,6 +155,17 @@ function applyFilter() {
   byId("range").textContent = filter.from < 0 ? "" : fill(TEXTS.range, filter.from, filter.to);
   if (passed && passed[rows.length] < 5000) openToPassed();
   layOut();
+  keepSelection();
   drawPlot();
   writeAddress();
+}
+
+/** Chooses the nearest row that passes the filters where the chosen one is hidden: keys go on from a row that is seen. */
+function keepSelection() {
+  const { rows, selected } = state;
+  if (selected < 0 || !passed || !passed[rows.length] || passed[selected + 1] > passed[rows.first[selected]]) return;
+  let [before, after] = [selected, selected];
+  while (before >= 0 && !passes(before)) before--;
+  while (after < rows.length && !passes(after)) after++;
+  select(before < 0 || (after < rows.length && after - selected <= selected - before) ? after : before);
 }

@@ -44,7 +44,8 @@ async function mountSeveral(container) {
       const row = rowOf[one][name];
       const text = row < 0 ? "–" : rows.target(row) && rows.golden(row) ? shortNumber(rows.out[row]) : VIEW_TEXTS.noPartner;
       const status = statusOf(one, name);
-      return el("span", { class: `num ${tone(status)}`, "data-run": one, title: statuses[status].name }, row < 0 ? text : `${statuses[status].letter} ${text}`);
+      const isFirst = row >= 0 && row === rows.info.first;
+      return el("span", { class: `num ${tone(status)}${isFirst ? " here" : ""}`, "data-run": one, title: isFirst ? TEXTS.first : statuses[status].name }, row < 0 ? text : `${statuses[status].letter} ${text}`);
     });
     return el("div", { class: "row-several", title: names[name], "data-node": names[name] }, el("span", { class: "name" }, names[name]), heat, ...cells);
   }, (line) => openAt(line, 0));
@@ -88,8 +89,18 @@ async function mountSeveral(container) {
     const count = callsOf(rows).filter((name) => name < 0).length;
     return count ? el("p", {}, fill(VIEW_TEXTS.alone, count, runName(rows.info.run))) : null;
   });
-  container.append(title, list.box, ...alone.filter((one) => one !== null));
+  // Where each run leaves the other one, in the order of the columns; the list begins at the earliest.
+  const firsts = all.map((rows) => {
+    const { first, run } = rows.info;
+    return button(`${runName(run)}: ${first === null ? VIEW_TEXTS.noFirst : rows.name(first)}`, () => void openInOutline(rows.k, first ?? undefined), { disabled: first === null, title: run });
+  });
+  const places = all.map((rows) => (rows.info.first === null ? -1 : calls.indexOf(callsOf(rows)[rows.info.first]))).filter((line) => line >= 0);
+  container.append(el("div", { class: "tools" }, `${VIEW_TEXTS.firsts}:`, ...firsts), title, list.box, ...alone.filter((one) => one !== null));
   sort(-1);
+  if (!places.length) return;
+  // With some lines below it.
+  list.go(Math.min(...places) + 8);
+  list.go(Math.min(...places));
 }
 
 registerView({ key: "several", name: VIEW_TEXTS.several, mount: (container) => void mountSeveral(container), unmount() {}, isAvailable: () => !!state.rows && besides().length > 1 });

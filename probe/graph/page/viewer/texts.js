@@ -7,6 +7,7 @@ const TEXTS = {
   noBlock: "The page lacks its block {0}: make it again.",
   noRows: "The dump has no calls. Collect with level mix, and with start() before the first forward pass.",
   noItems: "No values were recorded for this node. Level mix records modules and APIs, L1 the APIs alone.",
+  sameCalls: "Both runs make this call; no values were collected.", hide: "show or hide a status, by the number below",
   noStack: "No call stack was recorded for this node.",
   target: "target", golden: "golden", missing: "not on this side",
   in: "in error", out: "out error", nodes: "nodes", step: "step", rank: "rank",
@@ -26,8 +27,8 @@ const TEXTS = {
   stacks: "Call stack", sameStack: "the same on both sides", library: "frames of libraries: {0}", first: "First divergence",
   noFirst: "There is no first divergence here.", noMore: "No more in this direction.",
   keys: {
-    "/": "search", "Enter": "next hit; Shift-Enter the one before", "f": "first divergence", "n": "next problem", "p": "problem before",
+    "/": "search", "Enter": "next hit; Shift-Enter the one before", "f": "first divergence", "Shift-F": "first divergence of all comparisons", "n": "next problem", "p": "problem before",
     "]": "next unexplained", "[": "unexplained before", "↑ ↓": "row by row; Home, End, PageUp, PageDown", "→ ←": "open, close, go in, go out",
-    "1 – 6": "show or hide a status", "c": "copy the name", "b": "boxes", "Escape": "clear the search or the range, close", "?": "these keys",
+    "c": "copy the name", "b": "boxes", "Escape": "clear the search or the range, close", "?": "these keys",
   },
 };

@@ -2,14 +2,14 @@
 
 const VIEW_TEXTS = {
   matrix: "Ranks and steps", worst: "Worst status; the line is what the comparison says first. Enter opens it.", unpaired: "Without a partner",
-  several: "Several targets", sorted: "sorted by {0}", order: "execution order", alone: "{0} calls of {1} alone are not in this list.", noPartner: "no partner",
+  several: "Several targets", firsts: "First divergence", noFirst: "none", sorted: "sorted by {0}", order: "execution order", alone: "{0} calls of {1} alone are not in this list.", noPartner: "no partner",
   boxes: "Boxes", inferred: "inferred: an output and a later input with equal values", more: "{0} more rows: open a smaller box.", up: "Up",
   boxKeys: "Enter or double click opens a box, Backspace goes out, + and − or the wheel zoom, drag pans.", tooMany: "{0} boxes, {1} inferred",
   pairs: "Pair by hand", markTarget: "Mark target", markGolden: "Pair with golden", descendants: "with descendants", undo: "Undo", unpair: "Unpair", exportPairs: "Export JSON",
   anew: "These pairs are kept for export only: the judgement on this page is that of the run. It is made anew by msprobe graph_visualize … --pairs pairs.json",
   marked: "Marked: {0}. Choose the golden run's row and pair.", noTarget: "The chosen row has no call of the target.", noGolden: "The chosen row has no call of the golden run.",
   unmarked: "Mark a row of the target first.", paired: "Paired by hand: {0} with {1}", noPairs: "No pairs yet.", replaced: "A pair of one of the two is replaced.",
-  overflow: "Overflow", calls: "in order of execution", firstNonfinite: "First non-finite value", noOverflow: "No row has this level.", allFinite: "All values of the target are finite.", where: "step {0}, rank {1}", sides: "{0}: target {1}, golden {2}",
+  overflow: "Overflow", calls: "in order of execution", firstNonfinite: "First non-finite value", noOverflow: "No row has this level.", allFinite: "Neither a NaN nor an infinity was recorded.", onlyGolden: "All values of the target are finite; this is the first one of the golden run that is not.", where: "step {0}, rank {1}", sides: "{0}: target {1}, golden {2}",
 };
 
 /** The name of a run without the folders that all runs have in common. @param {string} run */
@@ -85,6 +85,7 @@ function longList(label, draw, choose) {
   });
   return {
     box, draw: later,
+    go,
     /** The list is another one, of so many lines. @param {number} length */
     reset(length) {
       count = length;

@@ -1,0 +1,139 @@
+"""A comparison as others may see it: whatever is said of paths of this machine goes through `Prefixes`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+from probe.common.dump.reading.items import Item
+from probe.common.dump.reading.sources import Stacks
+from probe.common.match.row import Row
+from probe.compare.output.summary import Summary
+from probe.compare.output.summary_text import users_line
+from probe.compare.result import Divergence
+from probe.graph.diff import GraphDiff
+from probe.graph.graph import Graph
+from probe.graph.page.prefixes import Prefixes
+
+
+def without_paths(diff: GraphDiff, prefixes: Prefixes) -> GraphDiff:
+    """A comparison without what is cut off; the given one stays as it is."""
+    return _Cutting(diff, prefixes).diff() if prefixes else diff
+
+
+class _Cutting:
+    def __init__(self, diff: GraphDiff, prefixes: Prefixes) -> None:
+        self._diff, self._prefixes = diff, prefixes
+        paths = {graph.path for graph in (diff.target, diff.golden) if graph is not None}
+        # A sentence that names an argument does not say where a path with blanks ends.
+        self._known = sorted(paths.union(_path_arguments(diff)), key=len, reverse=True)
+
+    def diff(self) -> GraphDiff:
+        diff = self._diff
+        return replace(
+            diff,
+            target=self._graph(diff.target),
+            golden=None if diff.golden is None else self._graph(diff.golden),
+            why=self._texts(diff.why),
+            cause=self._texts(diff.cause),
+            golden_why=self._texts(diff.golden_why),
+            golden_cause=self._texts(diff.golden_cause),
+            items=self._items(diff.items),
+            golden_items=self._items(diff.golden_items),
+            summary=None if diff.summary is None else self._summary(diff.summary),
+            stacks=self._stacks(diff.stacks),
+            golden_stacks=self._stacks(diff.golden_stacks),
+            notes=[self._text(note) for note in diff.notes],
+            is_without_paths=True,
+        )
+
+    def _text(self, text: str) -> str:
+        return self._prefixes.text(text, self._known)
+
+    def _texts(self, texts: dict[int, str]) -> dict[int, str]:
+        return {node: self._text(text) for node, text in texts.items()}
+
+    def _graph(self, graph: Graph) -> Graph:
+        return replace(graph, path=self._prefixes.path(graph.path), notes=[self._text(note) for note in graph.notes])
+
+    def _stacks(self, stacks: Stacks | None) -> Stacks | None:
+        if stacks is None or self._prefixes.leave_out:
+            return None
+        # Calls from the same place share one list, and do so afterwards.
+        different = {id(stack): stack for stack in stacks.values()}
+        shown = self._prefixes.lines(line for stack in different.values() for line in stack)
+        cut = {key: [shown[line] for line in stack] for key, stack in different.items()}
+        return {name: cut[id(stack)] for name, stack in stacks.items()}
+
+    # --- items
+
+    def _items(self, items: dict[int, list[Row]]) -> dict[int, list[Row]]:
+        return {node: self._rows(rows) for node, rows in items.items()}
+
+    def _rows(self, rows: list[Row]) -> list[Row]:
+        # Hardly any argument is a text, and few rows have messages.
+        if not any(row.messages or _is_text(row.target) or _is_text(row.golden) for row in rows):
+            return rows
+        return [self._row(row) for row in rows]
+
+    def _row(self, row: Row) -> Row:
+        found = copy(row)
+        found.target = self._item(row.target)
+        # One object says that both are the same.
+        found.golden = found.target if row.golden is row.target else self._item(row.golden)
+        found.messages = tuple(map(self._text, row.messages))
+        return found
+
+    def _item(self, item: Item | None) -> Item | None:
+        if item is None or not _is_text(item):
+            return item
+        found = copy(item)
+        # The statistics of a plain value are its text once more.
+        for field in ("value", "max", "min", "mean", "norm"):
+            value: Any = getattr(item, field)
+            if type(value) is str:
+                setattr(found, field, self._text(value))
+        return found
+
+    # --- the verdict
+
+    def _summary(self, summary: Summary) -> Summary:
+        path, divergence = self._prefixes.path, summary.divergence
+        return replace(
+            summary,
+            target=path(summary.target),
+            golden=path(summary.golden),
+            divergence=None if divergence is None else self._divergence(divergence),
+            suspects=[replace(each, stack=[], message=self._text(each.message)) for each in summary.suspects],
+            tables=list(map(path, summary.tables)),
+        )
+
+    def _divergence(self, found: Divergence) -> Divergence:
+        calls = [
+            replace(call, reason=self._text(call.reason), cause=self._text(call.cause))
+            for call in (found.first, *found.suspects)
+        ]
+        stack, golden_stack = self._users_line(found.stack), self._users_line(found.golden_stack)
+        return replace(found, first=calls[0], suspects=calls[1:], stack=stack, golden_stack=golden_stack)
+
+    def _users_line(self, stack: list[str]) -> list[str]:
+        """The line of a stack that is told; which one that is shows in whole paths alone."""
+        if not stack or self._prefixes.leave_out:
+            return []
+        return [self._prefixes.lines(stack)[users_line(stack)]]
+
+
+def _path_arguments(diff: GraphDiff) -> Iterator[str]:
+    """The arguments of calls that are paths."""
+    for row in (row for items in (diff.items, diff.golden_items) for rows in items.values() for row in rows):
+        for value in (item.value for item in (row.target, row.golden) if item is not None):
+            # One of fewer parts is found without this, and may be as short as a slash.
+            if type(value) is str and value.count(os.sep) > 1 and os.path.isabs(value):
+                yield value
+
+
+def _is_text(item: Item | None) -> bool:
+    return item is not None and type(item.value) is str
