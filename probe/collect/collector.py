@@ -120,6 +120,14 @@ class Collector:
         """Bring everything collected so far into the files; whether there was anything new."""
         return self._writer.flush()
 
+    def numbers(self) -> dict[str, int]:
+        """The number that the next call of each name gets."""
+        return {base: _upcoming(number) for base, number in list(self._counts.items())}
+
+    def number_from(self, numbers: Mapping[str, int]) -> None:
+        """Let further calls have the numbers that calls had when `numbers` was asked for."""
+        self._counts = defaultdict(count, {base: count(number) for base, number in numbers.items()})
+
     def unmatched(self) -> list[str] | None:
         """What the configuration names and this step did not have, of which all calls are over and the files are made.
 
@@ -524,3 +532,8 @@ class Collector:
 
     def _describe_tensor(self, tensor: Any) -> Entry:
         return self._tensors.describe_tensor(tensor, self._summary)
+
+
+def _upcoming(number: Iterator[int]) -> int:
+    # To take the next one and put it back would leave a gap for another thread; a counter says it only as a text.
+    return int(repr(number)[len("count(") : -1])

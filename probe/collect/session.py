@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Callable, TypeVar
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, ReplayError, StepKeeper
 from probe.collect.collector import Collector
 from probe.collect.config_reload import ConfigReload
 from probe.collect.dump_folder import DumpFolder, earlier_run
@@ -86,6 +86,7 @@ class Session:
         """The steps that have a folder."""
         self._active = False
         self._watch = self._new_watch()
+        self._keeper = self._new_keeper()
         self._forward: list[Handle] = []
         self._modules: Handle | None = None
         """The one of `_forward` that belongs to the modules of the models."""
@@ -112,6 +113,21 @@ class Session:
         return OverflowWatch(
             self.config, self._adapter, self.collector.failed, self.collected_steps.append, self._end_for_good
         )
+
+    def _new_keeper(self) -> StepKeeper | None:
+        """What keeps the steps that ``replay_step`` runs again."""
+        config = self.config
+        if self._watch is None or not config.replay_step:
+            return None
+        keeper = self._adapter.step_keeper(
+            config.keep == "batch+params", lambda: self.collector.numbers(), lambda *of: self.collector.failed(*of)
+        )
+        if keeper is None:
+            log.warning(
+                f'"replay_step" does nothing with {self._adapter.framework}: gradients come of a transformation of the '
+                "whole step there, and the backward of a call cannot be run again by itself."
+            )
+        return keeper
 
     @property
     def active(self) -> bool:
@@ -198,7 +214,8 @@ class Session:
         self._attempt(self._close_step)
         self._attempt(self.collector.end_step)
         if self._watch is not None:
-            self._attempt(self._watch.end_step, self.current_step, self._known_rank(), ring, loss, grad_norm)
+            kept = self._attempt(self._keeper.take) if self._keeper is not None else None
+            self._attempt(self._watch.end_step, self.current_step, self._known_rank(), ring, loss, grad_norm, kept)
         elif loss is not None or grad_norm is not None:
             text = f'step(loss=, grad_norm=): task "{self.config.task}" does nothing with them'
             log.warning(f'{text}, only task "{OVERFLOW_CHECK}" does.', once="step-numbers")
@@ -520,10 +537,18 @@ class Session:
             self._forward.append(adapter.attach_optimizer_hooks(collector))
         if level in ("L1", "mix"):
             self._forward.append(adapter.attach_apis(model, collector))
+        if self._keeper is not None and model is not None:
+            self._attempt(self._attach_keeper, self._keeper, model)
         if token_range is None:
             collector.collecting = True
         else:
             self._forward.append(self._attach_passes(model, token_range[0], token_range[1]))
+
+    def _attach_keeper(self, keeper: StepKeeper, models: Any) -> None:
+        try:
+            self._forward.append(keeper.attach(models))
+        except ReplayError as error:
+            log.warning(f'"replay_step" does nothing here: {error}.', once="no-replay")
 
     def _attach_modules(self, models: Any) -> None:
         handles = self._adapter.attach_modules(models, self.collector)
@@ -582,6 +607,8 @@ class Session:
         self._attempt(self._close_step)
         if self._watch is not None:
             self._attempt(self._watch.finish, self.current_step, self._known_rank(), ring)
+        if self._keeper is not None:
+            self._attempt(self._keeper.forget)
         self._attempt(self._log_unreached)
 
     def _at_exit(self) -> None:
@@ -601,6 +628,8 @@ class Session:
             self._ended = True
         if self._watch is not None:
             self._watch.forget()
+        if self._keeper is not None:
+            self._keeper.forget()
 
     # --- checks
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, cast
 
@@ -156,6 +156,15 @@ class MindSporeAdapter:
 
     def largest_over_ranks(self, numbers: Sequence[int]) -> list[int]:
         return cast("list[int]", unobserved(scalers.largest_over_ranks, numbers))
+
+    def step_keeper(
+        self,
+        with_parameters: bool,
+        numbers: Callable[[], Mapping[str, int]],
+        failed: Callable[[str, BaseException], None],
+    ) -> None:
+        # Gradients come of functional transformations of the whole step: no call has a backward of its own.
+        return None
 
 
 if TYPE_CHECKING:

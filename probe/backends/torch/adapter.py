@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, cast
 
 import torch
 
-from probe.backends.protocol import FrameworkAdapter, ModuleHandles, ScaledUpdate, TrainingHooks
+from probe.backends.protocol import FrameworkAdapter, ModuleHandles, ScaledUpdate, StepKeeper, TrainingHooks
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
@@ -18,6 +18,7 @@ from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
 from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
 from probe.backends.torch.randomness import random_calls, seeding
+from probe.backends.torch.replay import step_keeper as keeper
 from probe.backends.torch.tensors import describe, plain_tensors
 from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.backends.torch.tensors.statistics import Statistics
@@ -152,6 +153,14 @@ class TorchAdapter:
 
     def largest_over_ranks(self, numbers: Sequence[int]) -> list[int]:
         return cast("list[int]", unobserved(scalers.largest_over_ranks, numbers))
+
+    def step_keeper(
+        self,
+        with_parameters: bool,
+        numbers: Callable[[], Mapping[str, int]],
+        failed: Callable[[str, BaseException], None],
+    ) -> StepKeeper:
+        return keeper.StepKeeper(with_parameters, numbers, failed)
 
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import FrameworkAdapter, KeptStep
 from probe.collect.dump_folder import DumpFolder
 from probe.collect.watch.norm_history import NormHistory
 from probe.collect.watch.scaled_steps import ScaledSteps
+from probe.collect.watch.step_replay import replay
 from probe.collect.watch.step_ring import StepRing
 from probe.common import log
 from probe.common.config.config import Config
@@ -30,6 +31,12 @@ class _Ended:
     """Why it is to be written, apart from its records."""
     skips_expected: bool = False
     """Whether a gradient scaler has skipped it, as it may."""
+    kept: Optional[KeptStep] = None  # noqa: UP045
+    """What it needs to be run again, if that is kept."""
+
+    def forget(self) -> None:
+        if self.kept is not None:
+            self.kept.forget()
 
 
 class OverflowWatch:
@@ -72,15 +79,19 @@ class OverflowWatch:
 
     # --- the end of a step
 
-    def end_step(self, step: int, rank: int | None, ring: StepRing | None, loss: Any, grad_norm: Any) -> None:
-        """Step number `step` is over; `ring` has its records, if it was watched.
+    def end_step(
+        self, step: int, rank: int | None, ring: StepRing | None, loss: Any, grad_norm: Any, kept: KeptStep | None
+    ) -> None:
+        """Step number `step` is over; `ring` has its records, if it was watched, and `kept` runs it again.
 
         Every rank comes here at every step, watched or not, since they answer each other.
         """
         if self.is_over or (self._config.step and step not in self._config.step):
             self._scaled.forget()
+            if kept is not None:
+                kept.forget()
             return
-        ended = _Ended(step, ring)
+        ended = _Ended(step, ring, kept=kept)
         self._attempt("the loss and the gradient norm", self._note_numbers, ended, loss, grad_norm)
         ended.skips_expected = bool(self._attempt("the gradient scaler", self._scaled.skips_expected))
         self._waiting.append(ended)
@@ -97,6 +108,8 @@ class OverflowWatch:
 
     def forget(self) -> None:
         """The steps belong to the process that this one was forked from."""
+        for each in self._waiting:
+            each.forget()
         self._waiting = []
         self._left = 0
         self._scaled.skipped = 0
@@ -139,6 +152,16 @@ class OverflowWatch:
 
     def _decide(self, rank: int | None, alone: bool) -> None:
         waiting, self._waiting = self._waiting, []
+        try:
+            self._decide_on(waiting, rank, alone)
+        finally:
+            for each in waiting:
+                self._attempt(f"step {each.step}", each.forget)
+        if self.is_over:
+            self._attempt("the gradient scaler", self._leave_scalers)
+            self._ended()
+
+    def _decide_on(self, waiting: list[_Ended], rank: int | None, alone: bool) -> None:
         flags = [self._attempt(f"step {each.step}", self._flag, each) or _NOTHING for each in waiting]
         if not alone:
             flags = self._over_ranks(flags)
@@ -148,9 +171,9 @@ class OverflowWatch:
                 self._report(each)
                 if each.ring is not None and (not self._config.rank or rank in self._config.rank):
                     self._attempt(f"step {each.step}", self._write, each.ring, rank)
-        if self.is_over:
-            self._attempt("the gradient scaler", self._leave_scalers)
-            self._ended()
+                    # At the program's end its model, and the other ranks, may be gone.
+                    if each.kept is not None and not alone:
+                        replay(self._config, self._adapter, each.kept, each.ring, rank)
 
     def _flag(self, ended: _Ended) -> int:
         ring = ended.ring

@@ -78,6 +78,10 @@ def _without_reference(config: Config) -> str:
     return "" if config.bench_path is not None else 'without "bench_path"'
 
 
+def _without_replay(config: Config) -> str:
+    return "" if config.replay_step else 'without "replay_step"'
+
+
 def _with_checksums_only(config: Config) -> str:
     return "" if config.summary_mode != "xor" else 'where "summary_mode" is "xor", which computes no statistics'
 
@@ -134,6 +138,8 @@ class Config:
         min_scale: a gradient scaler that skips a step at a smaller scale is reported.
         max_skips: so is one that skips so many steps in a row.
         max_gradient_norm_score: how far above the others a gradient norm may be, in deviations.
+        replay_step: run the forward and the backward of a step that is written again, to save tensors.
+        keep: what is kept of each step for that: what its model was given, or parameters and buffers too.
     """
 
     task: str = key("statistics", one_of(*TASKS, unavailable=UNAVAILABLE_TASKS))
@@ -167,6 +173,8 @@ class Config:
     min_scale: float = key(1.0, parse_number_above, ("overflow_check",))
     max_skips: int = key(20, parse_count, ("overflow_check",))
     max_gradient_norm_score: float | None = key(None, parse_number_above, ("overflow_check",))
+    replay_step: bool = key(False, parse_flag, ("overflow_check",))
+    keep: str = key("batch+params", one_of("batch", "batch+params"), ("overflow_check",), _without_replay)
 
 
 KEYS = keys_of(Config)

@@ -197,6 +197,24 @@ def test_other_tasks_say_that_they_have_no_use_for_the_numbers(runs: Any, progra
     assert dumped.folders(runs.path) == ["step0/procN", "step1/procN"]
 
 
+@pytest.mark.parametrize("keep", ["batch", "batch+params"])
+def test_a_step_is_run_again_or_it_is_said_that_it_cannot_be(
+    runs: Any, backend: Any, program: Program, keep: str, capsys: Any
+) -> None:
+    debugger = watching(runs, level="mix", replay_step=True, keep=keep)
+    for step in range(4):
+        program.step(debugger, 1e30 if step == 2 else 1.0)
+    planted = first_record(backend, "mix")
+    assert planted in runs.read(2).names
+    out = capsys.readouterr().out
+    if backend.name == "torch":
+        assert planted in dumped.read(runs.path / "replay", 2).names
+        assert "step 2 was run again" in out
+    else:
+        assert dumped.folders(runs.path) == ["step2/procN"]
+        assert out.count('"replay_step" does nothing with') == 1
+
+
 def test_a_failure_of_the_watch_does_not_stop_the_training(
     runs: Any, program: Program, monkeypatch: Any, capsys: Any
 ) -> None:

@@ -424,6 +424,8 @@ for _key, _value, _shown, _allowed in (
     ("min_scale", 0, "0", "a number above 0"),
     ("max_skips", "3", '"3"', "whole numbers from 1 to 1000000"),
     ("max_gradient_norm_score", -1, "-1", "a number above 0"),
+    ("replay_step", 1, "1", "true, false"),
+    ("keep", "params", '"params"', '"batch", "batch+params"'),
 ):
     WRONG[f"{_key}_{_value}"] = (
         {"task": "overflow_check", "overflow_check": {_key: _value}},

@@ -351,3 +351,14 @@ def attach_passes(model: Any, begin: Callable[[], None], end: Callable[[], None]
     last = module.register_forward_hook(after, always_call=True)
     _note(after, last, module._forward_hooks_always_called)
     return Handles([HooksStayOut(), first, last])
+
+
+def attach_calls(module: torch.nn.Module, before: Callable[..., None], after: Callable[..., None]) -> Handle:
+    """Call `before(name, module, args, kwargs)` as it was called, and `after` last, with the output besides."""
+    name = ModuleName("the model")
+    pre_hook, hook = _ForwardPreHook(before, name, module), _ForwardHook(after, name, module)
+    first = module.register_forward_pre_hook(pre_hook, prepend=True, with_kwargs=True)
+    last = module.register_forward_hook(hook, with_kwargs=True, always_call=True)
+    _note(pre_hook, first, module._forward_pre_hooks_with_kwargs)
+    _note(hook, last, module._forward_hooks_with_kwargs, module._forward_hooks_always_called)
+    return Handles([HooksStayOut(), first, last])

@@ -1,0 +1,146 @@
+"""What a forward depends on besides its arguments: random states, modes, and the values inside the model."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import numpy as np
+import torch
+
+_DEVICES = ("cuda", "npu", "xpu")
+_CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
+
+
+# --- random states
+
+
+@dataclass(frozen=True)
+class RandomState:
+    """The states of all generators that are not the program's own objects."""
+
+    python: Any
+    numpy: Any
+    cpu: torch.Tensor
+    devices: Mapping[str, Sequence[torch.Tensor]]
+
+    def put_in(self) -> None:
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(self.cpu)
+        for name, states in self.devices.items():
+            getattr(torch, name).set_rng_state_all(list(states))
+
+
+def random_state() -> RandomState:
+    devices = {name: getattr(torch, name).get_rng_state_all() for name in _DEVICES if _is_in_use(name)}
+    return RandomState(random.getstate(), np.random.get_state(), torch.get_rng_state(), devices)
+
+
+def _is_in_use(device: str) -> bool:
+    # To ask a device that the program has not used would initialize it.
+    module = getattr(torch, device, None)
+    return module is not None and hasattr(module, "is_initialized") and bool(module.is_initialized())
+
+
+# --- modes
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Whether gradients are recorded, and what autocast does on each kind of device."""
+
+    gradients: bool
+    autocast: Mapping[str, tuple[bool, torch.dtype]]
+    cache: bool
+
+    @contextlib.contextmanager
+    def put_in(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.set_grad_enabled(self.gradients))
+            for device, (enabled, dtype) in self.autocast.items():
+                stack.enter_context(torch.autocast(device, dtype, enabled, self.cache))
+            yield
+
+
+def modes() -> Modes:
+    devices = ["cpu", *(name for name in _DEVICES if _is_in_use(name))]
+    autocast = {device: (_autocast_enabled(device), _autocast_dtype(device)) for device in devices}
+    return Modes(torch.is_grad_enabled(), autocast, torch.is_autocast_cache_enabled())
+
+
+def _autocast_enabled(device: str) -> bool:
+    try:
+        return bool(torch.is_autocast_enabled(device))
+    except TypeError:  # before 2.4
+        ask: Callable[[], bool] = torch.is_autocast_cpu_enabled if device == "cpu" else torch.is_autocast_enabled
+        return ask()
+
+
+def _autocast_dtype(device: str) -> torch.dtype:
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.get_autocast_dtype(device)
+    return torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
+
+
+# --- the inside of models
+
+
+def values_of(models: Sequence[torch.nn.Module]) -> list[torch.Tensor]:
+    """Every parameter and buffer, once."""
+    found: dict[int, torch.Tensor] = {}
+    for model in models:
+        for module in model.modules():
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                if tensor is not None:
+                    found.setdefault(id(tensor), tensor)
+    return list(found.values())
+
+
+def modules_of(models: Sequence[torch.nn.Module]) -> list[torch.nn.Module]:
+    """Every module, once."""
+    found = {id(module): module for model in models for module in model.modules()}
+    return list(found.values())
+
+
+@contextlib.contextmanager
+def models_untouched(models: Sequence[torch.nn.Module]) -> Iterator[None]:
+    """Whatever is done to `models` inside, they are afterwards what they were.
+
+    Parameters and buffers stand on other memory for as long: their own is not written to, and neither is their version
+    counter changed, so that a graph of the user's which has saved them stays valid.
+    """
+    modules = modules_of(models)
+    attributes = [dict(vars(module)) for module in modules]
+    contents = [
+        (value, copy.copy(value)) for each in attributes for value in each.values() if type(value) in _CONTAINERS
+    ]
+    tensors = values_of(models)
+    own = [tensor.data for tensor in tensors]
+    try:
+        for tensor, data in zip(tensors, own):
+            tensor.data = data.clone()
+        yield
+    finally:
+        for tensor, data in zip(tensors, own):
+            tensor.data = data
+        for module, before in zip(modules, attributes):
+            now = vars(module)
+            now.clear()
+            now.update(before)
+        for container, before_it in contents:
+            _refill(container, before_it)
+
+
+def _refill(container: Any, content: Any) -> None:
+    container.clear()
+    if isinstance(container, (list, deque)):
+        container.extend(content)
+    else:
+        container.update(content)
