@@ -144,7 +144,8 @@ class _Search:
             gap, other_gap = mine[start:i], theirs[other_start:j]
             found.update(_in_gap(gap, other_gap, target, golden))
             start, other_start = i + 1, j + 1
-        return found
+        # Numbers pair all that the shorter side has; layers that moved leave no more of them alone.
+        return found if len(found) >= min(len(mine), len(theirs)) else None
 
     def _contents(self, layer: _Layer) -> dict[str, Label | None]:
         """What the parameters of a layer hold, but for constants, which say nothing."""
