@@ -95,12 +95,14 @@ class OverflowWatch:
             self._decide(rank, alone=True)
         self._attempt("the gradient scaler", self._leave_scalers)
 
-    def forget(self) -> None:
-        """The steps belong to the process that this one was forked from."""
+    def forget(self, for_good: bool) -> None:
+        """The steps belong to the process that this one was forked from; `for_good` if it watches none of its own."""
         self._waiting = []
-        self._left = 0
+        self._scaled.forget()
         self._scaled.skipped = 0
-        self._attempt("the gradient scaler", self._leave_scalers)
+        if for_good:
+            self._left = 0
+            self._attempt("the gradient scaler", self._leave_scalers)
 
     def _leave_scalers(self) -> None:
         if self._scalers is None:
