@@ -220,6 +220,7 @@ def test_a_step_that_cannot_be_written_is_not_said_to_be(
     def fail(*_: Any) -> None:
         raise OSError("no space left")
 
+    runs.errors_expected = True
     monkeypatch.setattr(StepRing, "write", fail)
     program.step(watching(runs), 1e30)
     output = capsys.readouterr().out
