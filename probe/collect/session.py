@@ -382,7 +382,7 @@ class Session:
         """Make the folder of this step and rank ready; false if it cannot be written, which costs the step only."""
         if isinstance(self.collector, WatchingCollector):
             if self.collector.folder is None:
-                self.collector.begin_ring(self.current_step)
+                self.collector.begin_ring(self.current_step, self._known_rank())
             return True
         process = process_folder(self._rank)
         folder = self.collector.folder
@@ -627,7 +627,7 @@ class Session:
             self._active = False
             self._ended = True
         if self._watch is not None:
-            self._watch.forget()
+            self._watch.forget(self._ended)
         if self._keeper is not None:
             self._keeper.forget()
 

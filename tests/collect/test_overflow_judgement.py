@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
-from probe.collect.watch.described_once import is_finite
+from probe.collect.watch.described_once import Suspects, is_finite
 from probe.collect.watch.judgement import Found, Judgement
 from probe.collect.watch.norm_history import NormHistory
+from probe.collect.watch.step_ring import Frame, StepRing
+from probe.common.callstack import CallStacks
 
 NAN, INF = math.nan, math.inf
 
@@ -134,3 +137,71 @@ def test_values_that_hardly_differ_have_no_outliers_but_real_ones(value: float, 
         history.score(1.0)
     score = history.score(value)
     assert score is not None and at_least < score < at_least * 3
+
+
+def test_what_is_made_of_a_gradient_belongs_to_the_backward_pass_where_that_may_overflow() -> None:
+    bad = tensor(NAN, NAN)
+    records = {
+        "Torch__sqrt__0__backward": {"input": [fine()], "output": [tensor(INF, 0.0)]},
+        "Torch__mul__0__forward": call([tensor(INF, 0.0)], [bad]),
+    }
+    found = judged(**records)
+    assert found.first == Found("Torch.mul.0.forward", "output")
+    found.leave_out_backward()
+    assert found.first is None
+    # What comes of nothing that was given is a fault of its own.
+    found = judged(**records, Torch__log__0__forward=call([fine()], [bad]))
+    found.leave_out_backward()
+    assert found.first == Found("Torch.log.0.forward", "output")
+    assert judged(Torch__mul__0__forward=call([tensor(INF, 0.0)], [bad])).forward is not None
+
+
+class NothingPending:
+    def pending(self) -> int:
+        return 0
+
+
+def ring_of(most: int, bad: Collection[int], records: int) -> StepRing:
+    """A ring that has got `records` records, of which those of the numbers `bad` return a NaN."""
+    suspects = Suspects()
+    ring = StepRing(0, most, NothingPending(), suspects, CallStacks())  # type: ignore[arg-type]
+    for number in range(records):
+        entry = tensor(NAN, NAN) if number in bad else fine()
+        if number in bad:
+            suspects.add(entry)
+        ring.add(Frame(f"Torch.neg.{number}.forward", 0, -1, None, number, 0, call([fine()], [entry])))
+    return ring
+
+
+class Folder:
+    """Takes the place of a folder, and keeps the records' numbers."""
+
+    def __init__(self) -> None:
+        self.journal = self
+        self.numbers: list[int] = []
+
+    def record(self, name: str, *_: Any) -> None:
+        self.numbers.append(int(name.split(".")[2]))
+
+    def write_files(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("records", [12, 15, 40])
+def test_a_full_ring_leaves_out_those_that_come_last(records: int) -> None:
+    ring = ring_of(8, range(3, records), records)
+    ring.judge()
+    folder = Folder()
+    ring.write(folder)  # type: ignore[arg-type]
+    assert folder.numbers == list(range(12)) and ring.left_out == records - 12
+
+
+def test_what_is_not_finite_is_found_behind_any_number_of_others() -> None:
+    suspects = Suspects()
+    masks = [tensor(1.0, -INF) for _ in range(21_000)]
+    bad = tensor(NAN, NAN)
+    for entry in [*masks, bad]:
+        suspects.add(entry)
+    judgement = Judgement()
+    judgement.look_at([("Torch.log.0.forward", call([fine()], [bad]))], suspects.all())
+    assert judgement.first == Found("Torch.log.0.forward", "output")

@@ -9,9 +9,6 @@ from typing import Any, Callable, NamedTuple
 
 from probe.common.interfaces import Entry, StatisticsMode, Tensors
 
-_MOST_SUSPECTS = 20_000
-"""Entries of one step that are noted; a step that has as many is written anyway."""
-
 _LEAST, _MOST = -math.inf, math.inf
 _WORTH_KNOWING = 8192
 """Elements from which on to look whether a tensor is known takes less than to describe it."""
@@ -37,8 +34,7 @@ class Suspects:
 
     def add(self, entry: Entry) -> None:
         """`entry` is not finite."""
-        if len(self._found) < _MOST_SUSPECTS:
-            self._found.append(entry)
+        self._found.append(entry)
 
     def ask_later(self, entry: Entry) -> None:
         self._waiting.append(entry)
@@ -55,8 +51,9 @@ class Suspects:
 class DescribedOnce:
     """Describes tensors in the place of the framework's own functions.
 
-    A tensor keeps its entry as long as the framework says that it holds what it held (`Tensors.content_mark`); where
-    it cannot say that, the statistics are taken again.
+    A tensor keeps its entry as long as the framework says that it holds what it held (`Tensors.content_mark`). Since
+    not every write is counted, only results of calls are known again (`expect`), and none of them any more once
+    something was called that may write without being counted (`forget`); of all else the statistics are taken again.
 
     Args:
         direct: See `Tensors.direct_describer`.
@@ -70,12 +67,32 @@ class DescribedOnce:
         self._direct = direct
         self._summary = summary
         self._known: dict[int, _Known] = {}
+        self._expected: dict[int, Any] = {}
+        """The marks of results that are about to be described."""
         self.suspects = Suspects()
         """Those of this step."""
 
     def begin_step(self) -> None:
-        self._known = {}
+        self.forget()
         self.suspects = Suspects()
+
+    def forget(self) -> None:
+        """Any tensor may have been written to."""
+        self._known = {}
+        self._expected = {}
+
+    def expect(self, values: Any) -> None:
+        """`values`, a result or several, are about to be described, and to be known from then on."""
+        for value in values if isinstance(values, (tuple, list)) else (values,):
+            # Before: what is written meanwhile, on another thread, makes it another mark.
+            mark = self._mark(value)
+            if mark is not None:
+                self._expected[id(value)] = mark
+
+    def forget_these(self, values: Any) -> None:
+        """A call has just made `values`, a result or several, or written to them."""
+        for value in values if isinstance(values, (tuple, list)) else (values,):
+            self._known.pop(id(value), None)
 
     def direct(self, value: Any) -> Entry | None:
         """The entry of most tensors, ``None`` for any other value; see `Tensors.direct_describer`."""
@@ -88,9 +105,11 @@ class DescribedOnce:
         # A NaN compares as false.
         if not (entry["Min"] > _LEAST and entry["Max"] < _MOST):
             self.suspects.add(entry)
-        shape = entry["shape"]
-        if len(shape) > 1 and math.prod(shape) >= _WORTH_KNOWING:
-            self._note(value, entry)
+        if self._expected:
+            mark = self._expected.pop(id(value), None)
+            shape = entry["shape"]
+            if mark is not None and len(shape) > 1 and math.prod(shape) >= _WORTH_KNOWING:
+                self._note(value, mark, entry)
         return entry
 
     def describe(self, tensor: Any) -> Entry:
@@ -100,16 +119,15 @@ class DescribedOnce:
             return known.entry
         entry = self._describe(tensor, self._summary)
         self.suspects.ask_later(entry)
-        self._note(tensor, entry)
+        mark = self._expected.pop(id(tensor), None)
+        if mark is not None:
+            self._note(tensor, mark, entry)
         return entry
 
-    def _note(self, tensor: Any, entry: Entry) -> None:
-        # Afterwards: whoever writes to it meanwhile, on another thread, has written to what was described, too.
-        mark = self._mark(tensor)
-        if mark is not None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[id(tensor)] = _Known(weakref.ref(tensor), mark, entry)
+    def _note(self, tensor: Any, mark: Any, entry: Entry) -> None:
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[id(tensor)] = _Known(weakref.ref(tensor), mark, entry)
 
 
 def is_finite(entry: Entry) -> bool:

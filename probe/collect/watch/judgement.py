@@ -38,7 +38,7 @@ class Found:
     @property
     def is_of_backward(self) -> bool:
         """Whether it is a gradient: what a loss that is scaled too much makes infinite."""
-        return naming.is_gradients(self.name) or _direction(self.name) == naming.BACKWARD
+        return _is_of_backward(self.name)
 
 
 class Judgement:
@@ -47,21 +47,32 @@ class Judgement:
     def __init__(self) -> None:
         self.forward: Found | None = None
         """The first record outside of the backward pass."""
+        self.behind: Found | None = None
+        """The first record outside of it that stands behind one of the backward pass, and was given such a value."""
         self.backward: Found | None = None
+        self._in_backward = False
+        """Whether a record of the backward pass was seen."""
         self._signs: set[int] = set()
         """Of the infinities that were asked for or came in from outside."""
 
     @property
     def first(self) -> Found | None:
         """The first record; one of the forward pass comes before any of the backward pass."""
-        return self.forward or self.backward
+        # Nothing is looked for once there is one of the forward pass.
+        return self.behind or self.forward or self.backward
+
+    def leave_out_backward(self) -> None:
+        """Gradients may be infinite in this step, and what clips or measures them with them."""
+        self.backward = self.behind = None
 
     def look_at(self, records: Iterable[tuple[str, Any]], suspects: Sequence[Entry]) -> None:
         """Go through further records, given as name and fields; `suspects` are the entries that are not finite."""
         if not suspects:
+            self._in_backward = self._in_backward or any(_is_of_backward(name) for name, _ in records)
             return
         bad = {id(entry) for entry in suspects}
         for name, fields in records:
+            self._in_backward = self._in_backward or _is_of_backward(name)
             if self.forward is not None:
                 return
             if isinstance(fields, dict):
@@ -82,7 +93,10 @@ class Judgement:
         if any(_sign(entry) >= 0 for entry in parameters):
             self._find(Found(name, "parameters"))
         elif outputs and not self._is_explained(function, name, fields, outputs, bad):
-            self._find(Found(name, "output"))
+            self._find(Found(name, "output"), self._is_given_any(fields, bad))
+
+    def _is_given_any(self, fields: dict[str, Any], bad: Collection[int]) -> bool:
+        return any(id(entry) in bad for field in _INPUTS for entry in _entries(fields.get(field)))
 
     def _is_explained(
         self, function: str, name: str, fields: dict[str, Any], outputs: Sequence[Entry], bad: Collection[int]
@@ -106,16 +120,22 @@ class Judgement:
                 return True
         return bool(bad_inputs) and function in _HANDING_ON
 
-    def _find(self, found: Found) -> None:
+    def _find(self, found: Found, is_given: bool = False) -> None:
         if found.is_of_backward:
             self.backward = self.backward or found
+        elif is_given and self._in_backward:
+            self.behind = self.behind or found
         else:
             self.forward = self.forward or found
 
 
-def _direction(name: str) -> str:
+def _is_of_backward(name: str) -> bool:
+    if naming.is_gradients(name):
+        return True
+    if naming.BACKWARD not in name:
+        return False
     parsed = naming.parse(name)
-    return "" if parsed is None else parsed.direction
+    return parsed is not None and parsed.direction == naming.BACKWARD
 
 
 def _bad(value: Any, bad: Collection[int]) -> list[Entry]:

@@ -28,7 +28,9 @@ class _Ended:
     step: int
     ring: Optional[StepRing]  # noqa: UP045 (evaluated, on Python 3.9 too)
     triggers: list[str] = field(default_factory=list)
-    """Why it is to be written, apart from its records."""
+    """Why it is to be written, apart from its records and its norm."""
+    norm: str = ""
+    """What is wrong with its gradient norm."""
     skips_expected: bool = False
     """Whether a gradient scaler has skipped it, as it may."""
     kept: Optional[KeptStep] = None  # noqa: UP045
@@ -106,14 +108,16 @@ class OverflowWatch:
             self._decide(rank, alone=True)
         self._attempt("the gradient scaler", self._leave_scalers)
 
-    def forget(self) -> None:
-        """The steps belong to the process that this one was forked from."""
+    def forget(self, for_good: bool) -> None:
+        """The steps belong to the process that this one was forked from; `for_good` if it watches none of its own."""
         for each in self._waiting:
             each.forget()
         self._waiting = []
-        self._left = 0
+        self._scaled.forget()
         self._scaled.skipped = 0
-        self._attempt("the gradient scaler", self._leave_scalers)
+        if for_good:
+            self._left = 0
+            self._attempt("the gradient scaler", self._leave_scalers)
 
     def _leave_scalers(self) -> None:
         if self._scalers is None:
@@ -140,13 +144,11 @@ class OverflowWatch:
             return
         norm = _number(grad_norm)
         if not math.isfinite(norm):
-            ended.triggers.append(_not_finite_norm(norm))
+            ended.norm = f"the gradient norm is {norm}"
             return
         score, limit = self._norms.score(norm), self._config.max_gradient_norm_score
         if score is not None and limit is not None and score > limit:
-            ended.triggers.append(
-                f"the gradient norm {norm:.4g} is {score:.1f} deviations above the median of those before"
-            )
+            ended.norm = f"the gradient norm {norm:.4g} is {score:.1f} deviations above the median of those before"
 
     # --- the decision
 
@@ -181,10 +183,10 @@ class OverflowWatch:
             ring.judge()
         if ended.skips_expected:
             # What the scaler answers for: gradients, and their norm.
-            ended.triggers = [text for text in ended.triggers if not text.startswith(_NORM)]
+            ended.norm = ""
             if ring is not None:
-                ring.judgement.backward = None
-        found = bool(ended.triggers) or (ring is not None and ring.judgement.first is not None)
+                ring.judgement.leave_out_backward()
+        found = bool(ended.triggers or ended.norm) or (ring is not None and ring.judgement.first is not None)
         return _FOUND if found else _NOTHING
 
     def _over_ranks(self, flags: list[int]) -> list[int]:
@@ -201,7 +203,7 @@ class OverflowWatch:
 
     def _report(self, ended: _Ended) -> None:
         found = ended.ring.judgement.first if ended.ring is not None else None
-        reasons = [*ended.triggers]
+        reasons = [*ended.triggers, *filter(None, [ended.norm])]
         if found is not None:
             first = f"{found.name} is the first record of this process with a value that is not finite"
             reasons.insert(0, f"{first}, in its {found.where}")
@@ -216,7 +218,9 @@ class OverflowWatch:
         try:
             ring.write(folder)
         except Exception as error:
-            folder.log_error(f"step {ring.step}", error)
+            folder.log_error(f"step {ring.step}", error, report=False)
+            log.error(f"Its records cannot be written to {folder.path} ({type(error).__name__}: {error}).")
+            return
         finally:
             folder.close()
         left_out = f" Of {ring.left_out} more there was no room (\"ring\")." if ring.left_out else ""
@@ -229,10 +233,3 @@ class OverflowWatch:
 def _number(value: Any) -> float:
     """A number, or the only one of a tensor."""
     return float(value.detach() if hasattr(value, "detach") else value)
-
-
-_NORM = "the gradient norm"
-
-
-def _not_finite_norm(norm: float) -> str:
-    return f"{_NORM} is {norm}"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional
 
 from probe.collect.dump_folder import DumpFolder
 from probe.collect.watch.described_once import Suspects
-from probe.collect.watch.judgement import Judgement
+from probe.collect.watch.judgement import Found, Judgement
 from probe.common import log
 from probe.common.callstack import CallStacks
 from probe.common.interfaces import Tensors
@@ -52,8 +52,10 @@ class StepRing:
         """How many of the frames were looked at."""
         # Not a plain lock: a signal's function can come here in the middle.
         self._one_at_a_time = threading.RLock()
-        self._kept = 0
-        """How many of the frames stay, whatever follows: 0 until there is one to report."""
+        self._part = (most + 1) // 2
+        self._reported: Found | None = None
+        """What there is to report, and where the frames end that are kept for it."""
+        self._end = 0
 
     # --- while the step goes on
 
@@ -67,15 +69,21 @@ class StepRing:
         if len(self.frames) < self._most:
             return  # another thread has made it
         self.judge()
-        if not self._kept and self.judgement.first is not None:
-            # What led there, and half as many records of what came of it.
-            self._kept = len(self.frames)
-            self._most += (self._most + 1) // 2
-            return
-        end = len(self.frames) if self._kept else (len(self.frames) + 1) // 2
-        self.left_out += end - self._kept
-        self._judged -= end - self._kept
-        del self.frames[self._kept : end]
+        first = self.judgement.first
+        if first is None:
+            self._leave_out(0, self._part)
+        elif first is not self._reported:
+            # What led there, and half as many records of what came of it; others are still looked at.
+            self._reported, self._end = first, len(self.frames) + self._part
+            self._most = self._end + self._part
+        else:
+            self._leave_out(self._end, len(self.frames))
+
+    def _leave_out(self, begin: int, end: int) -> None:
+        left_out = max(end - begin, 0)
+        self.left_out += left_out
+        self._judged -= left_out
+        del self.frames[begin:end]
 
     def judge(self) -> None:
         """Look at every record so far, which on a device waits for the statistics."""
@@ -104,6 +112,8 @@ class StepRing:
 
     def write(self, folder: DumpFolder) -> None:
         """Write the records into `folder` as if they had been written there one by one."""
+        if self._reported is not None and self.judgement.first in (None, self._reported):
+            self._leave_out(self._end, len(self.frames))
         written: set[int] = set()
         journal = folder.journal
         for name, begun, stack, parent, order, rule, fields in self.frames:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from programs import batch, block_network, chain
 
+from probe.collect.watch.step_ring import StepRing
+
 SETTINGS = [
     {"level": level, "task": task, **more}
     for level in ("L0", "L1", "mix")
@@ -73,9 +75,15 @@ def train(
 
 @pytest.mark.sampled(least=6)
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s.values()))
-def test_training_gives_the_same_bits(runs: Any, backend: Any, settings: dict[str, str]) -> None:
+def test_training_gives_the_same_bits(
+    runs: Any, backend: Any, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     losses, state, random = train(backend, lambda model, call: call())
     debugger = runs.new(**settings)
+    seen = []
+    if settings["task"] == "overflow_check":
+        add = StepRing.add
+        monkeypatch.setattr(StepRing, "add", lambda ring, frame: (seen.append(frame), add(ring, frame)))
 
     def collected(model: Any, call: Callable[[], Any]) -> Any:
         debugger.start(model)
@@ -92,6 +100,7 @@ def test_training_gives_the_same_bits(runs: Any, backend: Any, settings: dict[st
     assert random == watched_random
     if settings["task"] == "overflow_check":
         assert not runs.path.exists()
+        assert len(seen) > 3 * 20, "something was watched"
         return
     dump = runs.read(2)
     assert len(dump.tree if settings["task"] == "structure" else dump.data) > 20, "something was collected"

@@ -50,17 +50,18 @@ def content_mark(tensor: Any) -> tuple[Any, ...] | None:
     """See `probe.common.interfaces.Tensors.content_mark`.
 
     torch counts the writes to a tensor, as it has to for its own gradients. What writes behind its back, through
-    ``data`` or numpy, is not counted there either.
+    ``data`` or numpy, is not counted there either. Nor are those of communication, of fused optimizers and of kernels
+    that are not torch's: a parameter, or a view of one, has no mark.
     """
-    if type(tensor) not in _KINDS:
+    # Parameters are not referred to in any way, either: torch exchanges only tensors that nobody refers to weakly.
+    if type(tensor) is not torch.Tensor:
         return None
     try:
+        if tensor._is_view() and type(tensor._base) is not torch.Tensor:
+            return None
         return tensor._version, tensor.data_ptr(), tensor.requires_grad
     except RuntimeError:
         return None  # made in inference mode, or without memory
-
-
-_KINDS = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
 def direct_describer(summary: StatisticsMode) -> Describe | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import weakref
 from pathlib import Path
 from typing import Any
@@ -65,10 +66,68 @@ def test_every_rank_writes_the_step_in_which_one_has_found_something(tmp_path: P
     assert first == [(1, "Torch.sqrt.0.forward")]
 
 
+# What the training exchanges is written to without torch's counting it, and a rank's own failure is its own.
+EXCHANGED = """
+import datetime, sys, torch, torch.distributed as dist
+from msprobe.pytorch import PrecisionDebugger
+from probe.backends.torch.hooks import scalers
+rank, port, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2,
+                        timeout=datetime.timedelta(seconds=30))
+debugger = PrecisionDebugger(task="overflow_check", dump_path=folder + "/dump", level="L1")
+asked = scalers._group.largest
+def fail(numbers):
+    raise MemoryError("no memory")
+for step in range(4):
+    total = torch.full((2,), rank + 1.0)
+    if step == 3:
+        total = torch.abs(torch.full((100, 100), 3e38))
+    debugger.start()
+    y = torch.abs(total)
+    handle = dist.all_reduce(y, async_op=step == 3)
+    if step == 3:
+        handle.wait()
+    torch.neg(y)
+    if step == 2:
+        received = torch.zeros(2)
+        if rank == 1:
+            dist.send(y, 0)
+        else:
+            handle = dist.irecv(received, 1)
+            torch.neg(total)
+            handle.wait()
+            torch.log(-received)
+    debugger.stop()
+    scalers._group.largest = fail if step == 1 and rank == 0 else asked
+    debugger.step()
+    sums = torch.full((1,), rank + 1.0)
+    dist.all_reduce(sums)
+    print("sum", step, sums.item())
+print("ended", rank)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_what_ranks_exchange_is_described_again_and_a_failure_of_one_does_not_meet_the_training(tmp_path: Path) -> None:
+    outputs = two_processes.run(tmp_path, EXCHANGED, str(tmp_path))
+    for rank, output in enumerate(outputs):
+        assert f"ended {rank}" in output, "\n".join(outputs)
+        assert [line for line in output.splitlines() if line.startswith("sum")] == [f"sum {n} 3.0" for n in range(4)]
+        assert output.count("the ranks cannot ask each other any more") == 1
+    # Without a word among them, each writes its own.
+    assert dumped.folders(tmp_path / "dump") == ["step2/rank0", "step3/rank1"]
+    assert dumped.read(tmp_path / "dump", 2, "rank0").data["Distributed.irecv.0.forward"]["waited_after"] == (
+        "Torch.neg.1.forward"
+    )
+    neg = dumped.read(tmp_path / "dump", 3, "rank1").data["Torch.neg.0.forward"]
+    assert neg["input_args"][0]["Max"] == math.inf
+
+
 # --- gradient scalers
 
 
-def train(debugger: Any, scaler: Any, scales: list[float]) -> nn.Module:
+def train(debugger: Any, scaler: Any, scales: list[float], clips: bool = False) -> nn.Module:
     """A step for each of `scales`, by which the scaler makes its loss larger."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 2))
@@ -80,6 +139,9 @@ def train(debugger: Any, scaler: Any, scales: list[float]) -> nn.Module:
         # A small loss with large gradients.
         loss = ((result - result.detach()) * 1e10).sum()
         scaler.scale(loss).backward()
+        if clips:
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         scaler.step(optimizer)
         debugger.stop()
         scaler.update()
@@ -102,6 +164,13 @@ def test_steps_that_a_scaler_skips_are_counted_and_not_written(runs: Any, scaler
     assert not runs.path.exists()
     assert "skipped 3 steps" in capsys.readouterr().out
     assert torch.cuda.amp.GradScaler.step.__kwdefaults__ is None
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_gradients_may_be_clipped_in_a_step_that_is_skipped(runs: Any, scaler: Any, level: str) -> None:
+    train(runs.new(task="overflow_check", level=level), scaler, [1.0, 1e30, 1.0], clips=True)
+    runs.end()
+    assert not runs.path.exists()
 
 
 @pytest.mark.parametrize(
@@ -209,6 +278,43 @@ def test_what_was_written_to_is_described_again(runs: Any, write: Any, tmp_path:
     runs.end()
     program(runs.new(dump_path=tmp_path / "other"))
     assert json.dumps(watched.data) == json.dumps(dumped.read(tmp_path / "other").data)
+
+
+def test_parameters_are_described_at_each_call(runs: Any) -> None:
+    model, debugger = nn.Linear(100, 100), runs.new(task="overflow_check")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, fused=True)
+    debugger.start()
+    for _ in range(2):
+        model(torch.ones(2, 100)).sum().backward()
+        before = float(model.weight.detach().max())
+        optimizer.step()
+    torch.log(-large(1.0))
+    debugger.step()
+    weight = runs.read().data["Functional.linear.1.forward"]["input_args"][1]
+    assert weight["Max"] == pytest.approx(before)
+
+
+def test_parameters_may_be_exchanged(runs: Any) -> None:
+    model, debugger = nn.Linear(100, 100), runs.new(task="overflow_check")
+    debugger.start()
+    with torch.no_grad():
+        result = torch.abs(model.weight)
+    torch.utils.swap_tensors(model.weight, nn.Parameter(large(2.0)))
+    debugger.stop()
+    torch.utils.swap_tensors(result, large(2.0))
+    debugger.step()
+
+
+def test_a_training_that_is_forked_before_collection_is_watched(runs: Any) -> None:
+    debugger = runs.new(task="overflow_check")
+    child = os.fork()
+    if not child:
+        debugger.start()
+        torch.log(-torch.ones(2))
+        debugger.step()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert dumped.folders(runs.path) == ["step0/procN"]
 
 
 def test_tensors_are_not_kept_alive(runs: Any) -> None:
