@@ -101,8 +101,10 @@ def _add_details(report: Report, found: StepFindings) -> None:
     for finding in (found.findings if found is report.found else found.first)[:MOST_DETAILED]:
         by_rank.setdefault(finding.rank, []).append(finding)
     for number, findings in by_rank.items():
+        # Once values are not finite, how they grew is no question.
         before = [
             (step, folder) for (step, rank), folder in report.folders.items()
-            if rank == number and step is not None and found.step is not None and step < found.step
+            if found is report.found and rank == number and step is not None
+            and found.step is not None and step < found.step
         ]  # fmt: skip
         add_details(findings, report.folders[found.step, number], before)

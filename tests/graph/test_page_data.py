@@ -277,9 +277,9 @@ def test_a_hostile_path_ends_no_element(tmp_path: Path) -> None:
 def test_paths_are_cut_where_that_is_wanted(tmp_path: Path) -> None:
     names = ["Functional.relu.0.forward", "Functional.tanh.0.forward"]
     frames = [
-        "File /home/me/secret/train/model.py, line 3, in forward, \n x",
+        "File /srv/team/secret/train/model.py, line 3, in forward, \n x",
         "File /opt/env/lib/python3.11/site-packages/torch/nn/functional.py, line 4, in relu, \n y",
-        "File /home/me/secret/main.py, line 5, in main, \n z",
+        "File /srv/team/secret/main.py, line 5, in main, \n z",
     ]
     records = dict.fromkeys(names, call(tensor()))
     written(tmp_path / "dump", records, dict.fromkeys(names), {"0": [names, frames]})
@@ -291,7 +291,7 @@ def test_paths_are_cut_where_that_is_wanted(tmp_path: Path) -> None:
 
     assert stack() == [frame.split(",")[0] for frame in frames]
     assert stack("auto") == ["File train/model.py", "File torch/nn/functional.py", "File main.py"]
-    assert stack("/home/me") == ["File secret/train/model.py", frames[1].split(",")[0], "File secret/main.py"]
+    assert stack("/srv/team") == ["File secret/train/model.py", frames[1].split(",")[0], "File secret/main.py"]
     assert stack("all") == []
 
 

@@ -26,7 +26,7 @@ _RELU = "File /site-packages/torch/nn/modules/activation.py, line 90, in forward
 
 
 def _line(number: int, code: str) -> str:
-    return f"File /home/user/model.py, line {number}, in forward, \n {code}"
+    return f"File /srv/team/model.py, line {number}, in forward, \n {code}"
 
 
 def _stack(*lines: str, inside: list[str] = _TORCH) -> list[str]:
@@ -37,7 +37,7 @@ def _stack(*lines: str, inside: list[str] = _TORCH) -> list[str]:
     return found
 
 
-_MAIN = "File /home/user/train.py, line 3, in <module>, \n loss = model(x).sum()"
+_MAIN = "File /srv/team/train.py, line 3, in <module>, \n loss = model(x).sum()"
 
 
 def _layers(number: int) -> dict[str, list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +15,7 @@ from probe.common import log
 from probe.common.config.config import Config
 from probe.common.dump import naming
 from probe.common.dump.layout import process_folder
+from probe.common.dump.reading.dump import read
 from probe.common.interfaces import Handle
 from probe.common.recursion_limit import RaisedRecursionLimit
 
@@ -112,9 +112,7 @@ class _Replay:
         batch = self._keep == "batch"
         parameters = "the parameters that it has now" if batch else "the parameters that it had"
         name = self._found.name
-        with open(folder.record_file, encoding="utf-8") as file:
-            has_first = name in json.load(file)["data"]
-        itself = "" if has_first else f"; {name} itself is no record of what is run again"
+        itself = "" if name in read(folder.path) else f"; {name} itself is no record of what is run again"
         left_out = f" {self._kept.left_out} later calls of the model were not kept." if self._kept.left_out else ""
         log.info(
             f"step {self._step} was run again, forward and backward of the model, with {parameters}: the tensors "

@@ -38,11 +38,6 @@ class Numbers:
     def is_infinite(self) -> NDArray[np.bool_]:
         return np.isinf(self.values)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no place of it has a value."""
-        return len(self.others) == len(self.values) and all(other is None for other in self.others.values())
-
     def as_json(self) -> list[Any]:
         """The column as JSON has it: what is not finite becomes a text, a whole number has no point."""
         values = self.values
