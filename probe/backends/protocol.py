@@ -1,19 +1,23 @@
 """What a deep-learning framework must offer to be collected from.
 
-Six groups: `Tensors` (declared with the shared code, which is its only caller), `Hooks`, `Randomness`, `Watching`
-and `Replaying`, which task ``overflow_check`` needs, and `TrainingHooks`, which only a program that is run by
-``msprobe run`` needs.
+Seven groups: `Tensors` (declared with the shared code, which is its only caller), `Hooks`, `Randomness`, `Watching`
+and `Replaying`, which task ``overflow_check`` needs, `Execution`, which the pre-check needs, and `TrainingHooks`, which
+only a program that is run by ``msprobe run`` needs.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from typing_extensions import Protocol
 
 from probe.common.interfaces import Handle, Listener, ModuleName, RandomCall, Tensors
+
+if TYPE_CHECKING:
+    # A training that is only collected from needs no numpy.
+    from numpy.typing import NDArray
 
 
 class ModuleHandles(NamedTuple):
@@ -194,7 +198,87 @@ class Replaying(Protocol):
         """
 
 
-class FrameworkAdapter(Tensors, Hooks, Randomness, Watching, Replaying, Protocol):
+class UnknownValue(Exception):
+    """An entry of a record stands for nothing that this framework can make, in words for the user."""
+
+
+class Evaluated(Protocol):
+    """One call that was run."""
+
+    output: Any
+    """What the function returned, tensors of the framework inside."""
+
+    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
+        """The gradients of the differentiated inputs, ``None`` for one on which nothing depends.
+
+        Args:
+            of_outputs: One for each tensor in `output`, in the order of `tensors_in`, of its shape and dtype; ``None``
+                for one that takes no part.
+        """
+
+
+class Execution(Protocol):
+    """Running one recorded call alone.
+
+    Values come as numpy arrays and go back as such. A dtype that numpy lacks is held in float32, which has all its
+    values. Dtypes go by their plain names: ``bfloat16``, ``int64``, ``bool``.
+    """
+
+    def function(self, base: str) -> Callable[..., Any] | None:
+        """What ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
+
+        It is looked up anew each time, in the lists of what can be captured.
+        """
+
+    def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
+        """A new tensor of that shape, rounded to `dtype`, which shares no memory with `values`.
+
+        Raises:
+            UnknownValue: there is no such dtype.
+        """
+
+    def values(self, tensor: Any) -> NDArray[Any]:
+        """The values on the host, exactly."""
+
+    def dtype_name(self, tensor: Any) -> str:
+        """The plain name of its dtype."""
+
+    def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
+        """What the entry of a framework's own value stands for, such as a dtype or a size; a device becomes `device`.
+
+        Raises:
+            UnknownValue: it cannot be made from what the dump says.
+        """
+
+    def evaluate(
+        self, function: Callable[[Sequence[Any]], Any], inputs: Sequence[Any], differentiated: Sequence[int]
+    ) -> Evaluated:
+        """Call `function` with `inputs`, which it may write to.
+
+        Args:
+            function: Takes tensors in the order of `inputs`, and returns what the recorded function returns.
+            inputs: Tensors that `tensor` made, each for this call.
+            differentiated: Which of `inputs` gradients are asked for; without any, none is recorded.
+        """
+
+    def autocast(self, dtype: str, device: str) -> contextlib.AbstractContextManager[None]:
+        """Calls inside run as under the framework's autocast to `dtype`.
+
+        Raises:
+            UnknownValue: the framework has none.
+        """
+
+    def devices(self) -> Sequence[str]:
+        """The devices that are there, an accelerator first: ``["cuda:0", "cpu"]``."""
+
+    def seed_draws(self, seed: int) -> None:
+        """Let random calls of this process draw the same numbers again, on every device."""
+
+    def use_one_thread(self) -> None:
+        """Compute with one thread from now on, so that results do not depend on how many processes share the work."""
+
+
+class FrameworkAdapter(Tensors, Hooks, Randomness, Watching, Replaying, Execution, Protocol):
     """One framework."""
 
     training: TrainingHooks
