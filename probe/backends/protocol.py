@@ -212,7 +212,7 @@ class Evaluated(Protocol):
         """The gradients of the differentiated inputs, ``None`` for one on which nothing depends.
 
         Args:
-            of_outputs: One for each tensor in `output`, in the order of `tensors_in`, of its shape and dtype; ``None``
+            of_outputs: One for each tensor in `output`, in the order in which `found_in` finds them, of its shape and dtype; ``None``
                 for one that takes no part.
         """
 
