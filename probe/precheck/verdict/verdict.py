@@ -113,11 +113,11 @@ def _judge_numbers(subject: Subject, of: Format) -> Verdict:
     verdict = _measured(result, reference, distance, magnitude, allowed, of, str(bound))
     if verdict.status == PASS:
         return _biased(verdict, factor) if factor else verdict
-    return replace(
-        verdict,
-        fits=fits.best(subject, result, reference, distance, allowed, bound, of, unit),
-        interpretation=interpretation.of_numbers(subject, result, reference, distance, allowed, of),
-    )
+    words, explains = interpretation.of_numbers(subject, result, reference, distance, allowed, of)
+    fitting = fits.stored_or_rounded(subject, result, reference, distance, allowed, of, unit)
+    if fitting is None and not explains:
+        fitting = fits.accumulated(subject, reference, distance, bound, of, unit)
+    return replace(verdict, fits=fitting, interpretation=words)
 
 
 def _exact(bound: str, distance: Array, reference: Array, of: Format) -> Verdict:
