@@ -193,6 +193,20 @@ def test_a_gradient_of_zero_is_judged_by_what_made_it() -> None:
     assert found.status == "pass"
 
 
+def test_zeros_whatever_the_inputs_are_may_be_differences_of_rounded_numbers() -> None:
+    given: dict[str, Any] = {"inputs": [np.array([[3.0]]), np.array([1.0])], "moved": lambda unit: np.zeros((1, 1))}
+    assert verdict("Functional.layer_norm", [[1e-7]], [[0.0]], **given).status == "pass"
+    assert verdict("Functional.layer_norm", [[1e-4]], [[0.0]], **given).status == "error"
+
+
+def test_what_cancels_inside_of_an_activation_has_the_size_of_its_input() -> None:
+    # gelu(-5) = -5 Phi(-5), where Phi(-5) = (1 + erf(-5 / sqrt(2))) / 2 = 2.8665157e-7 is known to 2^-24 only.
+    exact = -5 * 2.8665157187919333e-07
+    given: dict[str, Any] = {"inputs": [np.full(1, -5.0)]}
+    assert verdict("Functional.gelu", [exact + 5 * 2.0**-24], [exact], **given).status == "pass"
+    assert verdict("Functional.unheard_of", [exact + 5 * 2.0**-24], [exact], **given).status == "error"
+
+
 def test_subnormal_numbers_may_be_flushed_but_not_those_of_float16() -> None:
     assert verdict("Torch.exp", [0.0], [1e-39]).status == "pass"
     assert verdict("Torch.exp", [0.0], [1e-39], dtype="bfloat16").status == "pass"
