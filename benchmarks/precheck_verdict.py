@@ -621,8 +621,8 @@ def main() -> None:
 def print_alarm(subject: Subject, size: Size, values: Values, verdict: Verdict) -> None:
     print(
         f"    {subject.base}.{subject.direction} {size.name}/{values.name} {list(subject.result.shape)} "
-        f"{subject.dtype} {verdict.status} ratio {verdict.ratio:.3g} {verdict.bound}; {verdict.interpretation}; fits {verdict.fits}; "
-        f"{verdict.worst_result} for {verdict.worst_reference} at {verdict.worst_index}"
+        f"{subject.dtype} {verdict.status} ratio {verdict.ratio:.3g} {verdict.bound}; {verdict.interpretation}; "
+        f"fits {verdict.fits}; {verdict.worst_result} for {verdict.worst_reference} at {verdict.worst_index}"
     )
 
 

@@ -224,6 +224,16 @@ def test_a_scale_smaller_than_a_unit_is_found_over_many_elements(dtype: str) -> 
     assert (found.status, found.interpretation[:22]) == ("suspect", "every element 0.2 % hi")
 
 
+def test_where_constants_may_be_rounded_inside_a_larger_scale_is_needed() -> None:
+    exact = normal(64, 64)
+    moved = {"moved": lambda unit: 2 * unit * np.abs(exact)}
+    statuses = {}
+    for scale in (0.005, 0.02):
+        result = held(exact * (1 + scale), "bfloat16")
+        statuses[scale] = verdict("Functional.unheard_of", result, exact, dtype="bfloat16", **moved).status
+    assert statuses == {0.005: "pass", 0.02: "suspect"}
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 def test_roundings_have_no_factor_in_common(dtype: str) -> None:
     exact = normal(64, 64)
