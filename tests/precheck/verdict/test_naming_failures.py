@@ -61,6 +61,12 @@ def test_inputs_that_were_rounded_first(name: str) -> None:
     assert (found.status, found.fits) == ("error", f"{name} inputs")
 
 
+def test_inputs_that_were_rounded_and_a_result_that_was_stored_so() -> None:
+    left, right = matrices()
+    found = product(held(held(left, "bfloat16") @ held(right, "bfloat16"), "bfloat16"), left, right)
+    assert (found.status, found.fits) == ("error", "bfloat16 inputs and result")
+
+
 def test_sums_that_were_accumulated_in_a_lower_precision() -> None:
     left, right = matrices()
     total = np.zeros((24, 16))
