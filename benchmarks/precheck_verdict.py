@@ -573,6 +573,7 @@ def main() -> None:
         alarmed: collections.Counter[str] = collections.Counter()
         planted: collections.Counter[str] = collections.Counter()
         missed: dict[str, list[str]] = collections.defaultdict(list)
+        fitting: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         refused: collections.Counter[str] = collections.Counter()
         judging = 0.0
         for operator in chosen:
@@ -600,7 +601,9 @@ def main() -> None:
                         ):
                             for name, wrong in wrong_subjects(subject, generator):
                                 planted[name] += 1
-                                if judge(wrong).status in ("exact", "pass"):
+                                said = judge(wrong)
+                                fitting[name][said.fits or ""] += 1
+                                if said.status in ("exact", "pass"):
                                     missed[name].append(f"{subject.base}.{subject.direction}.{size.name}")
         total = sum(statuses.values())
         bad = total - statuses["exact"] - statuses["pass"]
@@ -613,6 +616,9 @@ def main() -> None:
         for name, count in planted.items():
             most = collections.Counter(missed[name]).most_common(6)
             print(f"  found {count - len(missed[name])} of {count} {name} {most or ''}")
+            precisions = {words: number for words, number in fitting[name].items() if words}
+            if precisions:
+                print(f"      said to fit: {precisions}")
         if refused:
             print("  not run:", dict(refused))
         sys.stdout.flush()
