@@ -10,7 +10,7 @@ from probe.precheck.verdict.formats import Format, format_of, rounded_to
 from probe.precheck.verdict.subject import Array, Subject
 
 LOWER = ("tfloat32", "float16", "bfloat16")
-"""The finest first: what fits a finer precision fits a coarser one too."""
+"""The finest first."""
 _CLEARLY = 8.0
 """How many times smaller the error must become to call it explained."""
 _LEAST_ELEMENTS = 4
@@ -23,7 +23,7 @@ one."""
 def stored_or_rounded(
     subject: Subject, result: Array, reference: Array, distance: Array, allowed: Array, of: Format, unit: float
 ) -> str | None:
-    """``bfloat16 result`` or ``tfloat32 inputs``; ``None`` if neither fits clearly.
+    """``bfloat16 result`` or ``tfloat32 or float16 inputs``; ``None`` if nothing fits clearly.
 
     Args:
         distance: of each element from `reference`.
@@ -33,22 +33,28 @@ def stored_or_rounded(
     lower = _lower_than(unit)
     if result.size < _LEAST_ELEMENTS or of.is_complex:
         return None
-    for form in reversed(lower):
+    size = _rms(distance)
+
+    def kind(form: Format) -> str | None:
+        rounded = _of_rounded_inputs(subject, form)
         if _is_stored_in(result, reference, allowed, form):
             if _are_roundings(distance, reference, allowed, form):
-                return f"{form.name} result"
-            rounded = _of_rounded_inputs(subject, form)
+                return "result"
             if rounded is not None and _are_roundings(np.abs(result - rounded), rounded, allowed, form):
-                return f"{form.name} inputs and result"
-    size = _rms(distance)
-    for form in lower:
-        rounded = _of_rounded_inputs(subject, form)
-        if rounded is None:
-            continue
-        left = np.abs(result - rounded)
-        if _rms(left) * _CLEARLY <= size and np.count_nonzero(left > 2 * allowed) <= 0.001 * left.size:
-            return f"{form.name} inputs"
-    return None
+                return "inputs and result"
+        if rounded is not None:
+            left = np.abs(result - rounded)
+            if _rms(left) * _CLEARLY <= size and np.count_nonzero(left > 2 * allowed) <= 0.001 * left.size:
+                return "inputs"
+        return None
+
+    found = [(form, words) for form in lower for words in [kind(form)] if words]
+    if not found:
+        return None
+    # What fits a format fits finer ones, too; and two are one where no number is beyond the range of float16.
+    coarsest, words = max(found, key=lambda one: one[0].unit)
+    names = [form.name for form, kind in found if form.unit == coarsest.unit and kind == words]
+    return f"{' or '.join(names)} {words}"
 
 
 def _lower_than(unit: float) -> list[Format]:
