@@ -121,6 +121,7 @@ WRONG: list[tuple[str, Any]] = [
     ),
     ("index 5 of dim 1 only", lambda v: np.where(np.arange(v.shape[1]) == 5, 3 * v + 20, v)),
     ("40 added to every element", lambda v: v + 40),
+    ("sign flipped: one element only, at [1, 2]", lambda v: np.where(v == v[1, 2], -v, v)),
     ("first element only", lambda v: np.where(np.arange(v.size).reshape(v.shape) == 0, v + 50, v)),
 ]
 
