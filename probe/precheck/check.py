@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 import numpy as np
@@ -15,7 +16,7 @@ from probe.common.dump.reading.flattening import flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
 from probe.common.errors import DumpFormatError
 from probe.common.metrics.dtypes import plain_name
-from probe.precheck.arguments import Arguments, Leaf, Unreadable
+from probe.precheck.arguments import Arguments, Unreadable
 from probe.precheck.cases import Case, not_run
 from probe.precheck.evaluation import Call, Output, Results, autocast_for
 from probe.precheck.inputs import leaf_values, values_of
@@ -98,7 +99,7 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int) -> Pre
 def _backward(
     dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int
 ) -> tuple[list[Array | None], list[Item], str, bool]:
-    """Gradients of the outputs, recorded gradients of the inputs, why there is no backward, whether they are generated."""
+    """Gradients of the outputs, recorded ones of the inputs, why there is no backward, and whether any is generated."""
     if case.backward is None:
         return [], [], "", False
     if not any(leaf.is_differentiated for leaf in arguments.leaves):
@@ -155,18 +156,16 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
     except Exception as error:
         return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
-    rows = tuple(_rows(prepared, results, reference, options.device, autocast))
-    if any(is_failure(row.verdict) for row in rows) and _is_random(adapter, prepared, results, options.device, autocast):
+    rows = tuple(_Judge(prepared, results, reference, options.device, autocast).rows())
+    failed = any(is_failure(row.verdict) for row in rows)
+    if failed and _is_random(adapter, prepared, results, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
-    return CaseResult(
-        case.name, case.base, rows, "", why, case.stands_for, autocast, "generated" if prepared.generated else "recorded"
-    )
+    inputs = "generated" if prepared.generated else "recorded"
+    return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs)
 
 
 def _without_backward(prepared: Prepared, why: str) -> Prepared:
-    import dataclasses
-
-    return dataclasses.replace(prepared, of_outputs=[], gradients=[], backward_not_run=why)
+    return replace(prepared, of_outputs=[], gradients=[], backward_not_run=why)
 
 
 def _not_run(prepared: Prepared, why: str) -> CaseResult:
@@ -248,75 +247,71 @@ def _same(one: Results, other: Results) -> bool:
     )
 
 
-def _rows(prepared: Prepared, results: Results, reference: Results, device: str, autocast: str) -> Iterator[Row]:
-    case, arguments, call = prepared.case, prepared.arguments, prepared.call
-    yardstick = _Yardstick(prepared, device, autocast)
-    inputs = prepared.leaves
-    dtypes = [leaf.dtype for leaf in arguments.leaves]
-    settings = arguments.settings
-    if len(results.outputs) != len(reference.outputs):
-        raise Unreadable(f"it returns {len(results.outputs)} values and its reference {len(reference.outputs)}")
-    for place, (result, expected) in enumerate(zip(results.outputs, reference.outputs)):
-        name = f"{case.forward.name}.{OUTPUT}.{result.path}"
-        yield _row(name, "", result, expected, lambda dtype, place=place: Subject(  # type: ignore[misc]
-            case.base, "forward", result.value, expected.value, dtype, inputs, dtypes,
-            _values(call.moved, lambda found: found.outputs[place]),
-            _values(call.rounded, lambda found: found.outputs[place]),
-            lambda: yardstick.value(lambda found: found.outputs[place]), settings, autocast or dtype,
-        ))  # fmt: skip
-    differentiated = [leaf for leaf in arguments.leaves if leaf.is_differentiated]
-    with_gradients = [*inputs, *(each for each in prepared.of_outputs if each is not None)]
-    of_dtypes = [*dtypes, *(plain_name(item.dtype or "") for item in prepared.outputs)][: len(with_gradients)]
-    for place, (result, expected) in enumerate(zip(results.gradients, reference.gradients)):
-        leaf = differentiated[place]
-        if expected.value is None and result.value is None:
-            continue
-        if result.value is None and device == RECORDED:
-            continue
-        name = f"{case.name}.backward.{OUTPUT}.{place}"
-        yield _row(name, leaf.item.name, result, expected, lambda dtype, place=place: Subject(  # type: ignore[misc]
-            case.base, "backward", result.value, expected.value, dtype, with_gradients, of_dtypes,
-            _values(call.moved, lambda found: found.gradients[place]),
-            _values(call.rounded, lambda found: found.gradients[place]),
-            lambda: yardstick.value(lambda found: found.gradients[place]), settings, autocast or dtype,
-        ))  # fmt: skip
+class _Judge:
+    """Judges the results of one case.
 
+    Raises:
+        Unreadable: the results are not of the form of the reference.
+    """
 
-class _Yardstick:
-    """What the CPU's own kernel of the device's dtype makes of the case; nothing where the CPU is what is checked."""
+    def __init__(self, prepared: Prepared, results: Results, reference: Results, device: str, autocast: str) -> None:
+        if len(results.outputs) != len(reference.outputs):
+            raise Unreadable(f"it returns {len(results.outputs)} values and its reference {len(reference.outputs)}")
+        self._prepared, self._results, self._reference = prepared, results, reference
+        self._autocast = autocast
+        # On the CPU the kernel under test would be its own yardstick.
+        self._has_yardstick = device not in ("cpu", RECORDED)
+        self._yardstick: Results | None = None
 
-    def __init__(self, prepared: Prepared, device: str, autocast: str) -> None:
-        self._prepared, self._autocast = prepared, autocast
-        self._known = device in ("cpu", RECORDED)
-        self._results: Results | None = None
+    def rows(self) -> Iterator[Row]:
+        """A row for each output, and for each gradient that there is."""
+        case = self._prepared.case
+        for place, result in enumerate(self._results.outputs):
+            yield self._row(f"{case.forward.name}.{OUTPUT}.{result.path}", "", "outputs", place)
+        differentiated = [leaf for leaf in self._prepared.arguments.leaves if leaf.is_differentiated]
+        for place, leaf in enumerate(differentiated if self._results.gradients else ()):
+            found = self._results.gradients[place], self._reference.gradients[place]
+            # The gradient of an input on which nothing depends is none in both.
+            if any(each.value is not None for each in found):
+                yield self._row(f"{case.name}.backward.{OUTPUT}.{place}", leaf.item.name, "gradients", place)
 
-    def value(self, pick: Callable[[Results], Output]) -> Array | None:
-        if not self._known:
-            self._known = True
-            try:
-                self._results = self._prepared.call.on("cpu", self._autocast or None)
-            except Exception:
-                # Kernels of half precision are missing on CPUs; the other tolerances stay.
-                self._results = None
-        return None if self._results is None else pick(self._results).value
+    def _row(self, name: str, of: str, part: str, place: int) -> Row:
+        result, expected = getattr(self._results, part)[place], getattr(self._reference, part)[place]
+        dtype = result.dtype or type(result.value).__name__
+        prepared, call = self._prepared, self._prepared.call
+        inputs, dtypes = list(prepared.leaves), [leaf.dtype for leaf in prepared.arguments.leaves]
+        if of:
+            inputs += [each for each in prepared.of_outputs if each is not None]
+            dtypes += [plain_name(item.dtype or "") for item in prepared.outputs][: len(inputs) - len(dtypes)]
 
+        def pick(results: Results | None) -> Array | None:
+            value = None if results is None else getattr(results, part)[place].value
+            return value if isinstance(value, np.ndarray) else None
 
-def _values(evaluate: Callable[[Any], Results | None], pick: Callable[[Results], Output]) -> Callable[[Any], Any]:
-    def values(argument: Any) -> Array | None:
-        found = evaluate(argument)
-        return None if found is None else pick(found).value
+        verdict: Verdict = judge(
+            Subject(
+                base=prepared.case.base,
+                direction="backward" if of else "forward",
+                result=result.value,
+                reference=expected.value,
+                dtype=dtype,
+                precision=self._autocast or dtype,
+                inputs=inputs,
+                input_dtypes=dtypes,
+                moved=lambda unit: pick(call.moved(unit)),
+                rounded=lambda precision: pick(call.rounded(precision)),
+                yardstick=lambda: pick(self._on_cpu()),
+                settings=prepared.arguments.settings,
+            )
+        )
+        shape = result.value.shape if isinstance(result.value, np.ndarray) else ()
+        return Row(name, of, dtype, expected.dtype or type(expected.value).__name__, shape, verdict)
 
-    return values
-
-
-def _row(name: str, of: str, result: Output, expected: Output, subject: Callable[[str], Subject]) -> Row:
-    dtype = result.dtype or type(result.value).__name__
-    value = result.value
-    verdict: Verdict = judge(subject(dtype))
-    shape = value.shape if isinstance(value, np.ndarray) else ()
-    return Row(name, of, dtype, expected.dtype or type(expected.value).__name__, shape, verdict)
-
-
-def leaf_named(prepared: Prepared, name: str) -> Leaf:
-    """The argument of this name."""
-    return next(leaf for leaf in prepared.arguments.leaves if leaf.item.name == name)
+    def _on_cpu(self) -> Results | None:
+        """What the CPU's own kernel of the device's dtype makes of the case."""
+        if self._has_yardstick:
+            self._has_yardstick = False
+            # Kernels of half precision are missing on CPUs; the other tolerances stay.
+            with contextlib.suppress(Exception):
+                self._yardstick = self._prepared.call.on("cpu", self._autocast or None)
+        return self._yardstick
