@@ -103,10 +103,11 @@ def values(tensor: torch.Tensor) -> NDArray[Any]:
         if plain.is_conj() or plain.is_neg():
             plain = plain.resolve_conj().resolve_neg()
         if plain.dtype in _WIDENED:
-            widened: NDArray[Any] = plain.cpu().to(torch.float32).numpy()
-            return widened
-        held: NDArray[Any] = plain.cpu().numpy()
-        return held.copy() if plain.is_cpu else held
+            copy = plain.cpu().to(torch.float32)
+        else:
+            copy = plain.clone(memory_format=torch.contiguous_format) if plain.is_cpu else plain.cpu()
+        array: NDArray[Any] = copy.numpy()
+        return array
 
 
 def _no_values(tensor: torch.Tensor) -> str | None:
