@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from probe._version import __version__
+from probe.api.commands.api_precision_compare import ApiPrecisionCompare
 from probe.api.commands.compare import Compare
 from probe.api.commands.doctor import Doctor
 from probe.api.commands.graph_visualize import GraphVisualize, older_form
@@ -36,7 +37,8 @@ class Command(Protocol):
 
 
 COMMANDS: list[Command] = [
-    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), MergeResult(), Recover(), Doctor(),
+    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), ApiPrecisionCompare(), MergeResult(), Recover(),
+    Doctor(),
 ]  # fmt: skip
 
 _ALIASES = {GraphVisualize.name: ["graph"], OverflowCheck.name: ["nan_analyze"]}

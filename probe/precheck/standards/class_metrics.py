@@ -55,7 +55,8 @@ class Block:
     def relative(self) -> Array:
         """Errors relative to the reference, with machine epsilon of its dtype added; 2^-8 for bfloat16."""
         epsilon = 2**-8 if self._dtype == "bfloat16" else np.finfo(self.reference.dtype).eps
-        return self.error / (self.magnitude + epsilon)
+        relative: Array = self.error / (self.magnitude + epsilon)
+        return relative
 
     @cached_property
     def cast(self) -> Array:

@@ -30,6 +30,7 @@ NO_REFERENCE = "Bench output is None, skip this test."
 TYPES_DIFFER = "bench and npu output type is different."
 _EMPTY = "There is not bench calculation result."
 _ABSOLUTE = 0.001
+_MINDSPORE_ABSOLUTE = 0.0001
 _COSINE = 0.99
 _DROPOUT_SHARE, _DROPOUT_ELEMENTS = 0.1, 100
 _GO_ON = ", skip other check and set to SPACE."
@@ -40,6 +41,32 @@ def judge(base: str, result: Array, reference: Array, dtype: str, name: str) -> 
     reference = in_reference_precision(reference, dtype)
     status, message, metrics = _verdict(base, result, reference, dtype)
     return DetailsRow(name, status, message, reference.dtype.name, dtype, result.shape, metrics)
+
+
+def judge_mindspore(result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
+    """The row of one tensor of MindSpore, for which the release has two questions, and a reference of no more precision."""
+    bench = reference.astype(result.dtype, copy=False)
+    metrics: Metrics = {}
+    status, message = ERROR, f"the shapes differ: {result.shape} and {bench.shape}."
+    if result.shape == bench.shape:
+        status, message = SKIP, _EMPTY
+        if result.size:
+            one, other = (values.reshape(-1).astype(np.float64) for values in (result, bench))
+            with np.errstate(all="ignore"):
+                metrics = _of_mindspore(one, other)
+            alike = metrics["cosine"] > _COSINE and metrics["max_abs"] < _MINDSPORE_ABSOLUTE
+            status, message = (PASS if alike else ERROR), ""
+    return DetailsRow(name, status, message, dtype, dtype, result.shape, metrics)
+
+
+def _of_mindspore(result: Array, reference: Array) -> Metrics:
+    lengths = float(np.linalg.norm(result) * np.linalg.norm(reference))
+    error = np.abs(result - reference)
+    return {
+        "cosine": float(result.dot(reference)) / lengths if lengths else float(np.array_equal(result, reference)),
+        "max_abs": float(error.max()),
+        "max_rel": float((error / np.maximum(np.abs(reference), np.finfo(np.float32).eps)).max()),
+    }
 
 
 def in_reference_precision(reference: Array, dtype: str) -> Array:
@@ -71,7 +98,8 @@ def _verdict(base: str, result: Array, reference: Array, dtype: str) -> tuple[st
         return (PASS if equal else ERROR), message, metrics
     if kinds != {"f"} or dtype not in PRECISIONS:
         of_device = result.dtype.name if result.dtype.kind != "f" else dtype
-        return ERROR, f"Bench out dtype is {reference.dtype.name} but npu output dtype is {of_device}, cannot compare.", {}
+        kinds_differ = f"Bench out dtype is {reference.dtype.name} but npu output dtype is {of_device}, cannot compare."
+        return ERROR, kinds_differ, {}
     if "dropout" in base:
         return (PASS if _drops_as_much(result, reference) else ERROR), "", {}
     return _of_floats(result, reference, dtype)
@@ -82,8 +110,9 @@ def _of_floats(result: Array, reference: Array, dtype: str) -> tuple[str, str, M
     shares = (100, 1000) if dtype in ("float16", "bfloat16") else (1000, 10000)
     with np.errstate(all="ignore"):
         largest = largest_magnitudes(result, reference)
-    overall, dual = Overall(largest), Dual(shares)
-    metrics = measure(result, reference, [overall, dual, *([Benchmark(constants)] if constants else [])], dtype, constants)
+    dual = Dual(shares)
+    meters = [Overall(largest), dual, *([Benchmark(constants)] if constants else [])]
+    metrics = measure(result, reference, meters, dtype, constants)
     begin = "" if constants else f"The data type torch.{dtype} is not supported for new precision standard."
     alike, remark = _cosine(metrics.get("cosine"), largest, result.size)
     decided = {key: value for key, value in metrics.items() if key not in ("max_abs", *dual.metrics())}
@@ -129,7 +158,7 @@ def _drops_as_much(result: Array, reference: Array) -> bool:
     if result.size < _DROPOUT_ELEMENTS:
         return True
     shares = [np.count_nonzero(values == 0) / values.size for values in (result, reference)]
-    return abs(shares[0] - shares[1]) < _DROPOUT_SHARE
+    return bool(abs(shares[0] - shares[1]) < _DROPOUT_SHARE)
 
 
 def _off_by_one(result: Array, reference: Array) -> bool:
