@@ -153,10 +153,9 @@ _AUTOCAST_KEYS = {
     "npu": "AutocastPrivateUse1",
 }  # fmt: skip
 _MODES = tuple(name for name in _OBSERVERS if not name.startswith("Autocast"))
-_TRANSFORMS = ("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode")
 # Outside of every autocast its keys are excluded, so what is left out here is what casts.
 _excluded_alone = {
-    device: _key_set(*_MODES, *_TRANSFORMS, *(key for kind, key in _AUTOCAST_KEYS.items() if kind != device))
+    device: _key_set(*_MODES, *(key for kind, key in _AUTOCAST_KEYS.items() if kind != device))
     for device in (None, *_AUTOCAST_KEYS)
 }
 _saved_tensor_hooks: Callable[[bool], Any] = getattr(
@@ -192,9 +191,12 @@ def _rare_surroundings() -> contextlib.AbstractContextManager[Any]:
     """What takes away those of the surroundings that are seldom there."""
     tracing = _get_tracing_state()
     inference, hooks = torch.is_inference_mode_enabled(), _saved_tensor_hooks(False) is not None
-    if tracing is None and not inference and not hooks:
+    transformed = _transforms() is not None
+    if tracing is None and not inference and not hooks and not transformed:
         return _nothing_rare
     stack = contextlib.ExitStack()
+    if transformed:
+        stack.enter_context(torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack())
     if tracing is not None:
         _set_tracing_state(None)
         stack.callback(_set_tracing_state, tracing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any, Callable, cast
+from typing import Any, Callable
 
 import torch
 
@@ -65,14 +65,12 @@ def _first_that_takes(functions: list[Callable[..., Any]]) -> Callable[..., Any]
 
 
 def _aten(api: str) -> Callable[..., Any] | None:
-    """An operator of ATen that computes from tensors.
-
-    Others act on files, such as ``aten::save`` and ``aten::from_file``, and a name in a dump must not reach those.
-    """
+    """An operator of ATen that takes tensors, and no name of a file: those must not be in reach of a name in a dump."""
     packet = getattr(torch.ops.aten, api, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return None
     overloads: Any = packet.overloads
-    schemas = [getattr(packet, overload)._schema for overload in overloads()]
-    takes_tensors = any("Tensor" in str(argument.type) for schema in schemas for argument in schema.arguments)
-    return cast("Callable[..., Any]", packet) if takes_tensors else None
+    arguments = [argument for each in overloads() for argument in getattr(packet, each)._schema.arguments]
+    takes_tensors = any("Tensor" in str(argument.type) for argument in arguments)
+    takes_files = any(argument.name == "filename" for argument in arguments)
+    return packet if takes_tensors and not takes_files else None

@@ -103,16 +103,17 @@ def values(tensor: torch.Tensor) -> NDArray[Any]:
         if plain.is_conj() or plain.is_neg():
             plain = plain.resolve_conj().resolve_neg()
         if plain.dtype in _WIDENED:
-            widened: NDArray[Any] = plain.cpu().to(torch.float32).numpy()
-            return widened
-        held: NDArray[Any] = plain.cpu().numpy()
-        return held.copy() if plain.is_cpu else held
+            copy = plain.cpu().to(torch.float32)
+        else:
+            copy = plain.clone(memory_format=torch.contiguous_format) if plain.is_cpu else plain.cpu()
+        array: NDArray[Any] = copy.numpy()
+        return array
 
 
 def _no_values(tensor: torch.Tensor) -> str | None:
     """Why there are none, if so."""
     if tensor.layout is not torch.strided or tensor.is_nested:
-        return f"a tensor of layout {tensor.layout} has no array of values"
+        return f"a {'nested tensor' if tensor.is_nested else f'tensor of layout {tensor.layout}'} is no array of values"
     if tensor.is_quantized or tensor.dtype not in _WITH_VALUES:
         return f"values of dtype {dtype_name(tensor)} have no exact form in numpy"
     if tensor.is_meta:
@@ -122,7 +123,9 @@ def _no_values(tensor: torch.Tensor) -> str | None:
 
 def dtype_name(tensor: torch.Tensor) -> str:
     """``bfloat16``, ``int64``, ``bool``."""
-    return _ALL_DTYPES.get(tensor.dtype) or str(tensor.dtype).partition(".")[2]
+    # A function mode of the user's would be asked for every attribute.
+    with torch._C.DisableTorchFunction():
+        return _ALL_DTYPES.get(tensor.dtype) or str(tensor.dtype).partition(".")[2]
 
 
 # --- values that are no tensors
