@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.metrics.dtypes import plain_name
-from probe.precheck.arguments import Arguments, is_float
+from probe.precheck.calls.arguments import Arguments, is_float
 from probe.precheck.verdict.formats import format_of, rounded_to
 
 Array = NDArray[Any]
@@ -161,7 +161,9 @@ class Call:
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(tensors, plain_value)
-            return self._function(*args, **kwargs)
+            returned = self._function(*args, **kwargs)
+            # What returns nothing was called for what it writes, as x[0] = y is.
+            return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
 
         done = adapter.evaluate(call, inputs, differentiated)
         found = list(_places("", done.output, adapter.is_tensor))
