@@ -147,7 +147,7 @@ class Overall:
 
 
 def overall(result: Array, reference: Array, scaled: bool = False) -> Overall:
-    """A meter for these two, which are not empty; if `scaled`, both are divided by their largest magnitudes in any case.
+    """A meter for these two, which are not empty; if `scaled`, both are divided by their largest magnitudes.
 
     The release does so, and the last of its digits differ otherwise.
     """
