@@ -196,7 +196,8 @@ class Benchmark:
         self._limit = constants.small_error_benchmark
         self._squares, self._mean = _Mean(), _Mean()
         self._small = self._small_wrong = self._masked = self._count = self._balance = 0
-        self._worst: Number = 0
+        # 0 of no normal element, and 0.0 of exact ones: the release writes them so.
+        self._worst: list[float] = []
 
     def add(self, block: Block) -> None:
         self._count += block.size
@@ -205,14 +206,14 @@ class Benchmark:
         if block.is_normal:
             self._squares.add(block.error**2)
             self._mean.add(block.relative)
-            self._worst = max(self._worst, block.worst_relative)
+            self._worst.append(block.worst_relative)
             return
         relative, small = block.relative[block.normal], block.small
         self._masked += block.size - relative.size
         self._squares.add(np.where(block.normal, block.error, 0) ** 2)
         self._mean.add(relative)
         if relative.size:
-            self._worst = max(self._worst, float(relative.max()))
+            self._worst.append(float(relative.max()))
         self._small += int(np.count_nonzero(small))
         self._small_wrong += int(np.count_nonzero(block.error[small] > self._limit))
 
@@ -224,7 +225,7 @@ class Benchmark:
             "error_balance": abs(self._balance) / self._count,
             "rmse": math.sqrt(square),
             "small_value_share": self._small_wrong / self._small if self._small else 0,
-            "max_rel": self._worst,
+            "max_rel": max(self._worst, default=0),
             "mean_rel": self._mean.value(),
         }
 

@@ -73,6 +73,14 @@ def test_a_pair_has_the_recorded_row(pair: str) -> None:
     }
 
 
+def test_errors_of_nothing_and_of_exact_elements_are_written_as_recorded() -> None:
+    # `0` is what the recorded details have of no element, and `0.00000000000000` of elements without errors.
+    exact = judge("Torch.mean", np.ones(4, np.float32), np.ones(4), "float32", "name", RELEASE)
+    assert [printed(exact.metrics[name]) for name in ("max_rel", "small_value_share")] == ["0.00000000000000", "0"]
+    small = judge("Torch.mean", np.zeros(4, np.float32), np.zeros(4), "float32", "name", RELEASE)
+    assert [printed(small.metrics[name]) for name in ("max_rel", "small_value_share")] == ["0", "0.00000000000000"]
+
+
 @pytest.mark.parametrize("base", ["Torch.mul", "Torch.sort", "Torch.matmul", "Functional.conv2d", "Torch.layer_norm"])
 def test_the_api_makes_no_difference(base: str) -> None:
     for pair in ("fp32.unit.rel_3e-4", "bf16.unit.rounded", "fp16.saturated"):
