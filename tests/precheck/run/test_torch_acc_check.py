@@ -6,7 +6,6 @@ import contextlib
 import csv
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
