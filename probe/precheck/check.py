@@ -32,6 +32,7 @@ from probe.precheck.verdict.subject import ERROR, EXACT, FAILURES, STRUCTURE, SU
 from probe.precheck.verdict.verdict import judge
 
 Array = NDArray[Any]
+_NO_RECORDED_GRADIENTS = "a record has the gradients of autograd nodes, which are not always those of the arguments"
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
     try:
         if options.device == RECORDED:
             results = recorded_results(dump, prepared, reference)
+            why = why or (_NO_RECORDED_GRADIENTS if call.of_outputs else "")
         else:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
     except Exception as error:
@@ -103,7 +105,7 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
 
 
 def _without_backward(prepared: Prepared, why: str) -> Prepared:
-    return replace(prepared, of_outputs=[], gradients=[], backward_not_run=why)
+    return replace(prepared, of_outputs=[], backward_not_run=why)
 
 
 def _not_run(prepared: Prepared, why: str) -> CaseResult:
