@@ -15,7 +15,7 @@ import torch
 from planted_kernels import FAULTS, IN_FLOAT32, PLACES, planted
 
 from probe.api.cli import main
-from probe.api.execution import load
+from probe.api.precheck import load
 from probe.common.parallel.tasks import Where
 from probe.precheck.calls.cases import Selection
 from probe.precheck.options import PrecheckOptions
