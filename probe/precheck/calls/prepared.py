@@ -143,11 +143,19 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     if dump.task != "tensor":
         raise Unreadable("the dump has no values of results; collect with \"tensor\"")
     tensors = iter(prepared.outputs)
-    outputs = []
+    found = {}
     for output in like.outputs:
         item = next(tensors, None) if output.dtype is not None else None
-        outputs.append(output if output.dtype is None else _recorded(dump, item, output))
-    return Results(outputs, [])
+        found[output.path] = output if output.dtype is None else _recorded(dump, item, output)
+
+    def nested(returned: Any) -> Any:
+        if isinstance(returned, Output):
+            return found[returned.path]
+        if isinstance(returned, dict):
+            return {key: nested(each) for key, each in returned.items()}
+        return [nested(each) for each in returned]
+
+    return Results(list(found.values()), [], nested(like.returned))
 
 
 def _recorded(dump: Dump, item: Item | None, like: Output) -> Output:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from types import TracebackType
 
 from probe.common import files
+from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.journal import Journal
 from probe.precheck.output.report import Report, as_json
@@ -20,7 +21,7 @@ from probe.precheck.result import CaseResult
 from probe.precheck.standards.outputs import case_status
 from probe.precheck.standards.stage2 import compare
 from probe.precheck.tables.comparisons import write
-from probe.precheck.tables.details import SKIP, read_details
+from probe.precheck.tables.details import SKIP, case_and_direction, read_details
 from probe.precheck.tables.layout import LAYOUTS
 from probe.precheck.tables.results import ResultRow
 from probe.precheck.tables.run_files import Form, RunFiles, new_result_path, resume
@@ -98,8 +99,7 @@ class OutputFiles(Output):
     def add(self, result: CaseResult) -> None:
         super().add(result)
         self._journal.add(result)
-        rows = [row.stage1 for row in result.rows if row.stage1 is not None]
-        self._tables.add(_result_row(result, self._standard), rows)
+        self._tables.add(_result_row(result, self._standard), result.details)
 
     def finish(self, report: Report) -> list[str]:
         self._tables.close()
@@ -122,7 +122,10 @@ def _result_row(result: CaseResult, standard: str) -> ResultRow:
     """A case in the drop-in table."""
     if result.not_run:
         return ResultRow(result.name, SKIP, SKIP, result.not_run)
-    forward = case_status([row.stage1.status for row in result.rows if row.stage1 and not row.of], standard)
-    of_gradients = [row.stage1.status for row in result.rows if row.stage1 and row.of]
-    backward = SKIP if result.backward_not_run else case_status(of_gradients, standard) if of_gradients else None
-    return ResultRow(result.name, forward, backward, result.backward_not_run)
+    of = {
+        direction: [row.status for row in result.details if case_and_direction(row.name)[1] == direction]
+        for direction in (FORWARD, BACKWARD)
+    }
+    backward = case_status(of[BACKWARD], standard) if of[BACKWARD] else None
+    why = result.backward_not_run
+    return ResultRow(result.name, case_status(of[FORWARD], standard), SKIP if why else backward, why)
