@@ -181,7 +181,7 @@ class Call:
         return Results(outputs, found, returned)
 
     def _nested(self, path: str, value: Any, outputs: list[Output], tensors: list[Any]) -> Any:
-        """`value` with an `Output` for each tensor and plain value in it; they and the tensors are added to the lists."""
+        """`value` with an `Output` for each tensor and plain value in it, which are added to the lists too."""
         is_tensor = self._adapter.is_tensor(value)
         inside = None if is_tensor else _inside(value)
         if inside is None:
