@@ -47,7 +47,7 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int) -> Pre
         Unreadable: the case cannot be run from what the dump has.
     """
     why = not_run(case.base)
-    function = None if why else adapter.function(case.base, case.forward.attributes or None)
+    function = None if why else adapter.function(case.base, case.forward.fields.get("attributes"))
     if function is None:
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
     arguments = Arguments(case.forward.name, case.forward.fields)
