@@ -9,6 +9,11 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from probe._version import __version__
+<<<<<<< HEAD
+from probe.api.commands.acc_check import AccCheck, MultiAccCheck
+=======
+from probe.api.commands.api_precision_compare import ApiPrecisionCompare
+>>>>>>> pc-standards
 from probe.api.commands.compare import Compare
 from probe.api.commands.doctor import Doctor
 from probe.api.commands.graph_visualize import GraphVisualize, older_form
@@ -36,7 +41,13 @@ class Command(Protocol):
 
 
 COMMANDS: list[Command] = [
-    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), MergeResult(), Recover(), Doctor(),
+<<<<<<< HEAD
+    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
+    MergeResult(), Recover(), Doctor(),
+=======
+    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), ApiPrecisionCompare(), MergeResult(), Recover(),
+    Doctor(),
+>>>>>>> pc-standards
 ]  # fmt: skip
 
 _ALIASES = {GraphVisualize.name: ["graph"], OverflowCheck.name: ["nan_analyze"]}
