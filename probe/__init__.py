@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from probe._version import __version__
 
 if TYPE_CHECKING:
+    from probe.api.replaying import Replay as Replay
+    from probe.api.replaying import replay as replay
     from probe.common.dump.reading.dump import Dump as Dump
     from probe.common.dump.reading.run import Run as Run
     from probe.common.dump.reading.run import read as read
@@ -22,11 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dump", "Graph", "GraphDiff", "GraphView", "Run", "Verdict", "__version__", "find_overflow", "graph_diff",
-    "open_graph", "read", "verdict",
+    "open_graph", "read", "replay", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
 _FOUND_IN = {
+    "Replay": "probe.api.replaying",
+    "replay": "probe.api.replaying",
     "Graph": "probe.graph.graph",
     "GraphDiff": "probe.graph.diff",
     "GraphView": "probe.graph.in_python",

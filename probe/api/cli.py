@@ -20,6 +20,7 @@ from probe.api.commands.graph_visualize import GraphVisualize, older_form
 from probe.api.commands.merge_result import MergeResult
 from probe.api.commands.overflow_check import OverflowCheck
 from probe.api.commands.recover import Recover
+from probe.api.commands.replay import Replay
 from probe.api.commands.run import Run
 from probe.api.commands.show import Show
 from probe.common.errors import MsprobeException
@@ -42,7 +43,7 @@ class Command(Protocol):
 
 COMMANDS: list[Command] = [
 <<<<<<< HEAD
-    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(),
+    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(), Replay(),
     MergeResult(), Recover(), Doctor(),
 =======
     Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), ApiPrecisionCompare(), MergeResult(), Recover(),
@@ -59,6 +60,7 @@ _EPILOG = """examples:
   msprobe compare -tp ./run_a -gp ./run_b          where two runs diverge, and why
   msprobe graph_visualize -tp ./run_a -gp ./run_b  the same as a page: both runs, call by call
   msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
+  msprobe replay dump.json Functional.silu.0       one recorded call again: is it the kernel?
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 

@@ -92,8 +92,10 @@ def reason(error: Exception) -> str:
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."
 
 
-def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int) -> Prepared:
-    """Find the function and the values of a case.
+def prepare(
+    adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, generate: bool = False
+) -> Prepared:
+    """Find the function and the values of a case; with `generate` from statistics although the values are there.
 
     Raises:
         Unreadable: the case cannot be run from what the dump has.
@@ -103,17 +105,17 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int) -> Pre
     if function is None:
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
     arguments = Arguments(case.forward.name, case.forward.fields)
-    values = [leaf_values(dump, leaf, seed) for leaf in arguments.leaves]
+    values = [leaf_values(dump, leaf, seed, generate) for leaf in arguments.leaves]
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
-    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed)
+    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, generate)
     call = Call(adapter, function, arguments, leaves, of_outputs, case.name)
     generated = generated or any(each.generated for each in values)
     return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call)
 
 
 def _backward(
-    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int
+    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int, generate: bool
 ) -> tuple[list[Array | None], list[Item], str, bool]:
     """Gradients of the outputs, recorded ones of the inputs, why there is no backward, and whether any is generated."""
     if case.backward is None:
@@ -130,7 +132,7 @@ def _backward(
         if item is None:
             found.append(None)
             continue
-        values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed)
+        values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed, generate)
         generated = generated or values.generated
         found.append(values.array)
     if not any(each is not None for each in found):
@@ -172,9 +174,9 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
     except Exception as error:
         return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
-    rows = tuple(_Judge(prepared, results, reference, options, autocast).rows())
+    rows = tuple(judged(prepared, results, reference, options, autocast))
     failed = any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
-    if failed and _is_random(adapter, prepared, results, options.device, autocast):
+    if failed and is_random(adapter, prepared, results, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
     inputs = "generated" if prepared.generated else "recorded"
     return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs)
@@ -242,7 +244,7 @@ def _recorded(dump: Dump, item: Item | None, like: Output) -> Output:
     return Output(like.path, array, plain_name(item.dtype or ""))
 
 
-def _is_random(adapter: FrameworkAdapter, prepared: Prepared, results: Results, device: str, autocast: str) -> bool:
+def is_random(adapter: FrameworkAdapter, prepared: Prepared, results: Results, device: str, autocast: str) -> bool:
     """Whether the function draws random numbers: another seed gives something else, the same seed does not."""
     if device == RECORDED:
         return False
@@ -261,6 +263,17 @@ def _same(one: Results, other: Results) -> bool:
         else first.value is second.value or bool(first.value == second.value)
         for first, second in pairs
     )
+
+
+def judged(
+    prepared: Prepared, results: Results, reference: Results, options: CheckOptions, autocast: str
+) -> Iterator[Row]:
+    """A row for each of `results`, and for each gradient that there is.
+
+    Raises:
+        Unreadable: the results are not of the form of the reference.
+    """
+    return _Judge(prepared, results, reference, options, autocast).rows()
 
 
 class _Judge:

@@ -131,9 +131,9 @@ def without_backward(prepared: Prepared) -> Prepared:
 
 
 def run_prepared(
-    adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, device: str, direction: str
+    adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, device: str, direction: str, with_recorded: bool = True
 ) -> Replayed:
-    """Run a call that is ready, and compare.
+    """Run a call that is ready, and compare; without `with_recorded` its inputs are not those of the dump.
 
     Raises:
         Unreadable: the framework refuses it.
@@ -141,7 +141,7 @@ def run_prepared(
     notes = [f"its backward is not run: {prepared.backward_not_run}"] if prepared.backward_not_run else []
     exact: Results = _run("in high precision", lambda: prepared.call.reference)
     results, autocast = _run(f"on {device}", lambda: run_as_recorded(adapter, prepared, device))
-    recorded = _recorded(dump, prepared, exact, notes)
+    recorded = _recorded(dump, prepared, exact, notes) if with_recorded else None
     rows = list(judged(prepared, results, exact, CheckOptions(device), autocast))
     before = {} if recorded is None else {
         row.name: row.verdict for row in judged(prepared, recorded, exact, CheckOptions(RECORDED), autocast)
@@ -172,7 +172,7 @@ def _recorded(dump: Dump, prepared: Prepared, like: Results, notes: list[str]) -
     try:
         return recorded_results(dump, prepared, like)
     except (Unreadable, FileCheckException, DumpFormatError) as error:
-        notes.append(f"nothing recorded to compare with: {reason(error)}")
+        notes.append(f"nothing recorded to compare with: {str(error).rstrip('.')}")
         return None
 
 
