@@ -9,11 +9,8 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from probe._version import __version__
-<<<<<<< HEAD
 from probe.api.commands.acc_check import AccCheck, MultiAccCheck
-=======
 from probe.api.commands.api_precision_compare import ApiPrecisionCompare
->>>>>>> pc-standards
 from probe.api.commands.compare import Compare
 from probe.api.commands.doctor import Doctor
 from probe.api.commands.graph_visualize import GraphVisualize, older_form
@@ -42,13 +39,8 @@ class Command(Protocol):
 
 
 COMMANDS: list[Command] = [
-<<<<<<< HEAD
-    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(), Replay(),
-    MergeResult(), Recover(), Doctor(),
-=======
-    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), ApiPrecisionCompare(), MergeResult(), Recover(),
-    Doctor(),
->>>>>>> pc-standards
+    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(), ApiPrecisionCompare(),
+    Replay(), MergeResult(), Recover(), Doctor(),
 ]  # fmt: skip
 
 _ALIASES = {GraphVisualize.name: ["graph"], OverflowCheck.name: ["nan_analyze"]}
@@ -60,7 +52,8 @@ _EPILOG = """examples:
   msprobe compare -tp ./run_a -gp ./run_b          where two runs diverge, and why
   msprobe graph_visualize -tp ./run_a -gp ./run_b  the same as a page: both runs, call by call
   msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
-  msprobe replay dump.json Functional.silu.0       one recorded call again: is it the kernel?
+  msprobe acc_check -api_info ./dump.json          run each recorded call again alone: is it the kernel?
+  msprobe replay ./dump.json Functional.silu.0     run one of them, and write it as a script that stands alone
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 

@@ -25,7 +25,9 @@ from probe.precheck.inputs import leaf_values, values_of
 from probe.precheck.result import CaseResult, Row
 from probe.precheck.standards.constants import DOCUMENTED
 from probe.precheck.standards.stage1 import judge as stage1_judge
-from probe.precheck.verdict.subject import FAILURES, SUSPECT, Subject, Verdict
+from probe.precheck.tables import details as stage1_tables
+from probe.precheck.tables.details import DetailsRow
+from probe.precheck.verdict.subject import ERROR, EXACT, FAILURES, STRUCTURE, SUSPECT, Subject, Verdict
 from probe.precheck.verdict.verdict import judge
 
 Array = NDArray[Any]
@@ -308,7 +310,7 @@ class _Judge:
 
     def _row(self, name: str, of: str, part: str, place: int) -> Row:
         result, expected = getattr(self._results, part)[place], getattr(self._reference, part)[place]
-        dtype = result.dtype or type(result.value).__name__
+        dtype = result.dtype or ""
         prepared, call = self._prepared, self._prepared.call
         inputs, dtypes = list(prepared.leaves), [leaf.dtype for leaf in prepared.arguments.leaves]
         if of:
@@ -319,7 +321,9 @@ class _Judge:
             value = None if results is None else getattr(results, part)[place].value
             return value if isinstance(value, np.ndarray) else None
 
-        verdict: Verdict = judge(
+        if not isinstance(result.value, np.ndarray) or not isinstance(expected.value, np.ndarray):
+            return _plain_row(name, of, result.value, expected.value)
+        verdict = judge(
             Subject(
                 base=prepared.case.base,
                 direction="backward" if of else "forward",
@@ -335,9 +339,8 @@ class _Judge:
                 precision=self._autocast,
             )
         )
-        shape = result.value.shape if isinstance(result.value, np.ndarray) else ()
         stage1 = stage1_judge(prepared.case.base, result.value, expected.value, dtype, name, self._standard)
-        return Row(name, of, dtype, expected.dtype or type(expected.value).__name__, shape, verdict, stage1)
+        return Row(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict, stage1)
 
     def _on_cpu(self) -> Results | None:
         """What the CPU's own kernel of the device's dtype makes of the case."""
@@ -347,3 +350,25 @@ class _Judge:
             with contextlib.suppress(Exception):
                 self._yardstick = self._prepared.call.on("cpu", self._autocast or None)
         return self._yardstick
+
+
+def _plain_row(name: str, of: str, result: Any, expected: Any) -> Row:
+    """The row of what is no tensor on one side: a number, a text, a gradient that is not there."""
+    kind, expected_kind = type(result).__name__, type(expected).__name__
+    if isinstance(result, np.ndarray) or isinstance(expected, np.ndarray) or kind != expected_kind:
+        text = f"{_spoken(result)} where the reference has {_spoken(expected)}"
+        verdict, status = Verdict(STRUCTURE, text), stage1_tables.ERROR
+    elif result == expected or result != result:
+        text, status = "equal", stage1_tables.PASS
+        verdict = Verdict(EXACT, text, "exact")
+    else:
+        text, status = f"{result!r} where the reference has {expected!r}", stage1_tables.ERROR
+        verdict = Verdict(ERROR, text, "exact")
+    row = DetailsRow(name, status, text, f"<class '{expected_kind}'>", f"<class '{kind}'>")
+    return Row(name, of, kind, expected_kind, (), verdict, row)
+
+
+def _spoken(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"a tensor of shape {list(value.shape)}"
+    return "nothing" if value is None else f"a value of type {type(value).__name__}"

@@ -161,7 +161,9 @@ class Call:
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(tensors, plain_value)
-            return self._function(*args, **kwargs)
+            returned = self._function(*args, **kwargs)
+            # What returns nothing was called for what it writes, as x[0] = y is.
+            return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
 
         done = adapter.evaluate(call, inputs, differentiated)
         found = list(_places("", done.output, adapter.is_tensor))

@@ -103,7 +103,7 @@ def _judge_numbers(subject: Subject, of: Format) -> Verdict:
         allowed = tolerance.whole_tolerance(subject, allowed, reference, bound, of, unit)
     verdict = _measured(result, reference, distance, magnitude, allowed, of, str(bound))
     if verdict.status == PASS:
-        return _unless_biased(verdict, error, reference, allowed, unit)
+        return _unless_biased(verdict, error, reference, allowed, unit) if bound.unbiased else verdict
     return replace(
         verdict,
         fits=fits.best(subject, result, reference, distance, allowed, bound, of, unit),
@@ -149,7 +149,7 @@ def _plain(value: Any) -> Value:
 
 
 def _unless_biased(verdict: Verdict, error: Array, reference: Array, allowed: Array, unit: float) -> Verdict:
-    """A result whose elements all pass, but for a factor that all of them have in common.
+    """The verdict on a result whose elements all pass, unless all of them have a factor in common.
 
     The factor is fitted by least squares to the errors in units of the tolerance; its deviation is the one that
     independent errors of different sizes have (H. White, Econometrica 48, 1980). One roundoff in all elements is
