@@ -292,7 +292,7 @@ class ScriptParts(NamedTuple):
     """What was seen when it was written, for its docstring."""
     device: str
     definitions: str
-    """``INPUTS``, a list of tensors, ``OF_OUTPUTS``, the gradients of some outputs, and ``RECORDED``, results by name."""
+    """``INPUTS``, a list; ``OF_OUTPUTS``, the gradients of some outputs; ``RECORDED``, results by name."""
     needs_folder: bool
     """Whether they name files by ``pathlib``."""
     dtypes: Sequence[str]

@@ -73,7 +73,7 @@ class Call:
         name: str,
     ) -> None:
         self._adapter = adapter
-        self._function = function
+        self.function = function
         self._arguments = arguments
         self._leaves = leaves
         self.of_outputs = list(of_outputs)
@@ -161,7 +161,7 @@ class Call:
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(tensors, plain_value)
-            returned = self._function(*args, **kwargs)
+            returned = self.function(*args, **kwargs)
             # What returns nothing was called for what it writes, as x[0] = y is.
             return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
 

@@ -34,7 +34,7 @@ class Replay:
         add("dump", metavar="DUMP", type=arguments.path, nargs="?", help="what was collected at level L1 or mix")
         add("record", metavar="RECORD", nargs="?", help="the call, such as Functional.silu.0")
         add("-d", "--device", metavar="DEVICE", default="", help="cpu, cuda:0, npu:0 (the accelerator, else cpu)")
-        add("--emit", metavar="FILE", type=arguments.path, help="write a script that runs the call without this package")
+        add("--emit", metavar="FILE", type=arguments.path, help="write a script that runs it without this package")
         add("--minimise", action="store_true", help="make the inputs smaller while the call still fails")
         add("--seed", metavar="N", type=int, default=_SEED, help=f"of generated inputs ({_SEED})")
         add(
@@ -47,7 +47,7 @@ class Replay:
 
     def run(self, args: argparse.Namespace) -> int:
         given = [args.dump, args.record]
-        if args.operator_config is not None and any(given + [args.emit]):
+        if args.operator_config is not None and any([*given, args.emit]):
             self._error("--operator_config has the dump, the record and the script; give it alone")
         if args.operator_config is None and not all(given):
             self._error("DUMP and RECORD are needed, or --operator_config")

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 import torch
 
 from probe.backends.protocol import (
-    Evaluated, FrameworkAdapter, ModuleHandles, ScaledUpdate, ScriptWords, StepKeeper, TrainingHooks,
-)  # fmt: skip
+    Evaluated,
+    FrameworkAdapter,
+    ModuleHandles,
+    ScaledUpdate,
+    ScriptWords,
+    StepKeeper,
+    TrainingHooks,
+)
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,7 @@ class _Script:
 
     # --- the call
 
-    def _call(self, spelled: str) -> Any:
+    def _call(self, spelled: str) -> Callable[[str], str]:
         variables = [Code(f"x{leaf.number}") for leaf in self._leaves]
         args, kwargs = self._prepared.arguments.bound(variables, lambda entry: Code(self._words.plain(entry)))
         base = self._prepared.case.base
@@ -135,28 +135,23 @@ class _Script:
         Raises:
             UnknownValue: it returns none.
         """
-        rows = {each.row.name: each.row.dtype for each in self._replayed.results if not each.row.of}
-        forward = self._prepared.case.forward.name
-        is_tensor = self._adapter.is_tensor
-        found = [
-            (f"forward.output.{path or 0}", expression, self._adapter.dtype_name(value))
-            for path, expression, value in _places("", "output", self._returned(), is_tensor)
+        places = list(_places("", "output", self._returned(), self._adapter.is_tensor))
+        dtypes = [each.dtype for each in self._replayed.values.outputs if each.dtype is not None]
+        if not places or len(places) != len(dtypes):
+            raise UnknownValue("high precision returns other tensors" if places else "it returns no tensor")
+        return [
+            (f"forward.output.{path or 0}", expression, dtype) for (path, expression), dtype in zip(places, dtypes)
         ]
-        if not found:
-            raise UnknownValue("it returns no tensor")
-        return [(name, text, rows.get(f"{forward[: -len('forward')]}{name}", dtype)) for name, text, dtype in found]
 
     def _returned(self) -> Any:
         """What the call returns, in high precision, for its form alone."""
         adapter, arguments = self._adapter, self._prepared.arguments
         dtypes = ["float64" if leaf.is_float else leaf.dtype for leaf in self._leaves]
         tensors = [adapter.tensor(values, dtype, "cpu") for values, dtype in zip(self._prepared.leaves, dtypes)]
-        function = adapter.function(self._prepared.case.base)
-        assert function is not None
 
         def run(given: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(given, lambda entry: adapter.plain_value(entry, "cpu"))
-            return function(*args, **kwargs)
+            return self._prepared.call.function(*args, **kwargs)
 
         return adapter.evaluate(run, tensors, []).output
 
@@ -187,13 +182,14 @@ class _Script:
             return wrapped(f"{before}{self._words.inline(numbers(values), dtype)},")
         name = f"{stem}{self._words.SUFFIX}"
         self.files[name] = self._words.content(values, dtype)
-        return f'    {before}{self._words.loaded(f"DATA / {source(name)}", dtype)},  # {dtype} {shape_text(values.shape)}'
+        loaded = self._words.loaded(f"DATA / {source(name)}", dtype)
+        return f"    {before}{loaded},  # {dtype} {shape_text(values.shape)}"
 
 
-def _places(path: str, expression: str, value: Any, is_tensor: Any) -> Iterator[tuple[str, str, Any]]:
-    """The tensors in what a call returned: the place in the words of records, the expression, the tensor."""
+def _places(path: str, expression: str, value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str, str]]:
+    """The tensors in what a call returned: the place of each in the words of records, and its expression."""
     if is_tensor(value):
-        yield path, expression, value
+        yield path, expression
         return
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         inside = [(name, f".{name}", each) for name, each in zip(value._fields, value)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,12 +80,12 @@ def minimise(adapter: FrameworkAdapter, dump: Dump, replayed: Replayed, tries: i
         MsprobeException: no result of now is wrong.
     """
     if replayed.now not in FAILURES or replayed.is_random:
-        raise MsprobeException(f"{replayed.name} is not wrong on {replayed.device} now, so nothing can be made smaller.")
+        raise MsprobeException(f"{replayed.name} is not wrong on {replayed.device} now; there is nothing to minimise.")
     search = _Search(adapter, replayed, tries)
     small = search.run()
     found = run_prepared(adapter, dump, small, replayed.device, replayed.direction, with_recorded=False)
-    shapes = [[each.shape for each in prepared.leaves] for prepared in (replayed.prepared, small)]
-    return Minimised(found, *shapes, tries=search.tried)
+    before, after = ([each.shape for each in prepared.leaves] for prepared in (replayed.prepared, small))
+    return Minimised(found, before, after, search.tried)
 
 
 class _Search:
@@ -151,9 +151,8 @@ class _Search:
             None if each is None else _fitting(each, shape, cut) for each, shape in zip(current.of_outputs, shapes)
         ])
 
-    def _with_call(self, small: Prepared, of_outputs: list[Optional[Array]]) -> Prepared:
-        function = self._adapter.function(small.case.base)
-        assert function is not None
+    def _with_call(self, small: Prepared, of_outputs: list[Array | None]) -> Prepared:
+        function = self._replayed.prepared.call.function
         call = Call(self._adapter, function, small.arguments, small.leaves, of_outputs, small.case.name)
         return replace(small, of_outputs=of_outputs, call=call)
 

@@ -16,8 +16,16 @@ from probe.common.dump.reading.items import OUTPUT
 from probe.common.errors import DumpFormatError, FileCheckException, MsprobeException
 from probe.precheck.arguments import Unreadable
 from probe.precheck.check import (
-    RECORDED, CheckOptions, Prepared, is_random, judged, prepare, reason, recorded_results, run_as_recorded,
-)  # fmt: skip
+    RECORDED,
+    CheckOptions,
+    Prepared,
+    is_random,
+    judged,
+    prepare,
+    reason,
+    recorded_results,
+    run_as_recorded,
+)
 from probe.precheck.evaluation import Output, Results
 from probe.precheck.replay.difference import Difference, difference
 from probe.precheck.replay.selecting import Selected
@@ -62,6 +70,8 @@ class Replayed:
     """The dtype of the autocast under which it was run; empty without."""
     results: Sequence[Compared]
     prepared: Prepared
+    values: Results
+    """What came of it now."""
     recorded_values: Optional[Results]  # noqa: UP045 (evaluated, on Python 3.9 too)
     notes: Sequence[str] = ()
     """What the comparisons lack, and why."""
@@ -153,7 +163,7 @@ def run_prepared(
         raise Unreadable("it has no gradient" if direction == BACKWARD else "it returns nothing that could be compared")
     wrong = any(verdict.status in FAILURES for each in found for verdict in each.verdicts)
     drawn = wrong and is_random(adapter, prepared, results, device, autocast)
-    return Replayed(dump.path, device, direction, autocast, found, prepared, recorded, tuple(notes), drawn)
+    return Replayed(dump.path, device, direction, autocast, found, prepared, results, recorded, tuple(notes), drawn)
 
 
 def _run(where: str, run: Callable[[], Any]) -> Any:

@@ -119,7 +119,8 @@ def _run(parts: ScriptParts) -> Iterator[str]:
         for _, number in parts.differentiated:
             yield f"leaves[{number}].requires_grad_()"
     if parts.variables:
-        yield f"{', '.join(parts.variables)}{',' if len(parts.variables) == 1 else ''} = (x.clone() for x in leaves)"
+        names = ", ".join(parts.variables)
+        yield f"{names if len(parts.variables) > 1 else f'({names},)'} = (x.clone() for x in leaves)"
     if parts.autocast:
         yield f"with torch.autocast(torch.device(device).type, torch.{parts.autocast}, enabled=not high):"
         yield from f"    {parts.call('output = ')}".split("\n")
