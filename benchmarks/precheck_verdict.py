@@ -221,7 +221,7 @@ def operators() -> list[Operator]:
     # Normalisation.
     add("Functional.layer_norm", lambda a, w, b: F.layer_norm(a, a.shape[-1:], w, b), like(R, C), normal(C), normal(C))
     add("Functional.layer_norm", lambda a: F.layer_norm(a, a.shape[-1:]), like(R, C))
-    add("Functional.rms_norm", lambda a, w: F.rms_norm(a, a.shape[-1:], w), x, normal(C))
+    add("Functional.rms_norm", lambda a, w: F.rms_norm(a, a.shape[-1:], w, 1e-6), x, normal(C))
     add("Functional.group_norm", lambda a, w, b: F.group_norm(a, 1, w, b), image, normal(K), normal(K))
     add("Functional.instance_norm", lambda a: F.instance_norm(a), like(2, K, I, I))
     add("Functional.batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), image, normal(K), normal(K))

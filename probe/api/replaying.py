@@ -10,7 +10,7 @@ from typing import Any, Optional
 from probe.api.execution import load
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
-from probe.precheck.check import RECORDED
+from probe.precheck.calls.prepared import RECORDED
 from probe.precheck.replay.emit import emit as write_script
 from probe.precheck.replay.minimise import Minimised
 from probe.precheck.replay.minimise import minimise as make_smaller

@@ -18,7 +18,7 @@ from probe.backends.protocol import FrameworkAdapter, ScriptParts, UnknownValue
 from probe.common import files
 from probe.common.dump.reading.items import shape_text
 from probe.common.errors import MsprobeException
-from probe.precheck.evaluation import Output
+from probe.precheck.calls.evaluation import Output
 from probe.precheck.replay.replay import Replayed
 from probe.precheck.replay.report import of_verdict
 from probe.precheck.replay.source_text import Code, call, numbers, source, wrapped

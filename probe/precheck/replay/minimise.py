@@ -18,9 +18,10 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
-from probe.precheck.arguments import Arguments
-from probe.precheck.check import CheckOptions, Prepared, judged, run_as_recorded
-from probe.precheck.evaluation import Call
+from probe.precheck.calls.arguments import Arguments
+from probe.precheck.calls.evaluation import Call
+from probe.precheck.calls.prepared import Prepared, run_as_recorded
+from probe.precheck.check import CheckOptions, judged
 from probe.precheck.replay.replay import Replayed, run_prepared
 from probe.precheck.verdict.subject import FAILURES
 

@@ -13,7 +13,7 @@ from probe.common.config.fields import Location, one_of, parse_path
 from probe.common.config.json_file import read_object
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module, parse
 from probe.common.dump.reading.dump import Dump
-from probe.precheck.cases import Case
+from probe.precheck.calls.cases import Case
 
 T = TypeVar("T")
 _MOST_TIMES = 1000

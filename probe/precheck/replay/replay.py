@@ -14,19 +14,10 @@ from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import OUTPUT
 from probe.common.errors import DumpFormatError, FileCheckException, MsprobeException
-from probe.precheck.arguments import Unreadable
-from probe.precheck.check import (
-    RECORDED,
-    CheckOptions,
-    Prepared,
-    is_random,
-    judged,
-    prepare,
-    reason,
-    recorded_results,
-    run_as_recorded,
-)
-from probe.precheck.evaluation import Output, Results
+from probe.precheck.calls.arguments import Unreadable
+from probe.precheck.calls.evaluation import Output, Results
+from probe.precheck.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
+from probe.precheck.check import CheckOptions, is_random, judged
 from probe.precheck.replay.difference import Difference, difference
 from probe.precheck.replay.selecting import Selected
 from probe.precheck.result import Row

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from probe.common.dump.reading.items import shape_text
-from probe.precheck.journal import plain_value
+from probe.precheck.output.journal import plain_value
 from probe.precheck.replay.difference import Difference
 from probe.precheck.replay.replay import Compared, Replayed
 from probe.precheck.verdict.subject import EXACT, FAILURES, Verdict

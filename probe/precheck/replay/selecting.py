@@ -8,7 +8,7 @@ from probe.common.dump.naming import BACKWARD, FORWARD, api_name, is_module, par
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import MsprobeException
-from probe.precheck.cases import Case, case_of, check_dump
+from probe.precheck.calls.cases import Case, case_of, check_dump
 
 
 class Selected(NamedTuple):

@@ -49,7 +49,8 @@ class Block:
 
     @cached_property
     def error(self) -> Array:
-        return np.abs(self.result - self.reference)
+        error: Array = np.abs(self.result - self.reference)
+        return error
 
     @cached_property
     def relative(self) -> Array:

@@ -44,7 +44,7 @@ def judge(base: str, result: Array, reference: Array, dtype: str, name: str) -> 
 
 
 def judge_mindspore(result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
-    """The row of one tensor of MindSpore, for which the release has two questions, and a reference of no more precision."""
+    """The row of one tensor of MindSpore: the release asks two questions, with a reference of no more precision."""
     bench = reference.astype(result.dtype, copy=False)
     metrics: Metrics = {}
     status, message = ERROR, f"the shapes differ: {result.shape} and {bench.shape}."

@@ -23,6 +23,7 @@ from probe.precheck.verdict.subject import Array, Subject
 EXACT = "exact"
 ROUNDED_ONCE = "rounded once"
 ELEMENTWISE = "elementwise"
+ACTIVATION = "activation"
 DOT_PRODUCT = "dot product"
 SUM = "sum"
 CONDITIONING = "conditioning"
@@ -57,7 +58,7 @@ def bound_of(subject: Subject) -> Bound:
     kind = known.kind
     if kind in (DOT_PRODUCT, SUM):
         return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT)
-    if subject.direction == "backward" and kind != CONDITIONING and _is_reduced(subject):
+    if subject.direction == "backward" and kind not in (CONDITIONING, ACTIVATION) and _is_reduced(subject):
         return Bound(SUM, _terms(subject, known))
     if kind == ROUNDED_ONCE and not _is_one_rounding(subject):
         kind = ELEMENTWISE

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from probe.common.metrics.error_bounds import unit_roundoff
-from probe.precheck.verdict.bounds import ELEMENTWISE, EXACT, ROUNDED_ONCE, Bound
+from probe.precheck.verdict.bounds import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, Bound
 from probe.precheck.verdict.formats import Format, rounded_to, spacing
 from probe.precheck.verdict.subject import Array, Subject
 
@@ -79,16 +79,29 @@ def whole_tolerance(subject: Subject, least: Array, reference: Array, bound: Bou
     if bound.kind in (EXACT, ROUNDED_ONCE):
         return least
     tolerance = least
+    if bound.kind == ACTIVATION:
+        tolerance = least + ROUNDINGS * unit * _sizes_inside(subject)
     step = max(unit, _LEAST_MOVE)
     moved = subject.moved(step)
     if moved is not None:
         moves = MOVES * (1 + growth(bound, unit)) * unit / step
-        tolerance = least + moves * _no_less_than_mean(moved, 0.0 if bound.kind == ELEMENTWISE else FLOOR)
+        tolerance = tolerance + moves * _no_less_than_mean(moved, 0.0 if bound.kind == ELEMENTWISE else FLOOR)
     other = subject.yardstick()
     if other is not None and other.shape == reference.shape:
         reached = _no_less_than_mean(np.abs(other - reference), FLOOR)
         tolerance = np.maximum(tolerance, YARDSTICK * reached)
     return tolerance
+
+
+def _sizes_inside(subject: Subject) -> Array:
+    """The numbers that the parts of an activation, which are between -1 and 1, are multiplied with."""
+    sizes = np.abs(np.asarray(subject.inputs[0], np.float64))
+    if subject.direction == "backward":
+        gradients = np.abs(np.asarray(subject.inputs[-1], np.float64))
+        if gradients.shape != sizes.shape:
+            return np.asarray(max(1.0, float(sizes.max())) * float(gradients.max()))
+        return np.asarray(np.maximum(sizes, 1.0) * gradients)
+    return sizes if sizes.shape == subject.result.shape else np.asarray(sizes.max())
 
 
 def _no_less_than_mean(values: Array, part: float) -> Array:

@@ -94,7 +94,8 @@ def case_of(dump: Dump, record: Record) -> Case | None:
         return None
     backward = api_name(parsed.base, parsed.number, BACKWARD)
     name = record.name[: -len(f".{FORWARD}")]
-    return Case(name, parsed.base, record, dump[backward] if backward in dump else None)
+    has_backward = backward in dump
+    return Case(name, parsed.base, record, dump[backward] if has_backward else None)
 
 
 def _distinct(cases: Iterable[Case]) -> list[Case]:
