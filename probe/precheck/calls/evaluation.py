@@ -48,6 +48,8 @@ class Results:
     outputs: list[Output]
     gradients: list[Output]
     """One for each differentiated leaf; `path` is its place among them."""
+    are_gradients_recorded: bool = True
+    """Whether a record has the same gradients."""
 
 
 class Call:
@@ -171,11 +173,13 @@ class Call:
         if not differentiated:
             return Results(outputs, [])
         tensors = [value for _, value in found if adapter.is_tensor(value)]
+        are_recorded = done.are_gradients_recorded
         gradients = done.gradients([
             None if values is None else adapter.tensor(values, adapter.dtype_name(tensor), device)
             for values, tensor in zip(of_outputs, tensors)
         ])
-        return Results(outputs, [self._output(str(place), value) for place, value in enumerate(gradients)])
+        found_gradients = [self._output(str(place), value) for place, value in enumerate(gradients)]
+        return Results(outputs, found_gradients, are_recorded)
 
     def _output(self, path: str, value: Any) -> Output:
         if not self._adapter.is_tensor(value):

@@ -142,7 +142,8 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     for output in like.outputs:
         item = next(tensors, None) if output.dtype is not None else None
         outputs.append(output if output.dtype is None else _recorded(dump, item, output))
-    known = len(prepared.gradients) == len([each for each in like.gradients if each.value is not None])
+    count = len([each for each in like.gradients if each.value is not None])
+    known = like.are_gradients_recorded and len(prepared.gradients) == count
     items = iter(prepared.gradients)
     gradients = [
         _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)

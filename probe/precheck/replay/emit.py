@@ -65,6 +65,8 @@ class _Script:
         self.folder = f"{stem}_data"
         self.files: dict[str, bytes] = {}
         """The content of the files in `folder`, by name."""
+        self._only_writes = False
+        """Whether the call returns nothing; known when `_results` was called."""
 
     def text(self, smaller: str) -> str:
         """The script, which decides what is in `files`."""
@@ -127,7 +129,10 @@ class _Script:
         if base.startswith("Tensor.") and args and isinstance(args[0], Code):
             # As a method of its first argument.
             spelled, args = f"{args[0].text}.{spelled.rpartition('.')[2]}", args[1:]
-        return lambda before: call(spelled, args, kwargs, before)
+        if not self._only_writes:
+            return lambda before: call(spelled, args, kwargs, before)
+        # What returns nothing was called for what it writes into its first argument.
+        return lambda before: f"{call(spelled, args, kwargs, '')}\n{before}{variables[0].text}"
 
     def _results(self) -> list[tuple[str, str, str]]:
         """Name, expression and dtype of each tensor that the call returns.
@@ -151,7 +156,9 @@ class _Script:
 
         def run(given: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(given, lambda entry: adapter.plain_value(entry, "cpu"))
-            return self._prepared.call.function(*args, **kwargs)
+            returned = self._prepared.call.function(*args, **kwargs)
+            self._only_writes = returned is None and bool(args) and adapter.is_tensor(args[0])
+            return args[0] if self._only_writes else returned
 
         return adapter.evaluate(run, tensors, []).output
 

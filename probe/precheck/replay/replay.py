@@ -142,7 +142,7 @@ def run_prepared(
     notes = [f"its backward is not run: {prepared.backward_not_run}"] if prepared.backward_not_run else []
     exact: Results = _run("in high precision", lambda: prepared.call.reference)
     results, autocast = _run(f"on {device}", lambda: run_as_recorded(adapter, prepared, device))
-    recorded = _recorded(dump, prepared, exact, notes) if with_recorded else None
+    recorded = _recorded(dump, prepared, results, notes) if with_recorded else None
     rows = list(judged(prepared, results, exact, CheckOptions(device), autocast))
     before = {} if recorded is None else {
         row.name: row.verdict for row in judged(prepared, recorded, exact, CheckOptions(RECORDED), autocast)
@@ -171,10 +171,13 @@ def _recorded(dump: Dump, prepared: Prepared, like: Results, notes: list[str]) -
         notes.append("its inputs are generated from statistics, so nothing recorded can be compared with")
         return None
     try:
-        return recorded_results(dump, prepared, like)
+        found = recorded_results(dump, prepared, like)
     except (Unreadable, FileCheckException, DumpFormatError) as error:
         notes.append(f"nothing recorded to compare with: {str(error).rstrip('.')}")
         return None
+    if any(now.value is not None and then.value is None for now, then in zip(like.gradients, found.gradients)):
+        notes.append("recorded are gradients of steps inside of the function, which are not compared")
+    return found
 
 
 def _named(prepared: Prepared, results: Results) -> Iterator[tuple[str, Output]]:

@@ -43,6 +43,8 @@ $run
 
 exact = run("cpu", high=True)
 for name, now in run(DEVICE).items():
+    if not now.numel():
+        continue
     right = exact[name].to(torch.complex128 if now.is_complex() else torch.float64)
     value, nearest = now.to(right.dtype), right.to(now.dtype).to(right.dtype)
     error = (value - right).abs().masked_fill((value == nearest) | (value.isnan() & nearest.isnan()), 0)
@@ -123,7 +125,7 @@ def _run(parts: ScriptParts) -> Iterator[str]:
         yield f"{names if len(parts.variables) > 1 else f'({names},)'} = (x.clone() for x in leaves)"
     if parts.autocast:
         yield f"with torch.autocast(torch.device(device).type, torch.{parts.autocast}, enabled=not high):"
-        yield from f"    {parts.call('output = ')}".split("\n")
+        yield from (f"    {line}" for line in parts.call("output = ").split("\n"))
     else:
         yield from parts.call("output = ").split("\n")
     yield f"results = {{{', '.join(f'{chr(34)}{name}{chr(34)}: {value}' for name, value in parts.results)}}}"
