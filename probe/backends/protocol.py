@@ -210,7 +210,7 @@ class Evaluated(Protocol):
 
     @property
     def are_gradients_recorded(self) -> bool:
-        """Whether a record of the call has the gradients of its inputs, and not those of what it makes of them first."""
+        """Whether a record of the call has the gradients of its inputs, and not of what it makes of them first."""
 
     def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
         """The gradients of the differentiated inputs, ``None`` for one on which nothing depends.

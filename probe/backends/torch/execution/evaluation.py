@@ -37,7 +37,7 @@ class Evaluated:
     def are_gradients_recorded(self) -> bool:
         """Whether the function is one node of the graph, of which a record has the gradients that leave it."""
         with alone():
-            found = {tensor.grad_fn for tensor in found_in(self.output, torch.Tensor) if tensor.requires_grad}
+            found: set[Any] = {tensor.grad_fn for tensor in found_in(self.output, torch.Tensor) if tensor.requires_grad}
             if len(found) != 1:
                 return False
             before = [node for node, _ in found.pop().next_functions if node is not None]
