@@ -23,7 +23,8 @@ from probe.precheck.calls.evaluation import Results
 from probe.precheck.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
 from probe.precheck.output.error_data import write_error_data
 from probe.precheck.result import CaseResult, Row
-from probe.precheck.standards.constants import DOCUMENTED
+from probe.precheck.standards.constants import DOCUMENTED, RELEASE
+from probe.precheck.standards.release import judge_mindspore
 from probe.precheck.standards.stage1 import judge as stage1_judge
 from probe.precheck.tables import details as stage1_tables
 from probe.precheck.tables.details import DetailsRow
@@ -84,7 +85,7 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
     except Exception as error:
         return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
-    rows = tuple(judged(prepared, results, reference, options, autocast))
+    rows = tuple(judged(prepared, results, reference, options, autocast, dump.framework))
     failed = any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
     if failed and is_random(adapter, prepared, results, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
@@ -131,14 +132,14 @@ def _same(one: Results, other: Results) -> bool:
 
 
 def judged(
-    prepared: Prepared, results: Results, reference: Results, options: CheckOptions, autocast: str
+    prepared: Prepared, results: Results, reference: Results, options: CheckOptions, autocast: str, framework: str
 ) -> Iterator[Row]:
     """A row for each of `results`, and for each gradient that there is.
 
     Raises:
         Unreadable: the results are not of the form of the reference.
     """
-    return _Judge(prepared, results, reference, options, autocast).rows()
+    return _Judge(prepared, results, reference, options, autocast, framework).rows()
 
 
 class _Judge:
@@ -149,12 +150,18 @@ class _Judge:
     """
 
     def __init__(
-        self, prepared: Prepared, results: Results, reference: Results, options: CheckOptions, autocast: str
+        self,
+        prepared: Prepared,
+        results: Results,
+        reference: Results,
+        options: CheckOptions,
+        autocast: str,
+        framework: str,
     ) -> None:
         if len(results.outputs) != len(reference.outputs):
             raise Unreadable(f"it returns {len(results.outputs)} values and its reference {len(reference.outputs)}")
         self._prepared, self._results, self._reference = prepared, results, reference
-        self._autocast, self._standard = autocast, options.standard
+        self._autocast, self._standard, self._framework = autocast, options.standard, framework
         # On the CPU the kernel under test would be its own yardstick.
         self._has_yardstick = options.device not in ("cpu", RECORDED)
         self._yardstick: Results | None = None
@@ -202,8 +209,13 @@ class _Judge:
                 precision=self._autocast,
             )
         )
-        stage1 = stage1_judge(prepared.case.base, result.value, expected.value, dtype, name, self._standard)
+        stage1 = self._stage1(name, result.value, expected.value, dtype)
         return Row(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict, stage1)
+
+    def _stage1(self, name: str, result: Array, reference: Array, dtype: str) -> DetailsRow:
+        if self._standard == RELEASE and self._framework != "pytorch":
+            return judge_mindspore(result, reference, dtype, name)
+        return stage1_judge(self._prepared.case.base, result, reference, dtype, name, self._standard)
 
     def _on_cpu(self) -> Results | None:
         """What the CPU's own kernel of the device's dtype makes of the case."""

@@ -41,7 +41,7 @@ def precheck(
     adapter = load(dump.framework)
     devices = [device_for(adapter, wanted) for wanted in options.devices or ("",)]
     began = time.monotonic()
-    with Output(options) as output:
+    with Output(options, dump.framework) as output:
         parts = _parts(cases, output.done)
         for number, result in enumerate(_checked(path, parts, devices, options, load, output.error_data), 1):
             output.add(result)

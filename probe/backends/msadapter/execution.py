@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Mapping
 from typing import Any, Callable
 
 from probe.backends.mindspore.execution import functions, values
 from probe.backends.mindspore.tensors import dtypes
 from probe.backends.msadapter import api_list
-from probe.backends.msadapter.torch_modules import torch_module
+from probe.backends.msadapter.torch_modules import proxy_of, torch_module
 from probe.backends.protocol import UnknownValue
 
 _LEFT_OUT = frozenset(("distributed", "npu"))
@@ -22,7 +23,13 @@ def function(base: str) -> Callable[..., Any] | None:
 
 @functools.cache
 def _places() -> functions.Places:
-    return functions.places(api_list.watched(), _LEFT_OUT)
+    # What a proxy holds itself hides what the module behind it has, and is what a program calls.
+    return {base: (_asked(owner), api) for base, (owner, api) in functions.places(api_list.watched(), _LEFT_OUT).items()}
+
+
+def _asked(owner: Any) -> Any:
+    proxy = proxy_of(owner) if isinstance(owner, types.ModuleType) else None
+    return owner if proxy is None else proxy
 
 
 def plain_value(entry: Mapping[str, Any], device: str) -> Any:

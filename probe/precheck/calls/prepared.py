@@ -14,7 +14,7 @@ from probe.common.dump.reading.flattening import flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
 from probe.common.errors import DumpFormatError
 from probe.common.metrics.dtypes import plain_name
-from probe.precheck.calls.arguments import Arguments, Unreadable
+from probe.precheck.calls.arguments import Arguments, Unreadable, is_float
 from probe.precheck.calls.cases import Case, not_run
 from probe.precheck.calls.evaluation import Call, Output, Results, autocast_for
 from probe.precheck.calls.inputs import leaf_values, values_of
@@ -88,6 +88,10 @@ def _backward(
     return found, [item for item in items if item.state == OUTPUT and item.is_tensor], "", generated
 
 
+def _has_gradient(output: Item) -> bool:
+    return output.requires_grad is not False and is_float(plain_name(output.dtype or ""))
+
+
 def _aligned(gradients: Sequence[Item], outputs: Sequence[Item]) -> list[Item | None] | None:
     """The gradient of each output; ``None`` where the record does not say.
 
@@ -97,7 +101,7 @@ def _aligned(gradients: Sequence[Item], outputs: Sequence[Item]) -> list[Item | 
         found: list[Item | None] = [item if item.is_tensor else None for item in gradients]
     else:
         taken = iter(item for item in gradients if item.is_tensor)
-        found = [next(taken, None) if output.requires_grad else None for output in outputs]
+        found = [next(taken, None) if _has_gradient(output) else None for output in outputs]
         if next(taken, None) is not None:
             return None
     fits = all(item is None or item.shape == output.shape for item, output in zip(found, outputs))

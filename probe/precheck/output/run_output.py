@@ -34,8 +34,9 @@ class Output:
         MsprobeException: that table is damaged before its end, or another one.
     """
 
-    def __init__(self, options: PrecheckOptions) -> None:
-        form = Form(LAYOUTS[options.headers])
+    def __init__(self, options: PrecheckOptions, framework: str) -> None:
+        # msProbe's details of MindSpore have nine columns.
+        form = Form(LAYOUTS[options.headers], mindspore=options.headers == "msprobe" and framework != "pytorch")
         self._standard, self._against, self._layout = options.standard, options.against, LAYOUTS[options.headers]
         if self._against is not None:
             # A mistake of the user's is found before the work.

@@ -82,7 +82,7 @@ def minimise(adapter: FrameworkAdapter, dump: Dump, replayed: Replayed, tries: i
     """
     if replayed.now not in FAILURES or replayed.is_random:
         raise MsprobeException(f"{replayed.name} is not wrong on {replayed.device} now; there is nothing to minimise.")
-    search = _Search(adapter, replayed, tries)
+    search = _Search(adapter, dump.framework, replayed, tries)
     small = search.run()
     found = run_prepared(adapter, dump, small, replayed.device, replayed.direction, with_recorded=False)
     before, after = ([each.shape for each in prepared.leaves] for prepared in (replayed.prepared, small))
@@ -90,9 +90,10 @@ def minimise(adapter: FrameworkAdapter, dump: Dump, replayed: Replayed, tries: i
 
 
 class _Search:
-    def __init__(self, adapter: FrameworkAdapter, replayed: Replayed, tries: int) -> None:
+    def __init__(self, adapter: FrameworkAdapter, framework: str, replayed: Replayed, tries: int) -> None:
         self._adapter, self._replayed, self._tries = adapter, replayed, tries
         self._target, self._status = replayed.worst.row.name, replayed.worst.row.verdict.status
+        self._framework = framework
         self._refused: set[tuple[_Cut, bool]] = set()
         self.tried = 0
 
@@ -126,7 +127,8 @@ class _Search:
             if candidate is None:
                 return None
             results, autocast = run_as_recorded(self._adapter, candidate, self._replayed.device)
-            rows = judged(candidate, results, candidate.call.reference, CheckOptions(self._replayed.device), autocast)
+            exact = candidate.call.reference
+            rows = judged(candidate, results, exact, CheckOptions(self._replayed.device), autocast, self._framework)
             status = next((row.verdict.status for row in rows if row.name == self._target), None)
         except Exception:
             # A framework says what it likes to inputs that do not go together.

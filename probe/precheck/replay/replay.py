@@ -143,9 +143,9 @@ def run_prepared(
     exact: Results = _run("in high precision", lambda: prepared.call.reference)
     results, autocast = _run(f"on {device}", lambda: run_as_recorded(adapter, prepared, device))
     recorded = _recorded(dump, prepared, results, notes) if with_recorded else None
-    rows = list(judged(prepared, results, exact, CheckOptions(device), autocast))
+    rows = list(judged(prepared, results, exact, CheckOptions(device), autocast, dump.framework))
     before = {} if recorded is None else {
-        row.name: row.verdict for row in judged(prepared, recorded, exact, CheckOptions(RECORDED), autocast)
+        row.name: row.verdict for row in judged(prepared, recorded, exact, CheckOptions(RECORDED), autocast, dump.framework)
     }  # fmt: skip
     values = [dict(_named(prepared, each)) if each else {} for each in (results, recorded, exact)]
     compared = [_compared(prepared, row, before, *(each.get(row.name) for each in values)) for row in rows]

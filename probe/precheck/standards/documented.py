@@ -28,10 +28,10 @@ from probe.precheck.standards.class_metrics import (
     Binary,
     Dual,
     Metrics,
-    Overall,
+    Specials,
     Ulp,
-    largest_magnitudes,
     measure,
+    overall,
 )
 from probe.precheck.standards.constants import CONSTANTS, DOCUMENTED, PRECISIONS
 from probe.precheck.tables.details import ERROR, PASS, SKIP, WARNING, DetailsRow
@@ -116,11 +116,11 @@ def _of_floats(method: str, result: Array, reference: Array, dtype: str) -> tupl
         # float64 has none; the reference is no better than the result.
         method = BENCHMARK
     constants = limits or CONSTANTS[DOCUMENTED]["float32"]
-    with np.errstate(all="ignore"):
-        largest = largest_magnitudes(*_without_equal_specials(result.reshape(-1), reference.reshape(-1)))
     shares = (100, 1000) if dtype in ("float16", "bfloat16") else (1000, 10000)
-    special = AbsoluteThreshold(constants, dtype)
-    meters: list[Any] = [Overall(largest), Dual((100, 1000, 10000), constants), Benchmark(constants), special]
+    sizes = overall(result, reference)
+    meters: list[Any] = [sizes, Dual((100, 1000, 10000), constants), Benchmark(constants), Specials(dtype)]
+    if method == ABSOLUTE_THRESHOLD:
+        meters.append(AbsoluteThreshold(constants))
     if method == ULP:
         meters.append(Ulp(constants, dtype))
     metrics = measure(result, reference, meters, dtype, constants, _without_equal_specials)
@@ -129,12 +129,11 @@ def _of_floats(method: str, result: Array, reference: Array, dtype: str) -> tupl
         metrics.update(measure(result, exact, [Binary(equal_nan=True)], dtype, None))
     nonfinite = metrics["inf_nan_rate"]
     if method != ABSOLUTE_THRESHOLD:
-        # Where these are filled, msProbe's second stage takes the API for one of that class.
-        for column in special.metrics():
-            del metrics[column]
+        # Where this is filled, msProbe's second stage takes the API for one of that class.
+        del metrics["inf_nan_rate"]
     if nonfinite:
         return ERROR, "NaN or infinity is where the other side has none, or another one.", metrics
-    return (*_by_method(method, dtype, metrics, shares, largest[1] > constants.small), metrics)
+    return (*_by_method(method, dtype, metrics, shares, sizes.largest[1] > constants.small), metrics)
 
 
 def _by_method(method: str, dtype: str, metrics: Metrics, shares: tuple[int, int], is_large: bool) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from probe.precheck.standards.class_metrics import (
     Benchmark,
     Binary,
     Dual,
+    Specials,
     Ulp,
     measure,
 )
@@ -72,7 +73,15 @@ def test_a_pair_has_the_recorded_row(pair: str) -> None:
     }
 
 
-@pytest.mark.parametrize("base", ["Torch.mul", "Torch.sort", "Torch.matmul", "Functional.conv2d", "Functional.layer_norm"])
+def test_errors_of_nothing_and_of_exact_elements_are_written_as_recorded() -> None:
+    # `0` is what the recorded details have of no element, and `0.00000000000000` of elements without errors.
+    exact = judge("Torch.mean", np.ones(4, np.float32), np.ones(4), "float32", "name", RELEASE)
+    assert [printed(exact.metrics[name]) for name in ("max_rel", "small_value_share")] == ["0.00000000000000", "0"]
+    small = judge("Torch.mean", np.zeros(4, np.float32), np.zeros(4), "float32", "name", RELEASE)
+    assert [printed(small.metrics[name]) for name in ("max_rel", "small_value_share")] == ["0", "0.00000000000000"]
+
+
+@pytest.mark.parametrize("base", ["Torch.mul", "Torch.sort", "Torch.matmul", "Functional.conv2d", "Torch.layer_norm"])
 def test_the_api_makes_no_difference(base: str) -> None:
     for pair in ("fp32.unit.rel_3e-4", "bf16.unit.rounded", "fp16.saturated"):
         result, reference = arrays(pair)
@@ -86,14 +95,14 @@ def test_class_metrics_are_the_recorded_ones(pair: str) -> None:
     dtype = DTYPES[pair.split(".")[0]]
     constants = CONSTANTS[RELEASE][dtype]
     meters = {
-        "absolute_threshold": AbsoluteThreshold(constants, dtype),
-        "ulp": Ulp(constants, dtype),
-        "dual_1000": Dual([1000]),
-        "binary": Binary(),
-        "benchmark": Benchmark(constants),
+        "absolute_threshold": [Specials(dtype), AbsoluteThreshold(constants)],
+        "ulp": [Ulp(constants, dtype)],
+        "dual_1000": [Dual([1000])],
+        "binary": [Binary()],
+        "benchmark": [Benchmark(constants)],
     }
-    for name, meter in meters.items():
-        found = measure(result, reference, [meter], dtype, constants)
+    for name, of_class in meters.items():
+        found = measure(result, reference, of_class, dtype, constants)
         np.testing.assert_equal({key: float(value) for key, value in found.items()}, CLASS_METRICS[pair][name])
 
 

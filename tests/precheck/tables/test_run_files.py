@@ -38,8 +38,8 @@ def cases() -> Iterator[tuple[ResultRow, list[DetailsRow]]]:
         statuses = ("pass", None) if outputs else ("SKIP", "SKIP")
         rows = [
             DetailsRow(
-                f"{name}.forward.output.{place}", "pass", message, "float64", "float32", (2,), {"cosine": 0.5, "rmse": 1},
-                more={"Verdict": 'a "b"', "Bound, of it": 2.5},
+                f"{name}.forward.output.{place}", "pass", message, "float64", "float32", (2,),
+                {"cosine": 0.5, "rmse": 1}, more={"Verdict": 'a "b"', "Bound, of it": 2.5},
             )
             for place in range(outputs)
         ]  # fmt: skip

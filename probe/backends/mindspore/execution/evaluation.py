@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 import numpy as np
-from mindspore import Tensor
+from mindspore import Tensor, ops
 from mindspore._c_expression import TensorPy
 
 from probe.backends.mindspore import pynative
@@ -57,11 +57,11 @@ class _Recording:
     def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The call as MindSpore wants it: from the differentiated inputs to the outputs that have a gradient."""
         for index, (place, tensor) in enumerate(zip(self.differentiated, tensors)):
-            self.inputs[place] = tensor
+            self.inputs[place] = _view(tensor)
             _register_hook(tensor, _noting(self.reached, index))
         self.output = self.function(self.inputs)
         found = list(tensors_in(self.output))
-        self.participating = [index for index, tensor in enumerate(found) if _participates(tensor, tensors)]
+        self.participating = [index for index, tensor in enumerate(found) if _participates(tensor)]
         # MindSpore wants at least one output, and to return an input costs nothing.
         return tuple(found[index] for index in self.participating) or (tensors[0],)
 
@@ -176,9 +176,18 @@ def _noting(reached: set[int], index: int) -> Callable[[Any], Any]:
     return note
 
 
-def _participates(tensor: Tensor, inputs: Sequence[Tensor]) -> bool:
-    # Before 2.7.2 an input that is returned as it came does not say that it has a gradient.
-    return tensor.dtype in DIFFERENTIABLE and (requires_grad(tensor) or any(tensor is one for one in inputs))
+def _view(tensor: Tensor) -> Tensor:
+    """Another tensor over the same memory: the function may write to it, which an input itself does not allow."""
+    view = ops.reshape(tensor, tensor.shape)
+    device = getattr(tensor, "_device", None)
+    if device is not None:
+        # mindtorch refuses a tensor without its own mark of the device.
+        view._device = device
+    return view
+
+
+def _participates(tensor: Tensor) -> bool:
+    return tensor.dtype in DIFFERENTIABLE and requires_grad(tensor)
 
 
 def _zeros_like(tensor: Tensor) -> Tensor:
