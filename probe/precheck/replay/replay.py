@@ -143,10 +143,12 @@ def run_prepared(
     exact: Results = _run("in high precision", lambda: prepared.call.reference)
     results, autocast = _run(f"on {device}", lambda: run_as_recorded(adapter, prepared, device))
     recorded = _recorded(dump, prepared, results, notes) if with_recorded else None
-    rows = list(judged(prepared, results, exact, CheckOptions(device), autocast, dump.framework))
-    before = {} if recorded is None else {
-        row.name: row.verdict for row in judged(prepared, recorded, exact, CheckOptions(RECORDED), autocast, dump.framework)
-    }  # fmt: skip
+
+    def judge_all(found: Results, where: str) -> list[Row]:
+        return list(judged(prepared, found, exact, CheckOptions(where), autocast, dump.framework))
+
+    rows = judge_all(results, device)
+    before = {} if recorded is None else {row.name: row.verdict for row in judge_all(recorded, RECORDED)}
     values = [dict(_named(prepared, each)) if each else {} for each in (results, recorded, exact)]
     compared = [_compared(prepared, row, before, *(each.get(row.name) for each in values)) for row in rows]
     found = [each for each in compared if each.row.of or direction != BACKWARD]
