@@ -79,14 +79,16 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
     try:
         if options.device == RECORDED:
             results = recorded_results(dump, prepared, reference)
-            why = why or (_NO_RECORDED_GRADIENTS if call.of_outputs else "")
+            reference = _as_far_as_recorded(reference, results)
+            if call.of_outputs and not any(each.value is not None for each in results.gradients):
+                why = why or _NO_RECORDED_GRADIENTS
         else:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
     except Exception as error:
         return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
-    rows = tuple(_Judge(prepared, results, reference, options, autocast).rows())
+    rows = tuple(judged(prepared, results, reference, options.device, autocast))
     failed = any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
-    if failed and _is_random(adapter, prepared, results, options.device, autocast):
+    if failed and is_random(adapter, prepared, results, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
     inputs = "generated" if prepared.generated else "recorded"
     saved: tuple[str, ...] = ()
@@ -102,6 +104,15 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
     return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs, saved, details)
 
 
+def _as_far_as_recorded(reference: Results, results: Results) -> Results:
+    """`reference` without the gradients that the dump does not have."""
+    gradients = [
+        expected if found.value is not None else replace(expected, value=None, dtype=None)
+        for found, expected in zip(results.gradients, reference.gradients)
+    ]
+    return replace(reference, gradients=gradients)
+
+
 def _without_backward(prepared: Prepared, why: str) -> Prepared:
     return replace(prepared, of_outputs=[], backward_not_run=why)
 
@@ -110,7 +121,7 @@ def _not_run(prepared: Prepared, why: str) -> CaseResult:
     return CaseResult(prepared.case.name, prepared.case.base, not_run=why, stands_for=prepared.case.stands_for)
 
 
-def _is_random(adapter: FrameworkAdapter, prepared: Prepared, results: Results, device: str, autocast: str) -> bool:
+def is_random(adapter: FrameworkAdapter, prepared: Prepared, results: Results, device: str, autocast: str) -> bool:
     """Whether the function draws random numbers: another seed gives something else, the same seed does not."""
     if device == RECORDED:
         return False
@@ -131,6 +142,17 @@ def _same(one: Results, other: Results) -> bool:
     )
 
 
+def judged(
+    prepared: Prepared, results: Results, reference: Results, device: str, autocast: str
+) -> Iterator[Row]:
+    """A row for each of `results`, and for each gradient that there is.
+
+    Raises:
+        Unreadable: the results are not of the form of the reference.
+    """
+    return _Judge(prepared, results, reference, device, autocast).rows()
+
+
 class _Judge:
     """Judges the results of one case.
 
@@ -138,15 +160,13 @@ class _Judge:
         Unreadable: the results are not of the form of the reference.
     """
 
-    def __init__(
-        self, prepared: Prepared, results: Results, reference: Results, options: CheckOptions, autocast: str
-    ) -> None:
+    def __init__(self, prepared: Prepared, results: Results, reference: Results, device: str, autocast: str) -> None:
         if len(results.outputs) != len(reference.outputs):
             raise Unreadable(f"it returns {len(results.outputs)} values and its reference {len(reference.outputs)}")
         self._prepared, self._results, self._reference = prepared, results, reference
         self._autocast = autocast
         # On the CPU the kernel under test would be its own yardstick.
-        self._has_yardstick = options.device not in ("cpu", RECORDED)
+        self._has_yardstick = device not in ("cpu", RECORDED)
         self._yardstick: Results | None = None
 
     def rows(self) -> Iterator[Row]:

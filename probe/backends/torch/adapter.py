@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 
 import torch
 
-from probe.backends.protocol import Evaluated, FrameworkAdapter, ModuleHandles, ScaledUpdate, StepKeeper, TrainingHooks
+from probe.backends.protocol import (
+    Evaluated,
+    FrameworkAdapter,
+    ModuleHandles,
+    ScaledUpdate,
+    ScriptWords,
+    StepKeeper,
+    TrainingHooks,
+)
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
-from probe.backends.torch.execution import evaluation, functions
+from probe.backends.torch.execution import evaluation, functions, script
 from probe.backends.torch.execution import values as array_values
 from probe.backends.torch.guards import unobserved
 from probe.backends.torch.hooks import api_list, module_hooks, scalers, training_hooks
@@ -50,6 +58,7 @@ class TorchAdapter:
     several_outputs: tuple[type, ...] = (tuple, list)
     module_root = module_hooks.ROOT
     training: TrainingHooks = training_hooks
+    script: ScriptWords = script
 
     def __init__(self) -> None:
         self._statistics = Statistics()

@@ -50,6 +50,8 @@ class Results:
     """One for each differentiated leaf; `path` is its number."""
     returned: Any = None
     """The outputs nested as the function returned them: lists and dictionaries of `Output`."""
+    are_gradients_recorded: bool = True
+    """Whether a record has the same gradients."""
 
 
 class Call:
@@ -75,7 +77,7 @@ class Call:
         name: str,
     ) -> None:
         self._adapter = adapter
-        self._function = function
+        self.function = function
         self._arguments = arguments
         self._leaves = leaves
         self.of_outputs = list(of_outputs)
@@ -163,7 +165,7 @@ class Call:
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(tensors, plain_value)
-            returned = self._function(*args, **kwargs)
+            returned = self.function(*args, **kwargs)
             # What returns nothing was called for what it writes, as x[0] = y is.
             return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
 
@@ -173,12 +175,13 @@ class Call:
         returned = self._nested("", done.output, outputs, tensors)
         if not differentiated:
             return Results(outputs, [], returned)
+        are_recorded = done.are_gradients_recorded
         gradients = done.gradients([
             None if values is None else adapter.tensor(values, adapter.dtype_name(tensor), device)
             for values, tensor in zip(of_outputs, tensors)
         ])
         found = [self._output(str(number), value) for number, value in zip(differentiated, gradients)]
-        return Results(outputs, found, returned)
+        return Results(outputs, found, returned, are_recorded)
 
     def _nested(self, path: str, value: Any, outputs: list[Output], tensors: list[Any]) -> Any:
         """`value` with an `Output` for each tensor and plain value in it, which are added to the lists too."""

@@ -35,13 +35,15 @@ class Prepared:
     of_outputs: list[Optional[Array]]  # noqa: UP045 (evaluated, on Python 3.9 too)
     outputs: list[Item]
     """The recorded outputs that are tensors."""
+    gradients: list[Item]
+    """The recorded gradients, which are those of the inputs where the call is one node of the gradient graph."""
     generated: bool
     backward_not_run: str
     call: Call
 
 
-def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int) -> Prepared:
-    """Find the function and the values of a case.
+def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, generate: bool = False) -> Prepared:
+    """Find the function and the values of a case; with `generate` from statistics although the values are there.
 
     Raises:
         Unreadable: the case cannot be run from what the dump has.
@@ -51,39 +53,39 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int) -> Pre
     if function is None:
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
     arguments = Arguments(case.forward.name, case.forward.fields)
-    values = [leaf_values(dump, leaf, seed) for leaf in arguments.leaves]
+    values = [leaf_values(dump, leaf, seed, generate) for leaf in arguments.leaves]
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
-    of_outputs, why_not, generated = _backward(dump, case, arguments, outputs, seed)
+    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, generate)
     call = Call(adapter, function, arguments, leaves, of_outputs, case.name)
     generated = generated or any(each.generated for each in values)
-    return Prepared(case, arguments, leaves, of_outputs, outputs, generated, why_not, call)
+    return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call)
 
 
 def _backward(
-    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int
-) -> tuple[list[Array | None], str, bool]:
-    """The gradients of the outputs, why there is no backward, and whether a gradient is generated."""
+    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int, generate: bool
+) -> tuple[list[Array | None], list[Item], str, bool]:
+    """Gradients of the outputs, recorded ones of the inputs, why there is no backward, and whether any is generated."""
     if case.backward is None:
-        return [], "", False
+        return [], [], "", False
     if not any(leaf.is_differentiated for leaf in arguments.leaves):
-        return [], "no input has a gradient", False
+        return [], [], "no input has a gradient", False
     items = flatten(case.backward.name, case.backward.fields)
     given = _aligned([item for item in items if item.state == INPUT], outputs)
     if given is None:
-        return [], "it is not clear which gradient of the record belongs to which output", False
+        return [], [], "it is not clear which gradient of the record belongs to which output", False
     found: list[Array | None] = []
     generated = False
     for item, output in zip(given, outputs):
         if item is None:
             found.append(None)
             continue
-        values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed)
+        values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed, generate)
         generated = generated or values.generated
         found.append(values.array)
     if not any(each is not None for each in found):
-        return [], "the record has no gradient of an output", False
-    return found, "", generated
+        return [], [], "the record has no gradient of an output", False
+    return found, [item for item in items if item.state == OUTPUT and item.is_tensor], "", generated
 
 
 def _has_gradient(output: Item) -> bool:
@@ -132,10 +134,10 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
 
 
 def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
-    """The outputs that the dump has, in the places of `like`.
+    """The results that the dump has, in the places of `like`.
 
-    It has no gradients of the arguments: those of a backward record are of the autograd node that was watched, which
-    is another one where a function is made of several, and gives a weight its gradient transposed.
+    The gradients of a backward record are those of the node of the gradient graph that was watched: where a function is
+    made of several nodes they are not those of its arguments, and left out.
 
     Raises:
         Unreadable: it does not have them.
@@ -155,7 +157,14 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
             return {key: nested(each) for key, each in returned.items()}
         return [nested(each) for each in returned]
 
-    return Results(list(found.values()), [], nested(like.returned))
+    count = len([each for each in like.gradients if each.value is not None])
+    known = like.are_gradients_recorded and len(prepared.gradients) == count
+    items = iter(prepared.gradients)
+    gradients = [
+        _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)
+        for output in like.gradients
+    ]
+    return Results(list(found.values()), gradients, nested(like.returned))
 
 
 def _recorded(dump: Dump, item: Item | None, like: Output) -> Output:
