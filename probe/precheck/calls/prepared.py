@@ -157,8 +157,12 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
             return {key: nested(each) for key, each in returned.items()}
         return [nested(each) for each in returned]
 
-    count = len([each for each in like.gradients if each.value is not None])
-    known = like.are_gradients_recorded and len(prepared.gradients) == count
+    there = [each for each in like.gradients if each.value is not None]
+    # A function that was another one when it was recorded had other nodes.
+    known = like.are_gradients_recorded and len(prepared.gradients) == len(there) and all(
+        item.shape == each.value.shape and plain_name(item.dtype or "") == each.dtype
+        for item, each in zip(prepared.gradients, there)
+    )
     items = iter(prepared.gradients)
     gradients = [
         _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)
