@@ -21,16 +21,15 @@ from probe.precheck.calls.arguments import Unreadable
 from probe.precheck.calls.cases import Case
 from probe.precheck.calls.evaluation import Results
 from probe.precheck.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
+from probe.precheck.first_stage import details_rows
 from probe.precheck.output.error_data import write_error_data
 from probe.precheck.result import CaseResult, Row
 from probe.precheck.standards.constants import DOCUMENTED
-from probe.precheck.standards.stage1 import judge as stage1_judge
-from probe.precheck.tables import details as stage1_tables
-from probe.precheck.tables.details import DetailsRow
 from probe.precheck.verdict.subject import ERROR, EXACT, FAILURES, STRUCTURE, SUSPECT, Subject, Verdict
 from probe.precheck.verdict.verdict import judge
 
 Array = NDArray[Any]
+_NO_RECORDED_GRADIENTS = "a record has the gradients of autograd nodes, which are not always those of the arguments"
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
     try:
         if options.device == RECORDED:
             results = recorded_results(dump, prepared, reference)
+            why = why or (_NO_RECORDED_GRADIENTS if call.of_outputs else "")
         else:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
     except Exception as error:
@@ -98,11 +98,12 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
             if values is not None
         ]
         saved = write_error_data(adapter, options.error_data, case.name, leaves, of_outputs, results, reference)
-    return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs, saved)
+    details = details_rows(case, prepared.arguments, results, reference, options.standard, dump.framework)
+    return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs, saved, details)
 
 
 def _without_backward(prepared: Prepared, why: str) -> Prepared:
-    return replace(prepared, of_outputs=[], gradients=[], backward_not_run=why)
+    return replace(prepared, of_outputs=[], backward_not_run=why)
 
 
 def _not_run(prepared: Prepared, why: str) -> CaseResult:
@@ -143,7 +144,7 @@ class _Judge:
         if len(results.outputs) != len(reference.outputs):
             raise Unreadable(f"it returns {len(results.outputs)} values and its reference {len(reference.outputs)}")
         self._prepared, self._results, self._reference = prepared, results, reference
-        self._autocast, self._standard = autocast, options.standard
+        self._autocast = autocast
         # On the CPU the kernel under test would be its own yardstick.
         self._has_yardstick = options.device not in ("cpu", RECORDED)
         self._yardstick: Results | None = None
@@ -158,7 +159,7 @@ class _Judge:
             found = self._results.gradients[place], self._reference.gradients[place]
             # The gradient of an input on which nothing depends is none in both.
             if any(each.value is not None for each in found):
-                yield self._row(f"{case.name}.backward.{OUTPUT}.{place}", leaf.item.name, "gradients", place)
+                yield self._row(f"{case.name}.backward.{OUTPUT}.{leaf.number}", leaf.item.name, "gradients", place)
 
     def _row(self, name: str, of: str, part: str, place: int) -> Row:
         result, expected = getattr(self._results, part)[place], getattr(self._reference, part)[place]
@@ -191,8 +192,7 @@ class _Judge:
                 precision=self._autocast,
             )
         )
-        stage1 = stage1_judge(prepared.case.base, result.value, expected.value, dtype, name, self._standard)
-        return Row(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict, stage1)
+        return Row(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict)
 
     def _on_cpu(self) -> Results | None:
         """What the CPU's own kernel of the device's dtype makes of the case."""
@@ -208,16 +208,12 @@ def _plain_row(name: str, of: str, result: Any, expected: Any) -> Row:
     """The row of what is no tensor on one side: a number, a text, a gradient that is not there."""
     kind, expected_kind = type(result).__name__, type(expected).__name__
     if isinstance(result, np.ndarray) or isinstance(expected, np.ndarray) or kind != expected_kind:
-        text = f"{_spoken(result)} where the reference has {_spoken(expected)}"
-        verdict, status = Verdict(STRUCTURE, text), stage1_tables.ERROR
+        verdict = Verdict(STRUCTURE, f"{_spoken(result)} where the reference has {_spoken(expected)}")
     elif result == expected or result != result:
-        text, status = "equal", stage1_tables.PASS
-        verdict = Verdict(EXACT, text, "exact")
+        verdict = Verdict(EXACT, "equal", "exact")
     else:
-        text, status = f"{result!r} where the reference has {expected!r}", stage1_tables.ERROR
-        verdict = Verdict(ERROR, text, "exact")
-    row = DetailsRow(name, status, text, f"<class '{expected_kind}'>", f"<class '{kind}'>")
-    return Row(name, of, kind, expected_kind, (), verdict, row)
+        verdict = Verdict(ERROR, f"{result!r} where the reference has {expected!r}", "exact")
+    return Row(name, of, kind, expected_kind, (), verdict)
 
 
 def _spoken(value: Any) -> str:

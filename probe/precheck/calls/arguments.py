@@ -38,7 +38,7 @@ class Leaf:
 
     @property
     def is_differentiated(self) -> bool:
-        """Whether the call has a gradient for it; a dump that does not say so may have one for every number."""
+        """Whether the call has a gradient for it; records of MindSpore do not say for which it was asked."""
         return self.item.requires_grad is not False and (self.is_float or self.dtype.startswith("complex"))
 
 

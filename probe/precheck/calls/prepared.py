@@ -14,7 +14,7 @@ from probe.common.dump.reading.flattening import flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
 from probe.common.errors import DumpFormatError
 from probe.common.metrics.dtypes import plain_name
-from probe.precheck.calls.arguments import Arguments, Unreadable
+from probe.precheck.calls.arguments import Arguments, Unreadable, is_float
 from probe.precheck.calls.cases import Case, not_run
 from probe.precheck.calls.evaluation import Call, Output, Results, autocast_for
 from probe.precheck.calls.inputs import leaf_values, values_of
@@ -35,8 +35,6 @@ class Prepared:
     of_outputs: list[Optional[Array]]  # noqa: UP045 (evaluated, on Python 3.9 too)
     outputs: list[Item]
     """The recorded outputs that are tensors."""
-    gradients: list[Item]
-    """The recorded gradients of the inputs; empty where it is not clear which belongs to which."""
     generated: bool
     backward_not_run: str
     call: Call
@@ -56,24 +54,24 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int) -> Pre
     values = [leaf_values(dump, leaf, seed) for leaf in arguments.leaves]
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
-    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed)
+    of_outputs, why_not, generated = _backward(dump, case, arguments, outputs, seed)
     call = Call(adapter, function, arguments, leaves, of_outputs, case.name)
     generated = generated or any(each.generated for each in values)
-    return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call)
+    return Prepared(case, arguments, leaves, of_outputs, outputs, generated, why_not, call)
 
 
 def _backward(
     dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int
-) -> tuple[list[Array | None], list[Item], str, bool]:
-    """Gradients of the outputs, recorded ones of the inputs, why there is no backward, and whether any is generated."""
+) -> tuple[list[Array | None], str, bool]:
+    """The gradients of the outputs, why there is no backward, and whether a gradient is generated."""
     if case.backward is None:
-        return [], [], "", False
+        return [], "", False
     if not any(leaf.is_differentiated for leaf in arguments.leaves):
-        return [], [], "no input has a gradient", False
+        return [], "no input has a gradient", False
     items = flatten(case.backward.name, case.backward.fields)
     given = _aligned([item for item in items if item.state == INPUT], outputs)
     if given is None:
-        return [], [], "it is not clear which gradient of the record belongs to which output", False
+        return [], "it is not clear which gradient of the record belongs to which output", False
     found: list[Array | None] = []
     generated = False
     for item, output in zip(given, outputs):
@@ -84,8 +82,12 @@ def _backward(
         generated = generated or values.generated
         found.append(values.array)
     if not any(each is not None for each in found):
-        return [], [], "the record has no gradient of an output", False
-    return found, [item for item in items if item.state == OUTPUT and item.is_tensor], "", generated
+        return [], "the record has no gradient of an output", False
+    return found, "", generated
+
+
+def _has_gradient(output: Item) -> bool:
+    return output.requires_grad is not False and is_float(plain_name(output.dtype or ""))
 
 
 def _aligned(gradients: Sequence[Item], outputs: Sequence[Item]) -> list[Item | None] | None:
@@ -97,7 +99,7 @@ def _aligned(gradients: Sequence[Item], outputs: Sequence[Item]) -> list[Item | 
         found: list[Item | None] = [item if item.is_tensor else None for item in gradients]
     else:
         taken = iter(item for item in gradients if item.is_tensor)
-        found = [next(taken, None) if output.requires_grad else None for output in outputs]
+        found = [next(taken, None) if _has_gradient(output) else None for output in outputs]
         if next(taken, None) is not None:
             return None
     fits = all(item is None or item.shape == output.shape for item, output in zip(found, outputs))
@@ -130,7 +132,10 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
 
 
 def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
-    """The results that the dump has, in the places of `like`.
+    """The outputs that the dump has, in the places of `like`.
+
+    It has no gradients of the arguments: those of a backward record are of the autograd node that was watched, which
+    is another one where a function is made of several, and gives a weight its gradient transposed.
 
     Raises:
         Unreadable: it does not have them.
@@ -138,17 +143,19 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     if dump.task != "tensor":
         raise Unreadable("the dump has no values of results; collect with \"tensor\"")
     tensors = iter(prepared.outputs)
-    outputs = []
+    found = {}
     for output in like.outputs:
         item = next(tensors, None) if output.dtype is not None else None
-        outputs.append(output if output.dtype is None else _recorded(dump, item, output))
-    known = len(prepared.gradients) == len([each for each in like.gradients if each.value is not None])
-    items = iter(prepared.gradients)
-    gradients = [
-        _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)
-        for output in like.gradients
-    ]
-    return Results(outputs, gradients)
+        found[output.path] = output if output.dtype is None else _recorded(dump, item, output)
+
+    def nested(returned: Any) -> Any:
+        if isinstance(returned, Output):
+            return found[returned.path]
+        if isinstance(returned, dict):
+            return {key: nested(each) for key, each in returned.items()}
+        return [nested(each) for each in returned]
+
+    return Results(list(found.values()), [], nested(like.returned))
 
 
 def _recorded(dump: Dump, item: Item | None, like: Output) -> Output:
