@@ -212,8 +212,8 @@ class Evaluated(Protocol):
         """The gradients of the differentiated inputs, ``None`` for one on which nothing depends.
 
         Args:
-            of_outputs: One for each tensor in `output`, in the order in which `found_in` finds them, of its shape and dtype; ``None``
-                for one that takes no part.
+            of_outputs: One for each tensor in `output`, in the order in which `found_in` finds them, of its shape and
+                dtype; ``None`` for one that takes no part.
         """
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, cast
 
 import torch
 
-from probe.backends.protocol import FrameworkAdapter, ModuleHandles, ScaledUpdate, StepKeeper, TrainingHooks
+from probe.backends.protocol import Evaluated, FrameworkAdapter, ModuleHandles, ScaledUpdate, StepKeeper, TrainingHooks
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
+from probe.backends.torch.execution import evaluation, functions
+from probe.backends.torch.execution import values as array_values
 from probe.backends.torch.guards import unobserved
 from probe.backends.torch.hooks import api_list, module_hooks, scalers, training_hooks
 from probe.backends.torch.hooks.api_hooks import ApiHooks
@@ -23,6 +26,9 @@ from probe.backends.torch.tensors import describe, plain_tensors
 from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.backends.torch.tensors.statistics import Statistics
 from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, StatisticsMode, TensorFile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -161,6 +167,40 @@ class TorchAdapter:
         failed: Callable[[str, BaseException], None],
     ) -> StepKeeper:
         return keeper.StepKeeper(with_parameters, numbers, failed)
+
+    # --- execution
+
+    def function(self, base: str) -> Callable[..., Any] | None:
+        return functions.function(base)
+
+    def tensor(self, values: NDArray[Any], dtype: str, device: str) -> torch.Tensor:
+        return array_values.tensor(values, dtype, device)
+
+    def values(self, tensor: torch.Tensor) -> NDArray[Any]:
+        return array_values.values(tensor)
+
+    def dtype_name(self, tensor: torch.Tensor) -> str:
+        return array_values.dtype_name(tensor)
+
+    def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
+        return array_values.plain_value(entry, device)
+
+    def evaluate(
+        self, function: Callable[[Sequence[Any]], Any], inputs: Sequence[Any], differentiated: Sequence[int]
+    ) -> Evaluated:
+        return evaluation.evaluate(function, inputs, differentiated)
+
+    def autocast(self, dtype: str, device: str) -> contextlib.AbstractContextManager[None]:
+        return evaluation.autocast(dtype, device)
+
+    def devices(self) -> Sequence[str]:
+        return evaluation.devices()
+
+    def seed_draws(self, seed: int) -> None:
+        evaluation.seed_draws(seed)
+
+    def use_one_thread(self) -> None:
+        evaluation.use_one_thread()
 
 
 if TYPE_CHECKING:
