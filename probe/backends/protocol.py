@@ -243,6 +243,15 @@ class Execution(Protocol):
     def dtype_name(self, tensor: Any) -> str:
         """The plain name of its dtype."""
 
+    def device_name(self, tensor: Any) -> str:
+        """Where it is, in the words of `devices`."""
+
+    def copied(self, tensor: Any) -> Any:
+        """A tensor of its own with the values, the dtype, the device and, as far as that can be, the memory layout.
+
+        It takes no gradient.
+        """
+
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
         """What the entry of a framework's own value stands for, such as a dtype or a size; a device becomes `device`.
 
@@ -273,6 +282,12 @@ class Execution(Protocol):
 
     def seed_draws(self, seed: int) -> None:
         """Let random calls of this process draw the same numbers again, on every device."""
+
+    def random_states(self) -> Any:
+        """Where the framework's generators stand."""
+
+    def set_random_states(self, states: Any) -> None:
+        """Bring them back to where `random_states` found them."""
 
     def use_one_thread(self) -> None:
         """Compute with one thread from now on, so that results do not depend on how many processes share the work."""

@@ -13,7 +13,7 @@ from probe.backends.protocol import Evaluated, FrameworkAdapter, ModuleHandles, 
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
-from probe.backends.torch.execution import evaluation, functions
+from probe.backends.torch.execution import copies, evaluation, functions
 from probe.backends.torch.execution import values as array_values
 from probe.backends.torch.guards import unobserved
 from probe.backends.torch.hooks import api_list, module_hooks, scalers, training_hooks
@@ -182,6 +182,12 @@ class TorchAdapter:
     def dtype_name(self, tensor: torch.Tensor) -> str:
         return array_values.dtype_name(tensor)
 
+    def device_name(self, tensor: torch.Tensor) -> str:
+        return str(tensor.device)
+
+    def copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        return copies.copied(tensor)
+
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
         return array_values.plain_value(entry, device)
 
@@ -198,6 +204,12 @@ class TorchAdapter:
 
     def seed_draws(self, seed: int) -> None:
         evaluation.seed_draws(seed)
+
+    def random_states(self) -> Any:
+        return seeding.get_states()
+
+    def set_random_states(self, states: Any) -> None:
+        seeding.set_states(states)
 
     def use_one_thread(self) -> None:
         evaluation.use_one_thread()
