@@ -1,0 +1,154 @@
+"""What an operation's name says of the error that a correct kernel may make.
+
+Names are those of `probe.common.match.operations`, so that ``Tensor.__add__``, ``Torch.add`` and MindSpore's names are
+one. The lists stand in ``bounds.yaml``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from probe.common.match.operations import MINDSPORE, operation
+from probe.common.yaml_file import load_yaml
+from probe.precheck.verdict.formats import format_of, rounded_to
+from probe.precheck.verdict.subject import Array, Subject
+
+EXACT = "exact"
+ROUNDED_ONCE = "rounded once"
+ELEMENTWISE = "elementwise"
+DOT_PRODUCT = "dot product"
+SUM = "sum"
+CONDITIONING = "conditioning"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Which rule gives the tolerance."""
+
+    kind: str
+    terms: int = 0
+    """How many numbers are added for one element, where the operation adds."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.terms}" if self.terms else self.kind
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the lists say of one operation in one direction."""
+
+    name: str
+    kind: str
+    summed_input: int | None = None
+
+
+def bound_of(subject: Subject) -> Bound:
+    """The rule for a subject: that of its operation where the lists know it and the arguments are as they assume."""
+    known = known_of(subject.base, subject.direction)
+    kind = known.kind
+    if kind in (DOT_PRODUCT, SUM):
+        return Bound(kind, _terms(subject, known))
+    if subject.direction == "backward" and kind != CONDITIONING and _is_reduced(subject):
+        return Bound(SUM, _terms(subject, known))
+    if kind == ROUNDED_ONCE and not _is_one_rounding(subject):
+        return Bound(ELEMENTWISE)
+    return Bound(kind)
+
+
+def _is_reduced(subject: Subject) -> bool:
+    """Whether this gradient is a sum over what was broadcast."""
+    return not subject.inputs or subject.result.size != subject.inputs[-1].size
+
+
+def _is_one_rounding(subject: Subject) -> bool:
+    """Whether nothing is rounded before the result: all operands are tensors of its dtype."""
+    if any(dtype != subject.dtype for dtype in subject.input_dtypes) or "alpha" in subject.settings:
+        return False
+    return all(_is_held(value, subject.dtype) for value in subject.settings.values())
+
+
+def _is_held(value: Any, dtype: str) -> bool:
+    """Whether a plain argument is a number that the dtype has; another one is rounded before the result is."""
+    of = format_of(dtype)
+    if of is None or isinstance(value, (str, complex)):
+        return False
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return bool(abs(value) <= of.largest and rounded_to(np.array(float(value)), of) == value)
+    return True
+
+
+def _terms(subject: Subject, known: Known) -> int:
+    """How many numbers are added for one element of the result, about: told by the sizes of what goes in."""
+    inputs = subject.inputs
+    size = max(subject.result.size, 1)
+    if subject.direction == "forward" and known.summed_input is not None and known.summed_input < len(inputs):
+        shape = inputs[known.summed_input].shape
+        return int(shape[-1]) if shape else 1
+    if subject.direction == "forward" and known.name.startswith("conv") and len(inputs) > 1:
+        return max(int(inputs[1].size) // max(int(inputs[1].shape[0]), 1), 1)
+    sizes = _sizes_of_others(inputs, subject.result.shape if subject.direction == "backward" else None)
+    terms = sizes[0] / size if sizes else 1.0
+    if known.kind == DOT_PRODUCT and len(sizes) > 1:
+        terms = max(math.sqrt(sizes[0] * sizes[1] / size), terms if len(sizes) == 1 else 1.0)
+    return max(int(terms), 1)
+
+
+def _sizes_of_others(inputs: Sequence[Array], shape: tuple[int, ...] | None) -> list[int]:
+    """The sizes of `inputs`, the largest first, without the first one of `shape`, whose gradient the result is."""
+    sizes = []
+    for value in inputs:
+        if shape is not None and value.shape == shape:
+            shape = None
+        else:
+            sizes.append(value.size)
+    return sorted(sizes, reverse=True)
+
+
+@cache
+def known_of(base: str, direction: str) -> Known:
+    """What the lists say of an operation; unknown ones are judged by conditioning."""
+    lists = _lists()
+    parts = (lists[direction], lists["either direction"])
+    kinds = {name: kind for part in parts for kind, names in part.items() for name in names}
+    for name in names_of(base):
+        if name in kinds:
+            return Known(name, kinds[name], lists["summed input"].get(name))
+    return Known(base, CONDITIONING)
+
+
+@cache
+def names_of(base: str) -> tuple[str, ...]:
+    """The names under which the lists may have an operation, those of PyTorch first."""
+    family, _, rest = base.partition(".")
+    if family == "Aten":
+        base = f"Torch.{rest.partition('.')[0]}"
+    return tuple(dict.fromkeys(operation(base, framework).akin for framework in ("", MINDSPORE)))
+
+
+@cache
+def place_rule(base: str) -> tuple[dict[str, Any], bool] | None:
+    """Where an operation that gives places has its `dim`, and whether no place may occur twice."""
+    lists = _lists()
+    for name in names_of(base):
+        if name in lists["places"]:
+            return lists["places"][name], name in lists["permutations"]
+    return None
+
+
+@cache
+def dropped_dimensions(base: str) -> tuple[str, int | None] | None:
+    """The kind of dropout that an operation is, and how many leading dimensions it drops as one."""
+    lists = _lists()["dropout"]
+    return next(((name, lists[name]) for name in names_of(base) if name in lists), None)
+
+
+@cache
+def _lists() -> Any:
+    return load_yaml(os.path.join(os.path.dirname(os.path.abspath(__file__)), "bounds.yaml"))

@@ -1,0 +1,101 @@
+"""How far each element of a correct result may be from the exact one.
+
+Without a rule of its own an operation is judged by its conditioning: rounding errors made inside of it have the size
+of the roundings of its inputs, so that the tolerance is the distance that the exact result goes when every input is
+moved by one rounding (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 1.5 and 1.6:
+forward error <= condition number times backward error). The constants were chosen by
+``benchmarks/precheck_verdict.py`` over correct kernels.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from probe.common.metrics.error_bounds import unit_roundoff
+from probe.precheck.verdict.bounds import DOT_PRODUCT, ELEMENTWISE, EXACT, ROUNDED_ONCE, SUM, Bound
+from probe.precheck.verdict.formats import Format, rounded_to, spacing
+from probe.precheck.verdict.subject import Array, Subject
+
+ROUNDINGS = 4.0
+"""Roundings of the result itself that are granted: the last one, and those of what it is multiplied with."""
+MOVES = 4.0
+"""How many times as far as the roundings of the inputs move the result its error may be."""
+FLOOR = 1.0
+"""No element is granted less than this part of the mean over the tensor: a cancellation that hits one element by luck
+is seen by its neighbours."""
+YARDSTICK = 4.0
+"""How many times the error of another correct kernel is granted."""
+TWICE_ROUNDED = 1 + 2.0**-10
+"""A result that is rounded to float32 first, or a reference that is not exact, adds this to half a unit."""
+_ACCUMULATION = 2.0**-24
+"""Sums of lower precision are accumulated in float32, but for the partial sums that conditioning grants."""
+_LEAST_MOVE = 2.0**-40
+"""Smaller moves drown in the roundings of the reference; the effect of a move is proportional to it."""
+
+
+def working_unit(subject: Subject, of: Format) -> float:
+    """The unit roundoff in which a correct kernel computes.
+
+    It is that of the result; a gradient is computed from the gradient of the output, and no better than that came.
+    """
+    if subject.direction == "backward" and subject.input_dtypes:
+        return max(of.unit, unit_roundoff(subject.input_dtypes[-1]))
+    return of.unit
+
+
+def growth(bound: Bound, unit: float) -> float:
+    """How many units of the result the roundings of a sum add, and how many times conditioning is granted for them.
+
+    Sequential sums of n terms lose about sqrt(n) units (N. J. Higham and T. Mary, A New Approach to Probabilistic
+    Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019); reductions are made pairwise or in blocks, log2(n).
+    """
+    if bound.kind == DOT_PRODUCT:
+        units = math.sqrt(bound.terms) / 2
+    elif bound.kind == SUM:
+        units = math.log2(bound.terms)
+    else:
+        return 0.0
+    return units * min(_ACCUMULATION, unit) / unit
+
+
+def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format, unit: float) -> Array:
+    """What is granted without evaluating anything: the roundings of the result itself.
+
+    Args:
+        magnitude: the absolute values of `reference`, which is float64 and finite.
+        unit: as `working_unit` gives it.
+    """
+    flushed = of.smallest_normal if of.may_flush else 0.0
+    if bound.kind == EXACT:
+        return np.asarray(np.abs(rounded_to(reference, of) - reference) * TWICE_ROUNDED + flushed)
+    if bound.kind == ROUNDED_ONCE:
+        return np.asarray(spacing(magnitude, of) * (TWICE_ROUNDED / 2) + flushed)
+    units = (ROUNDINGS + growth(bound, unit)) * unit
+    return np.asarray(np.maximum(magnitude, of.smallest_normal) * units + flushed)
+
+
+def whole_tolerance(subject: Subject, least: Array, reference: Array, bound: Bound, of: Format, unit: float) -> Array:
+    """`least` and what the conditioning, or another correct kernel, grants beyond it."""
+    if bound.kind in (EXACT, ROUNDED_ONCE):
+        return least
+    tolerance = least
+    step = max(unit, _LEAST_MOVE)
+    moved = subject.moved(step)
+    if moved is not None:
+        moves = MOVES * (1 + growth(bound, unit)) * unit / step
+        tolerance = least + moves * _no_less_than_mean(moved, 0.0 if bound.kind == ELEMENTWISE else FLOOR)
+    other = subject.yardstick()
+    if other is not None and other.shape == reference.shape:
+        reached = _no_less_than_mean(np.abs(other - reference), FLOOR)
+        tolerance = np.maximum(tolerance, YARDSTICK * reached)
+    return tolerance
+
+
+def _no_less_than_mean(values: Array, part: float) -> Array:
+    """`values`, each at least this part of their mean; what is not finite grants nothing."""
+    finite = np.isfinite(values)
+    if not finite.all():
+        values = np.where(finite, values, 0.0)
+    return np.maximum(values, part * float(values.mean())) if part else values

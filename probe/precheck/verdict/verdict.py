@@ -1,0 +1,200 @@
+"""One result judged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from probe.precheck.verdict import bounds, dropout, fits, interpretation, places, tolerance
+from probe.precheck.verdict.formats import Format, format_of, rounded_to, spacing
+from probe.precheck.verdict.subject import (
+    ERROR,
+    EXACT,
+    NONFINITE,
+    NOT_RUN,
+    PASS,
+    STRUCTURE,
+    SUSPECT,
+    Array,
+    Subject,
+    Value,
+    Verdict,
+)  # fmt: skip
+
+MOST_SUSPECT = 10.0
+"""Up to this ratio of error to tolerance a result is suspect, beyond it an error."""
+BIAS = 0.25
+"""A common factor in all elements is reported from this part of a unit roundoff on."""
+BIAS_SIGMAS = 8.0
+"""And if independent roundings would give it with a probability of about 1e-15."""
+
+
+def judge(subject: Subject) -> Verdict:
+    """What is to be said of one output, or of the gradient of one input."""
+    result, reference = subject.result, subject.reference
+    if result.shape != reference.shape:
+        words = f"shape {list(result.shape)} where the reference has {list(reference.shape)}"
+        return Verdict(STRUCTURE, words)
+    if (result.dtype.kind == "c") != (reference.dtype.kind == "c"):
+        kinds = ("real", "complex") if reference.dtype.kind == "c" else ("complex", "real")
+        return Verdict(STRUCTURE, f"{kinds[0]} numbers where the reference has {kinds[1]} ones")
+    if not result.size:
+        return Verdict(EXACT, "no elements", "exact")
+    with np.errstate(all="ignore"):
+        dropped = dropout.judge(subject)
+        if dropped is not None:
+            return dropped
+        of = format_of(subject.dtype)
+        if of is None or reference.dtype.kind in "biu":
+            return _judge_whole(subject)
+        return _judge_numbers(subject, of)
+
+
+def _judge_whole(subject: Subject) -> Verdict:
+    """Integers and truth values are equal, or are places of equal values."""
+    result, reference = subject.result, subject.reference
+    if result.dtype.kind == "f" and reference.dtype.kind == "f":
+        return Verdict(NOT_RUN, f"no rule for the dtype {subject.dtype}")
+    differs = np.asarray(result != reference)
+    if not differs.any():
+        return Verdict(EXACT, "equal", "exact", 0.0, 0.0, share_over=0.0)
+    if places.are_ties(subject):
+        return Verdict(EXACT, "other places of equal values", "exact", 0.0, 0.0, share_over=0.0)
+    first = np.unravel_index(int(differs.argmax()), differs.shape)
+    count = int(np.count_nonzero(differs))
+    index = tuple(map(int, first))
+    return Verdict(
+        ERROR,
+        interpretation.of_whole(subject, differs),
+        "exact",
+        math.inf,
+        0.0,
+        index,
+        result[first].item(),
+        reference[first].item(),
+        share_over=count / differs.size,
+    )
+
+
+def _judge_numbers(subject: Subject, of: Format) -> Verdict:
+    kind: Any = np.complex128 if of.is_complex else np.float64
+    result = np.asarray(subject.result, kind)
+    reference = np.asarray(subject.reference, kind)
+    error = result - reference
+    if not np.isfinite(error).all():
+        found = _nonfinite(subject, result, reference, of)
+        if found is not None:
+            return found
+        # What agrees without being finite has no error, and takes no part in what follows.
+        finite = np.isfinite(error)
+        result, reference = np.where(finite, result, 0), np.where(finite, reference, 0)
+        error = result - reference
+    bound = bounds.bound_of(subject)
+    distance = np.abs(error)
+    if not distance.any() or np.array_equal(result, rounded_to(reference, of)):
+        return _exact(str(bound), distance, reference, of)
+    magnitude = np.abs(reference)
+    unit = tolerance.working_unit(subject, of)
+    allowed = tolerance.least_tolerance(magnitude, reference, bound, of, unit)
+    if (distance > allowed).any():
+        allowed = tolerance.whole_tolerance(subject, allowed, reference, bound, of, unit)
+    verdict = _measured(result, reference, distance, magnitude, allowed, of, str(bound))
+    if verdict.status == PASS:
+        return _unless_biased(verdict, error, reference, allowed, unit)
+    return replace(
+        verdict,
+        fits=fits.best(subject, result, reference, distance, allowed, bound, of, unit),
+        interpretation=interpretation.of_numbers(subject, result, reference, distance, allowed, of),
+    )
+
+
+def _exact(bound: str, distance: Array, reference: Array, of: Format) -> Verdict:
+    if not distance.any():
+        return Verdict(EXACT, "equal", bound, 0.0, 0.0, max_ulp=0.0, mean_ulp=0.0, share_over=0.0)
+    ulps = distance / spacing(np.abs(reference), of)
+    words = "every element is the nearest number to the exact one"
+    return Verdict(EXACT, words, bound, 0.0, 0.0, None, None, None, float(ulps.max()), float(ulps.mean()), 0.0)
+
+
+def _measured(
+    result: Array, reference: Array, distance: Array, magnitude: Array, allowed: Array, of: Format, bound: str
+) -> Verdict:
+    """The numbers of a verdict and the status that they give."""
+    ratios = np.where(distance > 0, distance / allowed, 0.0)
+    worst = int(ratios.argmax())
+    ratio = float(ratios.flat[worst])
+    ulps = distance / spacing(magnitude, of)
+    status = PASS if ratio <= 1 else SUSPECT if ratio <= MOST_SUSPECT else ERROR
+    return Verdict(
+        status,
+        f"the worst element reaches {ratio:.2g} of its tolerance",
+        bound,
+        ratio,
+        float(allowed.flat[worst]),
+        tuple(map(int, np.unravel_index(worst, result.shape))),
+        _plain(result.flat[worst]),
+        _plain(reference.flat[worst]),
+        float(ulps.max()),
+        float(ulps.mean()),
+        0.0 if ratio <= 1 else float(np.count_nonzero(ratios > 1) / ratios.size),
+    )
+
+
+def _plain(value: Any) -> Value:
+    number: Value = value.item()
+    return number
+
+
+def _unless_biased(verdict: Verdict, error: Array, reference: Array, allowed: Array, unit: float) -> Verdict:
+    """A result whose elements all pass, but for a factor that all of them have in common.
+
+    The factor is fitted by least squares to the errors in units of the tolerance; its deviation is the one that
+    independent errors of different sizes have (H. White, Econometrica 48, 1980). One roundoff in all elements is
+    no sign of anything where they are one number: each value of the reference counts once.
+    """
+    if reference.size < 64 or reference.dtype.kind == "c":
+        return verdict
+    scaled, sizes = (error / allowed).ravel(), (reference / allowed).ravel()
+    factor = float(scaled @ sizes) / float(sizes @ sizes)
+    if not abs(factor) > BIAS * unit:
+        return verdict
+    _, first = np.unique(reference, return_index=True)
+    products = scaled[first] * sizes[first]
+    if abs(float(products.sum())) < BIAS_SIGMAS * math.sqrt(float(products @ products)):
+        return verdict
+    ratio = abs(factor) / (BIAS * unit)
+    words = f"every element {interpretation.percent(factor)} {'high' if factor > 0 else 'low'} on average: scale"
+    return replace(verdict, status=SUSPECT if ratio <= MOST_SUSPECT else ERROR, ratio=ratio, interpretation=words)
+
+
+def _nonfinite(subject: Subject, result: Array, reference: Array, of: Format) -> Verdict | None:
+    """The verdict if NaN or infinity stands where the reference does not give it, or the other way round."""
+    nan, reference_nan = np.isnan(result), np.isnan(reference)
+    # Close to the largest number of the dtype either is right.
+    limit = of.overflow * (1 - 4 * tolerance.ROUNDINGS * of.unit)
+    if of.is_complex:
+        too_large = np.maximum(np.abs(reference.real), np.abs(reference.imag)) >= limit
+        agrees = (nan & reference_nan) | (np.isinf(result) & too_large)
+    else:
+        too_large = np.abs(reference) >= limit
+        agrees = (nan & reference_nan) | (np.isinf(result) & too_large & (np.sign(result) == np.sign(reference)))
+        if not of.has_infinity:
+            agrees |= too_large & (nan | (np.abs(result) == of.largest))
+    wrong = ~(np.isfinite(result) & np.isfinite(reference)) & ~agrees
+    if not wrong.any():
+        return None
+    first = np.unravel_index(int(wrong.argmax()), wrong.shape)
+    return Verdict(
+        NONFINITE,
+        interpretation.of_nonfinite(result, reference, wrong, of),
+        str(bounds.bound_of(subject)),
+        math.inf,
+        None,
+        tuple(map(int, first)),
+        _plain(result[first]),
+        _plain(reference[first]),
+        share_over=float(np.count_nonzero(wrong) / wrong.size),
+    )
