@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from probe._version import __version__
+from probe.api.commands.acc_check import AccCheck, MultiAccCheck
+from probe.api.commands.api_precision_compare import ApiPrecisionCompare
 from probe.api.commands.compare import Compare
 from probe.api.commands.doctor import Doctor
 from probe.api.commands.graph_visualize import GraphVisualize, older_form
@@ -36,7 +38,8 @@ class Command(Protocol):
 
 
 COMMANDS: list[Command] = [
-    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), MergeResult(), Recover(), Doctor(),
+    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(), ApiPrecisionCompare(),
+    MergeResult(), Recover(), Doctor(),
 ]  # fmt: skip
 
 _ALIASES = {GraphVisualize.name: ["graph"], OverflowCheck.name: ["nan_analyze"]}
@@ -48,6 +51,7 @@ _EPILOG = """examples:
   msprobe compare -tp ./run_a -gp ./run_b          where two runs diverge, and why
   msprobe graph_visualize -tp ./run_a -gp ./run_b  the same as a page: both runs, call by call
   msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
+  msprobe acc_check -api_info ./dump.json          run each recorded call again alone: is it the kernel?
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 

@@ -224,10 +224,16 @@ class Execution(Protocol):
     values. Dtypes go by their plain names: ``bfloat16``, ``int64``, ``bool``.
     """
 
-    def function(self, base: str) -> Callable[..., Any] | None:
+    def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         """What ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
 
-        It is looked up anew each time, in the lists of what can be captured.
+        It is looked up anew each time, in the lists of what can be captured. A primitive of MindSpore is made anew.
+
+        Args:
+            attributes: What the record says a primitive was made with; ``None`` where it says nothing.
+
+        Raises:
+            UnknownValue: a primitive cannot be made from what the record says.
         """
 
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:

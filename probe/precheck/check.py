@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter, UnknownValue
+from probe.common import log
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.flattening import flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
@@ -21,7 +23,12 @@ from probe.precheck.cases import Case, not_run
 from probe.precheck.evaluation import Call, Output, Results, autocast_for
 from probe.precheck.inputs import leaf_values, values_of
 from probe.precheck.result import CaseResult, Row
-from probe.precheck.verdict.verdict import Subject, Verdict, is_failure, judge
+from probe.precheck.standards.constants import DOCUMENTED
+from probe.precheck.standards.stage1 import judge as stage1_judge
+from probe.precheck.tables import details as stage1_tables
+from probe.precheck.tables.details import DetailsRow
+from probe.precheck.verdict.subject import ERROR, EXACT, FAILURES, STRUCTURE, SUSPECT, Subject, Verdict
+from probe.precheck.verdict.verdict import judge
 
 Array = NDArray[Any]
 _LONGEST_REASON = 300
@@ -36,10 +43,14 @@ class CheckOptions:
     Args:
         device: Where they are run: ``cpu``, ``cuda:0``; ``recorded`` judges the results of the dump.
         seed: What generated inputs are drawn from, besides the name of the record.
+        standard: By which rules of msProbe the drop-in columns are judged.
+        error_data: The folder for inputs and results that fail; none are written without.
     """
 
     device: str = "cpu"
     seed: int = 1234
+    standard: str = DOCUMENTED
+    error_data: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,14 @@ def check(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOptio
         prepared = prepare(adapter, dump, case, options.seed)
         return _checked(adapter, dump, prepared, options)
     except (Unreadable, UnknownValue, DumpFormatError) as error:
-        return CaseResult(case.name, case.base, not_run=reason(error), stands_for=case.stands_for)
+        why = reason(error)
+    except MemoryError:
+        why = "there is not enough memory for it"
+    except Exception as error:
+        # A defect of ours concerns this case and no other.
+        why = f"msprobe failed: {reason(error)}"
+        log.warning(f"{case.name} is not checked: {why}\n{traceback.format_exc()}", once="precheck-failed")
+    return CaseResult(case.name, case.base, not_run=why, stands_for=case.stands_for)
 
 
 def reason(error: Exception) -> str:
@@ -156,8 +174,8 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
     except Exception as error:
         return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
-    rows = tuple(_Judge(prepared, results, reference, options.device, autocast).rows())
-    failed = any(is_failure(row.verdict) for row in rows)
+    rows = tuple(_Judge(prepared, results, reference, options, autocast).rows())
+    failed = any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
     if failed and _is_random(adapter, prepared, results, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
     inputs = "generated" if prepared.generated else "recorded"
@@ -254,13 +272,15 @@ class _Judge:
         Unreadable: the results are not of the form of the reference.
     """
 
-    def __init__(self, prepared: Prepared, results: Results, reference: Results, device: str, autocast: str) -> None:
+    def __init__(
+        self, prepared: Prepared, results: Results, reference: Results, options: CheckOptions, autocast: str
+    ) -> None:
         if len(results.outputs) != len(reference.outputs):
             raise Unreadable(f"it returns {len(results.outputs)} values and its reference {len(reference.outputs)}")
         self._prepared, self._results, self._reference = prepared, results, reference
-        self._autocast = autocast
+        self._autocast, self._standard = autocast, options.standard
         # On the CPU the kernel under test would be its own yardstick.
-        self._has_yardstick = device not in ("cpu", RECORDED)
+        self._has_yardstick = options.device not in ("cpu", RECORDED)
         self._yardstick: Results | None = None
 
     def rows(self) -> Iterator[Row]:
@@ -277,7 +297,7 @@ class _Judge:
 
     def _row(self, name: str, of: str, part: str, place: int) -> Row:
         result, expected = getattr(self._results, part)[place], getattr(self._reference, part)[place]
-        dtype = result.dtype or type(result.value).__name__
+        dtype = result.dtype or ""
         prepared, call = self._prepared, self._prepared.call
         inputs, dtypes = list(prepared.leaves), [leaf.dtype for leaf in prepared.arguments.leaves]
         if of:
@@ -288,24 +308,26 @@ class _Judge:
             value = None if results is None else getattr(results, part)[place].value
             return value if isinstance(value, np.ndarray) else None
 
-        verdict: Verdict = judge(
+        if not isinstance(result.value, np.ndarray) or not isinstance(expected.value, np.ndarray):
+            return _plain_row(name, of, result.value, expected.value)
+        verdict = judge(
             Subject(
                 base=prepared.case.base,
                 direction="backward" if of else "forward",
                 result=result.value,
                 reference=expected.value,
                 dtype=dtype,
-                precision=self._autocast or dtype,
                 inputs=inputs,
                 input_dtypes=dtypes,
                 moved=lambda unit: pick(call.moved(unit)),
                 rounded=lambda precision: pick(call.rounded(precision)),
                 yardstick=lambda: pick(self._on_cpu()),
                 settings=prepared.arguments.settings,
+                precision=self._autocast,
             )
         )
-        shape = result.value.shape if isinstance(result.value, np.ndarray) else ()
-        return Row(name, of, dtype, expected.dtype or type(expected.value).__name__, shape, verdict)
+        stage1 = stage1_judge(prepared.case.base, result.value, expected.value, dtype, name, self._standard)
+        return Row(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict, stage1)
 
     def _on_cpu(self) -> Results | None:
         """What the CPU's own kernel of the device's dtype makes of the case."""
@@ -315,3 +337,25 @@ class _Judge:
             with contextlib.suppress(Exception):
                 self._yardstick = self._prepared.call.on("cpu", self._autocast or None)
         return self._yardstick
+
+
+def _plain_row(name: str, of: str, result: Any, expected: Any) -> Row:
+    """The row of what is no tensor on one side: a number, a text, a gradient that is not there."""
+    kind, expected_kind = type(result).__name__, type(expected).__name__
+    if isinstance(result, np.ndarray) or isinstance(expected, np.ndarray) or kind != expected_kind:
+        text = f"{_spoken(result)} where the reference has {_spoken(expected)}"
+        verdict, status = Verdict(STRUCTURE, text), stage1_tables.ERROR
+    elif result == expected or result != result:
+        text, status = "equal", stage1_tables.PASS
+        verdict = Verdict(EXACT, text, "exact")
+    else:
+        text, status = f"{result!r} where the reference has {expected!r}", stage1_tables.ERROR
+        verdict = Verdict(ERROR, text, "exact")
+    row = DetailsRow(name, status, text, f"<class '{expected_kind}'>", f"<class '{kind}'>")
+    return Row(name, of, kind, expected_kind, (), verdict, row)
+
+
+def _spoken(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"a tensor of shape {list(value.shape)}"
+    return "nothing" if value is None else f"a value of type {type(value).__name__}"

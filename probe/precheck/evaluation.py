@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.metrics.dtypes import plain_name
 from probe.precheck.arguments import CallArguments, is_float
-from probe.precheck.rounding import rounded
+from probe.precheck.verdict.formats import format_of, rounded_to
 
 Array = NDArray[Any]
 DRAWS = 8
@@ -115,10 +115,10 @@ class Call:
     def rounded(self, precision: str) -> Results:
         """The reference with its inputs rounded to a precision: ``bfloat16``, ``float16`` or ``tfloat32``."""
         leaves = [
-            rounded(values, precision) if leaf.is_float else values
+            _rounded(values, precision) if leaf.is_float else values
             for leaf, values in zip(self._arguments.leaves, self._leaves)
         ]
-        gradients = [None if each is None else rounded(each, precision) for each in self.of_outputs]
+        gradients = [None if each is None else _rounded(each, precision) for each in self.of_outputs]
         return self._in_high(leaves, gradients)
 
     def _moved(self, unit: float) -> Results | None:
@@ -161,7 +161,9 @@ class Call:
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(tensors, plain_value)
-            return self._function(*args, **kwargs)
+            returned = self._function(*args, **kwargs)
+            # What returns nothing was called for what it writes, as x[0] = y is.
+            return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
 
         done = adapter.evaluate(call, inputs, differentiated)
         found = list(_places("", done.output, adapter.is_tensor))
@@ -248,6 +250,12 @@ def _raised_entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return entry
 
 
+def _rounded(values: Array, precision: str) -> Array:
+    form = format_of(precision)
+    assert form is not None
+    return rounded_to(values.astype(np.float64), form)
+
+
 def _move(values: Array, unit: float, draws: np.random.Generator) -> Array:
     # Half of the signs of a byte at a time: drawing them takes longer than the product otherwise.
     bits = np.unpackbits(np.frombuffer(draws.bytes((values.size + 7) // 8), np.uint8), count=values.size)
@@ -262,7 +270,8 @@ def _further(furthest: Any, first: Any, then: Any) -> Any:
     if first.dtype.kind not in "fc":
         return None
     with np.errstate(all="ignore"):
-        distance = np.abs(then - first)
-    # Infinity from infinity is no distance, nor is what is not a number.
-    np.nan_to_num(distance, copy=False, nan=0.0, posinf=np.inf)
-    return distance if furthest is None else np.maximum(furthest, distance, out=furthest)
+        distance = np.asarray(np.abs(then - first))
+    if not np.isfinite(distance).all():
+        # From infinity to infinity is no distance.
+        distance = np.where(np.isnan(distance), 0.0, distance)
+    return distance if furthest is None else np.asarray(np.maximum(furthest, distance))

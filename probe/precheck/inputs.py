@@ -17,15 +17,11 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import Item
 from probe.common.errors import FileCheckException
 from probe.precheck.arguments import Leaf, Unreadable, is_float
+from probe.precheck.verdict.formats import format_of, rounded_to
 
 Array = NDArray[Any]
 _MASKED = -1e4
 """Below this a float tensor that ends at 0 is a mask that is added to scores."""
-_LARGEST = {
-    "float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4028234663852886e38,
-    "float64": 1.7976931348623157e308,
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Values:
@@ -52,14 +48,22 @@ def values_of(dump: Dump, item: Item, dtype: str, shape: tuple[int, ...], seed: 
             if array.shape != shape:
                 raise Unreadable(f"the file of {item.name} has the shape {list(array.shape)}, the record {list(shape)}")
             return Values(array)
+    if 0 in shape:
+        return Values(np.zeros(shape))
     if dump.task == "tensor":
         raise Unreadable(f"{item.name} has no file")
-    return Values(_generated(item, dtype, shape, _draws(item.name, seed)), True)
+    return Values(_rounded(_generated(item, dtype, shape, _draws(item.name, seed)), dtype), True)
 
 
 def leaf_values(dump: Dump, leaf: Leaf, seed: int) -> Values:
     """The values of an argument; see `values_of`."""
     return values_of(dump, leaf.item, leaf.dtype, leaf.shape, seed)
+
+
+def _rounded(values: Array, dtype: str) -> Array:
+    """The numbers that a tensor of this dtype holds, so that the reference is computed from the same ones."""
+    form = format_of(dtype)
+    return values if form is None or form.is_complex else rounded_to(values, form)
 
 
 def _draws(name: str, seed: int) -> np.random.Generator:
@@ -68,8 +72,6 @@ def _draws(name: str, seed: int) -> np.random.Generator:
 
 
 def _generated(item: Item, dtype: str, shape: tuple[int, ...], draws: np.random.Generator) -> Array:
-    if 0 in shape:
-        return np.zeros(shape)
     low, high = _number(item.min), _number(item.max)
     if low is None or high is None:
         raise Unreadable(f"{item.name} has no statistics; collect with \"tensor\"")
@@ -102,9 +104,9 @@ def _generated_floats(
         high = item.finite_max if item.finite_max is not None else (high if np.isfinite(high) else 0.0)
     if (special and special[0] == -np.inf and high == 0.0) or (low <= _MASKED and high == 0.0):
         return _mask(shape, -np.inf if special else low, draws)
-    largest = _LARGEST.get(dtype, 1.0)
-    values = draws.uniform(max(low, -largest), min(high, largest), shape)
-    values = _ends(np.asarray(values), low, high)
+    # A range as wide as all of float64 has no width in float64.
+    values = np.asarray(draws.uniform(low / 2, high / 2, shape)) * 2
+    values = _ends(values, low, high)
     for place, value in enumerate(special):
         values.reshape(-1)[-1 - place if value > 0 else place] = value
     return values

@@ -15,7 +15,7 @@ from typing import Any
 from probe.common import files
 from probe.common.errors import FileCheckException
 from probe.precheck.result import CaseResult, Row
-from probe.precheck.verdict.verdict import Verdict
+from probe.precheck.verdict.subject import Verdict
 
 VERSION = 1
 """Of the form of the lines and of the file. 1: the first one (2026-11)."""
@@ -28,7 +28,10 @@ def encode(result: CaseResult) -> str:
 
 def plain(result: CaseResult) -> dict[str, Any]:
     """One case in values of JSON; its rows have each verdict in full."""
-    found = _plain({**vars(result), "rows": [{**vars(row), "verdict": vars(row.verdict)} for row in result.rows]})
+    rows = [{**vars(row), "verdict": vars(row.verdict)} for row in result.rows]
+    for row in rows:
+        del row["stage1"]
+    found = _plain({**vars(result), "rows": rows})
     assert isinstance(found, dict)
     return found
 

@@ -8,6 +8,7 @@ from typing import Optional
 
 from probe.common.parallel.tasks import Where
 from probe.precheck.cases import Selection
+from probe.precheck.standards.constants import DOCUMENTED
 
 
 @dataclass(frozen=True)
@@ -19,11 +20,10 @@ class PrecheckOptions:
         devices: Where cases are run; several share the work. Empty for the accelerator that is there, else ``cpu``;
             ``recorded`` judges the results of the dump.
         selection: Which calls are checked.
-        standard: ``documented`` or ``26.2``: by which rules of msProbe the drop-in columns are judged; empty for none.
-        headers: ``en`` or ``zh``: the language of the headings of the drop-in tables.
+        standard: ``documented`` or ``26.2``: by which rules of msProbe the drop-in columns are judged.
+        headers: ``english`` or ``msprobe``: what the drop-in tables look like.
         resume: A table of results whose calls are done already.
-        save_error_data: Whether inputs and results that fail are written, below `error_data`.
-        error_data: The folder for them; the one of the tables by default.
+        error_data: The folder for inputs and results that fail; none are written without.
         seed: What generated inputs are drawn from, besides the names of the records.
         where: Which processes do it.
         against: A table of details of another device, for the second stage.
@@ -32,10 +32,9 @@ class PrecheckOptions:
     output: str = "./"
     devices: Sequence[str] = ()
     selection: Selection = field(default_factory=Selection)
-    standard: str = ""
-    headers: str = "en"
+    standard: str = DOCUMENTED
+    headers: str = "english"
     resume: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    save_error_data: bool = False
     error_data: Optional[str] = None  # noqa: UP045
     seed: int = 1234
     where: Where = field(default_factory=lambda: Where(1))

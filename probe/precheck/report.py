@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from probe.precheck.journal import VERSION, plain
-from probe.precheck.result import NOT_RUN, CaseResult, Row
-from probe.precheck.verdict.subject import ERROR, NONFINITE, STRUCTURE, SUSPECT
+from probe.precheck.result import CaseResult, Row
+from probe.precheck.verdict.subject import FAILURES, NOT_RUN, SUSPECT
 
-FAILURES = (ERROR, NONFINITE, STRUCTURE)
 _MOST_SHOWN = 20
 _MOST_REASONS = 6
 

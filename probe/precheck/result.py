@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Optional
 
-from probe.precheck.verdict.verdict import Verdict, worst_of
-
-NOT_RUN = "not run"
-
+from probe.precheck.tables.details import DetailsRow
+from probe.precheck.verdict.subject import NOT_RUN, Verdict, worst_of
 
 @dataclass(frozen=True)
 class Row:
@@ -24,8 +21,8 @@ class Row:
     reference_dtype: str
     shape: tuple[int, ...]
     verdict: Verdict
-    stage1: Optional[Mapping[str, Any]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """The drop-in columns, where they were asked for: status, message and the metrics by their English names."""
+    stage1: Optional[DetailsRow] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The row of the drop-in table; ``None`` where an earlier run has written it."""
 
 
 @dataclass(frozen=True)

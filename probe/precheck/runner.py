@@ -34,14 +34,14 @@ def precheck(
     Raises:
         MsprobeException: the dump is none that can be checked, or an option does not fit.
     """
-    began = time.monotonic()
     dump = read(path)
     cases = cases_of(dump, options.selection)
     if not cases:
         raise MsprobeException(f"{dump.path} has no call of a function; collect at level L1 or mix.")
     adapter = load(dump.framework)
     devices = [device_for(adapter, wanted) for wanted in options.devices or ("",)]
-    with Output(options, dump.framework) as output:
+    began = time.monotonic()
+    with Output(options) as output:
         parts = _parts(cases, output.done)
         for number, result in enumerate(_checked(path, parts, devices, options, load), len(output.done)):
             output.add(result)
@@ -80,7 +80,7 @@ def _checked(
             first,
             last,
             options.selection,
-            CheckOptions(devices[number % len(devices)], options.seed, options.standard, options.error_folder),
+            CheckOptions(devices[number % len(devices)], options.seed, options.standard, options.error_data),
             load,
         ).absolute()
         for number, (first, last) in enumerate(parts)

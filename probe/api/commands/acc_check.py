@@ -47,7 +47,7 @@ class AccCheck:
             "--standard", choices=["documented", "26.2"], default="documented",
             help="by which rules of msProbe its columns are judged (documented)",
         )  # fmt: skip
-        add("--headers", choices=["en", "zh"], default="en", help="the language of the headings; zh is msProbe's (en)")
+        add("--headers", choices=["english", "msprobe"], default="english", help="what the drop-in tables look like")
         add("--against", metavar="FILE", type=arguments.path, help="details of another device, for the second stage")
         add(
             "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="error",
@@ -126,8 +126,7 @@ def _options(args: argparse.Namespace) -> PrecheckOptions:
         standard=args.standard,
         headers=args.headers,
         resume=args.result_csv_path,
-        save_error_data=args.save_error_data,
-        error_data=config.error_data,
+        error_data=(config.error_data or args.out_path) if args.save_error_data else None,
         seed=args.seed,
         where=Where(args.jobs, args.dask),
         against=args.against,
@@ -135,5 +134,5 @@ def _options(args: argparse.Namespace) -> PrecheckOptions:
 
 
 def _status(report: Report, fail_on: str) -> int:
-    failing = {"suspect": ("suspect", "error"), "error": ("error",), "never": ()}[fail_on]
-    return _FAILED if any(report.count(kind) for kind in failing) else _PASSED
+    failing = {"suspect": [*report.failed, *report.suspects], "error": report.failed, "never": []}[fail_on]
+    return _FAILED if failing else _PASSED

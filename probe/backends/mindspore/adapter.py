@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, cast
@@ -10,6 +11,8 @@ from mindspore import Tensor
 
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.autograd.tracker import tracker_for
+from probe.backends.mindspore.execution import devices, evaluation, functions
+from probe.backends.mindspore.execution import values as execution_values
 from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.hooks import api_list, module_hooks, scalers, training_hooks
 from probe.backends.mindspore.hooks.api_hooks import ApiHooks, async_work_types
@@ -18,10 +21,20 @@ from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, Modu
 from probe.backends.mindspore.randomness import random_calls, seeding
 from probe.backends.mindspore.tensors import describe
 from probe.backends.mindspore.tensors.statistics import Statistics
-from probe.backends.protocol import FrameworkAdapter, ModuleHandles, ScaledUpdate, TrainingHooks
+from probe.backends.protocol import (
+    Evaluated,
+    FrameworkAdapter,
+    ModuleHandles,
+    ScaledUpdate,
+    TrainingHooks,
+    UnknownValue,
+)
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.patching import Handles, wrap_attribute
 from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, StatisticsMode, TensorFile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -165,6 +178,40 @@ class MindSporeAdapter:
     ) -> None:
         # Gradients come of functional transformations of the whole step: no call has a backward of its own.
         return None
+
+    # --- running one call alone
+
+    def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+        return functions.function(base, attributes)
+
+    def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
+        return execution_values.tensor(values, dtype, device)
+
+    def values(self, tensor: Any) -> NDArray[Any]:
+        return execution_values.values(tensor)
+
+    def dtype_name(self, tensor: Any) -> str:
+        return execution_values.dtype_name(tensor)
+
+    def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
+        return execution_values.plain_value(entry, device)
+
+    def evaluate(
+        self, function: Callable[[Sequence[Any]], Any], inputs: Sequence[Any], differentiated: Sequence[int]
+    ) -> Evaluated:
+        return evaluation.evaluate(function, inputs, differentiated)
+
+    def autocast(self, dtype: str, device: str) -> contextlib.AbstractContextManager[None]:
+        raise UnknownValue("MindSpore has no autocast: amp rewrites the network before it runs")
+
+    def devices(self) -> Sequence[str]:
+        return devices.devices()
+
+    def seed_draws(self, seed: int) -> None:
+        seeding.seed_draws(seed)
+
+    def use_one_thread(self) -> None:
+        devices.use_one_thread()
 
 
 if TYPE_CHECKING:

@@ -21,12 +21,11 @@ from probe.precheck.live.findings import ILL_CONDITIONED, NOT_DETERMINISTIC, UNS
 from probe.precheck.live.perturbations import PERTURBATIONS
 from probe.precheck.live.running_call import Exact, RunningCall, differing
 from probe.precheck.verdict.formats import format_of
-from probe.precheck.verdict.subject import ERROR, NONFINITE, STRUCTURE, Verdict
+from probe.precheck.verdict.subject import FAILURES, Verdict
 
 Array = NDArray[Any]
 NO_CHANGE, TO_CPU, IMPROVE_PRECISION = "no_change", "to_cpu", "improve_precision"
 MODES = (IMPROVE_PRECISION, *PERTURBATIONS, NO_CHANGE, TO_CPU)
-FAILURES = (ERROR, NONFINITE, STRUCTURE)
 _INVARIANT = 2.0**-30
 """A part of the largest value that is nothing but rounding in float64."""
 _CHANGED = {

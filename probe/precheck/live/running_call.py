@@ -192,6 +192,7 @@ class Exact:
                 rounded=lambda precision: self._array(self.call.rounded(precision), place),
                 yardstick=lambda: self._yardstick(place),
                 settings=running.arguments.settings,
+                precision=self._autocast or "",
             )
         )
 

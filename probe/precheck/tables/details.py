@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from probe.common.errors import MsprobeException
-from probe.common.metrics.dtypes import plain_name
 from probe.precheck.tables.layout import Cell, Layout, Number, Record, headings, read
 
 PASS, WARNING, ERROR, SKIP = "pass", "warning", "error", "SKIP"
@@ -56,7 +55,7 @@ MINDSPORE_HEADINGS = headings(
 NEEDED = (_NAME, _BENCH_DTYPE, _DEVICE_DTYPE, _SHAPE, _STATUS)
 
 _OUTPUT = re.compile(r"(?P<case>.+)\.(?P<direction>forward|backward)\.output\.(?P<place>.+)")
-_MINDSPORE_NAMES = {"bfloat16": "BFloat16", "uint8": "UInt8", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64"}
+_MINDSPORE_NAMES = {"bfloat16": "BFloat16", **{f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)}}
 
 
 @dataclass(frozen=True)
@@ -154,8 +153,8 @@ def row_of(record: Record) -> DetailsRow:
         name=cells[_NAME],
         status=cells[_STATUS],
         message=cells.get(_MESSAGE, ""),
-        bench_dtype=plain_name(cells[_BENCH_DTYPE]),
-        device_dtype=plain_name(cells[_DEVICE_DTYPE]),
+        bench_dtype=_plain_dtype(cells[_BENCH_DTYPE]),
+        device_dtype=_plain_dtype(cells[_DEVICE_DTYPE]),
         shape=_shape(record),
         metrics={metric: number for metric, number in numbers.items() if number is not None},
         texts={metric: cells[metric] for metric in METRICS if cells.get(metric)},
@@ -171,6 +170,10 @@ def _shape(record: Record) -> tuple[int, ...] | None:
     if not all(size.isdecimal() for size in sizes):
         raise MsprobeException(f"{record.place}: {_SHAPE} is {text!r}; allowed: (2, 3), or nothing.")
     return tuple(int(size) for size in sizes)
+
+
+def _plain_dtype(text: str) -> str:
+    return text if text.startswith("<") else text.rpartition(".")[2].lower()
 
 
 def _dtype_text(dtype: str, layout: Layout) -> Cell:

@@ -26,7 +26,7 @@ from probe.precheck.verdict.subject import (
 
 MOST_SUSPECT = 10.0
 """Up to this ratio of error to tolerance a result is suspect, beyond it an error."""
-BIAS = 0.25
+BIAS = 2.0
 """A common factor in all elements is reported from this part of a unit roundoff on."""
 BIAS_SIGMAS = 8.0
 """And if independent roundings would give it with a probability of about 1e-15."""
@@ -158,6 +158,8 @@ def _unless_biased(verdict: Verdict, error: Array, reference: Array, allowed: Ar
     if reference.size < 64 or reference.dtype.kind == "c":
         return verdict
     scaled, sizes = (error / allowed).ravel(), (reference / allowed).ravel()
+    if not float(sizes @ sizes):
+        return verdict
     factor = float(scaled @ sizes) / float(sizes @ sizes)
     if not abs(factor) > BIAS * unit:
         return verdict

@@ -37,11 +37,11 @@ class Evaluated:
             of_outputs: One for each tensor in `output`, ``None`` for one that takes no part.
         """
         pairs = zip(found_in(self.output, torch.Tensor), of_outputs)
-        taken = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None and tensor.requires_grad]
-        if not taken or not self._inputs:
-            return [None] * len(self._inputs)
-        outputs, gradients = zip(*taken)
         with alone():
+            taken = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None and tensor.requires_grad]
+            if not taken or not self._inputs:
+                return [None] * len(self._inputs)
+            outputs, gradients = zip(*taken)
             # What torch.autograd.grad calls, which takes longer to prepare a small call than the engine to run it.
             found = _engine.run_backward(
                 outputs, gradients, False, False, self._inputs, allow_unreachable=True, accumulate_grad=False

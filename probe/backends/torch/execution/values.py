@@ -113,7 +113,7 @@ def values(tensor: torch.Tensor) -> NDArray[Any]:
 def _no_values(tensor: torch.Tensor) -> str | None:
     """Why there are none, if so."""
     if tensor.layout is not torch.strided or tensor.is_nested:
-        return f"a tensor of layout {tensor.layout} has no array of values"
+        return f"a {'nested tensor' if tensor.is_nested else f'tensor of layout {tensor.layout}'} is no array of values"
     if tensor.is_quantized or tensor.dtype not in _WITH_VALUES:
         return f"values of dtype {dtype_name(tensor)} have no exact form in numpy"
     if tensor.is_meta:
@@ -123,7 +123,9 @@ def _no_values(tensor: torch.Tensor) -> str | None:
 
 def dtype_name(tensor: torch.Tensor) -> str:
     """``bfloat16``, ``int64``, ``bool``."""
-    return _ALL_DTYPES.get(tensor.dtype) or str(tensor.dtype).partition(".")[2]
+    # A function mode of the user's would be asked for every attribute.
+    with torch._C.DisableTorchFunction():
+        return _ALL_DTYPES.get(tensor.dtype) or str(tensor.dtype).partition(".")[2]
 
 
 # --- values that are no tensors

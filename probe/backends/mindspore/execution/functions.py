@@ -1,0 +1,94 @@
+"""From the name of a record to what it called: functions of the list of what can be captured, and primitives."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from mindspore import ops
+
+from probe.backends.mindspore.hooks import api_list
+from probe.backends.protocol import UnknownValue
+from probe.backends.shared.api_list import Watched
+
+_PRIMITIVE = "Primitive"
+# Where classes of primitives are: the public ones first, then those that only the layers of MindSpore use.
+_MODULES = (
+    "mindspore.ops",
+    "mindspore.ops.operations",
+    "mindspore.ops.auto_generate",
+    "mindspore.ops.operations._inner_ops",
+    "mindspore.ops.operations.array_ops",
+    "mindspore.ops.operations.math_ops",
+    "mindspore.ops.operations.nn_ops",
+)
+COMMUNICATION = frozenset(("distributed", "mint_distributed"))
+"""Families of functions that need other ranks."""
+
+Places = Mapping[str, tuple[Any, str]]
+
+
+def places(families: Mapping[str, Sequence[Watched]], left_out: frozenset[str]) -> Places:
+    """Owner and attribute by ``Prefix.api``; the first one counts where several have a name."""
+    found: dict[str, tuple[Any, str]] = {}
+    for family, functions in families.items():
+        if family not in left_out:
+            for watched in functions:
+                found.setdefault(watched.name.base, (watched.owner, watched.attribute))
+    return found
+
+
+@functools.cache
+def _places() -> Places:
+    return places(api_list.watched(), COMMUNICATION)
+
+
+def function(base: str, attributes: Mapping[str, Any] | None) -> Callable[..., Any] | None:
+    """What the record called; see `probe.backends.protocol.Execution.function`."""
+    prefix, _, name = base.partition(".")
+    return primitive(name.rpartition(".")[2], attributes) if prefix == _PRIMITIVE else held_at(_places(), base)
+
+
+def held_at(known: Places, base: str) -> Callable[..., Any] | None:
+    """What stands now where the function of this name is; ``None`` for an unknown name."""
+    place = known.get(base)
+    return None if place is None else getattr(place[0], place[1], None)
+
+
+def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:
+    """A new primitive of that class; ``None`` where MindSpore has none of the name, or it communicates.
+
+    Raises:
+        UnknownValue: the dump does not say what it was made with, or the class refuses it.
+    """
+    kind = _class(class_name)
+    if kind is None or kind.__module__.endswith(".comm_ops"):
+        return None
+    if attributes is None and _takes_arguments(kind):
+        raise UnknownValue(f"the dump does not say with which arguments the primitive {class_name} was made")
+    # JSON has no tuples, and classes of primitives that refuse lists take tuples.
+    settings = {name: _as_tuple(value) for name, value in (attributes or {}).items()}
+    try:
+        return kind(**settings)
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).split("\n")[0]
+        raise UnknownValue(f"the primitive {class_name} cannot be made with {settings}: {reason}") from error
+
+
+def _class(name: str) -> Any:
+    for module in _MODULES:
+        found = getattr(importlib.import_module(module), name, None)
+        if isinstance(found, type) and issubclass(found, ops.Primitive):
+            return found
+    return None
+
+
+def _takes_arguments(kind: Any) -> bool:
+    return len(inspect.signature(kind.__init__).parameters) > 1
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
