@@ -188,9 +188,8 @@ def _most_relative(first: Any, then: Any) -> float:
         return 0.0
     with np.errstate(all="ignore"):
         one, other = _wide(first), _wide(then)
-        relative = np.abs(other - one) / np.abs(one)
-    # Nothing between two zeros, or two infinities of one sign.
-    relative[np.asarray(one == other)] = 0.0
+        # Nothing between two zeros, or two infinities of one sign.
+        relative = np.where(one == other, 0.0, np.abs(other - one) / np.abs(one))
     return float(relative.max())
 
 
@@ -217,6 +216,6 @@ def _is_invariant(before: Any, after: Any) -> bool:
         return False
     with np.errstate(all="ignore"):
         one, other = _wide(before), _wide(after)
-        distance = np.abs(other - one)
+        distance = np.asarray(np.abs(other - one))
         largest = float(np.abs(one[np.isfinite(one)]).max(initial=0.0))
     return bool((distance <= _INVARIANT * largest).all())
