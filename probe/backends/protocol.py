@@ -224,6 +224,9 @@ class Execution(Protocol):
     values. Dtypes go by their plain names: ``bfloat16``, ``int64``, ``bool``.
     """
 
+    differentiates_anywhere: bool
+    """Whether `evaluate` may be asked for gradients while the program records some of its own."""
+
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         """What ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
 

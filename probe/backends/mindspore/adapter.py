@@ -55,6 +55,8 @@ class MindSporeAdapter:
     several_outputs: tuple[type, ...] = (tuple,)
     kind: ModuleKind = CELLS
     training: TrainingHooks = training_hooks
+    # What is kept for the gradients of a call that nobody asks for is freed together with what the program needs.
+    differentiates_anywhere = False
 
     def __init__(self) -> None:
         self.module_root = self.kind.root
@@ -193,6 +195,12 @@ class MindSporeAdapter:
     def dtype_name(self, tensor: Any) -> str:
         return execution_values.dtype_name(tensor)
 
+    def device_name(self, tensor: Any) -> str:
+        return devices.devices()[0]
+
+    def copied(self, tensor: Any) -> Any:
+        return unobserved(execution_values.copied, tensor)
+
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
         return execution_values.plain_value(entry, device)
 
@@ -209,6 +217,12 @@ class MindSporeAdapter:
 
     def seed_draws(self, seed: int) -> None:
         seeding.seed_draws(seed)
+
+    def random_states(self) -> Any:
+        return seeding.get_states()
+
+    def set_random_states(self, states: Any) -> None:
+        seeding.set_states(states)
 
     def use_one_thread(self) -> None:
         devices.use_one_thread()

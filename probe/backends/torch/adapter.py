@@ -50,6 +50,7 @@ class TorchAdapter:
     several_outputs: tuple[type, ...] = (tuple, list)
     module_root = module_hooks.ROOT
     training: TrainingHooks = training_hooks
+    differentiates_anywhere = True
 
     def __init__(self) -> None:
         self._statistics = Statistics()

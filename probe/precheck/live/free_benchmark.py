@@ -13,6 +13,7 @@ from typing import Any
 from probe.backends.protocol import FrameworkAdapter
 from probe.common import log
 from probe.common.config.config import Config
+from probe.common.errors import MsprobeException
 from probe.common.interfaces import ApiName
 from probe.precheck.arguments import Unreadable
 from probe.precheck.cases import not_run
@@ -47,9 +48,18 @@ class FreeBenchmark:
     Args:
         config: The settings; they stay as they are.
         adapter: The framework.
+
+    Raises:
+        MsprobeException: the framework cannot do what is asked.
     """
 
     def __init__(self, config: Config, adapter: FrameworkAdapter) -> None:
+        if config.fuzz_stage == "backward" and not adapter.differentiates_anywhere:
+            raise MsprobeException(
+                f'"free_benchmark.fuzz_stage" is "backward", which {adapter.framework} has no way to do: the gradients of '
+                'one call cannot be computed while those of the step are. Use "forward", or record the step and run '
+                "msprobe acc_check."
+            )
         self._adapter = adapter
         self._mode = config.pert_mode
         self._backward = config.fuzz_stage == "backward"
@@ -87,6 +97,9 @@ class FreeBenchmark:
 
     def _function(self, api: ApiName) -> Callable[..., Any] | None:
         base = api.base
+        if api.attributes is not None:
+            # One of many primitives of this name, each made in its own way.
+            return self._adapter.function(base, api.attributes)
         if base not in self._functions:
             leave_out = not_run(base) is not None or api.api in _CASTS or api.returns_arguments
             self._functions[base] = None if leave_out else self._adapter.function(base)
