@@ -30,7 +30,7 @@ _INVARIANT = 2.0**-30
 """A part of the largest value that is nothing but rounding in float64."""
 _CHANGED = {
     "bit_noise": "with the last bit of every input flipped",
-    "add_noise": "with one unit in the last place added to the first input",
+    "add_noise": "with one unit in the last place added to or taken from the elements of the first input",
     "change_value": "with the first and the last element exchanged",
 }
 

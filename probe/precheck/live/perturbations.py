@@ -29,9 +29,10 @@ def bits_flipped(values: Sequence[Array], dtypes: Sequence[str]) -> Perturbed:
 
 
 def one_unit_added(values: Sequence[Array], dtypes: Sequence[str]) -> Perturbed:
-    """To the first tensor of floating-point numbers one unit in the last place of each element is added.
+    """To each element of the first tensor of floating-point numbers one unit in its last place is added, or taken away.
 
-    Only to the first: what is added to all operands of a difference is not seen in it.
+    Which of both is drawn, from the same seed each time: added to all elements alike it would do to a sum what no
+    rounding does. Only to the first tensor: what is added to all operands of a difference is not seen in it.
     """
     found: list[Array | None] = [None] * len(values)
     for place, (array, dtype) in enumerate(zip(values, dtypes)):
@@ -93,5 +94,7 @@ def _added(values: Array, dtype: str) -> Array | None:
         return None
     added = np.array(values)
     wide = values[chosen].astype(np.float64)
-    added[chosen] = wide + spacing(np.abs(wide), of)
+    signs = np.random.default_rng(values.size).integers(0, 2, wide.shape) * 2 - 1
+    # Towards zero as far as away from it, also below a power of two, where the distance to the neighbour is half of it.
+    added[chosen] = wide + signs * spacing(np.abs(wide), of)
     return added

@@ -17,8 +17,6 @@ from msprobe.pytorch import PrecisionDebugger
 from probe.common.errors import MsprobeException
 from probe.precheck.live.examination import MODES
 
-PERTURBING = ("bit_noise", "add_noise", "change_value")
-
 
 class Check:
     """Runs functions under the task and gives the rows of ``free_benchmark.csv``."""
@@ -94,16 +92,18 @@ def layers() -> None:
         weight, bias = torch.randn(64, 64).to(dtype).requires_grad_(), torch.zeros(64).to(dtype).requires_grad_()
         hidden = F.layer_norm(F.linear(x, weight, bias), (64,))
         hidden = hidden + F.gelu(hidden)
-        hidden = F.scaled_dot_product_attention(hidden, hidden, hidden)
+        query, key = (F.linear(hidden, torch.randn(64, 64).to(dtype) / 8) for _ in range(2))
+        hidden = F.scaled_dot_product_attention(query, key, hidden)
         mask = torch.zeros(8, 8).to(dtype).masked_fill(torch.ones(8, 8).triu(1).bool(), float("-inf"))
-        scores = torch.softmax(hidden @ hidden.transpose(1, 2) + mask, -1)
+        scores = torch.softmax(query @ key.transpose(1, 2) / 8 + mask, -1)
         (scores @ hidden).float().square().mean().backward()
 
 
-@pytest.mark.parametrize("stage", ["forward", "backward"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "stage"), [("bit_noise", "forward"), ("improve_precision", "backward"), ("no_change", "backward")]
+)
 def test_correct_layers_give_no_row(check: Check, mode: str, stage: str) -> None:
-    assert [row for row in check.run(mode, layers, stage) if row["verdict"] != "ill-conditioned"] == []
+    assert check.run(mode, layers, stage) == []
 
 
 def test_autocast_is_taken_along(check: Check) -> None:
@@ -226,8 +226,9 @@ def train(steps: int = 2, debugger: PrecisionDebugger | None = None) -> list[byt
     return states + [value.numpy().tobytes() for value in model.state_dict().values()]
 
 
-@pytest.mark.parametrize("stage", ["forward", "backward"])
-@pytest.mark.parametrize("mode", ["bit_noise", "no_change", "improve_precision", "to_cpu"])
+@pytest.mark.parametrize(
+    ("mode", "stage"), [("bit_noise", "forward"), ("add_noise", "backward"), ("no_change", "backward"), ("to_cpu", "forward")]
+)
 def test_the_training_is_bitwise_what_it_is_without(check: Check, mode: str, stage: str) -> None:
     expected = train()
     assert train(debugger=check.debugger(mode, stage)) == expected
