@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import sys
 import time
 import warnings
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from probe.precheck.verdict import Subject, Verdict, judge
 from probe.precheck.verdict.formats import format_of, rounded_to
@@ -219,7 +221,7 @@ def operators() -> list[Operator]:
     # Normalisation.
     add("Functional.layer_norm", lambda a, w, b: F.layer_norm(a, a.shape[-1:], w, b), like(R, C), normal(C), normal(C))
     add("Functional.layer_norm", lambda a: F.layer_norm(a, a.shape[-1:]), like(R, C))
-    add("Functional.rms_norm", lambda a, w: F.rms_norm(a, a.shape[-1:], w), x, normal(C))
+    add("Functional.rms_norm", lambda a, w: F.rms_norm(a, a.shape[-1:], w, 1e-6), x, normal(C))
     add("Functional.group_norm", lambda a, w, b: F.group_norm(a, 1, w, b), image, normal(K), normal(K))
     add("Functional.instance_norm", lambda a: F.instance_norm(a), like(2, K, I, I))
     add("Functional.batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), image, normal(K), normal(K))
@@ -286,6 +288,35 @@ def operators() -> list[Operator]:
     return found
 
 
+class RoundedInside(TorchDispatchMode):
+    """Every float that an operation of PyTorch computes inside is moved by one rounding, up or down at random."""
+
+    def __init__(self, unit: float, seed: int) -> None:
+        super().__init__()
+        self.unit, self.generator = unit, torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output = function(*args, **(kwargs or {}))
+        if function.is_view or function.namespace != "aten" or function._schema.name in EXACT_INSIDE:
+            return output
+        for tensor in output if isinstance(output, (tuple, list)) else (output,):
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                signs = torch.randint(0, 2, tensor.shape, generator=self.generator, dtype=tensor.dtype)
+                tensor.mul_(1 + self.unit * (2 * signs - 1))
+        return output
+
+
+EXACT_INSIDE = frozenset(
+    f"aten::{name}"
+    for name in (
+        "clone", "cat", "stack", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "scalar_tensor", "neg",
+        "index", "gather", "where", "masked_fill", "sign", "abs", "empty", "empty_like", "new_zeros", "copy_", "zero_",
+        "detach", "alias", "sort", "max", "min", "_to_copy", "empty_strided", "new_empty", "relu", "threshold_backward", "fill_",
+        "slice_backward", "select_backward", "maximum", "minimum", "clamp", "floor", "ceil", "round", "trunc", "sgn", "arange",
+    )
+)  # fmt: skip
+
+
 def math_attention(q: Any, k: Any, v: Any) -> Any:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -336,7 +367,9 @@ def held(values: Array, dtype: str) -> Array:
     return rounded_to(values, form) if values.dtype.kind == "f" else values
 
 
-def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: int) -> Iterator[Subject]:
+def subjects(
+    operator: Operator, size: Size, values: Values, dtype: str, seed: int, inside: bool
+) -> Iterator[Subject]:
     generator = np.random.default_rng([seed, len(operator.base), ord(operator.base[-1])])
     kind = getattr(torch, dtype)
     inputs = [held(make(generator, size, values), dtype) for make in operator.makers]
@@ -363,8 +396,9 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
             draws = np.random.default_rng(1)
             exact = exact_outputs + exact_found
             farthest = [None if e is None else np.zeros(e.shape) for e in exact]
-            for _ in range(DRAWS):
-                new = of_inputs(lambda v: v * (1 + unit * draws.choice((-1.0, 1.0), v.shape)))
+            for number in range(DRAWS):
+                with RoundedInside(unit, number) if inside else contextlib.nullcontext():
+                    new = of_inputs(lambda v: v * (1 + unit * draws.choice((-1.0, 1.0), v.shape)))
                 for i, (a, b) in enumerate(zip(new, exact)):
                     if b is not None and a.shape == b.shape:
                         farthest[i] = np.fmax(farthest[i], np.abs(a.astype(float) - b.astype(float)))
@@ -461,6 +495,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--held-out", action="store_true")
+    parser.add_argument("--inside", action="store_true", help="move what operations compute inside, too")
     parser.add_argument("--alarms", action="store_true", help="print every false alarm")
     parser.add_argument("--faults", action="store_true", help="plant faults too")
     options = parser.parse_args()
@@ -480,7 +515,7 @@ def main() -> None:
             for size in sizes:
                 for values in ranges:
                     try:
-                        found = list(subjects(operator, size, values, dtype, options.seed))
+                        found = list(subjects(operator, size, values, dtype, options.seed, options.inside))
                     except (RuntimeError, IndexError, ValueError) as error:
                         refused[f"{operator.base}: {str(error).splitlines()[0][:60]}"] += 1
                         continue

@@ -29,7 +29,8 @@ class PrecisionDebugger:
 
     Args:
         config_path: A configuration file, see docs/reference/configuration.md; ``None`` for the defaults.
-        task: ``statistics``, ``tensor``, ``structure``, ``overflow_check`` or ``free_benchmark``. This and the following win over the file.
+        task: ``statistics``, ``tensor``, ``structure``, ``overflow_check`` or ``free_benchmark``. This and the
+            following win over the file.
         dump_path: Folder for the results, created if missing.
         level: ``L0`` (modules), ``L1`` (APIs), ``mix`` (both) or ``debug`` (only `save`).
         step: Steps to collect: integers, or texts such as ``"4-6"``; empty for all.

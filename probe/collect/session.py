@@ -407,9 +407,9 @@ class Session:
         process = process_folder(self._rank)
         if isinstance(self.collector, CheckingCollector):
             if self.collector.folder is None:
-                folder_path = os.path.join(os.path.abspath(self.config.dump_path), step_folder(self.current_step), process)
-                self.collector.begin_checks(self.current_step, self._known_rank(), folder_path)
-                self.collected_steps.append(self.current_step)
+                step, root = self.current_step, os.path.abspath(self.config.dump_path)
+                self.collector.begin_checks(step, self._known_rank(), os.path.join(root, step_folder(step), process))
+                self.collected_steps.append(step)
             return True
         folder = self.collector.folder
         if folder is None:

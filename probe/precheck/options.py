@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from probe.common.parallel.tasks import Where
-from probe.precheck.cases import Selection
+from probe.precheck.calls.cases import Selection
 from probe.precheck.standards.constants import DOCUMENTED
 
 

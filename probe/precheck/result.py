@@ -8,6 +8,7 @@ from typing import Optional
 from probe.precheck.tables.details import DetailsRow
 from probe.precheck.verdict.subject import NOT_RUN, Verdict, worst_of
 
+
 @dataclass(frozen=True)
 class Row:
     """One output of a call, or the gradient of one of its inputs."""

@@ -11,11 +11,11 @@ from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run
 from probe.common.progress import ProgressCallback
-from probe.precheck.cases import Case, cases_of
+from probe.precheck.calls.cases import Case, cases_of
 from probe.precheck.check import CheckOptions
 from probe.precheck.options import PrecheckOptions
-from probe.precheck.output import Output
-from probe.precheck.report import Report
+from probe.precheck.output.report import Report
+from probe.precheck.output.run_output import Output
 from probe.precheck.result import CaseResult
 from probe.precheck.work import CASES_OF_A_PART, LoadAdapter, Part, check_part, device_for
 
@@ -41,12 +41,13 @@ def precheck(
     adapter = load(dump.framework)
     devices = [device_for(adapter, wanted) for wanted in options.devices or ("",)]
     began = time.monotonic()
-    with Output(options) as output:
+    with Output(options, dump.framework) as output:
         parts = _parts(cases, output.done)
-        for number, result in enumerate(_checked(path, parts, devices, options, load), len(output.done)):
+        for number, result in enumerate(_checked(path, parts, devices, options, load, output.error_data), 1):
             output.add(result)
             if watch is not None:
-                watch(f"cases, {(number + 1 - len(output.done)) / (time.monotonic() - began):.0f}/s", number, len(cases))
+                rate = number / (time.monotonic() - began)
+                watch(f"cases, {rate:.0f} a second", len(output.done) + number, len(cases))
         results = output.results(case.name for case in cases)
         report = Report(dump.path, dump.framework, ", ".join(devices), results, time.monotonic() - began)
         report.files.extend(output.finish(report))
@@ -72,6 +73,7 @@ def _checked(
     devices: Sequence[str],
     options: PrecheckOptions,
     load: LoadAdapter,
+    error_data: str | None,
 ) -> Iterator[CaseResult]:
     """The results of the parts, each as soon as it and those before it are done."""
     tasks = [
@@ -80,7 +82,7 @@ def _checked(
             first,
             last,
             options.selection,
-            CheckOptions(devices[number % len(devices)], options.seed, options.standard, options.error_data),
+            CheckOptions(devices[number % len(devices)], options.seed, options.standard, error_data),
             load,
         ).absolute()
         for number, (first, last) in enumerate(parts)

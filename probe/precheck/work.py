@@ -10,8 +10,9 @@ from functools import lru_cache
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
-from probe.precheck.cases import Case, Selection, cases_of
-from probe.precheck.check import RECORDED, CheckOptions, check
+from probe.precheck.calls.cases import Case, Selection, cases_of
+from probe.precheck.calls.prepared import RECORDED
+from probe.precheck.check import CheckOptions, check
 from probe.precheck.result import CaseResult
 
 LoadAdapter = Callable[[str], FrameworkAdapter]

@@ -14,7 +14,7 @@ from probe.common.terminal_text import print_text
 
 if TYPE_CHECKING:
     from probe.precheck.options import PrecheckOptions
-    from probe.precheck.report import Report
+    from probe.precheck.output.report import Report
 
 _PASSED, _REFUSED, _FAILED = 0, 1, 3
 _MOST_SPLITS = 64
@@ -72,7 +72,7 @@ class AccCheck:
     def _check(self, args: argparse.Namespace) -> int:
         from probe.api.execution import load
         from probe.common.report.progress_bar import Progress
-        from probe.precheck.report import as_json, lines
+        from probe.precheck.output.report import as_json, lines
         from probe.precheck.runner import precheck
 
         options = _options(args)
@@ -98,8 +98,9 @@ class MultiAccCheck(AccCheck):
     def add_processes(self, parser: argparse.ArgumentParser) -> None:
         several = parser.add_mutually_exclusive_group()
         several.add_argument(
-            "-n", "--num_splits", "--jobs", metavar="N", dest="jobs", type=_splits, default=8, help="processes, 1-64 (8)"
-        )
+            "-n", "--num_splits", "--jobs", metavar="N", dest="jobs", type=_splits, default=8,
+            help="how many processes, 1 to 64 (8)",
+        )  # fmt: skip
         several.add_argument("--dask", metavar="ADDRESS", help="on the dask cluster of this scheduler instead")
 
 
@@ -112,7 +113,7 @@ def _splits(text: str) -> int:
 
 def _options(args: argparse.Namespace) -> PrecheckOptions:
     from probe.common.parallel.tasks import Where
-    from probe.precheck.cases import Selection
+    from probe.precheck.calls.cases import Selection
     from probe.precheck.config import read_config
     from probe.precheck.options import PrecheckOptions
 

@@ -210,7 +210,7 @@ class MindSporeAdapter:
         return evaluation.evaluate(function, inputs, differentiated)
 
     def autocast(self, dtype: str, device: str) -> contextlib.AbstractContextManager[None]:
-        raise UnknownValue("MindSpore has no autocast: amp rewrites the network before it runs")
+        raise UnknownValue(f"MindSpore has no autocast to {dtype}: its amp changes a network before that runs")
 
     def devices(self) -> Sequence[str]:
         return devices.devices()

@@ -22,11 +22,16 @@ _ALL_INPUTS = (None, None, False) if "has_aux" in inspect.signature(executor.gra
 
 
 def forward(function: Callable[..., tuple[Any, ...]], inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Call `function` and keep what `backward` needs."""
-    executor.set_grad_flag(True)
-    executor.new_graph(function, *inputs)
-    outputs = function(*inputs)
-    executor.end_graph(function, outputs, *inputs)
+    """Call `function` and keep what `backward` needs, in a program that records no gradients too."""
+    enabled = executor.enable_grad()
+    executor.set_enable_grad(True)
+    try:
+        executor.set_grad_flag(True)
+        executor.new_graph(function, *inputs)
+        outputs = function(*inputs)
+        executor.end_graph(function, outputs, *inputs)
+    finally:
+        executor.set_enable_grad(enabled)
     return outputs
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable
 
 from probe.backends.mindspore.adapter import MindSporeAdapter
-from probe.backends.msadapter import api_list, random_calls, scalers, seeding, training_hooks
+from probe.backends.msadapter import api_list, execution, random_calls, scalers, seeding, training_hooks
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.protocol import FrameworkAdapter, TrainingHooks
@@ -59,6 +59,15 @@ class MSAdapterAdapter(MindSporeAdapter):
 
     def random_calls(self) -> Sequence[RandomCall]:
         return random_calls.random_calls()
+
+    def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+        return execution.function(base)
+
+    def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
+        return execution.plain_value(entry, device)
+
+    def seed_draws(self, seed: int) -> None:
+        seeding.seed_draws(seed)
 
 
 if TYPE_CHECKING:

@@ -24,6 +24,12 @@ def seed_everything(seed: int, deterministic: bool) -> None:
     mindspore_randomness.seed_everything(seed, deterministic)
 
 
+def seed_draws(seed: int) -> None:
+    """Let every operator that a seed reaches draw from its beginning again."""
+    torch_module().manual_seed(seed)
+    mindspore_randomness.seed_draws(seed)
+
+
 def remove_dropout() -> Handle:
     """Make dropout of torch return its input, in existing layers too, and MindSpore's as its own backend does."""
     functional = torch_module("nn.functional")

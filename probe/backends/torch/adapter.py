@@ -171,7 +171,7 @@ class TorchAdapter:
 
     # --- execution
 
-    def function(self, base: str) -> Callable[..., Any] | None:
+    def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         return functions.function(base)
 
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> torch.Tensor:

@@ -9,7 +9,7 @@ from probe.collect.active_calls import ActiveCall
 from probe.collect.collector import Collector
 from probe.common import log
 from probe.common.config.config import Config
-from probe.common.interfaces import ApiName, CallChecker, Tensors
+from probe.common.interfaces import CallChecker, Tensors
 
 
 class CheckedStep:

@@ -43,12 +43,15 @@ from probe.common.show import show
 RECORDING = ("statistics", "tensor", "structure", "overflow_check")
 """The tasks that write records."""
 TASKS = (*RECORDING, "free_benchmark")
+_COMMAND = (
+    "runs the calls of a dump again, after the training: msprobe acc_check -api_info DUMP.json -config CONFIG.json"
+)
 PERT_MODES = ("improve_precision", "bit_noise", "add_noise", "change_value", "no_change", "to_cpu")
 UNAVAILABLE_LEVELS = {"L2": ASCEND}
 UNAVAILABLE_TASKS = {
     "exception_dump": ASCEND,
-    "run_ut": ABSENT,
-    "acc_check": "runs recorded calls again, which is a command: msprobe acc_check -api_info DUMP.json -config CONFIG.json",
+    "run_ut": _COMMAND,
+    "acc_check": _COMMAND,
     "api_accuracy": ABSENT,
     "grad_probe": ABSENT,
     "nan_analyze": ABSENT,
@@ -108,8 +111,8 @@ def _by_derived_limits(config: Config) -> str:
 
 
 _BY_HAND = (
-    "changes what the training computes, which this tool never does; put the other result in place of the call in your own "
-    "code"
+    "changes what the training computes, which this tool never does; compute what is found in higher precision, or on "
+    "the CPU, in your own code"
 )
 
 

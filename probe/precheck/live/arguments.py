@@ -10,7 +10,7 @@ import numpy as np
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.containers import MAX_DEPTH
-from probe.precheck.arguments import PlainValue, Unreadable, is_float
+from probe.precheck.calls.arguments import PlainValue, Unreadable, is_float
 
 _PLAIN = (bool, int, float, complex, str, np.generic, type(None), type(Ellipsis))
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.precheck.arguments import is_float
-from probe.precheck.evaluation import Output
+from probe.precheck.calls.arguments import is_float
+from probe.precheck.calls.evaluation import Output
 from probe.precheck.live.findings import ILL_CONDITIONED, NOT_DETERMINISTIC, UNSTABLE
 from probe.precheck.live.perturbations import PERTURBATIONS
 from probe.precheck.live.running_call import Exact, RunningCall, differing
@@ -24,7 +24,7 @@ from probe.precheck.verdict.formats import format_of
 from probe.precheck.verdict.subject import FAILURES, Verdict
 
 Array = NDArray[Any]
-NO_CHANGE, TO_CPU, IMPROVE_PRECISION = "no_change", "to_cpu", "improve_precision"
+NO_CHANGE, TO_CPU, IMPROVE_PRECISION, EXCHANGED = "no_change", "to_cpu", "improve_precision", "change_value"
 MODES = (IMPROVE_PRECISION, *PERTURBATIONS, NO_CHANGE, TO_CPU)
 _INVARIANT = 2.0**-30
 """A part of the largest value that is nothing but rounding in float64."""
@@ -71,10 +71,7 @@ class Examination:
         """
         if mode == NO_CHANGE:
             return list(self._repeated())
-        if mode in PERTURBATIONS:
-            found = list(self._perturbed(mode))
-        else:
-            found = list(self._held_against(mode))
+        found = list(self._perturbed(mode) if mode in PERTURBATIONS else self._held_against(mode))
         # A finding is seldom, and so the two runs that this takes.
         return [] if found and self.call.draws(self.autocast) else found
 
@@ -112,24 +109,30 @@ class Examination:
             return
         before = Exact(call, values, self.of_outputs, self.autocast)
         after = Exact(call, other, self.of_outputs, self.autocast)
-        moved: Sequence[Output] | None = None
-        for place in self._judged_places():
-            exact, other_exact = before.results[place].value, after.results[place].value
-            if mode == "change_value" and not _is_invariant(exact, other_exact):
-                continue
-            if moved is None:
-                moved = self._again(call.tensors(other))
-            result, other_result = self.results[place], moved[place]
-            max_rel = _most_relative(result.value, other_result.value)
-            effects = f"it moved by {_share(result.value, other_result.value):.2g} of its size on average, the function itself by "
-            effects += f"{_share(exact, other_exact):.2g}"
-            for judged, words in ((before, ""), (after, f"{_CHANGED[mode]}: ")):
-                verdict = judged.judged(place, result if judged is before else other_result)
-                if verdict.status in FAILURES:
-                    yield Said(place, max_rel, UNSTABLE, f"{words}{verdict.interpretation}; {effects}")
-                    break
-            else:
-                yield from self._ill_conditioned(place, max_rel, _share(exact, other_exact) / 2, _CHANGED[mode])
+        places = self._judged_places()
+        if mode == EXCHANGED:
+            # Of an exchange that changes the result nothing is to be learned.
+            exact, other_exact = before.results, after.results
+            places = [place for place in places if _is_invariant(exact[place].value, other_exact[place].value)]
+        moved = self._again(call.tensors(other)) if places else []
+        for place in places:
+            yield from self._moved(place, moved[place], before, after, _CHANGED[mode])
+
+    def _moved(self, place: int, moved: Output, before: Exact, after: Exact, words: str) -> Iterator[Said]:
+        """What is to be said of one result that became `moved` with the other inputs."""
+        result = self.results[place]
+        max_rel = _most_relative(result.value, moved.value)
+        own = _share(before.results[place].value, after.results[place].value)
+        for verdict, where in ((before.judged(place, result), ""), (after.judged(place, moved), f"{words}: ")):
+            if verdict.status in FAILURES:
+                effect = _share(result.value, moved.value)
+                effects = f"it moved by {effect:.2g} of its size, the function itself by {own:.2g}"
+                yield Said(place, max_rel, UNSTABLE, f"{where}{verdict.interpretation}; {effects}")
+                return
+        # A unit in the last place is two roundings.
+        per_rounding = own / 2
+        text = f"{words} the exact result moves by {per_rounding:.2g} of its size for each rounding of the inputs"
+        yield from self._ill_conditioned(place, max_rel, per_rounding, text)
 
     # --- the same inputs, another way to compute
 
@@ -146,7 +149,8 @@ class Examination:
                 yield Said(place, max_rel, UNSTABLE, _with_numbers(verdict))
             else:
                 off = _share(exact.results[place].value, result.value)
-                yield from self._ill_conditioned(place, max_rel, off, "as it is")
+                text = f"the result is off by {off:.2g} of its size, which roundings of these inputs explain"
+                yield from self._ill_conditioned(place, max_rel, off, text)
 
     def _judged_places(self) -> list[int]:
         """The results that have digits to lose."""
@@ -156,17 +160,14 @@ class Examination:
             if result.dtype is not None and is_float(result.dtype) and result.value is not None and result.value.size
         ]
 
-    def _ill_conditioned(self, place: int, max_rel: float, share: float, words: str) -> Iterator[Said]:
+    def _ill_conditioned(self, place: int, max_rel: float, share: float, text: str) -> Iterator[Said]:
         """What is to be said where one rounding costs a correct result more than half of its digits."""
         precision = self.autocast or self.results[place].dtype or ""
         form = format_of(precision)
         if form is None or not share > math.sqrt(form.unit):
             return
-        text = (
-            f"{words} the exact result is off by {share:.2g} of its size for one rounding of the inputs, where {form.name} "
-            f"rounds to {form.unit:.2g}: more than half of its digits are lost, whatever the kernel"
-        )
-        yield Said(place, max_rel, ILL_CONDITIONED, text)
+        lost = f"{form.name} rounds to {form.unit:.2g}: more than half of its digits are lost, whatever the kernel"
+        yield Said(place, max_rel, ILL_CONDITIONED, f"{text}; {lost}")
 
 
 def _with_numbers(verdict: Verdict) -> str:

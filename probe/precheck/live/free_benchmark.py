@@ -15,10 +15,10 @@ from probe.common import log
 from probe.common.config.config import Config
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import ApiName
-from probe.precheck.arguments import Unreadable
-from probe.precheck.cases import not_run
-from probe.precheck.check import reason
-from probe.precheck.evaluation import Output, output_places
+from probe.precheck.calls.arguments import Unreadable
+from probe.precheck.calls.cases import not_run
+from probe.precheck.calls.evaluation import Output, output_places
+from probe.precheck.calls.prepared import reason
 from probe.precheck.live.examination import Examination, Said
 from probe.precheck.live.findings import Finding, FindingsFile
 from probe.precheck.live.running_call import RunningCall
@@ -56,9 +56,9 @@ class FreeBenchmark:
     def __init__(self, config: Config, adapter: FrameworkAdapter) -> None:
         if config.fuzz_stage == "backward" and not adapter.differentiates_anywhere:
             raise MsprobeException(
-                f'"free_benchmark.fuzz_stage" is "backward", which {adapter.framework} has no way to do: the gradients of '
-                'one call cannot be computed while those of the step are. Use "forward", or record the step and run '
-                "msprobe acc_check."
+                f'"free_benchmark.fuzz_stage" is "backward", which {adapter.framework} has no way to do: the gradients '
+                'of one call cannot be computed while those of the step are. Use "forward", or record the step and '
+                "run msprobe acc_check."
             )
         self._adapter = adapter
         self._mode = config.pert_mode

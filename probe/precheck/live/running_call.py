@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
-from probe.precheck.arguments import is_float
-from probe.precheck.evaluation import Call, Output, Results, autocast_for, output_places
+from probe.precheck.calls.arguments import is_float
+from probe.precheck.calls.evaluation import Call, Output, Results, autocast_for, output_places
 from probe.precheck.live.arguments import LiveArguments
 from probe.precheck.verdict.subject import Subject, Verdict
 from probe.precheck.verdict.verdict import judge
@@ -162,7 +162,7 @@ class Exact:
         self._autocast = autocast
         gradients = [None if each is None else each.value for each in of_outputs]
         self.call = Call(call.adapter, call.function, call.arguments, values, gradients, call.name)
-        self._on_cpu: Optional[Results] = None
+        self._on_cpu: Results | None = None
 
     @property
     def results(self) -> list[Output]:

@@ -14,7 +14,7 @@ BINARY, ABSOLUTE_THRESHOLD, ULP, DUAL_1000, BENCHMARK = (
     "binary", "absolute_threshold", "ulp", "dual_1000", "benchmark",
 )  # fmt: skip
 
-# Python's operators whose method has another name than the function, without the r and i of reflected and in-place ones.
+# Python's operators whose method has another name than the function, and those that have reflected and in-place forms.
 _OPERATORS = {"truediv": "div", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "invert": "bitwise_not"}
 _REFLECTED = frozenset(("add", "sub", "mul", "truediv", "matmul", "pow", "and", "or", "xor"))
 

@@ -23,8 +23,8 @@ from probe.precheck.tables.layout import Number
 Array = NDArray[Any]
 Metrics = dict[str, Number]
 
-BLOCK = 1 << 16
-"""Elements that are measured at once."""
+BLOCK = 1 << 13
+"""Elements that are measured at once: the arrays of larger ones are taken anew from the system, which takes longer."""
 _ZERO = float(np.finfo(np.float64).eps)
 """A tensor of which no element is larger counts as zero in the cosine."""
 
@@ -49,7 +49,8 @@ class Block:
 
     @cached_property
     def error(self) -> Array:
-        return np.abs(self.result - self.reference)
+        error: Array = np.abs(self.result - self.reference)
+        return error
 
     @cached_property
     def relative(self) -> Array:
@@ -57,6 +58,11 @@ class Block:
         epsilon = 2**-8 if self._dtype == "bfloat16" else np.finfo(self.reference.dtype).eps
         relative: Array = self.error / (self.magnitude + epsilon)
         return relative
+
+    @cached_property
+    def worst_relative(self) -> float:
+        """NaN where there is one."""
+        return float(self.relative.max())
 
     @cached_property
     def cast(self) -> Array:
@@ -75,6 +81,16 @@ class Block:
     @cached_property
     def normal(self) -> Array:
         return self.finite & ~self.small
+
+    @cached_property
+    def is_finite(self) -> bool:
+        return bool(self.finite.all())
+
+    @cached_property
+    def is_normal(self) -> bool:
+        """Whether all of it is."""
+        assert self._constants is not None
+        return self.is_finite and bool(self.magnitude.min() > self._constants.small)
 
 
 class _Mean:
@@ -95,36 +111,51 @@ class _Mean:
 
 
 class Overall:
-    """`cosine` and `max_abs`.
+    """`cosine` and `max_abs`, and the largest magnitude of either tensor.
 
     Args:
-        largest: The largest magnitudes of both tensors, by which they are divided so that no square overflows.
+        scales: What both tensors are divided by, so that no square of a float64 overflows; others need none.
     """
 
-    def __init__(self, largest: tuple[float, float]) -> None:
-        self._largest = largest
+    def __init__(self, scales: tuple[float, float] | None = None) -> None:
+        self._scales = scales
         self._both = self._of_result = self._of_reference = self._max = 0.0
         self._count = 0
+        self.largest = (0.0, 0.0)
+        """Of the result and of the reference; NaN where there is one."""
 
     def add(self, block: Block) -> None:
         """Count in a part."""
-        result, reference = (
-            values.astype(np.float64) / largest
-            for values, largest in zip((block.result, block.reference), self._largest)
-        )
         self._count += block.size
+        self._max = _larger(self._max, block.error.max())
+        of_result = max(abs(block.result.max()), abs(block.result.min()))
+        self.largest = _larger(self.largest[0], of_result), _larger(self.largest[1], block.magnitude.max())
+        result, reference = (values.astype(np.float64, copy=False) for values in (block.result, block.reference))
+        if self._scales is not None:
+            result, reference = result / self._scales[0], reference / self._scales[1]
         self._both += float(result.dot(reference))
         self._of_result += float(result.dot(result))
         self._of_reference += float(reference.dot(reference))
-        self._max = float(np.maximum(self._max, block.error.max()))
 
     def metrics(self) -> Metrics:
         """No cosine of one element, nor where one tensor is zero."""
         found: Metrics = {"max_abs": self._max}
-        if self._count > 1 and not any(is_zero(size) for size in self._largest):
+        if self._count > 1 and not any(is_zero(size) for size in self.largest):
             lengths = math.sqrt(self._of_result) * math.sqrt(self._of_reference)
             found["cosine"] = self._both / lengths if lengths else math.nan
         return found
+
+
+def overall(result: Array, reference: Array, scaled: bool = False) -> Overall:
+    """A meter for these two, which are not empty; if `scaled`, both are divided by their largest magnitudes.
+
+    The release does so, and the last of its digits differ otherwise.
+    """
+    if result.dtype.itemsize < 8 and not scaled:
+        return Overall()
+    with np.errstate(all="ignore"):
+        largest = [max(abs(float(values.max())), abs(float(values.min()))) for values in (result, reference)]
+    return Overall((largest[0], largest[1]))
 
 
 class Dual:
@@ -145,8 +176,11 @@ class Dual:
         """Count in a part."""
         self._count += block.size
         for share in self._below:
+            if block.worst_relative < 1 / share:
+                self._below[share] += block.size
+                continue
             holds = block.relative < 1 / share
-            if self._constants is not None and not holds.all():
+            if self._constants is not None:
                 holds |= block.relative <= block.epsilon
                 holds |= block.small & (block.error <= self._constants.small_error)
             self._below[share] += int(np.count_nonzero(holds))
@@ -162,21 +196,26 @@ class Benchmark:
         self._limit = constants.small_error_benchmark
         self._squares, self._mean = _Mean(), _Mean()
         self._small = self._small_wrong = self._masked = self._count = self._balance = 0
-        self._worst: Number = 0
+        # 0 of no normal element, and 0.0 of exact ones: the release writes them so.
+        self._worst: list[float] = []
 
     def add(self, block: Block) -> None:
-        normal, small = block.normal, block.small
-        relative = block.relative[normal]
         self._count += block.size
-        self._masked += block.size - relative.size
-        self._squares.add(np.where(normal, block.error, 0) ** 2)
-        self._mean.add(relative)
-        if relative.size:
-            self._worst = max(self._worst, float(relative.max()))
-        self._small += int(np.count_nonzero(small))
-        self._small_wrong += int(np.count_nonzero(block.error[small] > self._limit))
         self._balance += int(np.count_nonzero(block.result > block.cast))
         self._balance -= int(np.count_nonzero(block.result < block.cast))
+        if block.is_normal:
+            self._squares.add(block.error**2)
+            self._mean.add(block.relative)
+            self._worst.append(block.worst_relative)
+            return
+        relative, small = block.relative[block.normal], block.small
+        self._masked += block.size - relative.size
+        self._squares.add(np.where(block.normal, block.error, 0) ** 2)
+        self._mean.add(relative)
+        if relative.size:
+            self._worst.append(float(relative.max()))
+        self._small += int(np.count_nonzero(small))
+        self._small_wrong += int(np.count_nonzero(block.error[small] > self._limit))
 
     def metrics(self) -> Metrics:
         used = self._count - self._masked
@@ -186,33 +225,46 @@ class Benchmark:
             "error_balance": abs(self._balance) / self._count,
             "rmse": math.sqrt(square),
             "small_value_share": self._small_wrong / self._small if self._small else 0,
-            "max_rel": self._worst,
+            "max_rel": max(self._worst, default=0),
             "mean_rel": self._mean.value(),
         }
 
 
-class AbsoluteThreshold:
-    """`inf_nan_rate`, `rel_rate`, `abs_rate`."""
+class Specials:
+    """`inf_nan_rate`."""
 
-    def __init__(self, constants: Constants, dtype: str) -> None:
-        self._constants, self._largest = constants, _largest(dtype)
-        self._special = self._normal = self._small = 0
-        self._special_wrong = self._normal_wrong = self._small_wrong = 0
+    def __init__(self, dtype: str) -> None:
+        self._largest = _largest(dtype)
+        self._special = self._wrong = 0
 
     def add(self, block: Block) -> None:
-        normal, small = block.normal, block.small
-        if not block.finite.all():
+        """Count in a part."""
+        if not block.is_finite:
             special = ~block.finite
             self._special += int(np.count_nonzero(special))
-            self._special_wrong += differing(block.result[special], block.reference[special], self._largest)
+            self._wrong += _differing(block.result[special], block.reference[special], self._largest)
+
+    def metrics(self) -> Metrics:
+        return {"inf_nan_rate": _share(self._wrong, self._special)}
+
+
+class AbsoluteThreshold:
+    """`rel_rate` and `abs_rate`, which belong to one class with `inf_nan_rate`."""
+
+    def __init__(self, constants: Constants) -> None:
+        self._constants = constants
+        self._normal = self._small = self._normal_wrong = self._small_wrong = 0
+
+    def add(self, block: Block) -> None:
+        """Count in a part."""
+        normal, small = block.normal, block.small
         self._normal += int(np.count_nonzero(normal))
-        self._normal_wrong += int(np.count_nonzero(block.relative[normal] > self._constants.relative))
+        self._normal_wrong += int(np.count_nonzero(normal & (block.relative > self._constants.relative)))
         self._small += int(np.count_nonzero(small))
-        self._small_wrong += int(np.count_nonzero(block.error[small] > self._constants.small_error))
+        self._small_wrong += int(np.count_nonzero(small & (block.error > self._constants.small_error)))
 
     def metrics(self) -> Metrics:
         return {
-            "inf_nan_rate": _share(self._special_wrong, self._special),
             "rel_rate": _share(self._normal_wrong, self._normal),
             "abs_rate": _share(self._small_wrong, self._small),
         }
@@ -237,7 +289,7 @@ class Ulp:
         error = np.abs((block.result.astype(self._kind) - block.reference).astype(self._kind) * units)
         self._count += block.size
         self._mean.add(error)
-        self._max = float(np.maximum(self._max, error.max()))
+        self._max = _larger(self._max, error.max())
         self._over += int(np.count_nonzero(error > self._limit))
 
     def metrics(self) -> Metrics:
@@ -301,16 +353,7 @@ def is_zero(largest: float) -> bool:
     return largest <= _ZERO
 
 
-def largest_magnitudes(result: Array, reference: Array) -> tuple[float, float]:
-    """Of each; NaN where there is one."""
-    largest = [0.0, 0.0]
-    for parts in blocks(result.reshape(-1), reference.reshape(-1)):
-        for place, values in enumerate(parts):
-            largest[place] = float(np.maximum(largest[place], np.abs(values).max()))
-    return largest[0], largest[1]
-
-
-def differing(result: Array, reference: Array, largest: float) -> int:
+def _differing(result: Array, reference: Array, largest: float) -> int:
     """How many elements differ after both are clipped to the range of a dtype; NaN equals NaN."""
     one, other = np.clip(result.astype(np.float64), -largest, largest), np.clip(reference, -largest, largest)
     return int(np.count_nonzero((one != other) & ~(np.isnan(one) & np.isnan(other))))
@@ -319,6 +362,11 @@ def differing(result: Array, reference: Array, largest: float) -> int:
 def _largest(dtype: str) -> float:
     # The largest bfloat16 is 2^127 times 1 and seven bits after it.
     return 2.0**127 * (2 - 2.0**-7) if dtype == "bfloat16" else float(np.finfo(dtype).max)
+
+
+def _larger(found: float, other: float) -> float:
+    """The larger of both, NaN where one is."""
+    return float(other) if other > found or other != other else found
 
 
 def _share(wrong: int, of: int) -> float:

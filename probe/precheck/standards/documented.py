@@ -28,10 +28,10 @@ from probe.precheck.standards.class_metrics import (
     Binary,
     Dual,
     Metrics,
-    Overall,
+    Specials,
     Ulp,
-    largest_magnitudes,
     measure,
+    overall,
 )
 from probe.precheck.standards.constants import CONSTANTS, DOCUMENTED, PRECISIONS
 from probe.precheck.tables.details import ERROR, PASS, SKIP, WARNING, DetailsRow
@@ -116,25 +116,24 @@ def _of_floats(method: str, result: Array, reference: Array, dtype: str) -> tupl
         # float64 has none; the reference is no better than the result.
         method = BENCHMARK
     constants = limits or CONSTANTS[DOCUMENTED]["float32"]
-    with np.errstate(all="ignore"):
-        largest = largest_magnitudes(*_without_equal_specials(result.reshape(-1), reference.reshape(-1)))
     shares = (100, 1000) if dtype in ("float16", "bfloat16") else (1000, 10000)
-    special = AbsoluteThreshold(constants, dtype)
-    meters: list[Any] = [Overall(largest), Dual((100, 1000, 10000), constants), Benchmark(constants), special]
+    sizes = overall(result, reference)
+    meters: list[Any] = [sizes, Dual((100, 1000, 10000), constants), Benchmark(constants), Specials(dtype)]
+    if method == ABSOLUTE_THRESHOLD:
+        meters.append(AbsoluteThreshold(constants))
     if method == ULP:
         meters.append(Ulp(constants, dtype))
     metrics = measure(result, reference, meters, dtype, constants, _without_equal_specials)
     if method == BINARY:
-        rounded = _rounded(reference, dtype)
-        metrics.update(measure(result, rounded, [Binary(equal_nan=True)], dtype, None))
+        exact = rounded(reference, dtype)
+        metrics.update(measure(result, exact, [Binary(equal_nan=True)], dtype, None))
     nonfinite = metrics["inf_nan_rate"]
     if method != ABSOLUTE_THRESHOLD:
-        # Where these are filled, msProbe's second stage takes the API for one of that class.
-        for column in special.metrics():
-            del metrics[column]
+        # Where this is filled, msProbe's second stage takes the API for one of that class.
+        del metrics["inf_nan_rate"]
     if nonfinite:
         return ERROR, "NaN or infinity is where the other side has none, or another one.", metrics
-    return (*_by_method(method, dtype, metrics, shares, largest[1] > constants.small), metrics)
+    return (*_by_method(method, dtype, metrics, shares, sizes.largest[1] > constants.small), metrics)
 
 
 def _by_method(method: str, dtype: str, metrics: Metrics, shares: tuple[int, int], is_large: bool) -> tuple[str, str]:
@@ -148,10 +147,12 @@ def _by_method(method: str, dtype: str, metrics: Metrics, shares: tuple[int, int
     if method == ULP:
         if ulp_holds(dtype, metrics):
             return PASS, ""
-        return ERROR, f"{metrics['ulp_share']:.2%} of the elements are too many ULP off, in the mean {metrics['mean_ulp']:.3g}."
+        share, mean = metrics["ulp_share"], metrics["mean_ulp"]
+        return ERROR, f"{share:.2%} of the elements are too many ULP off; the mean is {mean:.3g} ULP."
     if method == DUAL_1000:
         held = metrics["dual_1000"]
-        return (PASS, "") if held > DUAL_1000_SHARE else (ERROR, f"{1 - held:.2%} of the elements are more than 0.1 % off.")
+        holds = held > DUAL_1000_SHARE
+        return (PASS, "") if holds else (ERROR, f"{1 - held:.2%} of the elements are more than 0.1 % off.")
     if is_large and metrics.get("cosine", 1) <= COSINE:
         return ERROR, f"the cosine is {metrics['cosine']:.4f}; allowed: more than {COSINE}."
     for share, status in zip(shares, (ERROR, WARNING)):
@@ -170,7 +171,7 @@ def _without_equal_specials(result: Array, reference: Array) -> tuple[Array, Arr
     return np.where(equal, 0, result), np.where(equal, 0, reference)
 
 
-def _rounded(values: Array, dtype: str) -> Array:
+def rounded(values: Array, dtype: str) -> Array:
     """Values rounded to a dtype, bfloat16 held in float32."""
     with np.errstate(all="ignore"):
         if dtype != "bfloat16":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Union
 
 from numpy.typing import NDArray
+from typing_extensions import TypeGuard
 
 from probe.precheck.standards import documented, release
 from probe.precheck.standards.constants import DOCUMENTED, RELEASE
@@ -100,10 +101,10 @@ def _documented(base: str, result: Output, reference: Output, name: str) -> Iter
 
 def _plain(result: Any, reference: Any, name: str) -> DetailsRow:
     """A number, a text or a bool, which has to be equal."""
-    dtypes = [f"<class '{type(value).__name__}'>" for value in (reference, result)]
+    bench, device = (f"<class '{type(value).__name__}'>" for value in (reference, result))
     equal = result == reference or (result != result and reference != reference)
     rate = {} if isinstance(result, str) else {"binary_error_rate": 0.0 if equal else 1.0}
-    return DetailsRow(name, PASS if equal else ERROR, "", *dtypes, metrics=rate)
+    return DetailsRow(name, PASS if equal else ERROR, "", bench, device, metrics=rate)
 
 
 def _kind(value: Output) -> str:
@@ -112,5 +113,5 @@ def _kind(value: Output) -> str:
     return "nothing" if value is None else f"a {type(value).__name__}"
 
 
-def _is_sequence(value: Any) -> bool:
+def _is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, (list, tuple))

@@ -16,10 +16,9 @@ from probe.precheck.standards.class_metrics import (
     Binary,
     Dual,
     Metrics,
-    Overall,
     is_zero,
-    largest_magnitudes,
     measure,
+    overall,
 )
 from probe.precheck.standards.constants import CONSTANTS, PRECISIONS, RELEASE
 from probe.precheck.tables.details import ERROR, PASS, SKIP, WARNING, DetailsRow
@@ -44,7 +43,7 @@ def judge(base: str, result: Array, reference: Array, dtype: str, name: str) -> 
 
 
 def judge_mindspore(result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
-    """The row of one tensor of MindSpore, for which the release has two questions, and a reference of no more precision."""
+    """The row of one tensor of MindSpore: the release asks two questions, with a reference of no more precision."""
     bench = reference.astype(result.dtype, copy=False)
     metrics: Metrics = {}
     status, message = ERROR, f"the shapes differ: {result.shape} and {bench.shape}."
@@ -108,13 +107,11 @@ def _verdict(base: str, result: Array, reference: Array, dtype: str) -> tuple[st
 def _of_floats(result: Array, reference: Array, dtype: str) -> tuple[str, str, Metrics]:
     constants = CONSTANTS[RELEASE].get(dtype)
     shares = (100, 1000) if dtype in ("float16", "bfloat16") else (1000, 10000)
-    with np.errstate(all="ignore"):
-        largest = largest_magnitudes(result, reference)
-    dual = Dual(shares)
-    meters = [Overall(largest), dual, *([Benchmark(constants)] if constants else [])]
+    sizes, dual = overall(result, reference, scaled=True), Dual(shares)
+    meters = [sizes, dual, *([Benchmark(constants)] if constants else [])]
     metrics = measure(result, reference, meters, dtype, constants)
     begin = "" if constants else f"The data type torch.{dtype} is not supported for new precision standard."
-    alike, remark = _cosine(metrics.get("cosine"), largest, result.size)
+    alike, remark = _cosine(metrics.get("cosine"), sizes.largest, result.size)
     decided = {key: value for key, value in metrics.items() if key not in ("max_abs", *dual.metrics())}
     if not alike:
         return ERROR, f"{begin}{remark}\nCosine similarity is less than 0.99, consider as error{_GO_ON}\n", decided

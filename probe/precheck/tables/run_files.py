@@ -219,6 +219,9 @@ def _finished(
         may_be_half = may_be_half or row.name == last
         lacks_rows = row.name not in with_rows and SKIP not in (row.forward, row.backward)
         if lacks_rows or (half and may_be_half and _may_begin(half, row.name)):
+            # Cases that were skipped may have rows, and what is lost of them is not seen.
+            while number and of_results[number - 1].name not in with_rows:
+                number -= 1
             return of_results[:number]
     return of_results
 

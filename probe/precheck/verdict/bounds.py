@@ -23,6 +23,7 @@ from probe.precheck.verdict.subject import Array, Subject
 EXACT = "exact"
 ROUNDED_ONCE = "rounded once"
 ELEMENTWISE = "elementwise"
+ACTIVATION = "activation"
 DOT_PRODUCT = "dot product"
 SUM = "sum"
 CONDITIONING = "conditioning"
@@ -35,9 +36,11 @@ class Bound:
     kind: str
     terms: int = 0
     """How many numbers are added for one element, where the operation adds."""
+    unbiased: bool = False
+    """Whether nothing inside, such as a constant that is rounded, changes all elements by one factor."""
 
     def __str__(self) -> str:
-        return f"{self.kind} of {self.terms}" if self.terms else self.kind
+        return f"{self.kind} of {self.terms}" if self.terms > 1 else self.kind
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,13 @@ def bound_of(subject: Subject) -> Bound:
     known = known_of(subject.base, subject.direction)
     kind = known.kind
     if kind in (DOT_PRODUCT, SUM):
-        return Bound(kind, _terms(subject, known))
-    if subject.direction == "backward" and kind != CONDITIONING and _is_reduced(subject):
+        return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT)
+    if subject.direction == "backward" and kind not in (CONDITIONING, ACTIVATION) and _is_reduced(subject):
         return Bound(SUM, _terms(subject, known))
     if kind == ROUNDED_ONCE and not _is_one_rounding(subject):
-        return Bound(ELEMENTWISE)
-    return Bound(kind)
+        kind = ELEMENTWISE
+    unbiased = kind == ELEMENTWISE and all(_is_held(value, subject.dtype) for value in subject.settings.values())
+    return Bound(kind, unbiased=unbiased)
 
 
 def _is_reduced(subject: Subject) -> bool:

@@ -9,8 +9,12 @@ import numpy as np
 from probe.precheck.verdict.formats import Format
 from probe.precheck.verdict.subject import Array, Subject
 
-_CLOSE = 4.0
+_CLOSE = 2.0
 """How many tolerances from the reference, changed in the way that a detector tries, still is the same."""
+_NEARLY = 0.999
+"""The share of elements for which an explanation must hold."""
+_CLEARLY = 4.0
+"""How many times smaller the errors must be that an explanation leaves."""
 
 
 def percent(part: float) -> str:
@@ -58,10 +62,13 @@ class _Failure:
         self.subject, self.result, self.reference = subject, result, reference
         self.distance, self.allowed, self.over, self.of = distance, allowed, over, of
 
-    def is_like(self, other: Array, least: float = 0.999) -> bool:
-        """Whether the result is `other` within a few tolerances, nearly everywhere."""
-        close = np.abs(self.result - other) <= _CLOSE * self.allowed + 2 * self.of.unit * np.abs(other)
-        return bool(np.count_nonzero(close) >= least * close.size)
+    def is_like(self, other: Array) -> bool:
+        """Whether the result is `other`, within the tolerance nearly everywhere, and much closer to it than to what it
+        should be."""
+        distance = np.abs(self.result - other)
+        scale = np.maximum(np.abs(other), self.of.smallest_normal)
+        close = np.count_nonzero(distance <= _CLOSE * (self.allowed + self.of.unit * scale))
+        return bool(close >= _NEARLY * distance.size and distance.sum() * _CLEARLY <= self.distance.sum())
 
 
 def _all_zero(failure: _Failure) -> str | None:
@@ -69,7 +76,7 @@ def _all_zero(failure: _Failure) -> str | None:
 
 
 def _sign(failure: _Failure) -> str | None:
-    flipped = np.abs(failure.result + failure.reference) <= _CLOSE * failure.allowed
+    flipped = np.abs(failure.result + failure.reference) <= np.minimum(_CLOSE * failure.allowed, failure.distance / 4)
     if (flipped | ~failure.over).all():
         count = int(np.count_nonzero(failure.over))
         return "sign flipped" if count >= 0.5 * failure.over.size else f"sign flipped {_where(failure.over)}"

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from probe.common.metrics.error_bounds import unit_roundoff
-from probe.precheck.verdict.bounds import DOT_PRODUCT, ELEMENTWISE, EXACT, ROUNDED_ONCE, SUM, Bound
+from probe.precheck.verdict.bounds import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, Bound
 from probe.precheck.verdict.formats import Format, rounded_to, spacing
 from probe.precheck.verdict.subject import Array, Subject
 
@@ -29,6 +29,8 @@ YARDSTICK = 4.0
 """How many times the error of another correct kernel is granted."""
 TWICE_ROUNDED = 1 + 2.0**-10
 """A result that is rounded to float32 first, or a reference that is not exact, adds this to half a unit."""
+_FLUSHED = 2.0**7
+"""Smallest normal numbers: where kernels set subnormal numbers to zero, one inside may be multiplied afterwards."""
 _ACCUMULATION = 2.0**-24
 """Sums of lower precision are accumulated in float32, but for the partial sums that conditioning grants."""
 _LEAST_MOVE = 2.0**-40
@@ -49,16 +51,11 @@ def working_unit(subject: Subject, of: Format) -> float:
 def growth(bound: Bound, unit: float) -> float:
     """How many units of the result the roundings of a sum add, and how many times conditioning is granted for them.
 
-    Sequential sums of n terms lose about sqrt(n) units (N. J. Higham and T. Mary, A New Approach to Probabilistic
-    Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019); reductions are made pairwise or in blocks, log2(n).
+    Sums of n terms one after the other lose about sqrt(n) units (N. J. Higham and T. Mary, A New Approach to
+    Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019); several accumulators beside each other, which
+    every kernel has, lose less.
     """
-    if bound.kind == DOT_PRODUCT:
-        units = math.sqrt(bound.terms) / 2
-    elif bound.kind == SUM:
-        units = math.log2(bound.terms)
-    else:
-        return 0.0
-    return units * min(_ACCUMULATION, unit) / unit
+    return math.sqrt(bound.terms) / 2 * min(_ACCUMULATION, unit) / unit if bound.terms > 1 else 0.0
 
 
 def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format, unit: float) -> Array:
@@ -68,7 +65,7 @@ def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format
         magnitude: the absolute values of `reference`, which is float64 and finite.
         unit: as `working_unit` gives it.
     """
-    flushed = of.smallest_normal if of.may_flush else 0.0
+    flushed = _FLUSHED * of.smallest_normal if of.may_flush else 0.0
     if bound.kind == EXACT:
         return np.asarray(np.abs(rounded_to(reference, of) - reference) * TWICE_ROUNDED + flushed)
     if bound.kind == ROUNDED_ONCE:
@@ -82,16 +79,29 @@ def whole_tolerance(subject: Subject, least: Array, reference: Array, bound: Bou
     if bound.kind in (EXACT, ROUNDED_ONCE):
         return least
     tolerance = least
+    if bound.kind == ACTIVATION:
+        tolerance = least + ROUNDINGS * unit * _sizes_inside(subject)
     step = max(unit, _LEAST_MOVE)
     moved = subject.moved(step)
     if moved is not None:
         moves = MOVES * (1 + growth(bound, unit)) * unit / step
-        tolerance = least + moves * _no_less_than_mean(moved, 0.0 if bound.kind == ELEMENTWISE else FLOOR)
+        tolerance = tolerance + moves * _no_less_than_mean(moved, 0.0 if bound.kind == ELEMENTWISE else FLOOR)
     other = subject.yardstick()
     if other is not None and other.shape == reference.shape:
         reached = _no_less_than_mean(np.abs(other - reference), FLOOR)
         tolerance = np.maximum(tolerance, YARDSTICK * reached)
     return tolerance
+
+
+def _sizes_inside(subject: Subject) -> Array:
+    """The numbers that the parts of an activation, which are between -1 and 1, are multiplied with."""
+    sizes = np.abs(np.asarray(subject.inputs[0], np.float64))
+    if subject.direction == "backward":
+        gradients = np.abs(np.asarray(subject.inputs[-1], np.float64))
+        if gradients.shape != sizes.shape:
+            return np.asarray(max(1.0, float(sizes.max())) * float(gradients.max()))
+        return np.asarray(np.maximum(sizes, 1.0) * gradients)
+    return sizes if sizes.shape == subject.result.shape else np.asarray(sizes.max())
 
 
 def _no_less_than_mean(values: Array, part: float) -> Array:

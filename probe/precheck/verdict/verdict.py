@@ -28,6 +28,8 @@ MOST_SUSPECT = 10.0
 """Up to this ratio of error to tolerance a result is suspect, beyond it an error."""
 BIAS = 2.0
 """A common factor in all elements is reported from this part of a unit roundoff on."""
+LEAST_UNIT = 2.0**-14
+"""In finer formats a factor this small is of no consequence, and the tolerance of each element finds a larger one."""
 BIAS_SIGMAS = 8.0
 """And if independent roundings would give it with a probability of about 1e-15."""
 
@@ -103,7 +105,8 @@ def _judge_numbers(subject: Subject, of: Format) -> Verdict:
         allowed = tolerance.whole_tolerance(subject, allowed, reference, bound, of, unit)
     verdict = _measured(result, reference, distance, magnitude, allowed, of, str(bound))
     if verdict.status == PASS:
-        return _unless_biased(verdict, error, reference, allowed, unit)
+        may_be_biased = bound.unbiased and unit >= LEAST_UNIT
+        return _unless_biased(verdict, error, reference, allowed, unit) if may_be_biased else verdict
     return replace(
         verdict,
         fits=fits.best(subject, result, reference, distance, allowed, bound, of, unit),
@@ -149,7 +152,7 @@ def _plain(value: Any) -> Value:
 
 
 def _unless_biased(verdict: Verdict, error: Array, reference: Array, allowed: Array, unit: float) -> Verdict:
-    """A result whose elements all pass, but for a factor that all of them have in common.
+    """The verdict on a result whose elements all pass, unless all of them have a factor in common.
 
     The factor is fitted by least squares to the errors in units of the tolerance; its deviation is the one that
     independent errors of different sizes have (H. White, Econometrica 48, 1980). One roundoff in all elements is

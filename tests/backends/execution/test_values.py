@@ -35,7 +35,8 @@ def test_every_dtype_goes_there_and_back(backend: Any) -> None:
         assert backend.adapter.dtype_name(made) == dtype
         assert backend.adapter.is_tensor(made)
         back = backend.adapter.values(made)
-        assert back.dtype == (dtype if dtype in np.sctypeDict else "float32"), dtype
+        # MindSpore tells numpy of a bfloat16.
+        assert back.dtype == ("float32" if dtype.startswith(("bfloat", "float8")) else dtype), dtype
         assert np.array_equal(back, given), dtype
 
 

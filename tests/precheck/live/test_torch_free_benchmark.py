@@ -227,7 +227,8 @@ def train(steps: int = 2, debugger: PrecisionDebugger | None = None) -> list[byt
 
 
 @pytest.mark.parametrize(
-    ("mode", "stage"), [("bit_noise", "forward"), ("add_noise", "backward"), ("no_change", "backward"), ("to_cpu", "forward")]
+    ("mode", "stage"),
+    [("bit_noise", "forward"), ("add_noise", "backward"), ("no_change", "backward"), ("to_cpu", "forward")],
 )
 def test_the_training_is_bitwise_what_it_is_without(check: Check, mode: str, stage: str) -> None:
     expected = train()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 import numpy as np
-from mindspore import Tensor
+from mindspore import Tensor, ops
 from mindspore._c_expression import TensorPy
 
 from probe.backends.mindspore import pynative
@@ -22,103 +22,122 @@ from probe.backends.mindspore.guards import unobserved, wait_for
 from probe.backends.mindspore.tensors.describe import requires_grad
 
 _register_hook: Callable[[Tensor, Callable[[Any], Any]], int] = TensorPy.register_hook
+
 Function = Callable[[Sequence[Any]], Any]
+
+
+class Call:
+    """A call of which no gradient can be asked for. Implements `probe.backends.protocol.Evaluated`."""
+
+    def __init__(self, output: Any, asked: int) -> None:
+        self.output = output
+        self._asked = asked
+        """How many gradients are asked for."""
+
+    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
+        return [None] * self._asked
+
+
+@dataclass
+class _Recording:
+    """What is recorded, and what is known of it when that is done."""
+
+    function: Function
+    inputs: list[Any]
+    differentiated: list[int]
+    """Positions in `inputs`."""
+    output: Any = None
+    participating: list[int] = field(default_factory=list)
+    """Which of the tensors of `output` have a gradient."""
+    reached: set[int] = field(default_factory=set)
+    """To which of `differentiated` a gradient came, by its position there."""
+
+    def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The call as MindSpore wants it: from the differentiated inputs to the outputs that have a gradient."""
+        for index, (place, tensor) in enumerate(zip(self.differentiated, tensors)):
+            self.inputs[place] = _view(tensor)
+            _register_hook(tensor, _noting(self.reached, index))
+        self.output = self.function(self.inputs)
+        found = list(tensors_in(self.output))
+        self.participating = [index for index, tensor in enumerate(found) if _participates(tensor)]
+        # MindSpore wants at least one output, and to return an input costs nothing.
+        return tuple(found[index] for index in self.participating) or (tensors[0],)
+
+
+class RecordedCall(Call):
+    """A call whose gradients can be asked for, once: what it takes is then gone."""
+
+    def __init__(
+        self, recording: _Recording, function: Any, inputs: list[Tensor], asked: int, places: list[int]
+    ) -> None:
+        super().__init__(recording.output, asked)
+        self._recording: _Recording | None = recording
+        self._function = function
+        """By its identity MindSpore finds again what it keeps."""
+        self._inputs = inputs
+        self._places = places
+        """Which of the gradients that are asked for are those of `inputs`; others cannot have any."""
+        _kept.add(self, awaited=bool(recording.participating))
+
+    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
+        found = super().gradients(of_outputs)
+        recording, self._recording = self._recording, None
+        if recording is None or all(of_outputs[index] is None for index in recording.participating):
+            return found
+        tensors = list(tensors_in(self.output))
+        given = tuple(
+            _zeros_like(tensors[index]) if of_outputs[index] is None else of_outputs[index]
+            for index in recording.participating
+        )
+        try:
+            gradients = unobserved(pynative.backward, self._function, self._inputs, given)
+            _wait_for_all(gradients)
+        except BaseException:
+            _kept.free()
+            raise
+        _kept.discard(self)
+        for index, gradient in enumerate(gradients):
+            # MindSpore gives zeros for an input on which nothing depends; only hooks tell it from one with zeros.
+            if index in recording.reached:
+                found[self._places[index]] = gradient
+        return found
 
 
 class _Kept:
     """What MindSpore keeps for backwards that are still to come.
 
-    It is freed by the backward. What nobody asked a backward of can only be freed all at once, with what other calls
-    still need: that is when there are no such calls.
+    A backward frees what it took. What nobody asked a backward of can only be freed together with everything else, so
+    that is done when nobody can ask for anything any more, and between calls: never inside of one that is recorded.
     """
 
     def __init__(self) -> None:
-        self._awaited: set[object] = set()
-        self._abandoned = False
+        self._count = 0
+        self._awaited: weakref.WeakSet[RecordedCall] = weakref.WeakSet()
 
-    def add(self, call: _RecordedCall) -> weakref.finalize[..., _RecordedCall]:
-        """Keep it until `done`, or until `call` is gone."""
-        token = object()
-        self._awaited.add(token)
-        kept = weakref.finalize(call, self.abandon, token)
-        kept.atexit = False
-        return kept
+    def add(self, call: RecordedCall, awaited: bool) -> None:
+        self._count += 1
+        if awaited:
+            self._awaited.add(call)
 
-    def done(self, kept: weakref.finalize[..., _RecordedCall]) -> None:
+    def discard(self, call: RecordedCall) -> None:
         """Its backward was run."""
-        detached = kept.detach()
-        if detached is not None:
-            self._awaited.discard(detached[2][0])
-        self._free()
+        self._count -= 1
+        self._awaited.discard(call)
 
-    def abandon(self, token: object = None) -> None:
-        """Nobody will ask for its backward."""
-        self._awaited.discard(token)
-        self._abandoned = True
-        self._free()
+    def free_abandoned(self) -> None:
+        if self._count and not self._awaited:
+            self.free()
 
-    def _free(self) -> None:
-        if self._abandoned and not self._awaited:
-            self._abandoned = False
-            pynative.executor.clear_res()
+    def free(self) -> None:
+        self._count = 0
+        self._awaited.clear()
+        pynative.executor.clear_res()
 
 
 _kept = _Kept()
 
 
-@dataclass
-class _Call:
-    """What is known of a call when it has returned. Implements `probe.backends.protocol.Evaluated` without a backward."""
-
-    asked: int
-    """How many gradients are asked for."""
-    output: Any = None
-
-    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
-        return [None] * self.asked
-
-
-@dataclass
-class _RecordedCall(_Call):
-    """A call whose gradients can be asked for, once."""
-
-    places: list[int] = field(default_factory=list)
-    """Which of the inputs that were asked for can have a gradient."""
-    inputs: list[Tensor] = field(default_factory=list)
-    """The tensors at these places."""
-    participating: list[int] = field(default_factory=list)
-    """Which of the tensors of the output have a gradient."""
-    reached: set[int] = field(default_factory=set)
-    """To which of `inputs` a gradient came."""
-    function: Callable[..., tuple[Tensor, ...]] | None = None
-    """From `inputs` to the participating tensors, as it was recorded; ``None`` without a backward that can be run."""
-    kept: Any = None
-    """What `_Kept.done` wants to be told."""
-
-    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
-        found: list[Any] = [None] * self.asked
-        if self.function is None or all(of_outputs[index] is None for index in self.participating):
-            return found
-        function, self.function = self.function, None
-        of_participating = tuple(
-            _zeros_like(tensor) if of_outputs[index] is None else of_outputs[index]
-            for index, tensor in enumerate(tensors_in(self.output))
-            if index in self.participating
-        )
-        try:
-            gradients = unobserved(pynative.backward, function, self.inputs, of_participating)
-            for gradient in gradients:
-                wait_for(gradient)
-        finally:
-            _kept.done(self.kept)
-        for index, gradient in enumerate(gradients):
-            # An input on which nothing depends has zeros here, as one on which nothing depends at this point.
-            if index in self.reached:
-                found[self.places[index]] = gradient
-        return found
-
-
-def evaluate(function: Function, inputs: Sequence[Any], differentiated: Sequence[int]) -> _Call:
+def evaluate(function: Function, inputs: Sequence[Any], differentiated: Sequence[int]) -> Call:
     """Call `function` with `inputs`; see `probe.backends.protocol.Execution.evaluate`.
 
     Raises:
@@ -128,48 +147,45 @@ def evaluate(function: Function, inputs: Sequence[Any], differentiated: Sequence
     if not places:
         output = unobserved(function, inputs)
         _wait_for_all(output)
-        return _Call(len(differentiated), output)
-    call = _RecordedCall(len(differentiated), places=places, inputs=[inputs[differentiated[place]] for place in places])
-    _record(call, function, list(inputs), [differentiated[place] for place in places])
-    return call
+        return Call(output, len(differentiated))
+    _kept.free_abandoned()
+    chosen = [differentiated[place] for place in places]
+    tensors = [inputs[index] for index in chosen]
+    recording = _Recording(function, list(inputs), chosen)
 
-
-def _record(call: _RecordedCall, function: Function, inputs: list[Any], differentiated: list[int]) -> None:
-    reached = call.reached
-
-    def noting(index: int) -> Callable[[Any], Any]:
-        def note(gradient: Any) -> Any:
-            reached.add(index)
-            return gradient
-
-        return note
-
-    def recorded(*tensors: Tensor) -> tuple[Tensor, ...]:
-        for index, (place, tensor) in enumerate(zip(differentiated, tensors)):
-            inputs[place] = tensor
-            _register_hook(tensor, noting(index))
-        call.output = function(inputs)
-        results = list(tensors_in(call.output))
-        call.participating = [index for index, tensor in enumerate(results) if _participates(tensor, tensors)]
-        # MindSpore wants at least one output, and what returns its input has one that costs nothing.
-        return tuple(results[index] for index in call.participating) or tensors[:1]
+    def recorded(*differentiated: Tensor) -> tuple[Tensor, ...]:
+        return recording.run(differentiated)
 
     try:
-        unobserved(pynative.forward, recorded, call.inputs)
-        _wait_for_all(call.output)
+        unobserved(pynative.forward, recorded, tensors)
+        _wait_for_all(recording.output)
     except BaseException:
         # Recording would go on, with everything that this process computes from now on.
-        pynative.executor.clear_res()
+        _kept.free()
         raise
-    if call.participating:
-        call.function, call.kept = recorded, _kept.add(call)
-    else:
-        _kept.abandon()
+    return RecordedCall(recording, recorded, tensors, len(differentiated), places)
 
 
-def _participates(tensor: Tensor, inputs: Sequence[Tensor]) -> bool:
-    # Before 2.7.2 an input that is returned as it came does not say that it has a gradient.
-    return tensor.dtype in DIFFERENTIABLE and (requires_grad(tensor) or any(tensor is one for one in inputs))
+def _noting(reached: set[int], index: int) -> Callable[[Any], Any]:
+    def note(gradient: Any) -> Any:
+        reached.add(index)
+        return gradient
+
+    return note
+
+
+def _view(tensor: Tensor) -> Tensor:
+    """Another tensor over the same memory: the function may write to it, which an input itself does not allow."""
+    view = ops.reshape(tensor, tensor.shape)
+    device = getattr(tensor, "_device", None)
+    if device is not None:
+        # mindtorch refuses a tensor without its own mark of the device.
+        view._device = device
+    return view
+
+
+def _participates(tensor: Tensor) -> bool:
+    return tensor.dtype in DIFFERENTIABLE and requires_grad(tensor)
 
 
 def _zeros_like(tensor: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from probe.backends.mindspore.execution.devices import devices
 from probe.backends.mindspore.tensors import dtypes, statistics
 from probe.backends.protocol import UnknownValue
+from probe.backends.shared.rounding import rounded_to_odd
 
 
 def tensor(values: NDArray[Any], dtype: str, device: str) -> Tensor:
@@ -26,13 +27,16 @@ def tensor(values: NDArray[Any], dtype: str, device: str) -> Tensor:
     kind = dtypes.plain_dtype(dtype)
     if kind is None or "float8" in dtype:
         # MindSpore has no conversion to or from float8 on the CPU, so that nothing could be said of its rounding.
-        raise UnknownValue(f"MindSpore {ms.__version__} makes no tensors of dtype {dtype} from numbers")
-    if dtype == "bfloat16":
-        # numpy has no such type; MindSpore rounds float32 to it, to nearest and ties to even.
-        return Tensor(np.asarray(values, np.float32), kind)
-    with np.errstate(over="ignore"):
+        raise UnknownValue(f"no tensor of dtype {dtype} can be made with MindSpore {ms.__version__}")
+    values = np.asarray(values)
+    # What overflows, or is no integer, would be a warning of the user's program.
+    with np.errstate(all="ignore"):
+        if dtype == "bfloat16":
+            # MindSpore rounds float32 to it, to nearest and ties to even.
+            exact = np.can_cast(values.dtype, np.float32)
+            return Tensor(values.astype(np.float32) if exact else rounded_to_odd(values.astype(np.float64)), kind)
         # By numpy: MindSpore rounds float64 to float16 by way of float32, which is another number now and then.
-        return Tensor(np.asarray(values, np.dtype(dtype)), kind)
+        return Tensor(values.astype(dtype), kind)
 
 
 def values(tensor: Tensor) -> NDArray[Any]:
@@ -56,7 +60,9 @@ def plain_value(entry: Mapping[str, Any], device: str) -> Any:
         UnknownValue: it cannot be made from what the dump says.
     """
     kind, name = entry.get("type"), entry.get("value")
-    found = dtypes.dumped_dtype(str(name)) if kind == "mindspore.dtype" else None
+    if kind != "mindspore.dtype":
+        raise UnknownValue(f'a value of type "{kind}" cannot be made; there is mindspore.dtype')
+    found = dtypes.dumped_dtype(name) if isinstance(name, str) else None
     if found is None:
-        raise UnknownValue(f"MindSpore has nothing that type {kind!r} with value {name!r} stands for")
+        raise UnknownValue(f"MindSpore {ms.__version__} has no such value: {dict(entry)!r}")
     return found

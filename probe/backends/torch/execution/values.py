@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from probe.backends.protocol import UnknownValue
+from probe.backends.shared.rounding import rounded_to_odd
 from probe.backends.torch.guards import alone
 from probe.backends.torch.tensors.storage import GIVEN_BACK, whole
 
@@ -70,23 +71,8 @@ def _write_rounded(into: torch.Tensor, values: NDArray[Any]) -> None:
     elements, flat = into.view(-1), np.ascontiguousarray(values).reshape(-1)
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]
-        single = part.astype(np.float32) if exact else _rounded_to_odd(part.astype(np.float64))
+        single = part.astype(np.float32) if exact else rounded_to_odd(part.astype(np.float64))
         elements[start : start + _CHUNK].copy_(torch.from_numpy(single))
-
-
-def _rounded_to_odd(values: NDArray[Any]) -> NDArray[Any]:
-    """`values`, float64, in a float32 that rounds to a shorter type as they do themselves.
-
-    What is between two float32 becomes the one whose last bit is set: no tie of the second rounding, and on the right
-    side of each (S. Boldo and G. Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using
-    rounding to odd", IEEE Transactions on Computers 57, 2008).
-    """
-    with np.errstate(all="ignore"):
-        single = values.astype(np.float32)
-        bits = single.view(np.int32)
-        between = (single != values) & (bits & 1 == 0) & ~np.isnan(values)
-        bits[between] += np.where(np.abs(single) < np.abs(values), 1, -1).astype(np.int32)[between]
-    return single
 
 
 def values(tensor: torch.Tensor) -> NDArray[Any]:

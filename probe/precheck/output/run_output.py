@@ -7,21 +7,23 @@ results: a case that has a whole row there is done.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from types import TracebackType
 
 from probe.common import files
-from probe.precheck.journal import Journal
 from probe.precheck.options import PrecheckOptions
-from probe.precheck.report import Report, as_json
+from probe.precheck.output.journal import Journal
+from probe.precheck.output.report import Report, as_json
+from probe.precheck.output.verdict_table import table_lines
 from probe.precheck.result import CaseResult
-from probe.precheck.standards import documented, release
-from probe.precheck.standards.constants import RELEASE
-from probe.precheck.tables.details import SKIP
+from probe.precheck.standards.outputs import case_status
+from probe.precheck.standards.stage2 import compare
+from probe.precheck.tables.comparisons import write
+from probe.precheck.tables.details import SKIP, read_details
 from probe.precheck.tables.layout import LAYOUTS
 from probe.precheck.tables.results import ResultRow
 from probe.precheck.tables.run_files import Form, RunFiles, new_result_path, resume
-from probe.precheck.verdict_table import table_lines
 
 
 class Output:
@@ -32,9 +34,13 @@ class Output:
         MsprobeException: that table is damaged before its end, or another one.
     """
 
-    def __init__(self, options: PrecheckOptions) -> None:
-        form = Form(LAYOUTS[options.headers])
-        self._standard = options.standard
+    def __init__(self, options: PrecheckOptions, framework: str) -> None:
+        # msProbe's details of MindSpore have nine columns.
+        form = Form(LAYOUTS[options.headers], mindspore=options.headers == "msprobe" and framework != "pytorch")
+        self._standard, self._against, self._layout = options.standard, options.against, LAYOUTS[options.headers]
+        if self._against is not None:
+            # A mistake of the user's is found before the work.
+            read_details(self._against)
         self.done: frozenset[str] = frozenset()
         """The names of the cases that an earlier run has finished."""
         if options.resume is None:
@@ -47,6 +53,10 @@ class Output:
         self._journal = Journal(f"{self._stem}.jsonl")
         self._results = {result.name: result for result in self._journal.read() if result.name in self.done}
         self._tables = RunFiles(path, form)
+        stamp = self._stem.rpartition("_")[2]
+        below = options.error_data
+        self.error_data = None if below is None else os.path.join(below, f"ut_error_data{stamp}")
+        """The folder for inputs and results that fail; none are written without."""
 
     def __enter__(self) -> Output:
         return self
@@ -70,20 +80,27 @@ class Output:
 
     def finish(self, report: Report) -> list[str]:
         """Write what sums all up; returns the paths of all files."""
+        self._tables.close()
         paths = [f"{self._stem}.csv", f"{self._stem}.json", self._tables.result_csv, self._tables.details_csv]
+        if self._against is not None:
+            paths += self._second_stage(self._against)
         with files.replacing(paths[0]) as stream:
             stream.writelines(table_lines(report.results))
         with files.replacing(paths[1]) as stream:
             stream.write(json.dumps({**as_json(report), "files": paths}, allow_nan=False, indent=1).encode())
         return paths
 
+    def _second_stage(self, against: str) -> list[str]:
+        """Judge the details by those of another device; returns the paths of the two tables."""
+        rows, results = compare(read_details(self._tables.details_csv), read_details(against), self._standard)
+        return list(write(os.path.dirname(self._tables.details_csv) or os.curdir, rows, results, self._layout))
+
 
 def _result_row(result: CaseResult, standard: str) -> ResultRow:
     """A case in the drop-in table."""
     if result.not_run:
         return ResultRow(result.name, SKIP, SKIP, result.not_run)
-    worst_of = release.worst_of if standard == RELEASE else documented.worst_of
-    forward = worst_of([row.stage1.status for row in result.rows if row.stage1 and not row.of])
+    forward = case_status([row.stage1.status for row in result.rows if row.stage1 and not row.of], standard)
     of_gradients = [row.stage1.status for row in result.rows if row.stage1 and row.of]
-    backward = SKIP if result.backward_not_run else worst_of(of_gradients) if of_gradients else None
+    backward = SKIP if result.backward_not_run else case_status(of_gradients, standard) if of_gradients else None
     return ResultRow(result.name, forward, backward, result.backward_not_run)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.metrics.dtypes import plain_name
-from probe.precheck.arguments import CallArguments, is_float
+from probe.precheck.calls.arguments import CallArguments, is_float
 from probe.precheck.verdict.formats import format_of, rounded_to
 
 Array = NDArray[Any]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from probe.precheck.journal import VERSION, plain
+from probe.precheck.output.journal import VERSION, plain
 from probe.precheck.result import CaseResult, Row
 from probe.precheck.verdict.subject import FAILURES, NOT_RUN, SUSPECT
 

@@ -1,4 +1,4 @@
-"""The results of a pre-check as they come: a line of JSON for each case, and the file that holds all of them at the end.
+"""The results of a pre-check as they come, a line of JSON for each case, and all of them at the end in one file.
 
 The journal is what a run is taken up from: a line that a kill cut short is left out, and the tables are written anew
 from the others.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import Item
 from probe.common.errors import FileCheckException
-from probe.precheck.arguments import Leaf, Unreadable, is_float
+from probe.precheck.calls.arguments import Leaf, Unreadable, is_float
 from probe.precheck.verdict.formats import format_of, rounded_to
 
 Array = NDArray[Any]

@@ -1,0 +1,71 @@
+"""Running one recorded call alone where torch is MindSpore underneath: torch's names, MindSpore's tensors."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from probe.backends.mindspore.execution import functions, values
+from probe.backends.mindspore.tensors import dtypes
+from probe.backends.msadapter import api_list
+from probe.backends.msadapter.torch_modules import proxy_of, torch_module
+from probe.backends.protocol import UnknownValue
+
+_LEFT_OUT = frozenset(("distributed", "npu"))
+
+
+def function(base: str) -> Callable[..., Any] | None:
+    """What ``Prefix.api`` calls now; ``None`` for a name that mindtorch does not have."""
+    return functions.held_at(_places(), base)
+
+
+@functools.cache
+def _places() -> functions.Places:
+    # What a proxy holds itself hides what the module behind it has, and is what a program calls.
+    return {base: (_asked(owner), api) for base, (owner, api) in functions.places(api_list.watched(), _LEFT_OUT).items()}
+
+
+def _asked(owner: Any) -> Any:
+    proxy = proxy_of(owner) if isinstance(owner, types.ModuleType) else None
+    return owner if proxy is None else proxy
+
+
+def plain_value(entry: Mapping[str, Any], device: str) -> Any:
+    """What an entry of torch's or MindSpore's own that is no tensor stands for; a device becomes `device`.
+
+    Raises:
+        UnknownValue: it cannot be made from what the dump says.
+    """
+    kind = entry.get("type")
+    make = _MAKERS.get(kind) if isinstance(kind, str) else None
+    if make is None:
+        return values.plain_value(entry, device)
+    made = make(entry, device)
+    if made is None:
+        raise UnknownValue(f"mindtorch has no such value: {dict(entry)!r}")
+    return made
+
+
+def _size(lengths: Any) -> Any:
+    whole_numbers = isinstance(lengths, list) and all(type(length) is int and length >= 0 for length in lengths)
+    return torch_module().Size(lengths) if whole_numbers else None
+
+
+def _dtype(text: Any) -> Any:
+    """A dtype of torch is MindSpore's own."""
+    return dtypes.plain_dtype(text.rpartition(".")[2]) if isinstance(text, str) else None
+
+
+def _memory_format(name: Any) -> Any:
+    found = getattr(torch_module(), name, None) if isinstance(name, str) else None
+    return found if isinstance(found, getattr(torch_module(), "memory_format", ())) else None
+
+
+_MAKERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
+    "torch.dtype": lambda entry, device: _dtype(entry.get("value")),
+    "torch.Size": lambda entry, device: _size(entry.get("value")),
+    "torch.device": lambda entry, device: torch_module().device(device),
+    "torch.memory_format": lambda entry, device: _memory_format(entry.get("format")),
+}
