@@ -27,6 +27,25 @@ class ModuleHandles(NamedTuple):
     gradients: Handle
 
 
+class OperatorListener(Protocol):
+    """The callbacks of `Hooks.attach_operators`."""
+
+    def enter_operator(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """`function`, which computes something without drawing, is about to run; ``None`` if it is of no interest.
+
+        Args:
+            name: As ``Aten.mul.Tensor``.
+        """
+
+    def leave_operator(self, entered: Any, output: Any) -> None:
+        """It returned; `entered` is what `enter_operator` gave."""
+
+    def failed(self, about: Any, error: Exception) -> None:
+        """The tool itself failed; to be logged, and the program goes on."""
+
+
 class Hooks(Protocol):
     """Hooks that report what a user's program does. Every handle puts everything back exactly as it was."""
 
@@ -35,6 +54,12 @@ class Hooks(Protocol):
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
         """Watch one function of the user's choice, recorded as ``prefix.attribute``."""
+
+    def attach_operators(self, listener: OperatorListener) -> Handle | None:
+        """Report every operator that runs on this thread, those of a backward too; ``None`` where there is no way.
+
+        What only hands on its argument, or another view of it, is not reported.
+        """
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         """Watch every module below `models`: one module, a list or tuple of them, or a mapping.

@@ -25,6 +25,7 @@ from probe.backends.protocol import (
     Evaluated,
     FrameworkAdapter,
     ModuleHandles,
+    OperatorListener,
     ScaledUpdate,
     TrainingHooks,
     UnknownValue,
@@ -115,6 +116,10 @@ class MindSporeAdapter:
         name = ApiName(f"{prefix}.{attribute}", attribute)
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
+
+    def attach_operators(self, listener: OperatorListener) -> None:
+        # MindSpore computes its functions in C++, and offers nothing below them.
+        return None
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach(models)

@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 
 import torch
 
-from probe.backends.protocol import Evaluated, FrameworkAdapter, ModuleHandles, ScaledUpdate, StepKeeper, TrainingHooks
+from probe.backends.protocol import (
+    Evaluated,
+    FrameworkAdapter,
+    ModuleHandles,
+    OperatorListener,
+    ScaledUpdate,
+    StepKeeper,
+    TrainingHooks,
+)
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.execution import copies, evaluation, functions
 from probe.backends.torch.execution import values as array_values
 from probe.backends.torch.guards import unobserved
-from probe.backends.torch.hooks import api_list, module_hooks, scalers, training_hooks
+from probe.backends.torch.hooks import api_list, module_hooks, operators, scalers, training_hooks
 from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
 from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
@@ -97,6 +105,11 @@ class TorchAdapter:
         name = ApiName(f"{prefix}.{attribute}", attribute)
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
+
+    def attach_operators(self, listener: OperatorListener) -> Handle:
+        mode = operators.OperatorMode(listener)
+        mode.attach()
+        return mode
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach(models)

@@ -6,6 +6,7 @@ Whatever is run works on copies, so that nobody's tensors are written to. Who us
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
-from probe.precheck.calls.arguments import is_float
+from probe.precheck.calls.arguments import Unreadable, is_float
 from probe.precheck.calls.evaluation import Call, Output, Results, autocast_for, output_places
 from probe.precheck.live.arguments import LiveArguments
 from probe.precheck.verdict.subject import Subject, Verdict
@@ -25,11 +26,7 @@ Array = NDArray[Any]
 
 @dataclass
 class RunningCall:
-    """A call as it was before it was made.
-
-    Raises:
-        Unreadable: it cannot be made again.
-    """
+    """A call as it was before it was made."""
 
     adapter: FrameworkAdapter
     name: str
@@ -46,10 +43,16 @@ class RunningCall:
     @classmethod
     def of(
         cls, adapter: FrameworkAdapter, name: str, function: Callable[..., Any], args: Sequence[Any],
-        kwargs: Mapping[str, Any],
+        kwargs: Mapping[str, Any], most_elements: int | None = None,
     ) -> RunningCall:  # fmt: skip
-        """The call of `function` that is about to be made."""
+        """The call of `function` that is about to be made.
+
+        Raises:
+            Unreadable: it cannot be made again, or its tensors have more than `most_elements` elements together.
+        """
         arguments = LiveArguments(adapter, args, kwargs)
+        if most_elements is not None and sum(math.prod(each.shape) for each in arguments.tensors) > most_elements:
+            raise Unreadable(f"its tensors have more than {most_elements} elements")
         base = name.rpartition(".")[0]
         return cls(adapter, name, base, function, arguments, arguments.forget_tensors(), adapter.random_states())
 
