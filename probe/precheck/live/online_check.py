@@ -19,6 +19,7 @@ from probe.common.interfaces import Handle
 from probe.precheck.calls.arguments import is_float
 from probe.precheck.calls.prepared import reason
 from probe.precheck.live.running_call import Exact, RunningCall
+from probe.precheck.verdict.formats import format_of
 from probe.precheck.verdict.subject import FAILURES, SEVERITY, SUSPECT, Verdict
 
 HEADER = (
@@ -86,11 +87,12 @@ class OnlineCheck:
     suspects: list[OperatorResult] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     """How many calls were not checked, by the reason."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """How often each operator was called."""
     seconds: float = 0.0
     """What checking took."""
 
     def __post_init__(self) -> None:
-        self._counts: Counter[str] = Counter()
         self._handle: Handle | None = None
 
     # --- the block
@@ -125,8 +127,8 @@ class OnlineCheck:
     ) -> RunningCall | None:
         if self.names and name.split(".")[1] not in self.names:
             return None
-        number = self._counts[name]
-        self._counts[name] += 1
+        number = self.counts[name]
+        self.counts[name] += 1
         if number % self.budget.every:
             return None
         begun = time.monotonic()
@@ -162,7 +164,11 @@ class OnlineCheck:
         for place, result in enumerate(outputs):
             if result.dtype is None or not is_float(result.dtype) or not result.value.size:
                 continue
-            yield OperatorResult(call.name, place, result.dtype, result.value.shape, exact.judged(place, result))
+            # What an operator keeps for its backward beside its result, the sums of softmax say, has a wider dtype than
+            # what it was computed in.
+            precision = _lowest(call.dtypes) if place else ""
+            verdict = exact.judged(place, result, precision)
+            yield OperatorResult(call.name, place, result.dtype, result.value.shape, verdict)
 
     def failed(self, about: Any, error: Exception) -> None:
         text = f"online_check: {about}: {type(error).__name__}: {error}; the program goes on."
@@ -208,6 +214,12 @@ class OnlineCheck:
         with files.replacing(path) as stream:
             stream.write(text.getvalue().encode("utf-8", "backslashreplace"))
         return path
+
+
+def _lowest(dtypes: Sequence[str]) -> str:
+    """The one of fewest digits; empty where none is one of floating-point numbers."""
+    forms = [form for form in map(format_of, dtypes) if form is not None]
+    return min(forms, key=lambda form: form.digits).name if forms else ""
 
 
 def _badness(result: OperatorResult) -> tuple[int, float]:

@@ -178,8 +178,12 @@ class Exact:
             self._on_cpu = self.call.on("cpu", self._autocast)
         return self._part(self._on_cpu)
 
-    def judged(self, place: int, result: Output) -> Verdict:
-        """What is to be said of result number `place`."""
+    def judged(self, place: int, result: Output, precision: str = "") -> Verdict:
+        """What is to be said of result number `place`.
+
+        Args:
+            precision: The dtype in which it was computed, where that is not its own.
+        """
         running = self._running
         given = [each for each in self._of_outputs if each is not None]
         return judge(
@@ -195,7 +199,7 @@ class Exact:
                 rounded=lambda precision: self._array(self.call.rounded(precision), place),
                 yardstick=lambda: self._yardstick(place),
                 settings=running.arguments.settings,
-                precision=self._autocast or "",
+                precision=precision or self._autocast or "",
             )
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from planting import planted
+from planted_operators import planted
 
 from msprobe.pytorch import PrecisionDebugger
 from probe.common.errors import MsprobeException
