@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.metrics.dtypes import plain_name
-from probe.precheck.calls.arguments import Arguments, is_float
+from probe.precheck.calls.arguments import CallArguments, is_float
 from probe.precheck.verdict.formats import format_of, rounded_to
 
 Array = NDArray[Any]
@@ -71,7 +71,7 @@ class Call:
         self,
         adapter: FrameworkAdapter,
         function: Callable[..., Any],
-        arguments: Arguments,
+        arguments: CallArguments,
         leaves: Sequence[Array],
         of_outputs: Sequence[Array | None],
         name: str,
@@ -158,7 +158,7 @@ class Call:
     ) -> Results:
         adapter, arguments = self._adapter, self._arguments
         inputs = [adapter.tensor(values, dtype, device) for values, dtype in zip(leaves, dtypes)]
-        differentiated = [leaf.number for leaf in arguments.leaves if leaf.is_differentiated] if of_outputs else []
+        differentiated = [n for n, leaf in enumerate(arguments.leaves) if leaf.is_differentiated] if of_outputs else []
 
         def plain_value(entry: Mapping[str, Any]) -> Any:
             return adapter.plain_value(_raised_entry(entry) if high else entry, device)
