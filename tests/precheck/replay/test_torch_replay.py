@@ -123,14 +123,16 @@ def test_missing_results_are_said(tmp_path: Path) -> None:
 
 
 def test_an_overflow_that_the_dtype_asks_for_is_normal(tmp_path: Path) -> None:
-    path = _dump_of_one(tmp_path, "Torch.exp", torch.tensor([1.0, 20.0]).half(), torch.tensor([2.719, torch.inf]).half())
+    given, returned = torch.tensor([1.0, 20.0]).half(), torch.tensor([2.719, torch.inf]).half()
+    path = _dump_of_one(tmp_path, "Torch.exp", given, returned)
     found = probe.replay(path, "Torch.exp.0")
     assert not found.is_wrong
     assert "normal overflow" in str(found)
 
 
 def test_an_overflow_of_the_kernel_is_the_kernels(tmp_path: Path) -> None:
-    path = _dump_of_one(tmp_path, "Torch.exp", torch.tensor([1.0, 2.0]).half(), torch.tensor([2.719, torch.inf]).half())
+    given, returned = torch.tensor([1.0, 2.0]).half(), torch.tensor([2.719, torch.inf]).half()
+    path = _dump_of_one(tmp_path, "Torch.exp", given, returned)
     found = probe.replay(path, "Torch.exp.0")
     assert found.is_wrong
     assert "the kernel's: the exact result is finite" in str(found)
