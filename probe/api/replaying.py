@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from probe.api.execution import load
+from probe.api.precheck import load
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.precheck.calls.prepared import RECORDED

@@ -32,7 +32,7 @@ class Values:
     generated: bool = False
 
 
-def values_of(dump: Dump, item: Item, dtype: str, shape: tuple[int, ...], seed: int, generate: bool) -> Values:
+def values_of(dump: Dump, item: Item, dtype: str, shape: tuple[int, ...], seed: int, generate: bool = False) -> Values:
     """The values of a recorded tensor; with `generate` from its statistics although its file is there.
 
     Raises:
@@ -55,7 +55,7 @@ def values_of(dump: Dump, item: Item, dtype: str, shape: tuple[int, ...], seed: 
     return Values(_rounded(_generated(item, dtype, shape, _draws(item.name, seed)), dtype), True)
 
 
-def leaf_values(dump: Dump, leaf: Leaf, seed: int, generate: bool) -> Values:
+def leaf_values(dump: Dump, leaf: Leaf, seed: int, generate: bool = False) -> Values:
     """The values of an argument; see `values_of`."""
     return values_of(dump, leaf.item, leaf.dtype, leaf.shape, seed, generate)
 

@@ -36,7 +36,7 @@ class Prepared:
     outputs: list[Item]
     """The recorded outputs that are tensors."""
     gradients: list[Item]
-    """The recorded gradients of the inputs; empty where it is not clear which belongs to which."""
+    """The recorded gradients, which are those of the inputs where the call is one node of the gradient graph."""
     generated: bool
     backward_not_run: str
     call: Call
@@ -49,7 +49,7 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
         Unreadable: the case cannot be run from what the dump has.
     """
     why = not_run(case.base)
-    function = None if why else adapter.function(case.base, case.forward.attributes or None)
+    function = None if why else adapter.function(case.base, case.forward.fields.get("attributes"))
     if function is None:
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
     arguments = Arguments(case.forward.name, case.forward.fields)
@@ -136,24 +136,39 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
 def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     """The results that the dump has, in the places of `like`.
 
+    The gradients of a backward record are those of the node of the gradient graph that was watched: where a function is
+    made of several nodes they are not those of its arguments, and left out.
+
     Raises:
         Unreadable: it does not have them.
     """
     if dump.task != "tensor":
         raise Unreadable("the dump has no values of results; collect with \"tensor\"")
     tensors = iter(prepared.outputs)
-    outputs = []
+    found = {}
     for output in like.outputs:
         item = next(tensors, None) if output.dtype is not None else None
-        outputs.append(output if output.dtype is None else _recorded(dump, item, output))
-    count = len([each for each in like.gradients if each.value is not None])
-    known = like.are_gradients_recorded and len(prepared.gradients) == count
+        found[output.path] = output if output.dtype is None else _recorded(dump, item, output)
+
+    def nested(returned: Any) -> Any:
+        if isinstance(returned, Output):
+            return found[returned.path]
+        if isinstance(returned, dict):
+            return {key: nested(each) for key, each in returned.items()}
+        return [nested(each) for each in returned]
+
+    there = [each for each in like.gradients if each.value is not None]
+    # A function that was another one when it was recorded had other nodes.
+    known = like.are_gradients_recorded and len(prepared.gradients) == len(there) and all(
+        item.shape == each.value.shape and plain_name(item.dtype or "") == each.dtype
+        for item, each in zip(prepared.gradients, there)
+    )
     items = iter(prepared.gradients)
     gradients = [
         _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)
         for output in like.gradients
     ]
-    return Results(outputs, gradients)
+    return Results(list(found.values()), gradients, nested(like.returned))
 
 
 def _recorded(dump: Dump, item: Item | None, like: Output) -> Output:

@@ -28,10 +28,10 @@ def encode(result: CaseResult) -> str:
 
 def plain(result: CaseResult) -> dict[str, Any]:
     """One case in values of JSON; its rows have each verdict in full."""
-    rows = [{**vars(row), "verdict": vars(row.verdict)} for row in result.rows]
-    for row in rows:
-        del row["stage1"]
-    found = plain_value({**vars(result), "rows": rows})
+    fields = {**vars(result), "rows": [{**vars(row), "verdict": vars(row.verdict)} for row in result.rows]}
+    # They stand in their own table.
+    del fields["details"]
+    found = plain_value(fields)
     assert isinstance(found, dict)
     return found
 

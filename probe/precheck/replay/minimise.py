@@ -21,7 +21,7 @@ from probe.common.errors import MsprobeException
 from probe.precheck.calls.arguments import Arguments
 from probe.precheck.calls.evaluation import Call
 from probe.precheck.calls.prepared import Prepared, run_as_recorded
-from probe.precheck.check import CheckOptions, judged
+from probe.precheck.check import judged
 from probe.precheck.replay.replay import Replayed, run_prepared
 from probe.precheck.verdict.subject import FAILURES
 
@@ -128,7 +128,7 @@ class _Search:
                 return None
             results, autocast = run_as_recorded(self._adapter, candidate, self._replayed.device)
             exact = candidate.call.reference
-            rows = judged(candidate, results, exact, CheckOptions(self._replayed.device), autocast, self._framework)
+            rows = judged(candidate, results, exact, self._replayed.device, autocast)
             status = next((row.verdict.status for row in rows if row.name == self._target), None)
         except Exception:
             # A framework says what it likes to inputs that do not go together.

@@ -17,7 +17,7 @@ from probe.common.errors import DumpFormatError, FileCheckException, MsprobeExce
 from probe.precheck.calls.arguments import Unreadable
 from probe.precheck.calls.evaluation import Output, Results
 from probe.precheck.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
-from probe.precheck.check import CheckOptions, is_random, judged
+from probe.precheck.check import is_random, judged
 from probe.precheck.replay.difference import Difference, difference
 from probe.precheck.replay.selecting import Selected
 from probe.precheck.result import Row
@@ -145,7 +145,7 @@ def run_prepared(
     recorded = _recorded(dump, prepared, results, notes) if with_recorded else None
 
     def judge_all(found: Results, where: str) -> list[Row]:
-        return list(judged(prepared, found, exact, CheckOptions(where), autocast, dump.framework))
+        return list(judged(prepared, found, exact, where, autocast))
 
     rows = judge_all(results, device)
     before = {} if recorded is None else {row.name: row.verdict for row in judge_all(recorded, RECORDED)}
