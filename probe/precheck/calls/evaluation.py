@@ -222,6 +222,15 @@ def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str
     return None
 
 
+def output_places(value: Any, is_tensor: Callable[[Any], bool], path: str = "") -> list[tuple[str, Any]]:
+    """What a call returned: each tensor and plain value with its place in the words of records."""
+    inside = None if is_tensor(value) else _inside(value)
+    if inside is None:
+        return [(path or "0", value)]
+    below = f"{path}." if path else ""
+    return [found for key, each in inside for found in output_places(each, is_tensor, f"{below}{key}")]
+
+
 def _inside(value: Any) -> Sequence[tuple[Any, Any]] | None:
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value))
