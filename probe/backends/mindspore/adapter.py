@@ -25,6 +25,7 @@ from probe.backends.protocol import (
     Evaluated,
     FrameworkAdapter,
     ModuleHandles,
+    OperatorListener,
     ScaledUpdate,
     TrainingHooks,
     UnknownValue,
@@ -55,6 +56,8 @@ class MindSporeAdapter:
     several_outputs: tuple[type, ...] = (tuple,)
     kind: ModuleKind = CELLS
     training: TrainingHooks = training_hooks
+    # What is kept for the gradients of a call that nobody asks for is freed together with what the program needs.
+    differentiates_anywhere = False
 
     def __init__(self) -> None:
         self.module_root = self.kind.root
@@ -113,6 +116,10 @@ class MindSporeAdapter:
         name = ApiName(f"{prefix}.{attribute}", attribute)
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
+
+    def attach_operators(self, listener: OperatorListener) -> None:
+        # MindSpore computes its functions in C++, and offers nothing below them.
+        return None
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach(models)
@@ -198,6 +205,12 @@ class MindSporeAdapter:
     def dtype_name(self, tensor: Any) -> str:
         return execution_values.dtype_name(tensor)
 
+    def device_name(self, tensor: Any) -> str:
+        return devices.devices()[0]
+
+    def copied(self, tensor: Any) -> Any:
+        return unobserved(execution_values.copied, tensor)
+
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
         return execution_values.plain_value(entry, device)
 
@@ -214,6 +227,12 @@ class MindSporeAdapter:
 
     def seed_draws(self, seed: int) -> None:
         seeding.seed_draws(seed)
+
+    def random_states(self) -> Any:
+        return seeding.get_states()
+
+    def set_random_states(self, states: Any) -> None:
+        seeding.set_states(states)
 
     def use_one_thread(self) -> None:
         devices.use_one_thread()

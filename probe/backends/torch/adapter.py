@@ -13,6 +13,7 @@ from probe.backends.protocol import (
     Evaluated,
     FrameworkAdapter,
     ModuleHandles,
+    OperatorListener,
     ScaledUpdate,
     ScriptWords,
     StepKeeper,
@@ -21,10 +22,10 @@ from probe.backends.protocol import (
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
-from probe.backends.torch.execution import evaluation, functions, script
+from probe.backends.torch.execution import copies, evaluation, functions, script
 from probe.backends.torch.execution import values as array_values
 from probe.backends.torch.guards import unobserved
-from probe.backends.torch.hooks import api_list, module_hooks, scalers, training_hooks
+from probe.backends.torch.hooks import api_list, module_hooks, operators, scalers, training_hooks
 from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
 from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
@@ -59,6 +60,7 @@ class TorchAdapter:
     module_root = module_hooks.ROOT
     training: TrainingHooks = training_hooks
     script: ScriptWords = script
+    differentiates_anywhere = True
 
     def __init__(self) -> None:
         self._statistics = Statistics()
@@ -105,6 +107,11 @@ class TorchAdapter:
         name = ApiName(f"{prefix}.{attribute}", attribute)
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
+
+    def attach_operators(self, listener: OperatorListener) -> Handle:
+        mode = operators.OperatorMode(listener)
+        mode.attach()
+        return mode
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach(models)
@@ -197,6 +204,12 @@ class TorchAdapter:
     def dtype_name(self, tensor: torch.Tensor) -> str:
         return array_values.dtype_name(tensor)
 
+    def device_name(self, tensor: torch.Tensor) -> str:
+        return str(tensor.device)
+
+    def copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        return copies.copied(tensor)
+
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
         return array_values.plain_value(entry, device)
 
@@ -213,6 +226,12 @@ class TorchAdapter:
 
     def seed_draws(self, seed: int) -> None:
         evaluation.seed_draws(seed)
+
+    def random_states(self) -> Any:
+        return seeding.get_states()
+
+    def set_random_states(self, states: Any) -> None:
+        seeding.set_states(states)
 
     def use_one_thread(self) -> None:
         evaluation.use_one_thread()

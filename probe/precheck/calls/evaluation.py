@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.metrics.dtypes import plain_name
-from probe.precheck.calls.arguments import Arguments, is_float
+from probe.precheck.calls.arguments import CallArguments, is_float
 from probe.precheck.verdict.formats import format_of, rounded_to
 
 Array = NDArray[Any]
@@ -72,7 +72,7 @@ class Call:
         self,
         adapter: FrameworkAdapter,
         function: Callable[..., Any],
-        arguments: Arguments,
+        arguments: CallArguments,
         leaves: Sequence[Array],
         of_outputs: Sequence[Array | None],
         name: str,
@@ -161,7 +161,7 @@ class Call:
     ) -> Results:
         adapter, arguments = self._adapter, self._arguments
         inputs = [adapter.tensor(values, dtype, device) for values, dtype in zip(leaves, dtypes)]
-        differentiated = [leaf.number for leaf in arguments.leaves if leaf.is_differentiated] if of_outputs else []
+        differentiated = [n for n, leaf in enumerate(arguments.leaves) if leaf.is_differentiated] if of_outputs else []
 
         def plain_value(entry: Mapping[str, Any]) -> Any:
             return adapter.plain_value(_raised_entry(entry) if high else entry, device)
@@ -224,6 +224,15 @@ def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str
         if before != after and is_float(before) and is_float(after):
             return next((dtype for dtype in (before, *inputs, after) if dtype in _HALF), None)
     return None
+
+
+def output_places(value: Any, is_tensor: Callable[[Any], bool], path: str = "") -> list[tuple[str, Any]]:
+    """What a call returned: each tensor and plain value with its place in the words of records."""
+    inside = None if is_tensor(value) else _inside(value)
+    if inside is None:
+        return [(path or "0", value)]
+    below = f"{path}." if path else ""
+    return [found for key, each in inside for found in output_places(each, is_tensor, f"{below}{key}")]
 
 
 def _inside(value: Any) -> Sequence[tuple[Any, Any]] | None:

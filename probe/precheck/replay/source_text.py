@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 WIDTH = 112
 """Of a line, before it is indented."""
+_BLANK = "\0"
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ def call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any], before: 
 
 def wrapped(text: str) -> str:
     """An expression in brackets, indented and broken into lines at its blanks; texts in it are left whole."""
-    if len(text) <= WIDTH or '"' in text:
+    if len(text) <= WIDTH:
         return f"    {text}"
-    return textwrap.fill(text, WIDTH, initial_indent="    ", subsequent_indent="        ", break_long_words=False)
+    whole = re.sub('"[^"]*"', lambda found: found[0].replace(" ", _BLANK), text)
+    lines = textwrap.wrap(whole, WIDTH - 4, break_long_words=False, break_on_hyphens=False)
+    return "    " + "\n        ".join(lines).replace(_BLANK, " ")

@@ -123,18 +123,30 @@ def test_missing_results_are_said(tmp_path: Path) -> None:
 
 
 def test_an_overflow_that_the_dtype_asks_for_is_normal(tmp_path: Path) -> None:
-    path = _dump_of_one(tmp_path, "Torch.exp", torch.tensor([1.0, 20.0]).half(), torch.tensor([2.719, torch.inf]).half())
+    given, returned = torch.tensor([1.0, 20.0]).half(), torch.tensor([2.719, torch.inf]).half()
+    path = _dump_of_one(tmp_path, "Torch.exp", given, returned)
     found = probe.replay(path, "Torch.exp.0")
     assert not found.is_wrong
     assert "normal overflow" in str(found)
 
 
 def test_an_overflow_of_the_kernel_is_the_kernels(tmp_path: Path) -> None:
-    path = _dump_of_one(tmp_path, "Torch.exp", torch.tensor([1.0, 2.0]).half(), torch.tensor([2.719, torch.inf]).half())
+    given, returned = torch.tensor([1.0, 2.0]).half(), torch.tensor([2.719, torch.inf]).half()
+    path = _dump_of_one(tmp_path, "Torch.exp", given, returned)
     found = probe.replay(path, "Torch.exp.0")
     assert found.is_wrong
     assert "the kernel's: the exact result is finite" in str(found)
     assert "right on cpu now" in str(found)
+
+
+def test_a_finding_of_overflow_check_names_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given, returned = torch.tensor([1.0, 20.0]).half(), torch.tensor([2.719, torch.inf]).half()
+    path = _dump_of_one(tmp_path, "Torch.exp", given, returned)
+    assert main(["overflow_check", "-i", path, "-o", str(tmp_path / "out"), "--no_page"]) == 3
+    (command,) = [line.strip() for line in capsys.readouterr().out.split("\n") if "next: msprobe replay" in line]
+    assert command.endswith("Torch.exp.0.forward")
+    assert main(command.split()[2:]) == 0
+    assert "normal overflow" in capsys.readouterr().out
 
 
 def test_what_was_not_finite_before_is_neither(tmp_path: Path) -> None:
@@ -154,7 +166,8 @@ def _dump_of_one(tmp_path: Path, base: str, given: torch.Tensor, returned: torch
         torch.save(tensor, data / f"{name}.pt")
         return {
             "type": "torch.Tensor", "dtype": str(tensor.dtype), "shape": list(tensor.shape), "requires_grad": False,
-            "Max": None, "Min": None, "Mean": None, "Norm": None, "data_name": f"{name}.pt",
+            **dict.fromkeys(("Max", "Mean", "Norm"), tensor.max().item()), "Min": tensor.min().item(),
+            "data_name": f"{name}.pt",
         }  # fmt: skip
 
     name = f"{base}.0.forward"
