@@ -59,12 +59,13 @@ class Call:
 
     Args:
         adapter: The framework.
-        function: What is called on the device; `reference_function` computes the reference.
+        function: What is called on the device.
         arguments: The tree of arguments.
         leaves: The values of its tensors.
         of_outputs: The gradients of the tensors among the outputs, in their order; ``None`` for one without. An empty
             list leaves the backward out.
         name: What random moves are drawn from.
+        reference_function: What computes the reference; `function` itself where there is none.
     """
 
     def __init__(
@@ -75,9 +76,11 @@ class Call:
         leaves: Sequence[Array],
         of_outputs: Sequence[Array | None],
         name: str,
+        reference_function: Callable[..., Any] | None = None,
     ) -> None:
         self._adapter = adapter
         self.function = function
+        self.reference_function = reference_function
         self._arguments = arguments
         self._leaves = leaves
         self.of_outputs = list(of_outputs)
@@ -165,7 +168,8 @@ class Call:
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(tensors, plain_value)
-            returned = self.function(*args, **kwargs)
+            function = (high and self.reference_function) or self.function
+            returned = function(*args, **kwargs)
             # What returns nothing was called for what it writes, as x[0] = y is.
             return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
 
