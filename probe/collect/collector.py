@@ -515,7 +515,7 @@ class Collector:
         fields = call.fields
         fields["input_args"] = self._values.sequence(args, save and f"{call.name}.input", save)
         fields["input_kwargs"] = self._values.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
-        if call.api is not None and call.api.attributes:
+        if call.api is not None and call.api.attributes is not None:
             fields["attributes"] = call.api.attributes
 
     def _take_stack(self, call: ActiveCall) -> None:

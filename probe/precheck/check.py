@@ -21,17 +21,15 @@ from probe.precheck.calls.arguments import Unreadable
 from probe.precheck.calls.cases import Case
 from probe.precheck.calls.evaluation import Results
 from probe.precheck.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
+from probe.precheck.first_stage import details_rows
 from probe.precheck.output.error_data import write_error_data
 from probe.precheck.result import CaseResult, Row
-from probe.precheck.standards.constants import DOCUMENTED, RELEASE
-from probe.precheck.standards.release import judge_mindspore
-from probe.precheck.standards.stage1 import judge as stage1_judge
-from probe.precheck.tables import details as stage1_tables
-from probe.precheck.tables.details import DetailsRow
+from probe.precheck.standards.constants import DOCUMENTED
 from probe.precheck.verdict.subject import ERROR, EXACT, FAILURES, STRUCTURE, SUSPECT, Subject, Verdict
 from probe.precheck.verdict.verdict import judge
 
 Array = NDArray[Any]
+_NO_RECORDED_GRADIENTS = "a record has the gradients of autograd nodes, which are not always those of the arguments"
 
 
 @dataclass(frozen=True)
@@ -81,13 +79,16 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
     try:
         if options.device == RECORDED:
             results = recorded_results(dump, prepared, reference)
+            reference = _as_far_as_recorded(reference, results)
+            if call.of_outputs and not any(each.value is not None for each in results.gradients):
+                why = why or _NO_RECORDED_GRADIENTS
         else:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
     except Exception as error:
         return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
-    rows = tuple(_Judge(prepared, results, reference, options, autocast, dump.framework).rows())
+    rows = tuple(judged(prepared, results, reference, options.device, autocast))
     failed = any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
-    if failed and _is_random(adapter, prepared, results, options.device, autocast):
+    if failed and is_random(adapter, prepared, results, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
     inputs = "generated" if prepared.generated else "recorded"
     saved: tuple[str, ...] = ()
@@ -99,18 +100,28 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
             if values is not None
         ]
         saved = write_error_data(adapter, options.error_data, case.name, leaves, of_outputs, results, reference)
-    return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs, saved)
+    details = details_rows(case, prepared.arguments, results, reference, options.standard, dump.framework)
+    return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs, saved, details)
+
+
+def _as_far_as_recorded(reference: Results, results: Results) -> Results:
+    """`reference` without the gradients that the dump does not have."""
+    gradients = [
+        expected if found.value is not None else replace(expected, value=None, dtype=None)
+        for found, expected in zip(results.gradients, reference.gradients)
+    ]
+    return replace(reference, gradients=gradients)
 
 
 def _without_backward(prepared: Prepared, why: str) -> Prepared:
-    return replace(prepared, of_outputs=[], gradients=[], backward_not_run=why)
+    return replace(prepared, of_outputs=[], backward_not_run=why)
 
 
 def _not_run(prepared: Prepared, why: str) -> CaseResult:
     return CaseResult(prepared.case.name, prepared.case.base, not_run=why, stands_for=prepared.case.stands_for)
 
 
-def _is_random(adapter: FrameworkAdapter, prepared: Prepared, results: Results, device: str, autocast: str) -> bool:
+def is_random(adapter: FrameworkAdapter, prepared: Prepared, results: Results, device: str, autocast: str) -> bool:
     """Whether the function draws random numbers: another seed gives something else, the same seed does not."""
     if device == RECORDED:
         return False
@@ -131,6 +142,17 @@ def _same(one: Results, other: Results) -> bool:
     )
 
 
+def judged(
+    prepared: Prepared, results: Results, reference: Results, device: str, autocast: str
+) -> Iterator[Row]:
+    """A row for each of `results`, and for each gradient that there is.
+
+    Raises:
+        Unreadable: the results are not of the form of the reference.
+    """
+    return _Judge(prepared, results, reference, device, autocast).rows()
+
+
 class _Judge:
     """Judges the results of one case.
 
@@ -138,21 +160,13 @@ class _Judge:
         Unreadable: the results are not of the form of the reference.
     """
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        results: Results,
-        reference: Results,
-        options: CheckOptions,
-        autocast: str,
-        framework: str,
-    ) -> None:
+    def __init__(self, prepared: Prepared, results: Results, reference: Results, device: str, autocast: str) -> None:
         if len(results.outputs) != len(reference.outputs):
             raise Unreadable(f"it returns {len(results.outputs)} values and its reference {len(reference.outputs)}")
         self._prepared, self._results, self._reference = prepared, results, reference
-        self._autocast, self._standard, self._framework = autocast, options.standard, framework
+        self._autocast = autocast
         # On the CPU the kernel under test would be its own yardstick.
-        self._has_yardstick = options.device not in ("cpu", RECORDED)
+        self._has_yardstick = device not in ("cpu", RECORDED)
         self._yardstick: Results | None = None
 
     def rows(self) -> Iterator[Row]:
@@ -165,7 +179,7 @@ class _Judge:
             found = self._results.gradients[place], self._reference.gradients[place]
             # The gradient of an input on which nothing depends is none in both.
             if any(each.value is not None for each in found):
-                yield self._row(f"{case.name}.backward.{OUTPUT}.{place}", leaf.item.name, "gradients", place)
+                yield self._row(f"{case.name}.backward.{OUTPUT}.{leaf.number}", leaf.item.name, "gradients", place)
 
     def _row(self, name: str, of: str, part: str, place: int) -> Row:
         result, expected = getattr(self._results, part)[place], getattr(self._reference, part)[place]
@@ -198,13 +212,7 @@ class _Judge:
                 precision=self._autocast,
             )
         )
-        stage1 = self._stage1(name, result.value, expected.value, dtype)
-        return Row(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict, stage1)
-
-    def _stage1(self, name: str, result: Array, reference: Array, dtype: str) -> DetailsRow:
-        if self._standard == RELEASE and self._framework != "pytorch":
-            return judge_mindspore(result, reference, dtype, name)
-        return stage1_judge(self._prepared.case.base, result, reference, dtype, name, self._standard)
+        return Row(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict)
 
     def _on_cpu(self) -> Results | None:
         """What the CPU's own kernel of the device's dtype makes of the case."""
@@ -220,16 +228,12 @@ def _plain_row(name: str, of: str, result: Any, expected: Any) -> Row:
     """The row of what is no tensor on one side: a number, a text, a gradient that is not there."""
     kind, expected_kind = type(result).__name__, type(expected).__name__
     if isinstance(result, np.ndarray) or isinstance(expected, np.ndarray) or kind != expected_kind:
-        text = f"{_spoken(result)} where the reference has {_spoken(expected)}"
-        verdict, status = Verdict(STRUCTURE, text), stage1_tables.ERROR
+        verdict = Verdict(STRUCTURE, f"{_spoken(result)} where the reference has {_spoken(expected)}")
     elif result == expected or result != result:
-        text, status = "equal", stage1_tables.PASS
-        verdict = Verdict(EXACT, text, "exact")
+        verdict = Verdict(EXACT, "equal", "exact")
     else:
-        text, status = f"{result!r} where the reference has {expected!r}", stage1_tables.ERROR
-        verdict = Verdict(ERROR, text, "exact")
-    row = DetailsRow(name, status, text, f"<class '{expected_kind}'>", f"<class '{kind}'>")
-    return Row(name, of, kind, expected_kind, (), verdict, row)
+        verdict = Verdict(ERROR, f"{result!r} where the reference has {expected!r}", "exact")
+    return Row(name, of, kind, expected_kind, (), verdict)
 
 
 def _spoken(value: Any) -> str:

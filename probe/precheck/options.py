@@ -16,7 +16,7 @@ class PrecheckOptions:
     """How a dump is checked.
 
     Args:
-        output: The folder of the tables.
+        output: The folder of the tables; ``None`` for none.
         devices: Where cases are run; several share the work. Empty for the accelerator that is there, else ``cpu``;
             ``recorded`` judges the results of the dump.
         selection: Which calls are checked.
@@ -29,12 +29,12 @@ class PrecheckOptions:
         against: A table of details of another device, for the second stage.
     """
 
-    output: str = "./"
+    output: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     devices: Sequence[str] = ()
     selection: Selection = field(default_factory=Selection)
     standard: str = DOCUMENTED
     headers: str = "english"
-    resume: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    resume: Optional[str] = None  # noqa: UP045
     error_data: Optional[str] = None  # noqa: UP045
     seed: int = 1234
     where: Where = field(default_factory=lambda: Where(1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Optional
 
 from probe.precheck.tables.details import DetailsRow
 from probe.precheck.verdict.subject import NOT_RUN, Verdict, worst_of
@@ -22,8 +21,6 @@ class Row:
     reference_dtype: str
     shape: tuple[int, ...]
     verdict: Verdict
-    stage1: Optional[DetailsRow] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """The row of the drop-in table; ``None`` where an earlier run has written it."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,8 @@ class CaseResult:
     """``recorded`` values, or ``generated`` ones."""
     saved: tuple[str, ...] = field(default=())
     """Files of failing values."""
+    details: tuple[DetailsRow, ...] = field(default=(), compare=False)
+    """The rows of the drop-in table, as long as they are not written."""
 
     @property
     def forward(self) -> str:

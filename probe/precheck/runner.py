@@ -15,7 +15,7 @@ from probe.precheck.calls.cases import Case, cases_of
 from probe.precheck.check import CheckOptions
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.report import Report
-from probe.precheck.output.run_output import Output
+from probe.precheck.output.run_output import Output, OutputFiles
 from probe.precheck.result import CaseResult
 from probe.precheck.work import CASES_OF_A_PART, LoadAdapter, Part, check_part, device_for
 
@@ -41,7 +41,8 @@ def precheck(
     adapter = load(dump.framework)
     devices = [device_for(adapter, wanted) for wanted in options.devices or ("",)]
     began = time.monotonic()
-    with Output(options, dump.framework) as output:
+    folder = options.output
+    with Output() if folder is None else OutputFiles(folder, options, dump.framework) as output:
         parts = _parts(cases, output.done)
         for number, result in enumerate(_checked(path, parts, devices, options, load, output.error_data), 1):
             output.add(result)

@@ -70,7 +70,7 @@ class AccCheck:
             return _REFUSED
 
     def _check(self, args: argparse.Namespace) -> int:
-        from probe.api.execution import load
+        from probe.api.precheck import load
         from probe.common.report.progress_bar import Progress
         from probe.precheck.output.report import as_json, lines
         from probe.precheck.runner import precheck

@@ -24,7 +24,8 @@ def function(base: str) -> Callable[..., Any] | None:
 @functools.cache
 def _places() -> functions.Places:
     # What a proxy holds itself hides what the module behind it has, and is what a program calls.
-    return {base: (_asked(owner), api) for base, (owner, api) in functions.places(api_list.watched(), _LEFT_OUT).items()}
+    found = functions.places(api_list.watched(), _LEFT_OUT)
+    return {base: (_asked(owner), api) for base, (owner, api) in found.items()}
 
 
 def _asked(owner: Any) -> Any:

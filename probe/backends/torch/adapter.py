@@ -15,13 +15,14 @@ from probe.backends.protocol import (
     ModuleHandles,
     OperatorListener,
     ScaledUpdate,
+    ScriptWords,
     StepKeeper,
     TrainingHooks,
 )
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
-from probe.backends.torch.execution import copies, evaluation, functions
+from probe.backends.torch.execution import copies, evaluation, functions, script
 from probe.backends.torch.execution import values as array_values
 from probe.backends.torch.guards import unobserved
 from probe.backends.torch.hooks import api_list, module_hooks, operators, scalers, training_hooks
@@ -58,6 +59,7 @@ class TorchAdapter:
     several_outputs: tuple[type, ...] = (tuple, list)
     module_root = module_hooks.ROOT
     training: TrainingHooks = training_hooks
+    script: ScriptWords = script
     differentiates_anywhere = True
 
     def __init__(self) -> None:

@@ -83,18 +83,19 @@ def cases_of(dump: Dump, selection: Selection) -> list[Case]:
         MsprobeException: the dump is not one that can be checked.
     """
     check_dump(dump)
-    found = [case for record in dump for case in _case(dump, record)]
+    found = [case for case in (case_of(dump, record) for record in dump) if case is not None]
     return _distinct(found) if selection.distinct else found
 
 
-def _case(dump: Dump, record: Record) -> Iterable[Case]:
+def case_of(dump: Dump, record: Record) -> Case | None:
+    """The call of which `record` is the forward; ``None`` where it is none of a function."""
     parsed = parse(record.name)
     if parsed is None or parsed.is_module or parsed.direction != FORWARD:
-        return
+        return None
     backward = api_name(parsed.base, parsed.number, BACKWARD)
     name = record.name[: -len(f".{FORWARD}")]
     has_backward = backward in dump
-    yield Case(name, parsed.base, record, dump[backward] if has_backward else None)
+    return Case(name, parsed.base, record, dump[backward] if has_backward else None)
 
 
 def _distinct(cases: Iterable[Case]) -> list[Case]:

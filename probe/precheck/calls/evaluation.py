@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -47,7 +47,11 @@ class Results:
 
     outputs: list[Output]
     gradients: list[Output]
-    """One for each differentiated leaf; `path` is its place among them."""
+    """One for each differentiated leaf; `path` is its number."""
+    returned: Any = None
+    """The outputs nested as the function returned them: lists and dictionaries of `Output`."""
+    are_gradients_recorded: bool = True
+    """Whether a record has the same gradients."""
 
 
 class Call:
@@ -73,7 +77,7 @@ class Call:
         name: str,
     ) -> None:
         self._adapter = adapter
-        self._function = function
+        self.function = function
         self._arguments = arguments
         self._leaves = leaves
         self.of_outputs = list(of_outputs)
@@ -161,21 +165,36 @@ class Call:
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(tensors, plain_value)
-            returned = self._function(*args, **kwargs)
+            returned = self.function(*args, **kwargs)
             # What returns nothing was called for what it writes, as x[0] = y is.
             return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
 
         done = adapter.evaluate(call, inputs, differentiated)
-        found = list(_places("", done.output, adapter.is_tensor))
-        outputs = [self._output(path, value) for path, value in found]
+        outputs: list[Output] = []
+        tensors: list[Any] = []
+        returned = self._nested("", done.output, outputs, tensors)
         if not differentiated:
-            return Results(outputs, [])
-        tensors = [value for _, value in found if adapter.is_tensor(value)]
+            return Results(outputs, [], returned)
+        are_recorded = done.are_gradients_recorded
         gradients = done.gradients([
             None if values is None else adapter.tensor(values, adapter.dtype_name(tensor), device)
             for values, tensor in zip(of_outputs, tensors)
         ])
-        return Results(outputs, [self._output(str(place), value) for place, value in enumerate(gradients)])
+        found = [self._output(str(number), value) for number, value in zip(differentiated, gradients)]
+        return Results(outputs, found, returned, are_recorded)
+
+    def _nested(self, path: str, value: Any, outputs: list[Output], tensors: list[Any]) -> Any:
+        """`value` with an `Output` for each tensor and plain value in it, which are added to the lists too."""
+        is_tensor = self._adapter.is_tensor(value)
+        inside = None if is_tensor else _inside(value)
+        if inside is None:
+            if is_tensor:
+                tensors.append(value)
+            outputs.append(self._output(path or "0", value))
+            return outputs[-1]
+        below = f"{path}." if path else ""
+        nested = {key: self._nested(f"{below}{key}", each, outputs, tensors) for key, each in inside}
+        return list(nested.values()) if isinstance(value, (list, tuple)) else nested
 
     def _output(self, path: str, value: Any) -> Output:
         if not self._adapter.is_tensor(value):
@@ -203,18 +222,13 @@ def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str
     return None
 
 
-def output_places(value: Any, is_tensor: Callable[[Any], bool]) -> list[tuple[str, Any]]:
-    """What a call returned, each tensor and plain value with its place in the words of records."""
-    return list(_places("", value, is_tensor))
-
-
-def _places(path: str, value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
+def output_places(value: Any, is_tensor: Callable[[Any], bool], path: str = "") -> list[tuple[str, Any]]:
+    """What a call returned: each tensor and plain value with its place in the words of records."""
     inside = None if is_tensor(value) else _inside(value)
     if inside is None:
-        yield path or "0", value
-        return
-    for key, each in inside:
-        yield from _places(f"{path}.{key}" if path else str(key), each, is_tensor)
+        return [(path or "0", value)]
+    below = f"{path}." if path else ""
+    return [found for key, each in inside for found in output_places(each, is_tensor, f"{below}{key}")]
 
 
 def _inside(value: Any) -> Sequence[tuple[Any, Any]] | None:

@@ -36,34 +36,34 @@ class Prepared:
     outputs: list[Item]
     """The recorded outputs that are tensors."""
     gradients: list[Item]
-    """The recorded gradients of the inputs; empty where it is not clear which belongs to which."""
+    """The recorded gradients, which are those of the inputs where the call is one node of the gradient graph."""
     generated: bool
     backward_not_run: str
     call: Call
 
 
-def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int) -> Prepared:
-    """Find the function and the values of a case.
+def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, generate: bool = False) -> Prepared:
+    """Find the function and the values of a case; with `generate` from statistics although the values are there.
 
     Raises:
         Unreadable: the case cannot be run from what the dump has.
     """
     why = not_run(case.base)
-    function = None if why else adapter.function(case.base, case.forward.attributes or None)
+    function = None if why else adapter.function(case.base, case.forward.fields.get("attributes"))
     if function is None:
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
     arguments = Arguments(case.forward.name, case.forward.fields)
-    values = [leaf_values(dump, leaf, seed) for leaf in arguments.leaves]
+    values = [leaf_values(dump, leaf, seed, generate) for leaf in arguments.leaves]
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
-    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed)
+    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, generate)
     call = Call(adapter, function, arguments, leaves, of_outputs, case.name)
     generated = generated or any(each.generated for each in values)
     return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call)
 
 
 def _backward(
-    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int
+    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int, generate: bool
 ) -> tuple[list[Array | None], list[Item], str, bool]:
     """Gradients of the outputs, recorded ones of the inputs, why there is no backward, and whether any is generated."""
     if case.backward is None:
@@ -80,7 +80,7 @@ def _backward(
         if item is None:
             found.append(None)
             continue
-        values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed)
+        values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed, generate)
         generated = generated or values.generated
         found.append(values.array)
     if not any(each is not None for each in found):
@@ -136,23 +136,39 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
 def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     """The results that the dump has, in the places of `like`.
 
+    The gradients of a backward record are those of the node of the gradient graph that was watched: where a function is
+    made of several nodes they are not those of its arguments, and left out.
+
     Raises:
         Unreadable: it does not have them.
     """
     if dump.task != "tensor":
         raise Unreadable("the dump has no values of results; collect with \"tensor\"")
     tensors = iter(prepared.outputs)
-    outputs = []
+    found = {}
     for output in like.outputs:
         item = next(tensors, None) if output.dtype is not None else None
-        outputs.append(output if output.dtype is None else _recorded(dump, item, output))
-    known = len(prepared.gradients) == len([each for each in like.gradients if each.value is not None])
+        found[output.path] = output if output.dtype is None else _recorded(dump, item, output)
+
+    def nested(returned: Any) -> Any:
+        if isinstance(returned, Output):
+            return found[returned.path]
+        if isinstance(returned, dict):
+            return {key: nested(each) for key, each in returned.items()}
+        return [nested(each) for each in returned]
+
+    there = [each for each in like.gradients if each.value is not None]
+    # A function that was another one when it was recorded had other nodes.
+    known = like.are_gradients_recorded and len(prepared.gradients) == len(there) and all(
+        item.shape == each.value.shape and plain_name(item.dtype or "") == each.dtype
+        for item, each in zip(prepared.gradients, there)
+    )
     items = iter(prepared.gradients)
     gradients = [
         _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)
         for output in like.gradients
     ]
-    return Results(outputs, gradients)
+    return Results(list(found.values()), gradients, nested(like.returned))
 
 
 def _recorded(dump: Dump, item: Item | None, like: Output) -> Output:

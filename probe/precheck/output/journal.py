@@ -28,10 +28,10 @@ def encode(result: CaseResult) -> str:
 
 def plain(result: CaseResult) -> dict[str, Any]:
     """One case in values of JSON; its rows have each verdict in full."""
-    rows = [{**vars(row), "verdict": vars(row.verdict)} for row in result.rows]
-    for row in rows:
-        del row["stage1"]
-    found = _plain({**vars(result), "rows": rows})
+    fields = {**vars(result), "rows": [{**vars(row), "verdict": vars(row.verdict)} for row in result.rows]}
+    # They stand in their own table.
+    del fields["details"]
+    found = plain_value(fields)
     assert isinstance(found, dict)
     return found
 
@@ -60,15 +60,16 @@ def _verdict(found: dict[str, Any]) -> Verdict:
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """A value in those of JSON; a number that JSON lacks is ``{"number": "NaN"}``."""
     if isinstance(value, float) and not math.isfinite(value):
         return {"number": "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"}
     if isinstance(value, complex):
-        return {"number": [_plain(value.real), _plain(value.imag)]}
+        return {"number": [plain_value(value.real), plain_value(value.imag)]}
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: plain_value(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
+        return [plain_value(each) for each in value]
     return value
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import Any
 
 from probe.precheck.output.journal import VERSION, plain
 from probe.precheck.result import CaseResult, Row
-from probe.precheck.verdict.subject import FAILURES, NOT_RUN, SUSPECT
+from probe.precheck.verdict.subject import FAILURES, NOT_RUN, SUSPECT, Verdict
 
 _MOST_SHOWN = 20
 _MOST_REASONS = 6
@@ -88,7 +89,27 @@ def _case(result: CaseResult) -> Iterator[str]:
     cast = f", under autocast to {result.autocast}" if result.autocast else ""
     of = f", the gradient of {row.of.partition('.forward.')[2]}" if row.of else ""
     yield f"{row.verdict.status}: {row.name}{of}: {row.dtype} {list(row.shape)}{cast}{also}"
-    yield f"    {row.verdict.interpretation}"
+    fits = f"; fits {row.verdict.fits}" if row.verdict.fits else ""
+    yield f"  {row.verdict.interpretation}{fits}"
+    worst = worst_element(row.verdict)
+    if worst:
+        yield f"  {worst}"
+
+
+def worst_element(verdict: Verdict) -> str:
+    """The worst element with both values and its error in units of the tolerance; empty where there is none."""
+    if verdict.worst_index is None:
+        return ""
+    place = f"worst at {list(verdict.worst_index)}: " if verdict.worst_index else ""
+    text = f"{place}{_digits(verdict.worst_result)} where {_digits(verdict.worst_reference)} is exact"
+    if verdict.ratio is None or verdict.tolerance is None or not math.isfinite(verdict.ratio):
+        return text
+    ulps = "" if verdict.max_ulp is None else f", {verdict.max_ulp:.3g} ULP at most"
+    return f"{text}: {verdict.ratio:.3g} times the tolerance of {verdict.tolerance:.2g}{ulps}"
+
+
+def _digits(value: complex | None) -> str:
+    return f"{value:.9g}" if isinstance(value, (float, complex)) else str(value)
 
 
 def _left_out(report: Report) -> Iterator[str]:

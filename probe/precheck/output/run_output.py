@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from types import TracebackType
 
 from probe.common import files
+from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.journal import Journal
 from probe.precheck.output.report import Report, as_json
@@ -20,13 +21,48 @@ from probe.precheck.result import CaseResult
 from probe.precheck.standards.outputs import case_status
 from probe.precheck.standards.stage2 import compare
 from probe.precheck.tables.comparisons import write
-from probe.precheck.tables.details import SKIP, read_details
+from probe.precheck.tables.details import SKIP, case_and_direction, read_details
 from probe.precheck.tables.layout import LAYOUTS
 from probe.precheck.tables.results import ResultRow
 from probe.precheck.tables.run_files import Form, RunFiles, new_result_path, resume
 
 
 class Output:
+    """The results of one run, in memory only."""
+
+    error_data: str | None = None
+    """The folder for inputs and results that fail; none are written without."""
+
+    def __init__(self) -> None:
+        self.done: frozenset[str] = frozenset()
+        """The names of the cases that an earlier run has finished."""
+        self._results: dict[str, CaseResult] = {}
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def add(self, result: CaseResult) -> None:
+        """Write down one case."""
+        self._results[result.name] = result
+
+    def results(self, names: Iterable[str]) -> list[CaseResult]:
+        """The results of these cases, as far as they are known; a table of msProbe that was gone on with has none."""
+        return [self._results[name] for name in names if name in self._results]
+
+    def finish(self, report: Report) -> list[str]:
+        """Write what sums all up; returns the paths of all files."""
+        return []
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class OutputFiles(Output):
     """The files of one run.
 
     Raises:
@@ -34,17 +70,16 @@ class Output:
         MsprobeException: that table is damaged before its end, or another one.
     """
 
-    def __init__(self, options: PrecheckOptions, framework: str) -> None:
+    def __init__(self, folder: str, options: PrecheckOptions, framework: str) -> None:
+        super().__init__()
         # msProbe's details of MindSpore have nine columns.
         form = Form(LAYOUTS[options.headers], mindspore=options.headers == "msprobe" and framework != "pytorch")
         self._standard, self._against, self._layout = options.standard, options.against, LAYOUTS[options.headers]
         if self._against is not None:
             # A mistake of the user's is found before the work.
             read_details(self._against)
-        self.done: frozenset[str] = frozenset()
-        """The names of the cases that an earlier run has finished."""
         if options.resume is None:
-            path = new_result_path(options.output)
+            path = new_result_path(folder)
         else:
             path = options.resume
             finished, form = resume(path, form)
@@ -56,30 +91,17 @@ class Output:
         stamp = self._stem.rpartition("_")[2]
         below = options.error_data
         self.error_data = None if below is None else os.path.join(below, f"ut_error_data{stamp}")
-        """The folder for inputs and results that fail; none are written without."""
 
-    def __enter__(self) -> Output:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._journal.close()
         self._tables.close()
 
     def add(self, result: CaseResult) -> None:
-        """Write down one case."""
-        self._results[result.name] = result
+        super().add(result)
         self._journal.add(result)
-        rows = [row.stage1 for row in result.rows if row.stage1 is not None]
-        self._tables.add(_result_row(result, self._standard), rows)
-
-    def results(self, names: Iterable[str]) -> list[CaseResult]:
-        """The results of these cases, as far as they are known; a table of msProbe that was gone on with has none."""
-        return [self._results[name] for name in names if name in self._results]
+        self._tables.add(_result_row(result, self._standard), result.details)
 
     def finish(self, report: Report) -> list[str]:
-        """Write what sums all up; returns the paths of all files."""
         self._tables.close()
         paths = [f"{self._stem}.csv", f"{self._stem}.json", self._tables.result_csv, self._tables.details_csv]
         if self._against is not None:
@@ -100,7 +122,10 @@ def _result_row(result: CaseResult, standard: str) -> ResultRow:
     """A case in the drop-in table."""
     if result.not_run:
         return ResultRow(result.name, SKIP, SKIP, result.not_run)
-    forward = case_status([row.stage1.status for row in result.rows if row.stage1 and not row.of], standard)
-    of_gradients = [row.stage1.status for row in result.rows if row.stage1 and row.of]
-    backward = SKIP if result.backward_not_run else case_status(of_gradients, standard) if of_gradients else None
-    return ResultRow(result.name, forward, backward, result.backward_not_run)
+    of = {
+        direction: [row.status for row in result.details if case_and_direction(row.name)[1] == direction]
+        for direction in (FORWARD, BACKWARD)
+    }
+    backward = case_status(of[BACKWARD], standard) if of[BACKWARD] else None
+    why = result.backward_not_run
+    return ResultRow(result.name, case_status(of[FORWARD], standard), SKIP if why else backward, why)

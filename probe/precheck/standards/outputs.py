@@ -27,7 +27,7 @@ Output = Union[Tensor, None, bool, int, float, str, Sequence[Any], Mapping[str, 
 
 
 def judge_output(
-    base: str, result: Output, reference: Output, prefix: str, standard: str = DOCUMENTED
+    base: str, result: Output, reference: Output, prefix: str, standard: str = DOCUMENTED, mindspore: bool = False
 ) -> list[DetailsRow]:
     """The rows of everything that an API returned.
 
@@ -37,12 +37,13 @@ def judge_output(
         reference: What the reference is; the values of its tensors are of higher precision.
         prefix: Of the names of rows: ``Functional.silu.0.forward.output``; a number follows.
         standard: One of `STANDARDS`.
+        mindspore: Whether 26.2 shall judge as it does for MindSpore.
 
     Raises:
         IndexError: 26.2.0 ends so where the device returned fewer items than the reference.
     """
     if standard == RELEASE:
-        return list(_as_released(base, result, reference, prefix))
+        return list(_as_released(base, result, reference, prefix, mindspore))
     if not _is_sequence(result) or not _is_sequence(reference):
         prefix = f"{prefix}.0"
     return list(_documented(base, result, reference, prefix))
@@ -54,21 +55,21 @@ def case_status(statuses: Iterable[str], standard: str = DOCUMENTED) -> str:
     return worst_of(list(statuses))
 
 
-def _as_released(base: str, result: Output, reference: Output, prefix: str) -> Iterable[DetailsRow]:
+def _as_released(base: str, result: Output, reference: Output, prefix: str, mindspore: bool) -> Iterable[DetailsRow]:
     if _is_sequence(reference) and _is_sequence(result):
         for place, item in enumerate(reference):
-            yield _released_item(base, result[place], item, f"{prefix}.{place}")
+            yield _released_item(base, result[place], item, f"{prefix}.{place}", mindspore)
     else:
-        yield _released_item(base, result, reference, f"{prefix}.0")
+        yield _released_item(base, result, reference, f"{prefix}.0", mindspore)
 
 
-def _released_item(base: str, result: Output, reference: Output, name: str) -> DetailsRow:
+def _released_item(base: str, result: Output, reference: Output, name: str, mindspore: bool) -> DetailsRow:
     if result is None and reference is None:
         return DetailsRow(name, SKIP, release.NO_REFERENCE)
     if type(result) is not type(reference):
         return DetailsRow(name, ERROR, release.TYPES_DIFFER)
     if isinstance(result, Tensor) and isinstance(reference, Tensor):
-        return judge(base, result.values, reference.values, result.dtype, name, RELEASE)
+        return judge(base, result.values, reference.values, result.dtype, name, RELEASE, mindspore)
     if isinstance(result, Mapping) and isinstance(reference, Mapping) and result.keys() != reference.keys():
         return DetailsRow(name, ERROR, "bench and npu output dict keys are different.")
     if isinstance(result, Mapping) or _is_sequence(result):

@@ -52,6 +52,7 @@ MINDSPORE_HEADINGS = headings(
     }
 )
 
+_KNOWN = frozenset(heading.plain for heading in HEADINGS)
 NEEDED = (_NAME, _BENCH_DTYPE, _DEVICE_DTYPE, _SHAPE, _STATUS)
 
 _OUTPUT = re.compile(r"(?P<case>.+)\.(?P<direction>forward|backward)\.output\.(?P<place>.+)")
@@ -148,7 +149,6 @@ def row_of(record: Record) -> DetailsRow:
         allowed = ", ".join((PASS, WARNING, ERROR, SKIP))
         raise MsprobeException(f"{record.place}: {_STATUS} is {cells[_STATUS]!r}; allowed: {allowed}.")
     numbers = {metric: record.number(metric) for metric in METRICS}
-    known = {heading.plain for heading in HEADINGS}
     return DetailsRow(
         name=cells[_NAME],
         status=cells[_STATUS],
@@ -158,7 +158,7 @@ def row_of(record: Record) -> DetailsRow:
         shape=_shape(record),
         metrics={metric: number for metric, number in numbers.items() if number is not None},
         texts={metric: cells[metric] for metric in METRICS if cells.get(metric)},
-        more={heading: cell for heading, cell in cells.items() if heading not in known},
+        more={heading: cell for heading, cell in cells.items() if heading not in _KNOWN},
     )
 
 

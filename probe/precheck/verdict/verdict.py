@@ -26,12 +26,17 @@ from probe.precheck.verdict.subject import (
 
 MOST_SUSPECT = 10.0
 """Up to this ratio of error to tolerance a result is suspect, beyond it an error."""
-BIAS = 2.0
-"""A common factor in all elements is reported from this part of a unit roundoff on."""
-LEAST_UNIT = 2.0**-14
-"""In finer formats a factor this small is of no consequence, and the tolerance of each element finds a larger one."""
+BIAS_OF_KNOWN = 1 / 16
+BIAS_OF_OTHERS = 0.3
+"""From this part of the tolerance on a factor that all elements have in common is reported: where all that rounds is
+known, and elsewhere. One constant that is rounded inside, or one number that a whole row is divided by, makes a factor
+of a unit roundoff, which is a quarter of the least tolerance."""
 BIAS_SIGMAS = 8.0
 """And if independent roundings would give it with a probability of about 1e-15."""
+LEAST_UNIT = 2.0**-14
+"""In finer formats a factor this small is of no consequence, and the tolerance of each element finds a larger one."""
+LEAST_BIASED = 64
+"""Fewer elements tell nothing of all."""
 
 
 def judge(subject: Subject) -> Verdict:
@@ -101,12 +106,13 @@ def _judge_numbers(subject: Subject, of: Format) -> Verdict:
     magnitude = np.abs(reference)
     unit = tolerance.working_unit(subject, of)
     allowed = tolerance.least_tolerance(magnitude, reference, bound, of, unit)
-    if (distance > allowed).any():
+    factor = _common_factor(error, reference, allowed, bound, unit)
+    if (distance > allowed).any() or (factor and not bound.unbiased):
         allowed = tolerance.whole_tolerance(subject, allowed, reference, bound, of, unit)
+        factor = _common_factor(error, reference, allowed, bound, unit)
     verdict = _measured(result, reference, distance, magnitude, allowed, of, str(bound))
     if verdict.status == PASS:
-        may_be_biased = bound.unbiased and unit >= LEAST_UNIT
-        return _unless_biased(verdict, error, reference, allowed, unit) if may_be_biased else verdict
+        return _biased(verdict, factor) if factor else verdict
     return replace(
         verdict,
         fits=fits.best(subject, result, reference, distance, allowed, bound, of, unit),
@@ -151,28 +157,31 @@ def _plain(value: Any) -> Value:
     return number
 
 
-def _unless_biased(verdict: Verdict, error: Array, reference: Array, allowed: Array, unit: float) -> Verdict:
-    """The verdict on a result whose elements all pass, unless all of them have a factor in common.
+def _common_factor(error: Array, reference: Array, allowed: Array, bound: bounds.Bound, unit: float) -> float:
+    """By how much all elements are too large, as a part of them; 0 where that is no more than roundings make.
 
     The factor is fitted by least squares to the errors in units of the tolerance; its deviation is the one that
-    independent errors of different sizes have (H. White, Econometrica 48, 1980). One roundoff in all elements is
-    no sign of anything where they are one number: each value of the reference counts once.
+    independent errors of different sizes have (H. White, Econometrica 48, 1980). The same number in many places has the
+    same error, so that each value of the reference counts once.
     """
-    if reference.size < 64 or reference.dtype.kind == "c":
-        return verdict
+    if unit < LEAST_UNIT or reference.size < LEAST_BIASED:
+        return 0.0
     scaled, sizes = (error / allowed).ravel(), (reference / allowed).ravel()
-    if not float(sizes @ sizes):
-        return verdict
-    factor = float(scaled @ sizes) / float(sizes @ sizes)
-    if not abs(factor) > BIAS * unit:
-        return verdict
+    square = float(sizes @ sizes)
+    factor = float(scaled @ sizes) / square if square else 0.0
+    least = BIAS_OF_KNOWN if bound.unbiased else BIAS_OF_OTHERS
+    if not abs(factor) * math.sqrt(square / sizes.size) > least:
+        return 0.0
     _, first = np.unique(reference, return_index=True)
     products = scaled[first] * sizes[first]
-    if abs(float(products.sum())) < BIAS_SIGMAS * math.sqrt(float(products @ products)):
-        return verdict
-    ratio = abs(factor) / (BIAS * unit)
+    deviation = math.sqrt(float(products @ products))
+    return factor if abs(float(products.sum())) > BIAS_SIGMAS * deviation else 0.0
+
+
+def _biased(verdict: Verdict, factor: float) -> Verdict:
+    """The verdict on a result whose elements all pass, but have a factor in common."""
     words = f"every element {interpretation.percent(factor)} {'high' if factor > 0 else 'low'} on average: scale"
-    return replace(verdict, status=SUSPECT if ratio <= MOST_SUSPECT else ERROR, ratio=ratio, interpretation=words)
+    return replace(verdict, status=SUSPECT, interpretation=words)
 
 
 def _nonfinite(subject: Subject, result: Array, reference: Array, of: Format) -> Verdict | None:

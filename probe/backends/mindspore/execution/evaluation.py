@@ -29,6 +29,8 @@ Function = Callable[[Sequence[Any]], Any]
 class Call:
     """A call of which no gradient can be asked for. Implements `probe.backends.protocol.Evaluated`."""
 
+    are_gradients_recorded = True
+
     def __init__(self, output: Any, asked: int) -> None:
         self.output = output
         self._asked = asked

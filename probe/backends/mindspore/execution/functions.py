@@ -69,6 +69,9 @@ def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:
         return None
     if attributes is None and _takes_arguments(kind):
         raise UnknownValue(f"the dump does not say with which arguments the primitive {class_name} was made")
+    unknown = [name for name, value in (attributes or {}).items() if value is None]
+    if unknown:
+        raise UnknownValue(f"the dump does not say with which {unknown[0]} the primitive {class_name} was made")
     # JSON has no tuples, and classes of primitives that refuse lists take tuples.
     settings = {name: _as_tuple(value) for name, value in (attributes or {}).items()}
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable
@@ -24,11 +25,23 @@ class Evaluated:
     Args:
         output: What the function returned.
         inputs: Where the gradients that are asked for arrive.
+        nodes: What takes the gradients of the function's own inputs, one for each of `inputs`.
     """
 
-    def __init__(self, output: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, output: Any, inputs: tuple[torch.Tensor, ...], nodes: Sequence[Any] = ()) -> None:
         self.output = output
         self._inputs = inputs
+        self._nodes = nodes
+
+    @property
+    def are_gradients_recorded(self) -> bool:
+        """Whether the function is one node of the graph, of which a record has the gradients that leave it."""
+        with alone():
+            found: set[Any] = {tensor.grad_fn for tensor in found_in(self.output, torch.Tensor) if tensor.requires_grad}
+            if len(found) != 1:
+                return False
+            before = [node for node, _ in found.pop().next_functions if node is not None]
+        return len(before) == len(self._nodes) and all(map(operator.is_, before, self._nodes))
 
     def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
         """The gradients of the inputs, ``None`` for one on which nothing depends; once, for the graph is then gone.
@@ -60,10 +73,11 @@ def evaluate(
         if not differentiated:
             return Evaluated(function(inputs), ())
         leaves = [inputs[index].detach().requires_grad_() for index in differentiated]
-        given = list(inputs)
+        given, nodes = list(inputs), []
         for index, leaf in zip(differentiated, leaves):
             given[index] = leaf.clone()
-        return Evaluated(function(given), tuple(leaves))
+            nodes.append(given[index].grad_fn)
+        return Evaluated(function(given), tuple(leaves), nodes)
 
 
 # --- autocast

@@ -30,6 +30,16 @@ def function(base: str) -> Callable[..., Any] | None:
     return None
 
 
+def place(base: str) -> tuple[Any, str] | None:
+    """What has the function of this name, and as which attribute; ``None`` where `function` is none."""
+    places = _places().get(base)
+    if places is not None:
+        return places[0]
+    prefix, _, api = base.partition(".")
+    owners = {"Aten": torch.ops.aten, "NPU": sys.modules.get("torch_npu")}
+    return (owners[prefix], api) if prefix in owners and function(base) is not None else None
+
+
 @functools.cache
 def _places() -> dict[str, list[tuple[Any, str]]]:
     """Owner and attribute of every name; of names that two functions share, what stands in ``torch`` itself first."""

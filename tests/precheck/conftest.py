@@ -8,7 +8,7 @@ from pathlib import Path
 import forks
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "recorded_step.py"
+SCRIPT = Path(__file__).with_name("recorded_step.py")
 
 
 @pytest.fixture(scope="session")
