@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable
 
+import numpy as np
+
 from probe.backends.mindspore.adapter import MindSporeAdapter
 from probe.backends.msadapter import api_list, execution, random_calls, scalers, seeding, training_hooks
 from probe.backends.msadapter.module_hooks import MODULES
@@ -73,6 +75,14 @@ class MSAdapterAdapter(MindSporeAdapter):
 
     def seed_draws(self, seed: int) -> None:
         seeding.seed_draws(seed)
+
+    def random_states(self) -> Any:
+        # On the CPU mindtorch draws from numpy.
+        return seeding.get_states(), np.random.get_state()
+
+    def set_random_states(self, states: Any) -> None:
+        seeding.set_states(states[0])
+        np.random.set_state(states[1])
 
 
 if TYPE_CHECKING:

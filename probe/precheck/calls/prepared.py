@@ -162,7 +162,7 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     there = [each for each in like.gradients if each.value is not None]
     # A function that was another one when it was recorded had other nodes.
     known = like.are_gradients_recorded and len(prepared.gradients) == len(there) and all(
-        item.shape == each.value.shape and plain_name(item.dtype or "") == each.dtype
+        item.shape == each.value.shape and plain_name(item.dtype or "") == prepared.arguments.leaves[int(each.path)].dtype
         for item, each in zip(prepared.gradients, there)
     )
     items = iter(prepared.gradients)

@@ -15,30 +15,36 @@ _CLEARLY = 8.0
 """How many times smaller the error must become to call it explained."""
 _LEAST_ELEMENTS = 4
 """Fewer fit anything."""
+_LEAST_SHARE = 0.02
+"""The errors must be this part, on average, of what the precision would be granted; smaller ones are those of a finer
+one."""
 
 
-def best(
-    subject: Subject, result: Array, reference: Array, distance: Array, allowed: Array, bound: Bound, of: Format,
-    unit: float,
-) -> str | None:  # fmt: skip
-    """Words as ``bfloat16 result``, ``tfloat32 inputs``, ``bfloat16 accumulation``; ``None`` if nothing fits clearly.
+def stored_or_rounded(
+    subject: Subject, result: Array, reference: Array, distance: Array, allowed: Array, of: Format, unit: float
+) -> str | None:
+    """``bfloat16 result`` or ``tfloat32 inputs``; ``None`` if neither fits clearly.
 
     Args:
         distance: of each element from `reference`.
         allowed: the tolerance that some elements exceed.
         unit: in which a correct kernel computes.
     """
-    lower = [form for form in map(format_of, LOWER) if form is not None and form.unit > unit]
-    if result.size < _LEAST_ELEMENTS or result.dtype.kind == "c" or not lower:
+    lower = _lower_than(unit)
+    if result.size < _LEAST_ELEMENTS or of.is_complex:
         return None
-    size = _rms(distance)
     for form in reversed(lower):
         if _is_result_of(result, reference, distance, allowed, form):
             return f"{form.name} result"
+    size = _rms(distance)
     for form in lower:
         if _fits_inputs(subject, result, size, allowed, form):
             return f"{form.name} inputs"
-    return _accumulation(subject, reference, distance, bound, of, unit, lower)
+    return None
+
+
+def _lower_than(unit: float) -> list[Format]:
+    return [form for form in map(format_of, LOWER) if form is not None and form.unit > unit]
 
 
 def _is_result_of(result: Array, reference: Array, distance: Array, allowed: Array, form: Format) -> bool:
@@ -60,25 +66,24 @@ def _fits_inputs(subject: Subject, result: Array, size: float, allowed: Array, f
     return bool(_rms(left) * _CLEARLY <= size and np.count_nonzero(left > 2 * allowed) <= 0.001 * left.size)
 
 
-def _accumulation(
-    subject: Subject, reference: Array, distance: Array, bound: Bound, of: Format, unit: float, lower: list[Format]
+def accumulated(
+    subject: Subject, reference: Array, distance: Array, bound: Bound, of: Format, unit: float
 ) -> str | None:
-    """The precision whose roundings inside of the operation make errors of this size, all over the tensor."""
-    step = max(unit, 2.0**-40)
-    moved = subject.moved(step)
-    if moved is None or not np.isfinite(moved).all() or not moved.any():
-        return None
+    """``bfloat16 accumulation``: the precision whose roundings inside make errors of this size all over the tensor."""
     # A single wrong element, or a wrong part, is no matter of precision.
     if np.count_nonzero(distance) < 0.5 * distance.size or float(distance.max()) > 30 * float(distance.mean()):
         return None
-    for name in ("float16", "bfloat16"):
-        form = format_of(name)
-        if form is None or form not in lower:
+    if distance.size < _LEAST_ELEMENTS or of.is_complex:
+        return None
+    magnitude = np.abs(reference)
+    for form in _lower_than(unit):
+        # No device accumulates in tfloat32, whose roundoff is that of float16.
+        if form.name == "tfloat32":
             continue
-        reach = tolerance.MOVES * moved * (form.unit / step) + 2 * form.unit * np.abs(reference)
-        reach = tolerance.least_tolerance(np.abs(reference), reference, Bound(CONDITIONING), of, form.unit) + reach
-        if (distance <= reach).all() and _rms(distance) > 0.02 * _rms(reach):
-            return f"{name} accumulation"
+        least = tolerance.least_tolerance(magnitude, reference, Bound(CONDITIONING), form, form.unit)
+        reach = tolerance.whole_tolerance(subject, least, reference, Bound(CONDITIONING), form, form.unit)
+        if (distance <= reach).all() and _rms(distance) > _LEAST_SHARE * _rms(reach):
+            return f"{form.name} accumulation"
     return None
 
 

@@ -91,7 +91,9 @@ def test_operations_that_only_move_values_may_not_change_a_bit(dtype: str) -> No
     assert (found.status, found.worst_index, found.tolerance) == ("error", (2, 1), pytest.approx(0, abs=1e-35))
 
 
-@pytest.mark.parametrize("base", ["Tensor.__add__", "Torch.add", "Functional.add", "Mint.add", "Tensor.add_", "Tensor.__radd__"])
+@pytest.mark.parametrize(
+    "base", ["Tensor.__add__", "Torch.add", "Functional.add", "Mint.add", "Tensor.add_", "Tensor.__radd__"]
+)
 def test_names_of_one_operation_share_its_bound(base: str) -> None:
     assert verdict(base, [1.0 + 2**-23], [1.0], inputs=[np.ones(1)]).bound == "rounded once"
 
@@ -153,9 +155,7 @@ def test_a_gradient_is_as_good_as_the_gradient_that_came_in() -> None:
     inputs, dtypes = [exact, exact], ["float32", "float32"]
     assert verdict("Functional.linear", result, exact, direction="backward", inputs=inputs).status != "pass"
     dtypes = ["float32", "bfloat16"]
-    found = verdict(
-        "Functional.linear", result, exact, direction="backward", inputs=inputs, input_dtypes=dtypes
-    )
+    found = verdict("Functional.linear", result, exact, direction="backward", inputs=inputs, input_dtypes=dtypes)
     assert found.status == "pass"
 
 
@@ -171,7 +171,10 @@ def test_a_sum_of_more_terms_may_lose_more() -> None:
 
 def test_dot_products_say_how_many_terms() -> None:
     inputs = [np.ones((3, 4096)), np.ones((4096, 2))]
-    assert verdict("Torch.matmul", np.full((3, 2), 4097.0), np.full((3, 2), 4096.0), inputs=inputs).bound == "dot product of 4096"
+    assert (
+        verdict("Torch.matmul", np.full((3, 2), 4097.0), np.full((3, 2), 4096.0), inputs=inputs).bound
+        == "dot product of 4096"
+    )
 
 
 def test_a_yardstick_excuses_what_another_correct_kernel_does_too() -> None:
@@ -211,7 +214,7 @@ def test_a_scale_smaller_than_a_unit_is_found_over_many_elements(dtype: str) -> 
 def test_roundings_have_no_factor_in_common(dtype: str) -> None:
     exact = normal(64, 64)
     # Rounded to float32 and once more; cut off at random positions of the last place.
-    noise = (1 + format_of(dtype).unit * (np.random.default_rng(3).random(exact.shape) - 0.5))  # type: ignore[union-attr]
+    noise = 1 + format_of(dtype).unit * (np.random.default_rng(3).random(exact.shape) - 0.5)  # type: ignore[union-attr]
     assert verdict("Functional.silu", held(exact * noise, dtype), exact, dtype=dtype, inputs=[exact]).status == "pass"
 
 
