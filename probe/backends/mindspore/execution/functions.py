@@ -28,6 +28,9 @@ _MODULES = (
 COMMUNICATION = frozenset(("distributed", "mint_distributed"))
 """Families of functions that need other ranks."""
 
+_ONE_RESULT = frozenset(("BatchNorm",))
+"""Primitives whose other outputs are for their own backward: on the CPU they are memory that nothing was written to."""
+
 Places = Mapping[str, tuple[Any, str]]
 
 
@@ -75,10 +78,21 @@ def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:
     # JSON has no tuples, and classes of primitives that refuse lists take tuples.
     settings = {name: _as_tuple(value) for name, value in (attributes or {}).items()}
     try:
-        return kind(**settings)
+        made = kind(**settings)
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n")[0]
         raise UnknownValue(f"the primitive {class_name} cannot be made with {settings}: {reason}") from error
+    return one_result(made) if class_name in _ONE_RESULT else made
+
+
+def one_result(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """`function` with ``None`` in the place of all that it returns but the first."""
+
+    def call(*args: Any) -> tuple[Any, ...]:
+        results = function(*args)
+        return results[0], *(None for _ in results[1:])
+
+    return call
 
 
 def _class(name: str) -> Any:

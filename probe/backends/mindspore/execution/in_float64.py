@@ -10,7 +10,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Union
 
-import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
@@ -140,12 +139,9 @@ def _batch_norm_primitive(settings: Mapping[str, Any]) -> Function | None:
     if settings.get("data_format", "NCHW") != "NCHW":
         return None
     training, eps = settings.get("is_training", False), settings.get("epsilon", 1e-5)
-    kernel = ops.BatchNorm(training, eps, settings.get("momentum", 0.1))
 
-    def call(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
-        # What else it returns is for its own backward, and differs from device to device.
-        aside = kernel(*(ops.stop_gradient(ops.cast(each, ms.float32)) for each in (x, scale, bias, mean, variance)))
-        return batch_norm(x, mean, variance, scale, bias, training, eps), *(ops.cast(one, x.dtype) for one in aside[1:])
+    def call(x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor) -> tuple[Any, ...]:
+        return batch_norm(x, mean, variance, scale, bias, training, eps), None, None, None, None
 
     return call
 
