@@ -41,6 +41,8 @@ BIAS_SIGMAS = 8.0
 """And if independent roundings would give it with a probability of about 1e-15."""
 LEAST_UNIT = 2.0**-14
 """In finer formats a factor this small is of no consequence, and the tolerance of each element finds a larger one."""
+NEAR_OVERFLOW = 16.0
+"""Within this factor of the largest number infinity is suspect and no more."""
 LEAST_BIASED = 64
 """Fewer elements tell nothing of all."""
 
@@ -249,6 +251,12 @@ def _biased(verdict: Verdict, factor: float) -> Verdict:
     return replace(verdict, status=SUSPECT, interpretation=words)
 
 
+def _overflows_inside(result: Array, reference: Array, of: Format) -> Array:
+    """Where a number that comes close to the largest one has become infinite, as when e^x is divided by 2 for sinh."""
+    is_near = np.abs(reference) >= of.largest / NEAR_OVERFLOW
+    return np.asarray(np.isinf(result) & is_near & (np.sign(result) == np.sign(reference)))
+
+
 def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> Verdict | None:
     """The verdict if NaN or infinity stands where the reference does not give it, or the other way round."""
     nan, reference_nan = np.isnan(result), np.isnan(reference)
@@ -266,9 +274,11 @@ def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> Ver
     if not wrong.any():
         return None
     first = np.unravel_index(int(wrong.argmax()), wrong.shape)
+    words = interpretation.of_nonfinite(result, reference, wrong)
+    is_near = not of.is_complex and bool(_overflows_inside(result, reference, of)[wrong].all())
     return Verdict(
-        NONFINITE,
-        interpretation.of_nonfinite(result, reference, wrong, of),
+        SUSPECT if is_near else NONFINITE,
+        f"{words}: what is multiplied inside may overflow" if is_near else words,
         str(bound),
         math.inf,
         None,
