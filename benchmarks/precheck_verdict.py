@@ -134,7 +134,7 @@ class Operator:
     settings: dict[str, Any]
 
 
-R, C, I, K = "rows", "columns", "image", "channels"
+R, C, S, K = "rows", "columns", "image", "channels"
 
 
 def operators() -> list[Operator]:
@@ -186,7 +186,7 @@ def operators() -> list[Operator]:
     for name in ("sum", "mean", "var", "std", "logsumexp", "amax", "nansum"):
         add(
             f"Tensor.{name}",
-            lambda a, f=getattr(torch, name): f(a, -1),
+            lambda a, n=name: getattr(torch, n)(a, -1),
             like(R, C) if name not in ("var", "std") else like(C, 8),
             dim=-1,
         )
@@ -212,24 +212,24 @@ def operators() -> list[Operator]:
     # Products.
     add("Torch.matmul", torch.matmul, x, like(C, R))
     add("Torch.matmul", torch.matmul, positive(R, C), positive(C, R))
-    add("Torch.bmm", torch.bmm, like(K, I, R), like(K, R, I))
+    add("Torch.bmm", torch.bmm, like(K, S, R), like(K, R, S))
     add("Functional.linear", F.linear, x, normal(R, C), normal(R))
     add("Functional.linear", F.linear, x, normal(8, C))
     add("Torch.addmm", torch.addmm, like(R, R), x, like(C, R))
-    add("Torch.baddbmm", torch.baddbmm, like(K, I, I), like(K, I, R), like(K, R, I))
+    add("Torch.baddbmm", torch.baddbmm, like(K, S, S), like(K, S, R), like(K, R, S))
     add("Torch.mv", torch.mv, x, row)
     add("Torch.dot", torch.dot, row, like(C))
     add("Torch.outer", torch.outer, like(R), row)
-    add("Torch.einsum", lambda a, b: torch.einsum("bik,bjk->bij", a, b), like(K, I, C), like(K, R, C))
-    add("Functional.bilinear", F.bilinear, like(R, I), like(R, I), normal(4, I, I))
-    add("Torch.cdist", torch.cdist, like(R, 8), like(I, 8))
-    add("Torch.kron", torch.kron, like(R, 2), like(2, I))
+    add("Torch.einsum", lambda a, b: torch.einsum("bik,bjk->bij", a, b), like(K, S, C), like(K, R, C))
+    add("Functional.bilinear", F.bilinear, like(R, S), like(R, S), normal(4, S, S))
+    add("Torch.cdist", torch.cdist, like(R, 8), like(S, 8))
+    add("Torch.kron", torch.kron, like(R, 2), like(2, S))
     # Convolutions, pooling, images.
-    image = like(2, K, I, I)
+    image = like(2, K, S, S)
     add("Functional.conv1d", F.conv1d, like(2, K, C), normal(6, K, 1), normal(6))
     add("Functional.conv2d", lambda a, w, b: F.conv2d(a, w, b, padding=1), image, normal(5, K, 3, 3), normal(5))
     add("Functional.conv2d", lambda a, w: F.conv2d(a, w, stride=2, groups=a.shape[1]), image, normal(K, 1, 3, 3))
-    add("Functional.conv3d", F.conv3d, like(1, K, 3, I, I), normal(3, K, 2, 2, 2))
+    add("Functional.conv3d", F.conv3d, like(1, K, 3, S, S), normal(3, K, 2, 2, 2))
     add("Functional.conv_transpose2d", F.conv_transpose2d, image, normal(K, 3, 2, 2))
     add("Functional.conv_transpose1d", F.conv_transpose1d, like(2, K, C), normal(K, 3, 2))
     add("Functional.avg_pool2d", lambda a: F.avg_pool2d(a, 2, 1), image)
@@ -239,15 +239,15 @@ def operators() -> list[Operator]:
     add("Functional.lp_pool2d", lambda a: F.lp_pool2d(a, 2, 2, 1), image)
     for mode in ("nearest", "bilinear", "bicubic"):
         add("Functional.interpolate", lambda a, m=mode: F.interpolate(a, scale_factor=2, mode=m), image, mode=mode)
-    add("Functional.pad", lambda a: F.pad(a, (1, 1), mode="reflect"), like(2, K, I))
+    add("Functional.pad", lambda a: F.pad(a, (1, 1), mode="reflect"), like(2, K, S))
     add("Functional.pad", lambda a: F.pad(a, (1, 2), value=0.3), x)
     add(
         "Functional.grid_sample",
         lambda a, g: F.grid_sample(a, g, align_corners=False),
         image,
-        between(-0.9, 0.9, 2, I, I, 2),
+        between(-0.9, 0.9, 2, S, S, 2),
     )
-    add("Functional.pixel_shuffle", lambda a: F.pixel_shuffle(a, 2), like(1, 4, I, I))
+    add("Functional.pixel_shuffle", lambda a: F.pixel_shuffle(a, 2), like(1, 4, S, S))
     add("Functional.unfold", lambda a: F.unfold(a, 2), image)
     add("Functional.fold", lambda a: F.fold(a, (4, 4), 2), like(1, 8, 9))
     # Normalisation.
@@ -255,7 +255,7 @@ def operators() -> list[Operator]:
     add("Functional.layer_norm", lambda a: F.layer_norm(a, a.shape[-1:]), like(R, C))
     add("Functional.rms_norm", lambda a, w: F.rms_norm(a, a.shape[-1:], w, 1e-6), x, normal(C))
     add("Functional.group_norm", lambda a, w, b: F.group_norm(a, 1, w, b), image, normal(K), normal(K))
-    add("Functional.instance_norm", lambda a: F.instance_norm(a), like(2, K, I, I))
+    add("Functional.instance_norm", lambda a: F.instance_norm(a), like(2, K, S, S))
     add("Functional.batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), image, normal(K), normal(K))
     add("Functional.batch_norm", F.batch_norm, image, normal(K), between(0.5, 2, K), normal(K), normal(K))
     add("Functional.local_response_norm", lambda a: F.local_response_norm(a, 2), image)
@@ -288,24 +288,24 @@ def operators() -> list[Operator]:
     add("Functional.triplet_margin_loss", F.triplet_margin_loss, x, y, like(R, C))
     add("Functional.gaussian_nll_loss", F.gaussian_nll_loss, x, y, between(0.3, 2, R, C))
     # Attention.
-    heads = like(1, K, I, 16)
+    heads = like(1, K, S, 16)
     sdpa = "Functional.scaled_dot_product_attention"
-    add(sdpa, F.scaled_dot_product_attention, heads, like(1, K, I, 16), like(1, K, I, 16))
+    add(sdpa, F.scaled_dot_product_attention, heads, like(1, K, S, 16), like(1, K, S, 16))
     add(
         sdpa,
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
         heads,
-        like(1, K, I, 16),
-        like(1, K, I, 16),
+        like(1, K, S, 16),
+        like(1, K, S, 16),
     )
-    add(sdpa, math_attention, heads, like(1, K, I, 16), like(1, K, I, 16))
+    add(sdpa, math_attention, heads, like(1, K, S, 16), like(1, K, S, 16))
     add(
         "Functional.scaled_dot_product_attention",
         lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m),
         heads,
-        like(1, K, I, 16),
-        like(1, K, I, 16),
-        normal(I, I),
+        like(1, K, S, 16),
+        like(1, K, S, 16),
+        normal(S, S),
     )
     # Indexing and shapes.
     add("Functional.embedding", lambda i, w: F.embedding(i, w), whole(C, R, 8), like(C, 16))
@@ -341,7 +341,7 @@ def operators() -> list[Operator]:
         pos,
         between(-3, 3, R, C),
     )
-    add("Torch.softmax", rotary, heads, between(0, 200, I, 8))
+    add("Torch.softmax", rotary, heads, between(0, 200, S, 8))
     return found
 
 
@@ -366,10 +366,11 @@ class RoundedInside(TorchDispatchMode):
 EXACT_INSIDE = frozenset(
     f"aten::{name}"
     for name in (
-        "clone", "cat", "stack", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "scalar_tensor", "neg",
-        "index", "gather", "where", "masked_fill", "sign", "abs", "empty", "empty_like", "new_zeros", "copy_", "zero_",
-        "detach", "alias", "sort", "max", "min", "_to_copy", "empty_strided", "new_empty", "relu", "threshold_backward", "fill_",
-        "slice_backward", "select_backward", "maximum", "minimum", "clamp", "floor", "ceil", "round", "trunc", "sgn", "arange",
+        "abs", "alias", "arange", "cat", "ceil", "clamp", "clone", "copy_", "detach", "empty", "empty_like",
+        "empty_strided", "fill_", "floor", "full", "full_like", "gather", "index", "masked_fill", "max", "maximum",
+        "min", "minimum", "neg", "new_empty", "new_zeros", "ones", "ones_like", "relu", "round", "scalar_tensor",
+        "select_backward", "sgn", "sign", "slice_backward", "sort", "stack", "threshold_backward", "_to_copy", "trunc",
+        "where", "zero_", "zeros", "zeros_like",
     )
 )  # fmt: skip
 
@@ -473,12 +474,13 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
         return cache["rounded", name][place]
 
     input_dtypes = [dtype if value.dtype.kind == "f" else str(value.dtype) for value in inputs]
+    nothing, settings = (lambda: None), operator.settings
     for place, (result, reference, name) in enumerate(zip(outputs, exact_outputs, names)):
         if result.dtype.kind != "f":
             reference = reference.astype(result.dtype)
         yield Subject(
             operator.base, "forward", result, reference, name, inputs, input_dtypes,
-            lambda unit, p=place: moved(unit, p), lambda form, p=place: rounded(form, p), lambda: None, operator.settings,
+            lambda unit, p=place: moved(unit, p), lambda form, p=place: rounded(form, p), nothing, settings,
         )  # fmt: skip
     with_gradients = [(g, n) for g, n in zip(gradients, names) if g is not None]
     for place, (result, reference) in enumerate(zip(found, exact_found), len(outputs)):
@@ -487,7 +489,7 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
         yield Subject(
             operator.base, "backward", result, reference, dtype, [*inputs, *(g for g, _ in with_gradients)],
             [*input_dtypes, *(n for _, n in with_gradients)],
-            lambda unit, p=place: moved(unit, p), lambda form, p=place: rounded(form, p), lambda: None, operator.settings,
+            lambda unit, p=place: moved(unit, p), lambda form, p=place: rounded(form, p), nothing, settings,
         )  # fmt: skip
 
 
@@ -571,6 +573,7 @@ def main() -> None:
         alarmed: collections.Counter[str] = collections.Counter()
         planted: collections.Counter[str] = collections.Counter()
         missed: dict[str, list[str]] = collections.defaultdict(list)
+        fitting: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         refused: collections.Counter[str] = collections.Counter()
         judging = 0.0
         for operator in chosen:
@@ -598,7 +601,9 @@ def main() -> None:
                         ):
                             for name, wrong in wrong_subjects(subject, generator):
                                 planted[name] += 1
-                                if judge(wrong).status in ("exact", "pass"):
+                                said = judge(wrong)
+                                fitting[name][said.fits or ""] += 1
+                                if said.status in ("exact", "pass"):
                                     missed[name].append(f"{subject.base}.{subject.direction}.{size.name}")
         total = sum(statuses.values())
         bad = total - statuses["exact"] - statuses["pass"]
@@ -609,9 +614,11 @@ def main() -> None:
         for name, count in alarmed.most_common(40):
             print(f"  {count:4} {name}")
         for name, count in planted.items():
-            print(
-                f"  found {count - len(missed[name])} of {count} {name} {collections.Counter(missed[name]).most_common(6) if missed[name] else ''}"
-            )
+            most = collections.Counter(missed[name]).most_common(6)
+            print(f"  found {count - len(missed[name])} of {count} {name} {most or ''}")
+            precisions = {words: number for words, number in fitting[name].items() if words}
+            if precisions:
+                print(f"      said to fit: {precisions}")
         if refused:
             print("  not run:", dict(refused))
         sys.stdout.flush()
@@ -619,9 +626,9 @@ def main() -> None:
 
 def print_alarm(subject: Subject, size: Size, values: Values, verdict: Verdict) -> None:
     print(
-        f"    {subject.base}.{subject.direction} {size.name}/{values.name} {list(subject.result.shape)} {subject.dtype} "
-        f"{verdict.status} ratio {verdict.ratio:.3g} {verdict.bound}; {verdict.interpretation}; fits {verdict.fits}; "
-        f"{verdict.worst_result} for {verdict.worst_reference} at {verdict.worst_index}"
+        f"    {subject.base}.{subject.direction} {size.name}/{values.name} {list(subject.result.shape)} "
+        f"{subject.dtype} {verdict.status} ratio {verdict.ratio:.3g} {verdict.bound}; {verdict.interpretation}; "
+        f"fits {verdict.fits}; {verdict.worst_result} for {verdict.worst_reference} at {verdict.worst_index}"
     )
 
 

@@ -10,7 +10,7 @@ from probe.precheck.verdict.formats import Format, format_of, rounded_to
 from probe.precheck.verdict.subject import Array, Subject
 
 LOWER = ("tfloat32", "float16", "bfloat16")
-"""The finest first: what fits a finer precision fits a coarser one too."""
+"""The finest first."""
 _CLEARLY = 8.0
 """How many times smaller the error must become to call it explained."""
 _LEAST_ELEMENTS = 4
@@ -23,7 +23,7 @@ one."""
 def stored_or_rounded(
     subject: Subject, result: Array, reference: Array, distance: Array, allowed: Array, of: Format, unit: float
 ) -> str | None:
-    """``bfloat16 result`` or ``tfloat32 inputs``; ``None`` if neither fits clearly.
+    """``bfloat16 result`` or ``tfloat32 or float16 inputs``; ``None`` if nothing fits clearly.
 
     Args:
         distance: of each element from `reference`.
@@ -33,37 +33,53 @@ def stored_or_rounded(
     lower = _lower_than(unit)
     if result.size < _LEAST_ELEMENTS or of.is_complex:
         return None
-    for form in reversed(lower):
-        if _is_result_of(result, reference, distance, allowed, form):
-            return f"{form.name} result"
     size = _rms(distance)
-    for form in lower:
-        if _fits_inputs(subject, result, size, allowed, form):
-            return f"{form.name} inputs"
-    return None
+
+    def kind(form: Format) -> str | None:
+        rounded = _of_rounded_inputs(subject, form)
+        if _is_stored_in(result, reference, allowed, form):
+            if _are_roundings(distance, reference, allowed, form):
+                return "result"
+            if rounded is not None and _are_roundings(np.abs(result - rounded), rounded, allowed, form):
+                return "inputs and result"
+        if rounded is not None:
+            left = np.abs(result - rounded)
+            if _rms(left) * _CLEARLY <= size and np.count_nonzero(left > 2 * allowed) <= 0.001 * left.size:
+                return "inputs"
+        return None
+
+    found = [(form, words) for form in lower for words in [kind(form)] if words]
+    if not found:
+        return None
+    # What fits a format fits finer ones, too; and two are one where no number is beyond the range of float16.
+    coarsest, words = max(found, key=lambda one: one[0].unit)
+    names = [form.name for form, kind in found if form.unit == coarsest.unit and kind == words]
+    return f"{' or '.join(names)} {words}"
 
 
 def _lower_than(unit: float) -> list[Format]:
     return [form for form in map(format_of, LOWER) if form is not None and form.unit > unit]
 
 
-def _is_result_of(result: Array, reference: Array, distance: Array, allowed: Array, form: Format) -> bool:
-    """Whether every value is one that the format has, where the exact ones are not, and no farther off than that."""
+def _is_stored_in(result: Array, reference: Array, allowed: Array, form: Format) -> bool:
+    """Whether the format has every value of the result, and lacks some of the right ones."""
     if not np.array_equal(rounded_to(result, form), result):
         return False
-    exact = rounded_to(reference, form)
-    if np.count_nonzero(np.abs(exact - reference) > allowed) < min(_LEAST_ELEMENTS, result.size / 4):
-        return False
-    return bool((distance <= allowed + 2 * form.unit * np.maximum(np.abs(reference), form.smallest_normal)).all())
+    lost = np.abs(rounded_to(reference, form) - reference)
+    return bool(np.count_nonzero(lost > allowed) >= min(_LEAST_ELEMENTS, result.size / 4))
 
 
-def _fits_inputs(subject: Subject, result: Array, size: float, allowed: Array, form: Format) -> bool:
-    """Whether the result is what the operation gives of inputs rounded to the format."""
+def _are_roundings(distance: Array, exact: Array, allowed: Array, form: Format) -> bool:
+    """Whether these distances are no more than roundings to the format make."""
+    return bool((distance <= allowed + 2 * form.unit * np.maximum(np.abs(exact), form.smallest_normal)).all())
+
+
+def _of_rounded_inputs(subject: Subject, form: Format) -> Array | None:
+    """The reference of inputs that are rounded to the format."""
     rounded = subject.rounded(form.name)
-    if rounded is None or rounded.shape != result.shape or not np.isfinite(rounded).all():
-        return False
-    left = np.abs(result - rounded)
-    return bool(_rms(left) * _CLEARLY <= size and np.count_nonzero(left > 2 * allowed) <= 0.001 * left.size)
+    if rounded is None or rounded.shape != subject.result.shape or not np.isfinite(rounded).all():
+        return None
+    return rounded
 
 
 def accumulated(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -60,15 +61,17 @@ def of_nonfinite(result: Array, reference: Array, wrong: Array, of: Format) -> s
     return f"{result[first]:.6g} where the reference is {reference[first]} {place}"
 
 
+@dataclass(frozen=True)
 class _Failure:
     """What the detectors look at."""
 
-    def __init__(
-        self, subject: Subject, result: Array, reference: Array, distance: Array, allowed: Array, over: Array,
-        of: Format,
-    ) -> None:  # fmt: skip
-        self.subject, self.result, self.reference = subject, result, reference
-        self.distance, self.allowed, self.over, self.of = distance, allowed, over, of
+    subject: Subject
+    result: Array
+    reference: Array
+    distance: Array
+    allowed: Array
+    over: Array
+    of: Format
 
     def is_like(self, other: Array) -> bool:
         """Whether the result is `other`, within the tolerance nearly everywhere, and much closer to it than to what it
@@ -87,7 +90,7 @@ def _sign(failure: _Failure) -> str | None:
     flipped = np.abs(failure.result + failure.reference) <= np.minimum(_CLOSE * failure.allowed, failure.distance / 4)
     if (flipped | ~failure.over).all():
         count = int(np.count_nonzero(failure.over))
-        return "sign flipped" if count >= 0.5 * failure.over.size else f"sign flipped {_where(failure.over)}"
+        return "sign flipped" if count >= 0.5 * failure.over.size else f"sign flipped: {_where(failure.over)}"
     return None
 
 

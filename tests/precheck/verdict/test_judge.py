@@ -193,6 +193,20 @@ def test_a_gradient_of_zero_is_judged_by_what_made_it() -> None:
     assert found.status == "pass"
 
 
+def test_zeros_whatever_the_inputs_are_may_be_differences_of_rounded_numbers() -> None:
+    given: dict[str, Any] = {"inputs": [np.array([[3.0]]), np.array([1.0])], "moved": lambda unit: np.zeros((1, 1))}
+    assert verdict("Functional.layer_norm", [[1e-7]], [[0.0]], **given).status == "pass"
+    assert verdict("Functional.layer_norm", [[1e-4]], [[0.0]], **given).status == "error"
+
+
+def test_what_cancels_inside_of_an_activation_has_the_size_of_its_input() -> None:
+    # gelu(-5) = -5 Phi(-5), where Phi(-5) = (1 + erf(-5 / sqrt(2))) / 2 = 2.8665157e-7 is known to 2^-24 only.
+    exact = -5 * 2.8665157187919333e-07
+    given: dict[str, Any] = {"inputs": [np.full(1, -5.0)]}
+    assert verdict("Functional.gelu", [exact + 5 * 2.0**-24], [exact], **given).status == "pass"
+    assert verdict("Functional.unheard_of", [exact + 5 * 2.0**-24], [exact], **given).status == "error"
+
+
 def test_subnormal_numbers_may_be_flushed_but_not_those_of_float16() -> None:
     assert verdict("Torch.exp", [0.0], [1e-39]).status == "pass"
     assert verdict("Torch.exp", [0.0], [1e-39], dtype="bfloat16").status == "pass"
@@ -208,6 +222,16 @@ def test_a_scale_smaller_than_a_unit_is_found_over_many_elements(dtype: str) -> 
     exact = normal(64, 64)
     found = verdict("Functional.silu", held(exact * 1.002, dtype), exact, dtype=dtype, inputs=[exact])
     assert (found.status, found.interpretation[:22]) == ("suspect", "every element 0.2 % hi")
+
+
+def test_where_constants_may_be_rounded_inside_a_larger_scale_is_needed() -> None:
+    exact = normal(64, 64)
+    moved = {"moved": lambda unit: 2 * unit * np.abs(exact)}
+    statuses = {}
+    for scale in (0.005, 0.02):
+        result = held(exact * (1 + scale), "bfloat16")
+        statuses[scale] = verdict("Functional.unheard_of", result, exact, dtype="bfloat16", **moved).status
+    assert statuses == {0.005: "pass", 0.02: "suspect"}
 
 
 @pytest.mark.parametrize("dtype", HALVES)

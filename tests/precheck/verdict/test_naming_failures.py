@@ -47,18 +47,32 @@ def matrices(dtype: str = "float32", rows: int = 24, terms: int = 48, columns: i
 # --- precisions
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", ["bfloat16", "tfloat32 or float16"])
 def test_a_result_that_was_stored_in_a_lower_precision(name: str) -> None:
     left, right = matrices()
-    found = product(held(left @ right, name), left, right)
+    found = product(held(left @ right, name.split()[-1]), left, right)
     assert (found.status, found.fits) == ("error", f"{name} result")
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "tfloat32"])
+@pytest.mark.parametrize("name", ["bfloat16", "tfloat32 or float16"])
 def test_inputs_that_were_rounded_first(name: str) -> None:
     left, right = matrices()
-    found = product(held(held(left, name) @ held(right, name), "float32"), left, right)
+    rounded = [held(matrix, name.split()[0]) for matrix in (left, right)]
+    found = product(held(rounded[0] @ rounded[1], "float32"), left, right)
     assert (found.status, found.fits) == ("error", f"{name} inputs")
+
+
+def test_beyond_the_range_of_float16_the_inputs_were_tfloat32() -> None:
+    left, right = matrices()
+    left, right = left * 2.0**20, right * 2.0**20
+    rounded = [held(matrix, "tfloat32") for matrix in (left, right)]
+    assert product(held(rounded[0] @ rounded[1], "float32"), left, right).fits == "tfloat32 inputs"
+
+
+def test_inputs_that_were_rounded_and_a_result_that_was_stored_so() -> None:
+    left, right = matrices()
+    found = product(held(held(left, "bfloat16") @ held(right, "bfloat16"), "bfloat16"), left, right)
+    assert (found.status, found.fits) == ("error", "bfloat16 inputs and result")
 
 
 def test_sums_that_were_accumulated_in_a_lower_precision() -> None:
@@ -107,6 +121,7 @@ WRONG: list[tuple[str, Any]] = [
     ),
     ("index 5 of dim 1 only", lambda v: np.where(np.arange(v.shape[1]) == 5, 3 * v + 20, v)),
     ("40 added to every element", lambda v: v + 40),
+    ("sign flipped: one element only, at [1, 2]", lambda v: np.where(v == v[1, 2], -v, v)),
     ("first element only", lambda v: np.where(np.arange(v.size).reshape(v.shape) == 0, v + 50, v)),
 ]
 
