@@ -370,8 +370,15 @@ class ScriptWords(Protocol):
     SUFFIX: str
     """Of the files of tensors."""
 
-    def spelled(self, base: str) -> str | None:
-        """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name."""
+    def spelled(self, base: str, attributes: Mapping[str, Any] | None = None) -> str | None:
+        """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name.
+
+        Args:
+            attributes: As of `Execution.function`.
+
+        Raises:
+            UnknownValue: a script cannot compute it.
+        """
 
     def plain(self, entry: Mapping[str, Any]) -> str:
         """What `Execution.plain_value` makes of an entry; the device is ``device``, a dtype goes through ``kind``.

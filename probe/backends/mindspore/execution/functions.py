@@ -55,6 +55,11 @@ def function(base: str, attributes: Mapping[str, Any] | None) -> Callable[..., A
     return primitive(name.rpartition(".")[2], attributes) if prefix == _PRIMITIVE else held_at(_places(), base)
 
 
+def place(base: str) -> tuple[Any, str] | None:
+    """What has the function of this name, and as which attribute; ``None`` of a primitive and of an unknown name."""
+    return _places().get(base)
+
+
 def held_at(known: Places, base: str) -> Callable[..., Any] | None:
     """What stands now where the function of this name is; ``None`` for an unknown name."""
     place = known.get(base)
