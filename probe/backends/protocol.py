@@ -322,8 +322,13 @@ class ScriptWords(Protocol):
     SUFFIX: str
     """Of the files of tensors."""
 
-    def spelled(self, base: str) -> str | None:
-        """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name."""
+    def spelled(self, base: str, attributes: Mapping[str, Any] | None) -> str | None:
+        """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name.
+
+        Args:
+            base: The name in records.
+            attributes: What a primitive was made with; ``None`` of a function.
+        """
 
     def plain(self, entry: Mapping[str, Any]) -> str:
         """What `Execution.plain_value` makes of an entry; the device is ``device``, a dtype goes through ``kind``.

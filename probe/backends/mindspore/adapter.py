@@ -11,7 +11,7 @@ from mindspore import Tensor
 
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.autograd.tracker import tracker_for
-from probe.backends.mindspore.execution import devices, evaluation, functions
+from probe.backends.mindspore.execution import devices, evaluation, functions, script
 from probe.backends.mindspore.execution import values as execution_values
 from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.hooks import api_list, module_hooks, scalers, training_hooks
@@ -26,6 +26,7 @@ from probe.backends.protocol import (
     FrameworkAdapter,
     ModuleHandles,
     ScaledUpdate,
+    ScriptWords,
     TrainingHooks,
     UnknownValue,
 )
@@ -55,6 +56,7 @@ class MindSporeAdapter:
     several_outputs: tuple[type, ...] = (tuple,)
     kind: ModuleKind = CELLS
     training: TrainingHooks = training_hooks
+    script: ScriptWords = script
 
     def __init__(self) -> None:
         self.module_root = self.kind.root

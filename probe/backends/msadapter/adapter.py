@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable
 
 from probe.backends.mindspore.adapter import MindSporeAdapter
-from probe.backends.msadapter import api_list, execution, random_calls, scalers, seeding, training_hooks
+from probe.backends.msadapter import api_list, execution, random_calls, scalers, script, seeding, training_hooks
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
-from probe.backends.protocol import FrameworkAdapter, TrainingHooks
+from probe.backends.protocol import FrameworkAdapter, ScriptWords, TrainingHooks
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.scalers import Note
 from probe.backends.torch.tensors.framework_values import FrameworkValues
@@ -22,6 +22,7 @@ class MSAdapterAdapter(MindSporeAdapter):
     framework = "mindtorch"
     kind = MODULES
     training: TrainingHooks = training_hooks
+    script: ScriptWords = script
 
     def __init__(self) -> None:
         super().__init__()
