@@ -28,8 +28,8 @@ def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
     if isinstance(owner, type):
         return f"{root}.Tensor.{attribute}"
     # A proxy has the name under which torch is imported, and a script has no proxies.
-    name: str = owner.__name__
-    return f"{root if name == 'torch' else name.replace('torch.', f'{root}.', 1) if name[:6] == 'torch.' else name}.{attribute}"
+    package, dot, rest = owner.__name__.partition(".")
+    return f"{root if package == 'torch' else package}{dot}{rest}.{attribute}"
 
 
 def plain(entry: Mapping[str, Any]) -> str:
