@@ -27,6 +27,25 @@ class ModuleHandles(NamedTuple):
     gradients: Handle
 
 
+class OperatorListener(Protocol):
+    """The callbacks of `Hooks.attach_operators`."""
+
+    def enter_operator(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """`function`, which computes something without drawing, is about to run; ``None`` if it is of no interest.
+
+        Args:
+            name: As ``Aten.mul.Tensor``.
+        """
+
+    def leave_operator(self, entered: Any, output: Any) -> None:
+        """It returned; `entered` is what `enter_operator` gave."""
+
+    def failed(self, about: Any, error: Exception) -> None:
+        """The tool itself failed; to be logged, and the program goes on."""
+
+
 class Hooks(Protocol):
     """Hooks that report what a user's program does. Every handle puts everything back exactly as it was."""
 
@@ -35,6 +54,12 @@ class Hooks(Protocol):
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
         """Watch one function of the user's choice, recorded as ``prefix.attribute``."""
+
+    def attach_operators(self, listener: OperatorListener) -> Handle | None:
+        """Report every operator that runs on this thread, those of a backward too; ``None`` where there is no way.
+
+        What only hands on its argument, or another view of it, is not reported.
+        """
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         """Watch every module below `models`: one module, a list or tuple of them, or a mapping.
@@ -228,6 +253,9 @@ class Execution(Protocol):
     values. Dtypes go by their plain names: ``bfloat16``, ``int64``, ``bool``.
     """
 
+    differentiates_anywhere: bool
+    """Whether `evaluate` may be asked for gradients while the program records some of its own."""
+
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         """What ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
 
@@ -239,6 +267,11 @@ class Execution(Protocol):
         Raises:
             UnknownValue: a primitive cannot be made from what the record says.
         """
+
+    def reference_function(
+        self, base: str, attributes: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
+        """What computes in float64 on the CPU what `function` has no kernel for there; ``None`` where it has one."""
 
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
         """A new tensor of that shape, rounded to `dtype`, which shares no memory with `values`.
@@ -252,6 +285,15 @@ class Execution(Protocol):
 
     def dtype_name(self, tensor: Any) -> str:
         """The plain name of its dtype."""
+
+    def device_name(self, tensor: Any) -> str:
+        """Where it is, in the words of `devices`."""
+
+    def copied(self, tensor: Any) -> Any:
+        """A tensor of its own with the values, the dtype, the device and, as far as that can be, the memory layout.
+
+        It takes no gradient.
+        """
 
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
         """What the entry of a framework's own value stands for, such as a dtype or a size; a device becomes `device`.
@@ -281,8 +323,17 @@ class Execution(Protocol):
     def devices(self) -> Sequence[str]:
         """The devices that are there, an accelerator first: ``["cuda:0", "cpu"]``."""
 
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        """Let the next call on `device` draw what followed when `random_state` gave `state`; false where it cannot."""
+
     def seed_draws(self, seed: int) -> None:
         """Let random calls of this process draw the same numbers again, on every device."""
+
+    def random_states(self) -> Any:
+        """Where the framework's generators stand."""
+
+    def set_random_states(self, states: Any) -> None:
+        """Bring them back to where `random_states` found them."""
 
     def use_one_thread(self) -> None:
         """Compute with one thread from now on, so that results do not depend on how many processes share the work."""

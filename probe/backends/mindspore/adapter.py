@@ -11,7 +11,7 @@ from mindspore import Tensor
 
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.autograd.tracker import tracker_for
-from probe.backends.mindspore.execution import devices, evaluation, functions, script
+from probe.backends.mindspore.execution import devices, evaluation, functions, in_float64, script
 from probe.backends.mindspore.execution import values as execution_values
 from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.hooks import api_list, module_hooks, scalers, training_hooks
@@ -25,6 +25,7 @@ from probe.backends.protocol import (
     Evaluated,
     FrameworkAdapter,
     ModuleHandles,
+    OperatorListener,
     ScaledUpdate,
     ScriptWords,
     TrainingHooks,
@@ -57,6 +58,8 @@ class MindSporeAdapter:
     kind: ModuleKind = CELLS
     training: TrainingHooks = training_hooks
     script: ScriptWords = script
+    # What is kept for the gradients of a call that nobody asks for is freed together with what the program needs.
+    differentiates_anywhere = False
 
     def __init__(self) -> None:
         self.module_root = self.kind.root
@@ -78,6 +81,10 @@ class MindSporeAdapter:
 
     def content_mark(self, tensor: Any) -> None:
         # MindSpore tells nobody of writes to a tensor.
+        return None
+
+    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
+        # Its kernels draw from seeds and counters of their own, which it does not tell.
         return None
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
@@ -115,6 +122,10 @@ class MindSporeAdapter:
         name = ApiName(f"{prefix}.{attribute}", attribute)
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
+
+    def attach_operators(self, listener: OperatorListener) -> None:
+        # MindSpore computes its functions in C++, and offers nothing below them.
+        return None
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach(models)
@@ -186,6 +197,11 @@ class MindSporeAdapter:
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         return functions.function(base, attributes)
 
+    def reference_function(
+        self, base: str, attributes: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
+        return in_float64.function(base, attributes)
+
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
         return execution_values.tensor(values, dtype, device)
 
@@ -194,6 +210,12 @@ class MindSporeAdapter:
 
     def dtype_name(self, tensor: Any) -> str:
         return execution_values.dtype_name(tensor)
+
+    def device_name(self, tensor: Any) -> str:
+        return devices.devices()[0]
+
+    def copied(self, tensor: Any) -> Any:
+        return unobserved(execution_values.copied, tensor)
 
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
         return execution_values.plain_value(entry, device)
@@ -209,8 +231,17 @@ class MindSporeAdapter:
     def devices(self) -> Sequence[str]:
         return devices.devices()
 
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        return False
+
     def seed_draws(self, seed: int) -> None:
         seeding.seed_draws(seed)
+
+    def random_states(self) -> Any:
+        return seeding.get_states()
+
+    def set_random_states(self, states: Any) -> None:
+        seeding.set_states(states)
 
     def use_one_thread(self) -> None:
         devices.use_one_thread()

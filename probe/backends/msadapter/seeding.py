@@ -42,13 +42,15 @@ def fix_random_calls() -> Handle:
 
     A second call takes the states of that moment. A call with a ``generator`` of its own is not touched.
     """
-    return repeat_draws.fix_calls(lambda: [Source(random_calls(), _get_states, _set_states)])
+    return repeat_draws.fix_calls(lambda: [Source(random_calls(), get_states, set_states)])
 
 
-def _get_states() -> tuple[Any, Any]:
+def get_states() -> tuple[Any, Any]:
+    """Where the generators of MindSpore and of its torch stand."""
     return mindspore_randomness.get_states(), torch_module().get_rng_state()
 
 
-def _set_states(states: tuple[Any, Any]) -> None:
+def set_states(states: tuple[Any, Any]) -> None:
+    """Bring them back to where `get_states` found them."""
     mindspore_randomness.set_states(states[0])
     torch_module().set_rng_state(states[1])

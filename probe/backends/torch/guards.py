@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Callable, TypeVar
 
 import torch
-
-from probe.common.interfaces import Listener
+from typing_extensions import Protocol
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -113,8 +112,14 @@ _idle: deque[Any] = deque()
 """Key guards that are not in use: to make one takes as long as to use it."""
 
 
+class Logs(Protocol):
+    """What a failure of the tool is told."""
+
+    def failed(self, about: Any, error: Exception) -> None: ...
+
+
 @skipped
-def guarded(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
+def guarded(listener: Logs, about: Any, function: Callable[..., Any], *args: Any) -> Any:
     """Call `function(*args)` unobserved, and log a failure: an error of the tool must not reach the user's program."""
     try:
         if _get_tracing_state() is not None:

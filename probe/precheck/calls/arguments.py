@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from typing_extensions import Protocol
+
 from probe.common.dump.reading.flattening import add
 from probe.common.dump.reading.items import INPUT, Item, as_shape
 from probe.common.dump.reading.json_decode import number
@@ -18,6 +20,31 @@ _PLAIN = {"int": int, "float": float, "bool": bool, "str": str, "complex": compl
 
 class Unreadable(Exception):
     """Why a call cannot be made from its record, in words for the user."""
+
+
+class CallLeaf(Protocol):
+    """The place of one tensor among the arguments of a call."""
+
+    @property
+    def dtype(self) -> str:
+        """Its plain name."""
+
+    @property
+    def is_float(self) -> bool: ...
+
+    @property
+    def is_differentiated(self) -> bool: ...
+
+
+class CallArguments(Protocol):
+    """What a function is called with, its tensors apart from everything else."""
+
+    @property
+    def leaves(self) -> Sequence[CallLeaf]:
+        """The places of the tensors, in the order in which `bound` takes tensors."""
+
+    def bound(self, tensors: Sequence[Any], plain_value: PlainValue) -> tuple[list[Any], dict[str, Any]]:
+        """The positional and the keyword arguments, with `tensors` in the places of the leaves."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.metrics.dtypes import plain_name
-from probe.precheck.calls.arguments import Arguments, is_float
+from probe.precheck.calls.arguments import CallArguments, is_float
 from probe.precheck.verdict.formats import format_of, rounded_to
 
 Array = NDArray[Any]
@@ -59,31 +59,42 @@ class Call:
 
     Args:
         adapter: The framework.
-        function: What is called on the device; `reference_function` computes the reference.
+        function: What is called on the device.
         arguments: The tree of arguments.
         leaves: The values of its tensors.
         of_outputs: The gradients of the tensors among the outputs, in their order; ``None`` for one without. An empty
             list leaves the backward out.
         name: What random moves are drawn from.
+        reference_function: What computes the reference; `function` itself where there is none.
     """
 
     def __init__(
         self,
         adapter: FrameworkAdapter,
         function: Callable[..., Any],
-        arguments: Arguments,
+        arguments: CallArguments,
         leaves: Sequence[Array],
         of_outputs: Sequence[Array | None],
         name: str,
+        reference_function: Callable[..., Any] | None = None,
     ) -> None:
         self._adapter = adapter
         self.function = function
+        self.reference_function = reference_function
         self._arguments = arguments
         self._leaves = leaves
         self.of_outputs = list(of_outputs)
         self._name = name
         self._moves: dict[float, Results | None] = {}
         self._reference: Results | None = None
+
+    def with_inputs(
+        self, arguments: CallArguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]
+    ) -> Call:
+        """The same call of other values."""
+        return Call(
+            self._adapter, self.function, arguments, leaves, of_outputs, self._name, self.reference_function
+        )
 
     def on(self, device: str, autocast: str | None = None) -> Results:
         """The results on `device` in the recorded dtypes, under autocast to the dtype of that name if one is given.
@@ -158,14 +169,15 @@ class Call:
     ) -> Results:
         adapter, arguments = self._adapter, self._arguments
         inputs = [adapter.tensor(values, dtype, device) for values, dtype in zip(leaves, dtypes)]
-        differentiated = [leaf.number for leaf in arguments.leaves if leaf.is_differentiated] if of_outputs else []
+        differentiated = [n for n, leaf in enumerate(arguments.leaves) if leaf.is_differentiated] if of_outputs else []
 
         def plain_value(entry: Mapping[str, Any]) -> Any:
             return adapter.plain_value(_raised_entry(entry) if high else entry, device)
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(tensors, plain_value)
-            returned = self.function(*args, **kwargs)
+            function = (high and self.reference_function) or self.function
+            returned = function(*args, **kwargs)
             # What returns nothing was called for what it writes, as x[0] = y is.
             return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
 
@@ -220,6 +232,15 @@ def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str
         if before != after and is_float(before) and is_float(after):
             return next((dtype for dtype in (before, *inputs, after) if dtype in _HALF), None)
     return None
+
+
+def output_places(value: Any, is_tensor: Callable[[Any], bool], path: str = "") -> list[tuple[str, Any]]:
+    """What a call returned: each tensor and plain value with its place in the words of records."""
+    inside = None if is_tensor(value) else _inside(value)
+    if inside is None:
+        return [(path or "0", value)]
+    below = f"{path}." if path else ""
+    return [found for key, each in inside for found in output_places(each, is_tensor, f"{below}{key}")]
 
 
 def _inside(value: Any) -> Sequence[tuple[Any, Any]] | None:

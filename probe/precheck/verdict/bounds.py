@@ -28,6 +28,9 @@ DOT_PRODUCT = "dot product"
 SUM = "sum"
 CONDITIONING = "conditioning"
 
+_MORE_ROUNDINGS = frozenset(("alpha", "rounding_mode"))
+"""Arguments with which an addition or a division does more than that."""
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -60,10 +63,13 @@ def bound_of(subject: Subject) -> Bound:
         return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT)
     if subject.direction == "backward" and kind not in (CONDITIONING, ACTIVATION) and _is_reduced(subject):
         return Bound(SUM, _terms(subject, known))
+    if kind == EXACT and subject.direction == "backward" and not _are_held(subject):
+        # Which side of a limit an element is on may differ, where the limit is rounded.
+        return Bound(CONDITIONING)
     if kind == ROUNDED_ONCE and not _is_one_rounding(subject):
         kind = ELEMENTWISE
-    unbiased = kind == ELEMENTWISE and all(_is_held(value, subject.dtype) for value in subject.settings.values())
-    return Bound(kind, unbiased=unbiased)
+    without_constants = kind in (ROUNDED_ONCE, ELEMENTWISE) or (kind == ACTIVATION and subject.direction == "forward")
+    return Bound(kind, unbiased=without_constants and _are_held(subject))
 
 
 def _is_reduced(subject: Subject) -> bool:
@@ -73,15 +79,20 @@ def _is_reduced(subject: Subject) -> bool:
 
 def _is_one_rounding(subject: Subject) -> bool:
     """Whether nothing is rounded before the result: all operands are tensors of its dtype."""
-    if any(dtype != subject.dtype for dtype in subject.input_dtypes) or "alpha" in subject.settings:
+    if any(dtype != subject.dtype for dtype in subject.input_dtypes):
         return False
+    return not subject.settings.keys() & _MORE_ROUNDINGS and _are_held(subject)
+
+
+def _are_held(subject: Subject) -> bool:
+    """Whether the dtype has all numbers among the plain arguments."""
     return all(_is_held(value, subject.dtype) for value in subject.settings.values())
 
 
 def _is_held(value: Any, dtype: str) -> bool:
     """Whether a plain argument is a number that the dtype has; another one is rounded before the result is."""
     of = format_of(dtype)
-    if of is None or isinstance(value, (str, complex)):
+    if of is None:
         return False
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return bool(abs(value) <= of.largest and rounded_to(np.array(float(value)), of) == value)

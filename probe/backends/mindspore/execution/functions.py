@@ -28,6 +28,9 @@ _MODULES = (
 COMMUNICATION = frozenset(("distributed", "mint_distributed"))
 """Families of functions that need other ranks."""
 
+_ONE_RESULT = frozenset(("BatchNorm",))
+"""Primitives whose other outputs are for their own backward: on the CPU they are memory that nothing was written to."""
+
 Places = Mapping[str, tuple[Any, str]]
 
 
@@ -87,10 +90,21 @@ def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:
         raise UnknownValue(f"the dump does not say with which {unknown[0]} the primitive {class_name} was made")
     made_with = settings(attributes)
     try:
-        return kind(**made_with)
+        made = kind(**made_with)
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n")[0]
         raise UnknownValue(f"the primitive {class_name} cannot be made with {made_with}: {reason}") from error
+    return one_result(made) if class_name in _ONE_RESULT else made
+
+
+def one_result(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """`function` with ``None`` in the place of all that it returns but the first."""
+
+    def call(*args: Any) -> tuple[Any, ...]:
+        results = function(*args)
+        return results[0], *(None for _ in results[1:])
+
+    return call
 
 
 def _class(name: str) -> Any:

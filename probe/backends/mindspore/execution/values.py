@@ -44,6 +44,11 @@ def values(tensor: Tensor) -> NDArray[Any]:
     return np.array(statistics.as_saved(tensor), copy=True)
 
 
+def copied(tensor: Tensor) -> Tensor:
+    """A tensor of its own with the same values, contiguous, which takes no gradient."""
+    return Tensor(tensor.copy())
+
+
 def dtype_name(tensor: Tensor) -> str:
     return dtypes.plain_name(tensor.dtype)
 

@@ -122,7 +122,7 @@ def fix_random_calls() -> Handle:
 
     A second call takes the states of that moment. A call with a ``generator`` of its own is not touched.
     """
-    return repeat_draws.fix_calls(lambda: [repeat_draws.Source(random_calls(), _get_states, _set_states)])
+    return repeat_draws.fix_calls(lambda: [repeat_draws.Source(random_calls(), get_states, set_states)])
 
 
 class _States(NamedTuple):
@@ -130,11 +130,13 @@ class _States(NamedTuple):
     devices: dict[str, list[torch.Tensor]]
 
 
-def _get_states() -> _States:
+def get_states() -> _States:
+    """Where the generators of the CPU and of initialized accelerators stand."""
     return _States(torch.get_rng_state(), {name: device.get_rng_state_all() for name, device in _ready_devices()})
 
 
-def _set_states(states: _States) -> None:
+def set_states(states: _States) -> None:
+    """Bring the generators back to where `get_states` found them."""
     torch.set_rng_state(states.cpu)
     for name, device in _ready_devices():
         saved = states.devices.get(name)
