@@ -323,6 +323,9 @@ class Execution(Protocol):
     def devices(self) -> Sequence[str]:
         """The devices that are there, an accelerator first: ``["cuda:0", "cpu"]``."""
 
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        """Let the next call on `device` draw what followed when `random_state` gave `state`; false where it cannot."""
+
     def seed_draws(self, seed: int) -> None:
         """Let random calls of this process draw the same numbers again, on every device."""
 
@@ -370,14 +373,12 @@ class ScriptWords(Protocol):
     SUFFIX: str
     """Of the files of tensors."""
 
-    def spelled(self, base: str, attributes: Mapping[str, Any] | None = None) -> str | None:
+    def spelled(self, base: str, attributes: Mapping[str, Any] | None) -> str | None:
         """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name.
 
         Args:
-            attributes: As of `Execution.function`.
-
-        Raises:
-            UnknownValue: a script cannot compute it.
+            base: The name in records.
+            attributes: What a primitive was made with; ``None`` of a function.
         """
 
     def plain(self, entry: Mapping[str, Any]) -> str:

@@ -83,6 +83,10 @@ class MindSporeAdapter:
         # MindSpore tells nobody of writes to a tensor.
         return None
 
+    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
+        # Its kernels draw from seeds and counters of their own, which it does not tell.
+        return None
+
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
         return cast("TensorFile | None", unobserved(describe.tensor_file, tensor, copied))
 
@@ -226,6 +230,9 @@ class MindSporeAdapter:
 
     def devices(self) -> Sequence[str]:
         return devices.devices()
+
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        return False
 
     def seed_draws(self, seed: int) -> None:
         seeding.seed_draws(seed)
