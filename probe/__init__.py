@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from probe._version import __version__
 
 if TYPE_CHECKING:
+    from probe.api.precheck import acc_check as acc_check
+    from probe.api.replaying import Replay as Replay
+    from probe.api.replaying import replay as replay
     from probe.common.dump.reading.dump import Dump as Dump
     from probe.common.dump.reading.run import Run as Run
     from probe.common.dump.reading.run import read as read
@@ -21,12 +24,15 @@ if TYPE_CHECKING:
     from probe.overflow.run import find_overflow as find_overflow
 
 __all__ = [
-    "Dump", "Graph", "GraphDiff", "GraphView", "Run", "Verdict", "__version__", "find_overflow", "graph_diff",
-    "open_graph", "read", "verdict",
+    "Dump", "Graph", "GraphDiff", "GraphView", "Replay", "Run", "Verdict", "__version__", "acc_check", "find_overflow",
+    "graph_diff", "open_graph", "read", "replay", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
 _FOUND_IN = {
+    "acc_check": "probe.api.precheck",
+    "Replay": "probe.api.replaying",
+    "replay": "probe.api.replaying",
     "Graph": "probe.graph.graph",
     "GraphDiff": "probe.graph.diff",
     "GraphView": "probe.graph.in_python",

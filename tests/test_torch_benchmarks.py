@@ -83,6 +83,14 @@ def test_a_comparison_is_timed_with_made_dumps_a_models_and_real_data(tmp_path: 
     assert all(costs["ours"]["memory_mib"] > 0 for costs in results.values())
 
 
+def test_the_dumps_for_the_pre_check_have_functions_that_are_found_again(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="models of Transformers are needed")
+    done = run(tmp_path, "precheck_models.py", "dumps", "--models", "vit", "--dtypes", "bfloat16", "--names")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith("not found: none")
+    assert [path.name for path in (tmp_path / "dumps").iterdir()] == ["vit-bfloat16"]
+
+
 def test_a_backend_without_benchmark_is_refused_by_name(tmp_path: Path) -> None:
     done = run(tmp_path, "run.py", "--backend", "abacus")
     assert done.returncode == 2

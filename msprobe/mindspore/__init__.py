@@ -1,6 +1,6 @@
 """Drop-in for scripts that import from ``msprobe.mindspore``, under MindSpore and under MSAdapter."""
 
-from probe.api.mindspore import PrecisionDebugger, module_dump, module_dump_end, random_save, seed_all
+from probe.api.mindspore import PrecisionDebugger, module_dump, module_dump_end, online_check, random_save, seed_all
 from probe.api.mindspore import __getattr__ as __getattr__
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "PrecisionDebugger",
     "module_dump",
     "module_dump_end",
+    "online_check",
     "random_save",
     "save",
     "save_grad",

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from probe._version import __version__
+from probe.api.commands.acc_check import AccCheck, MultiAccCheck
+from probe.api.commands.api_precision_compare import ApiPrecisionCompare
 from probe.api.commands.compare import Compare
 from probe.api.commands.doctor import Doctor
 from probe.api.commands.graph_visualize import GraphVisualize, older_form
 from probe.api.commands.merge_result import MergeResult
 from probe.api.commands.overflow_check import OverflowCheck
 from probe.api.commands.recover import Recover
+from probe.api.commands.replay import Replay
 from probe.api.commands.run import Run
 from probe.api.commands.show import Show
 from probe.common.errors import MsprobeException
@@ -36,7 +39,8 @@ class Command(Protocol):
 
 
 COMMANDS: list[Command] = [
-    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), MergeResult(), Recover(), Doctor(),
+    Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(), ApiPrecisionCompare(),
+    Replay(), MergeResult(), Recover(), Doctor(),
 ]  # fmt: skip
 
 _ALIASES = {GraphVisualize.name: ["graph"], OverflowCheck.name: ["nan_analyze"]}
@@ -48,6 +52,8 @@ _EPILOG = """examples:
   msprobe compare -tp ./run_a -gp ./run_b          where two runs diverge, and why
   msprobe graph_visualize -tp ./run_a -gp ./run_b  the same as a page: both runs, call by call
   msprobe overflow_check -i ./dump_path            which record of which rank made the first NaN or infinity
+  msprobe acc_check -api_info ./dump.json          run each recorded call again alone: is it the kernel?
+  msprobe replay ./dump.json Functional.silu.0     run one of them, and write it as a script that stands alone
   msprobe recover ./dump_path                      make the files of a run that was killed
   msprobe doctor                                   which frameworks and parts are there, and what is missing
 

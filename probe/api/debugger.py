@@ -7,10 +7,13 @@ from types import TracebackType
 from typing import Any, ClassVar
 
 from probe.backends import loader
+from probe.backends.protocol import FrameworkAdapter
 from probe.collect.session import Session
 from probe.common import log
+from probe.common.config.config import Config
 from probe.common.config.fields import Location, numbers_text, parse_numbers
 from probe.common.errors import MsprobeException
+from probe.common.interfaces import CallChecker
 from probe.common.show import show
 
 
@@ -26,7 +29,8 @@ class PrecisionDebugger:
 
     Args:
         config_path: A configuration file, see docs/reference/configuration.md; ``None`` for the defaults.
-        task: ``statistics``, ``tensor``, ``structure`` or ``overflow_check``. This and the following win over the file.
+        task: ``statistics``, ``tensor``, ``structure``, ``overflow_check`` or ``free_benchmark``. This and the
+            following win over the file.
         dump_path: Folder for the results, created if missing.
         level: ``L0`` (modules), ``L1`` (APIs), ``mix`` (both) or ``debug`` (only `save`).
         step: Steps to collect: integers, or texts such as ``"4-6"``; empty for all.
@@ -72,7 +76,7 @@ class PrecisionDebugger:
             cls._instance._log_ignored(config_path, arguments)
             return
         self._served_by = loader.detect(self.backend)
-        self._session = Session(loader.load(self._served_by), config_path, arguments)
+        self._session = Session(loader.load(self._served_by), config_path, arguments, _checker)
         self._config_path = config_path
         cls._instance = self
 
@@ -187,6 +191,13 @@ class PrecisionDebugger:
     def restore_custom_api(cls, module: Any, api: str) -> None:
         """Undo `register_custom_api`: ``module.api`` is the original object again."""
         cls.session().restore_custom_api(module, api)
+
+
+def _checker(config: Config, adapter: FrameworkAdapter) -> CallChecker:
+    # Whoever does not ask for it needs no numpy.
+    from probe.precheck.live.free_benchmark import FreeBenchmark
+
+    return FreeBenchmark(config, adapter)
 
 
 def _steps_text(steps: Any) -> str:

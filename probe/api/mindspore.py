@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from probe.api import debugger, randomness
+from probe.api import debugger, online, randomness
 from probe.backends import loader
 from probe.common import log
+
+if TYPE_CHECKING:
+    from probe.precheck.live.online_check import OnlineCheck
 
 BACKEND = "mindspore"
 
@@ -101,6 +104,18 @@ def module_dump(module: Any, dump_name: str) -> None:
 def module_dump_end() -> None:
     """Record APIs again."""
     PrecisionDebugger.session().module_dump_end()
+
+
+def online_check(
+    dump_path: str | None = None,
+    *,
+    api_list: Sequence[str] = (),
+    every: int = 1,
+    most_elements: int = 1 << 22,
+    share: float | None = None,
+) -> OnlineCheck:
+    """As that of ``msprobe.pytorch``; MindSpore has no operators that could be seen, which entering the block says."""
+    return online.online_check(BACKEND, dump_path, api_list, every, most_elements, share)
 
 
 _SINGLE_POINTS = ("save", "save_grad", "step")

@@ -6,10 +6,14 @@ it is moved there.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from probe.api import debugger, randomness
+from probe.api import debugger, online, randomness
 from probe.backends import loader
+
+if TYPE_CHECKING:
+    from probe.precheck.live.online_check import OnlineCheck
 
 BACKEND = "torch"
 
@@ -43,3 +47,32 @@ def module_dump(module: Any, dump_name: str) -> None:
 def module_dump_end() -> None:
     """Record APIs again."""
     PrecisionDebugger.session().module_dump_end()
+
+
+def online_check(
+    dump_path: str | None = None,
+    *,
+    api_list: Sequence[str] = (),
+    every: int = 1,
+    most_elements: int = 1 << 22,
+    share: float | None = None,
+) -> OnlineCheck:
+    """Check every operation inside of a ``with`` block; see `probe.api.online.online_check`."""
+    return online.online_check(BACKEND, dump_path, api_list, every, most_elements, share)
+
+
+def PtdbgDispatch(
+    dump_mode: str = "auto",
+    api_list: Sequence[str] | None = None,
+    debug: bool = False,
+    dump_path: str | None = None,
+    tag: str | None = None,
+    process_num: int = 0,
+) -> OnlineCheck:
+    """`online_check` under the name and with the arguments of earlier tools.
+
+    Args:
+        dump_mode: ``list`` checks the operators of `api_list` only; every other mode checks all of them.
+        debug, tag, process_num: Accepted and without effect.
+    """
+    return online_check(dump_path, api_list=(api_list or ()) if dump_mode == "list" else ())

@@ -27,6 +27,25 @@ class ModuleHandles(NamedTuple):
     gradients: Handle
 
 
+class OperatorListener(Protocol):
+    """The callbacks of `Hooks.attach_operators`."""
+
+    def enter_operator(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """`function`, which computes something without drawing, is about to run; ``None`` if it is of no interest.
+
+        Args:
+            name: As ``Aten.mul.Tensor``.
+        """
+
+    def leave_operator(self, entered: Any, output: Any) -> None:
+        """It returned; `entered` is what `enter_operator` gave."""
+
+    def failed(self, about: Any, error: Exception) -> None:
+        """The tool itself failed; to be logged, and the program goes on."""
+
+
 class Hooks(Protocol):
     """Hooks that report what a user's program does. Every handle puts everything back exactly as it was."""
 
@@ -35,6 +54,12 @@ class Hooks(Protocol):
 
     def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
         """Watch one function of the user's choice, recorded as ``prefix.attribute``."""
+
+    def attach_operators(self, listener: OperatorListener) -> Handle | None:
+        """Report every operator that runs on this thread, those of a backward too; ``None`` where there is no way.
+
+        What only hands on its argument, or another view of it, is not reported.
+        """
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         """Watch every module below `models`: one module, a list or tuple of them, or a mapping.
@@ -208,12 +233,16 @@ class Evaluated(Protocol):
     output: Any
     """What the function returned, tensors of the framework inside."""
 
+    @property
+    def are_gradients_recorded(self) -> bool:
+        """Whether a record of the call has the gradients of its inputs, and not of what it makes of them first."""
+
     def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
         """The gradients of the differentiated inputs, ``None`` for one on which nothing depends.
 
         Args:
-            of_outputs: One for each tensor in `output`, in the order in which `found_in` finds them, of its shape and dtype; ``None``
-                for one that takes no part.
+            of_outputs: One for each tensor in `output`, in the order in which `found_in` finds them, of its shape and
+                dtype; ``None`` for one that takes no part.
         """
 
 
@@ -224,11 +253,25 @@ class Execution(Protocol):
     values. Dtypes go by their plain names: ``bfloat16``, ``int64``, ``bool``.
     """
 
-    def function(self, base: str) -> Callable[..., Any] | None:
+    differentiates_anywhere: bool
+    """Whether `evaluate` may be asked for gradients while the program records some of its own."""
+
+    def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         """What ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
 
-        It is looked up anew each time, in the lists of what can be captured.
+        It is looked up anew each time, in the lists of what can be captured. A primitive of MindSpore is made anew.
+
+        Args:
+            attributes: What the record says a primitive was made with; ``None`` where it says nothing.
+
+        Raises:
+            UnknownValue: a primitive cannot be made from what the record says.
         """
+
+    def reference_function(
+        self, base: str, attributes: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
+        """What computes in float64 on the CPU what `function` has no kernel for there; ``None`` where it has one."""
 
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
         """A new tensor of that shape, rounded to `dtype`, which shares no memory with `values`.
@@ -242,6 +285,15 @@ class Execution(Protocol):
 
     def dtype_name(self, tensor: Any) -> str:
         """The plain name of its dtype."""
+
+    def device_name(self, tensor: Any) -> str:
+        """Where it is, in the words of `devices`."""
+
+    def copied(self, tensor: Any) -> Any:
+        """A tensor of its own with the values, the dtype, the device and, as far as that can be, the memory layout.
+
+        It takes no gradient.
+        """
 
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
         """What the entry of a framework's own value stands for, such as a dtype or a size; a device becomes `device`.
@@ -271,14 +323,89 @@ class Execution(Protocol):
     def devices(self) -> Sequence[str]:
         """The devices that are there, an accelerator first: ``["cuda:0", "cpu"]``."""
 
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        """Let the next call on `device` draw what followed when `random_state` gave `state`; false where it cannot."""
+
     def seed_draws(self, seed: int) -> None:
         """Let random calls of this process draw the same numbers again, on every device."""
 
-    def use_one_thread(self) -> None:
-        """Compute with one thread from now on, so that results do not depend on how many processes share the work."""
+    def random_states(self) -> Any:
+        """Where the framework's generators stand."""
+
+    def set_random_states(self, states: Any) -> None:
+        """Bring them back to where `random_states` found them."""
+
+    def one_thread(self) -> contextlib.AbstractContextManager[None]:
+        """Compute with one thread inside, so that results do not depend on how many processes share the work.
+
+        A framework that takes the number once keeps it.
+        """
+
+
+class ScriptParts(NamedTuple):
+    """What a stand-alone script of one call is made of; texts are Python."""
+
+    title: str
+    found: str
+    """What was seen when it was written, for its docstring."""
+    device: str
+    definitions: str
+    """``INPUTS``, a list; ``OF_OUTPUTS``, the gradients of some outputs; ``RECORDED``, results by name."""
+    needs_folder: bool
+    """Whether they name files by ``pathlib``."""
+    dtypes: Sequence[str]
+    """Those of the inputs, plain names."""
+    variables: Sequence[str]
+    """The names of the inputs in `call`."""
+    call: Callable[[str], str]
+    """The call as a statement that begins with the given text, such as an indented ``output =``."""
+    autocast: str
+    """The dtype to which it is cast; empty without."""
+    results: Sequence[tuple[str, str]]
+    """Names and expressions of the tensors in ``output``."""
+    of_outputs: Sequence[str]
+    """The expressions of those to which ``OF_OUTPUTS`` belong, in that order; none without a backward."""
+    differentiated: Sequence[tuple[str, int]]
+    """The names of the gradients, and the places of their inputs."""
+    has_recorded: bool
+
+
+class ScriptWords(Protocol):
+    """How a script that imports nothing but the framework spells a recorded call."""
+
+    SUFFIX: str
+    """Of the files of tensors."""
+
+    def spelled(self, base: str, attributes: Mapping[str, Any] | None) -> str | None:
+        """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name.
+
+        Args:
+            base: The name in records.
+            attributes: What a primitive was made with; ``None`` of a function.
+        """
+
+    def plain(self, entry: Mapping[str, Any]) -> str:
+        """What `Execution.plain_value` makes of an entry; the device is ``device``, a dtype goes through ``kind``.
+
+        Raises:
+            UnknownValue: it cannot be made from what the dump says.
+        """
+
+    def inline(self, numbers: str, dtype: str) -> str:
+        """A tensor of nested lists."""
+
+    def loaded(self, path: str, dtype: str) -> str:
+        """A tensor from the file at `path`, which is an expression."""
+
+    def content(self, values: NDArray[Any], dtype: str) -> bytes:
+        """That file."""
+
+    def script(self, parts: ScriptParts) -> str:
+        """The script: it runs the call on a device and exactly, and prints the worst element of each result."""
 
 
 class FrameworkAdapter(Tensors, Hooks, Randomness, Watching, Replaying, Execution, Protocol):
     """One framework."""
 
     training: TrainingHooks
+    script: ScriptWords

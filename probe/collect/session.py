@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, TypeVar
 
 from probe.backends.protocol import FrameworkAdapter, ReplayError, StepKeeper
+from probe.collect.checking.collector import CheckingCollector
 from probe.collect.collector import Collector
 from probe.collect.config_reload import ConfigReload
 from probe.collect.dump_folder import DumpFolder, earlier_run
@@ -20,16 +21,22 @@ from probe.collect.watch.collector import WatchingCollector
 from probe.collect.watch.overflow_watch import OverflowWatch
 from probe.collect.watch.step_ring import StepRing
 from probe.common import log
+from probe.common.config.config import Config
 from probe.common.config.fields import numbers_text
 from probe.common.dump import naming
-from probe.common.dump.layout import process_folder
+from probe.common.dump.layout import process_folder, step_folder
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.common.interfaces import Handle, ModuleName
+from probe.common.interfaces import CallChecker, Handle, ModuleName
 from probe.common.recursion_limit import RaisedRecursionLimit
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 OVERFLOW_CHECK = "overflow_check"
 """The task that watches and writes only what has a value that is not finite."""
+FREE_BENCHMARK = "free_benchmark"
+"""The task that runs calls again and writes what it finds."""
+_LASTING = (OVERFLOW_CHECK, FREE_BENCHMARK)
+"""Tasks whose configuration stays."""
+MakeChecker = Callable[[Config, FrameworkAdapter], CallChecker]
 
 
 def _guarded(method: _Method) -> _Method:
@@ -49,13 +56,21 @@ class Session:
         adapter: The framework.
         config_path: The configuration file, or ``None``.
         arguments: The constructor's other arguments, which win over the file.
+        make_checker: Makes what checks calls in task ``free_benchmark``.
 
     Raises:
         MsprobeException: something in the configuration is wrong.
     """
 
-    def __init__(self, adapter: FrameworkAdapter, config_path: str | None, arguments: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        adapter: FrameworkAdapter,
+        config_path: str | None,
+        arguments: dict[str, Any],
+        make_checker: MakeChecker | None = None,
+    ) -> None:
         self._adapter = adapter
+        self._make_checker = make_checker
         self._config_file = ConfigReload(config_path, arguments)
         self.config = self._config_file.config
         self.collector = self._new_collector()
@@ -103,6 +118,9 @@ class Session:
             log.warning(f"async_dump keeps up to {most} MiB of tensors (async_dump_max_mib) until stop or step.")
 
     def _new_collector(self) -> Collector:
+        if self.config.task == FREE_BENCHMARK and self._make_checker is not None:
+            checker = self._make_checker(self.config, self._adapter)
+            return CheckingCollector(self.config, self._adapter, self._end_for_good, checker)
         kind = WatchingCollector if self.config.task == OVERFLOW_CHECK else Collector
         return kind(self.config, self._adapter, self._end_for_good)
 
@@ -259,6 +277,8 @@ class Session:
     def _is_without_records(self) -> bool:
         """Whether nothing was recorded in this step yet; a folder of it is away then."""
         ring = self._ring
+        if isinstance(self.collector, CheckingCollector):
+            return not self.collector.numbers()
         return self._folder.discard() if ring is None else not ring.frames
 
     def save(self, variable: Any, name: Any, save_backward: bool) -> None:
@@ -385,6 +405,12 @@ class Session:
                 self.collector.begin_ring(self.current_step, self._known_rank())
             return True
         process = process_folder(self._rank)
+        if isinstance(self.collector, CheckingCollector):
+            if self.collector.folder is None:
+                step, root = self.current_step, os.path.abspath(self.config.dump_path)
+                self.collector.begin_checks(step, self._known_rank(), os.path.join(root, step_folder(step), process))
+                self.collected_steps.append(step)
+            return True
         folder = self.collector.folder
         if folder is None:
             config = self.config
@@ -415,7 +441,9 @@ class Session:
         return True
 
     def _log_start(self) -> None:
-        if self._watch is None:
+        if isinstance(self.collector, CheckingCollector):
+            log.info(f"The calls of step {self.current_step} are checked.")
+        elif self._watch is None:
             target = os.path.abspath(self._folder.path)
             log.info(f"Collection of step {self.current_step} starts; the data goes to {target}.")
         elif not self._opened:
@@ -657,10 +685,11 @@ class Session:
         self._config_file.reload()
         if self.collector.folder is None and self.config != self._config_file.config:
             new = self._config_file.config
-            if OVERFLOW_CHECK in (self.config.task, new.task):
+            lasting = next((task for task in (self.config.task, new.task) if task in _LASTING), None)
+            if lasting is not None:
                 # The ranks answer each other at steps on which they agreed when they began.
                 if dataclasses.replace(new, dump_enable=self.config.dump_enable) != self.config:
-                    text = f'the configuration of task "{OVERFLOW_CHECK}" stays what it was when the program began'
+                    text = f'the configuration of task "{lasting}" stays what it was when the program began'
                     log.warning(f"{text}; only dump_enable may change.", once="watch-reload")
                 return
             self.config = new

@@ -140,6 +140,35 @@ class Listener(Protocol):
         """The backend itself failed at the call or module `about`; to be logged, and the training goes on."""
 
 
+class CallChecker(Protocol):
+    """Checks the calls of functions while a program runs, each on its own.
+
+    What it raises is logged. It changes no value of the program's, nor the random states.
+    """
+
+    def begin_step(self, step: int, rank: int | None, folder: str) -> None:
+        """Step number `step` begins; what is found of it goes below `folder`."""
+
+    def enter(self, name: str, api: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The wanted call `name`, as ``Torch.sum.0``, is about to run; ``None`` if it is not checked."""
+
+    def leave(self, entered: Any, output: Any) -> Any:
+        """It returned `output`; gives what `backward` is to be told, ``None`` if the backward does not matter.
+
+        Args:
+            entered: What `enter` gave.
+        """
+
+    def backward(self, left: Any, grad_output: Sequence[Any]) -> None:
+        """The gradients of its outputs have arrived.
+
+        Args:
+            left: What `leave` gave.
+        """
+
+    def end_step(self) -> None: ...
+
+
 class Tensors(Protocol):
     """What the shared code asks of a framework: its tensors, their statistics, and who is running."""
 
@@ -173,6 +202,12 @@ class Tensors(Protocol):
 
         `key` is the last dictionary key on the way to the value. A tensor under ``tensor`` of the entry is described in
         its turn.
+        """
+
+    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
+        """From what the call `base` is about to draw random numbers, as a tensor; ``None`` of one that draws none.
+
+        ``None`` too where the framework cannot say it. Asking changes nothing.
         """
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:

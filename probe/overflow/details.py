@@ -50,7 +50,16 @@ def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump
     finding.growth = [
         _in_step(step, other, finding.record) for step, other in earlier if finding.record in other
     ]
+    finding.replay = dump.path if _can_be_run_again(finding, dump) else ""
     finding.sentence = _sentence(finding, dump, values, forward)
+
+
+def _can_be_run_again(finding: Finding, dump: Dump) -> bool:
+    """Whether it is a call of a function that made the value, of which the dump has the inputs."""
+    parsed = naming.parse(finding.record)
+    if finding.kind != ORIGIN or dump.task != "tensor" or parsed is None or parsed.is_module:
+        return False
+    return naming.record_name(parsed._replace(direction=naming.FORWARD)) in dump
 
 
 def _sentence(finding: Finding, dump: Dump, values: CallValues, forward: CallValues | None) -> str:

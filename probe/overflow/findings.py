@@ -56,6 +56,8 @@ class Finding:
     """The records that are not finite because of it, in order, the first of them."""
     growth: list[dict[str, Any]] = field(default_factory=list)
     """The largest absolute value and the norm of its inputs in the steps before."""
+    replay: str = ""
+    """The dump from which ``msprobe replay`` can run the record again; empty where that cannot be."""
     fields: dict[str, Any] = field(default_factory=dict)
     """The record as it stands in its file."""
 

@@ -90,6 +90,8 @@ def _of_finding(finding: Finding) -> Iterator[str]:
     if finding.growth:
         grown = ", ".join(f"step {each['step']}: {_short(each['largest'])}" for each in finding.growth)
         yield f"largest input in the steps before: {grown}"
+    if finding.replay:
+        yield f"next: msprobe replay {finding.replay} {finding.record}"
     if finding.path:
         yield f"spread to {', '.join(_steps_of(finding))}"
 

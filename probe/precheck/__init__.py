@@ -1,1 +1,1 @@
-"""Every recorded call run again alone and judged: is it the kernel or the model?"""
+"""The accuracy pre-check: each recorded call is run again alone, and judged by what the operation can reach."""

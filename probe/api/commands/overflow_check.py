@@ -88,7 +88,13 @@ def _write(report: Report, args: argparse.Namespace) -> list[str]:
         return []
     from probe.overflow.report_files import write
 
-    return write(report, args.output_path) + ([] if args.no_page else _page(report, args.output_path))
+    written = write(report, args.output_path)
+    try:
+        return written + ([] if args.no_page else _page(report, args.output_path))
+    except (MsprobeException, OSError) as error:
+        # The answer is there without it.
+        print_text(f"msprobe {OverflowCheck.name}: the page is not written: {error}", sys.stderr)
+        return written
 
 
 def _page(report: Report, output: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, cast
@@ -10,6 +11,8 @@ from mindspore import Tensor
 
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.autograd.tracker import tracker_for
+from probe.backends.mindspore.execution import devices, evaluation, functions, in_float64, script
+from probe.backends.mindspore.execution import values as execution_values
 from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.hooks import api_list, module_hooks, scalers, training_hooks
 from probe.backends.mindspore.hooks.api_hooks import ApiHooks, async_work_types
@@ -18,10 +21,22 @@ from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, Modu
 from probe.backends.mindspore.randomness import random_calls, seeding
 from probe.backends.mindspore.tensors import describe
 from probe.backends.mindspore.tensors.statistics import Statistics
-from probe.backends.protocol import FrameworkAdapter, ModuleHandles, ScaledUpdate, TrainingHooks
+from probe.backends.protocol import (
+    Evaluated,
+    FrameworkAdapter,
+    ModuleHandles,
+    OperatorListener,
+    ScaledUpdate,
+    ScriptWords,
+    TrainingHooks,
+    UnknownValue,
+)
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.patching import Handles, wrap_attribute
 from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, StatisticsMode, TensorFile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,9 @@ class MindSporeAdapter:
     several_outputs: tuple[type, ...] = (tuple,)
     kind: ModuleKind = CELLS
     training: TrainingHooks = training_hooks
+    script: ScriptWords = script
+    # What is kept for the gradients of a call that nobody asks for is freed together with what the program needs.
+    differentiates_anywhere = False
 
     def __init__(self) -> None:
         self.module_root = self.kind.root
@@ -63,6 +81,10 @@ class MindSporeAdapter:
 
     def content_mark(self, tensor: Any) -> None:
         # MindSpore tells nobody of writes to a tensor.
+        return None
+
+    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
+        # Its kernels draw from seeds and counters of their own, which it does not tell.
         return None
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
@@ -100,6 +122,10 @@ class MindSporeAdapter:
         name = ApiName(f"{prefix}.{attribute}", attribute)
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
+
+    def attach_operators(self, listener: OperatorListener) -> None:
+        # MindSpore computes its functions in C++, and offers nothing below them.
+        return None
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach(models)
@@ -165,6 +191,60 @@ class MindSporeAdapter:
     ) -> None:
         # Gradients come of functional transformations of the whole step: no call has a backward of its own.
         return None
+
+    # --- running one call alone
+
+    def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+        return functions.function(base, attributes)
+
+    def reference_function(
+        self, base: str, attributes: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
+        return in_float64.function(base, attributes)
+
+    def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
+        return execution_values.tensor(values, dtype, device)
+
+    def values(self, tensor: Any) -> NDArray[Any]:
+        return execution_values.values(tensor)
+
+    def dtype_name(self, tensor: Any) -> str:
+        return execution_values.dtype_name(tensor)
+
+    def device_name(self, tensor: Any) -> str:
+        return devices.devices()[0]
+
+    def copied(self, tensor: Any) -> Any:
+        return unobserved(execution_values.copied, tensor)
+
+    def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
+        return execution_values.plain_value(entry, device)
+
+    def evaluate(
+        self, function: Callable[[Sequence[Any]], Any], inputs: Sequence[Any], differentiated: Sequence[int]
+    ) -> Evaluated:
+        return evaluation.evaluate(function, inputs, differentiated)
+
+    def autocast(self, dtype: str, device: str) -> contextlib.AbstractContextManager[None]:
+        raise UnknownValue(f"MindSpore has no autocast to {dtype}: its amp changes a network before that runs")
+
+    def devices(self) -> Sequence[str]:
+        return devices.devices()
+
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        return False
+
+    def seed_draws(self, seed: int) -> None:
+        seeding.seed_draws(seed)
+
+    def random_states(self) -> Any:
+        return seeding.get_states()
+
+    def set_random_states(self, states: Any) -> None:
+        seeding.set_states(states)
+
+    def one_thread(self) -> contextlib.AbstractContextManager[None]:
+        return devices.one_thread()
 
 
 if TYPE_CHECKING:

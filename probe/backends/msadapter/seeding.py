@@ -24,6 +24,12 @@ def seed_everything(seed: int, deterministic: bool) -> None:
     mindspore_randomness.seed_everything(seed, deterministic)
 
 
+def seed_draws(seed: int) -> None:
+    """Let every operator that a seed reaches draw from its beginning again."""
+    torch_module().manual_seed(seed)
+    mindspore_randomness.seed_draws(seed)
+
+
 def remove_dropout() -> Handle:
     """Make dropout of torch return its input, in existing layers too, and MindSpore's as its own backend does."""
     functional = torch_module("nn.functional")
@@ -36,13 +42,15 @@ def fix_random_calls() -> Handle:
 
     A second call takes the states of that moment. A call with a ``generator`` of its own is not touched.
     """
-    return repeat_draws.fix_calls(lambda: [Source(random_calls(), _get_states, _set_states)])
+    return repeat_draws.fix_calls(lambda: [Source(random_calls(), get_states, set_states)])
 
 
-def _get_states() -> tuple[Any, Any]:
+def get_states() -> tuple[Any, Any]:
+    """Where the generators of MindSpore and of its torch stand."""
     return mindspore_randomness.get_states(), torch_module().get_rng_state()
 
 
-def _set_states(states: tuple[Any, Any]) -> None:
+def set_states(states: tuple[Any, Any]) -> None:
+    """Bring them back to where `get_states` found them."""
     mindspore_randomness.set_states(states[0])
     torch_module().set_rng_state(states[1])

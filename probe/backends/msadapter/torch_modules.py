@@ -9,14 +9,22 @@ without any proxy.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from typing import Any
 
 
 def torch_module(path: str = "") -> Any:
     """The module behind ``torch`` or ``torch.<path>``."""
-    root = "mindtorch" if "mindtorch" in sys.modules else "torch"
+    root = "mindtorch" if _is_mindtorch() else "torch"
     return importlib.import_module(f"{root}.{path}" if path else root)
+
+
+def _is_mindtorch() -> bool:
+    if "mindtorch" in sys.modules:
+        return True
+    # A process that runs recorded calls has imported neither.
+    return "torch" not in sys.modules and importlib.util.find_spec("mindtorch") is not None
 
 
 def proxy_of(module: Any) -> Any | None:

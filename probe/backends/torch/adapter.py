@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, cast
 
 import torch
 
-from probe.backends.protocol import FrameworkAdapter, ModuleHandles, ScaledUpdate, StepKeeper, TrainingHooks
+from probe.backends.protocol import (
+    Evaluated,
+    FrameworkAdapter,
+    ModuleHandles,
+    OperatorListener,
+    ScaledUpdate,
+    ScriptWords,
+    StepKeeper,
+    TrainingHooks,
+)
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
+from probe.backends.torch.execution import copies, evaluation, functions, script
+from probe.backends.torch.execution import values as array_values
 from probe.backends.torch.guards import unobserved
-from probe.backends.torch.hooks import api_list, module_hooks, scalers, training_hooks
+from probe.backends.torch.hooks import api_list, module_hooks, operators, scalers, training_hooks
 from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
 from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
-from probe.backends.torch.randomness import random_calls, seeding
+from probe.backends.torch.randomness import random_calls, seeding, states
 from probe.backends.torch.replay import step_keeper as keeper
 from probe.backends.torch.tensors import describe, plain_tensors
 from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.backends.torch.tensors.statistics import Statistics
 from probe.common.interfaces import ApiName, Entry, Handle, Listener, ModuleName, RandomCall, StatisticsMode, TensorFile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -44,6 +59,8 @@ class TorchAdapter:
     several_outputs: tuple[type, ...] = (tuple, list)
     module_root = module_hooks.ROOT
     training: TrainingHooks = training_hooks
+    script: ScriptWords = script
+    differentiates_anywhere = True
 
     def __init__(self) -> None:
         self._statistics = Statistics()
@@ -60,6 +77,9 @@ class TorchAdapter:
 
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
+
+    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+        return states.random_state(base, args, kwargs)
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
         return cast("TensorFile | None", unobserved(describe.tensor_file, tensor, copied))
@@ -90,6 +110,11 @@ class TorchAdapter:
         name = ApiName(f"{prefix}.{attribute}", attribute)
         wrapper = self._for(listener).apis.wrapper
         return wrap_attribute(owner, attribute, lambda function: wrapper(name, function))
+
+    def attach_operators(self, listener: OperatorListener) -> Handle:
+        mode = operators.OperatorMode(listener)
+        mode.attach()
+        return mode
 
     def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
         return self._for(listener).modules.attach(models)
@@ -161,6 +186,61 @@ class TorchAdapter:
         failed: Callable[[str, BaseException], None],
     ) -> StepKeeper:
         return keeper.StepKeeper(with_parameters, numbers, failed)
+
+    # --- execution
+
+    def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+        return functions.function(base)
+
+    def reference_function(
+        self, base: str, attributes: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
+        # torch has them all.
+        return None
+
+    def tensor(self, values: NDArray[Any], dtype: str, device: str) -> torch.Tensor:
+        return array_values.tensor(values, dtype, device)
+
+    def values(self, tensor: torch.Tensor) -> NDArray[Any]:
+        return array_values.values(tensor)
+
+    def dtype_name(self, tensor: torch.Tensor) -> str:
+        return array_values.dtype_name(tensor)
+
+    def device_name(self, tensor: torch.Tensor) -> str:
+        return str(tensor.device)
+
+    def copied(self, tensor: torch.Tensor) -> torch.Tensor:
+        return copies.copied(tensor)
+
+    def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
+        return array_values.plain_value(entry, device)
+
+    def evaluate(
+        self, function: Callable[[Sequence[Any]], Any], inputs: Sequence[Any], differentiated: Sequence[int]
+    ) -> Evaluated:
+        return evaluation.evaluate(function, inputs, differentiated)
+
+    def autocast(self, dtype: str, device: str) -> contextlib.AbstractContextManager[None]:
+        return evaluation.autocast(dtype, device)
+
+    def devices(self) -> Sequence[str]:
+        return evaluation.devices()
+
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        return states.restore(array_values.tensor(state, "uint8", "cpu"), device)
+
+    def seed_draws(self, seed: int) -> None:
+        evaluation.seed_draws(seed)
+
+    def random_states(self) -> Any:
+        return seeding.get_states()
+
+    def set_random_states(self, states: Any) -> None:
+        seeding.set_states(states)
+
+    def one_thread(self) -> contextlib.AbstractContextManager[None]:
+        return evaluation.one_thread()
 
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Callable, TypeVar
 
 import torch
-
-from probe.common.interfaces import Listener
+from typing_extensions import Protocol
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -113,8 +112,14 @@ _idle: deque[Any] = deque()
 """Key guards that are not in use: to make one takes as long as to use it."""
 
 
+class Logs(Protocol):
+    """What a failure of the tool is told."""
+
+    def failed(self, about: Any, error: Exception) -> None: ...
+
+
 @skipped
-def guarded(listener: Listener, about: Any, function: Callable[..., Any], *args: Any) -> Any:
+def guarded(listener: Logs, about: Any, function: Callable[..., Any], *args: Any) -> Any:
     """Call `function(*args)` unobserved, and log a failure: an error of the tool must not reach the user's program."""
     try:
         if _get_tracing_state() is not None:
@@ -146,3 +151,66 @@ def with_autograd_kernels() -> Iterator[None]:
     """Inside `unobserved`: for operations, those of sparse tensors say, that do not work without autograd's kernels."""
     with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), _observers), torch.no_grad():
         yield
+
+
+_AUTOCAST_KEYS = {
+    "cpu": "AutocastCPU", "cuda": "AutocastCUDA", "xpu": "AutocastXPU", "mps": "AutocastMPS",
+    "npu": "AutocastPrivateUse1",
+}  # fmt: skip
+_MODES = tuple(name for name in _OBSERVERS if not name.startswith("Autocast"))
+# Outside of every autocast its keys are excluded, so what is left out here is what casts.
+_excluded_alone = {
+    device: _key_set(*_MODES, *(key for kind, key in _AUTOCAST_KEYS.items() if kind != device))
+    for device in (None, *_AUTOCAST_KEYS)
+}
+_saved_tensor_hooks: Callable[[bool], Any] = getattr(
+    torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore_is_tracing: True
+)
+
+
+@contextlib.contextmanager
+def alone(gradients: bool = False, autocast: str | None = None) -> Iterator[None]:
+    """Inside, torch calls nothing of the user's, whatever surrounds it.
+
+    Not even modes, function transforms, inference mode, hooks on saved tensors, or `unobserved`.
+
+    Args:
+        gradients: Whether gradients are recorded.
+        autocast: The kind of device whose autocast, where it is on, is left on.
+    """
+    with _rare_surroundings():
+        recorded = torch.is_grad_enabled()
+        included = torch._C._dispatch_tls_local_include_set()
+        with _no_function_modes(), torch._C._ForceDispatchKeyGuard(included, _excluded_alone[autocast]):
+            torch._C._set_grad_enabled(gradients)
+            try:
+                yield
+            finally:
+                torch._C._set_grad_enabled(recorded)
+
+
+_nothing_rare = contextlib.nullcontext()
+
+
+def _rare_surroundings() -> contextlib.AbstractContextManager[Any]:
+    """What takes away those of the surroundings that are seldom there."""
+    tracing = _get_tracing_state()
+    inference, hooks = torch.is_inference_mode_enabled(), _saved_tensor_hooks(False) is not None
+    transformed = _transforms() is not None
+    if tracing is None and not inference and not hooks and not transformed:
+        return _nothing_rare
+    stack = contextlib.ExitStack()
+    if transformed:
+        stack.enter_context(torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack())
+    if tracing is not None:
+        _set_tracing_state(None)
+        stack.callback(_set_tracing_state, tracing)
+    if inference:
+        stack.enter_context(torch.inference_mode(False))
+    if hooks:
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))
+    return stack
+
+
+def _same(value: Any) -> Any:
+    return value

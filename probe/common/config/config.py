@@ -40,13 +40,18 @@ from probe.common.config.records import (
 from probe.common.errors import MsprobeException
 from probe.common.show import show
 
-TASKS = ("statistics", "tensor", "structure", "overflow_check")
+RECORDING = ("statistics", "tensor", "structure", "overflow_check")
+"""The tasks that write records."""
+TASKS = (*RECORDING, "free_benchmark")
+_COMMAND = (
+    "runs the calls of a dump again, after the training: msprobe acc_check -api_info DUMP.json -config CONFIG.json"
+)
+PERT_MODES = ("improve_precision", "bit_noise", "add_noise", "change_value", "no_change", "to_cpu")
 UNAVAILABLE_LEVELS = {"L2": ASCEND}
 UNAVAILABLE_TASKS = {
     "exception_dump": ASCEND,
-    "free_benchmark": ABSENT,
-    "run_ut": ABSENT,
-    "acc_check": ABSENT,
+    "run_ut": _COMMAND,
+    "acc_check": _COMMAND,
     "api_accuracy": ABSENT,
     "grad_probe": ABSENT,
     "nan_analyze": ABSENT,
@@ -101,6 +106,16 @@ def _at_debug(config: Config) -> str:
     return 'at level "debug", which records what the program saves' if config.level == "debug" else ""
 
 
+def _by_derived_limits(config: Config) -> str:
+    return "here: what a correct kernel may do is derived for each call, and not learned in the first steps"
+
+
+_BY_HAND = (
+    "changes what the training computes, which this tool never does; compute what is found in higher precision, or on "
+    "the CPU, in your own code"
+)
+
+
 @dataclass(frozen=True)
 class Config:
     """One complete, checked configuration, and the table of keys: each field is one of them.
@@ -108,7 +123,7 @@ class Config:
     The defaults are those of a run without a file.
 
     Args:
-        task: ``statistics``, ``tensor``, ``structure`` or ``overflow_check``.
+        task: ``statistics``, ``tensor``, ``structure``, ``overflow_check`` or ``free_benchmark``.
         dump_path: the folder that gets the ``step<S>`` folders.
         level: ``L0`` modules, ``L1`` APIs, ``mix`` both, ``debug`` only what is saved by hand. This is the effective
             level: task structure never has another than ``L0`` and ``mix``.
@@ -140,6 +155,12 @@ class Config:
         max_gradient_norm_score: how far above the others a gradient norm may be, in deviations.
         replay_step: run the forward and the backward of a step that is written again, to save tensors.
         keep: what is kept of each step for that: what its model was given, or parameters and buffers too.
+        pert_mode: what is changed where a call is run again.
+        handler_type: ``check``; msProbe's ``fix`` is refused.
+        fuzz_stage: ``forward`` or ``backward``.
+        fuzz_device: known from msProbe; a call is run again where it ran, and with ``to_cpu`` on the CPU.
+        fuzz_level: ``L1``, the only one there is.
+        if_preheat, preheat_step, max_sample: known from msProbe, which learns its limits in the first steps.
     """
 
     task: str = key("statistics", one_of(*TASKS, unavailable=UNAVAILABLE_TASKS))
@@ -159,7 +180,7 @@ class Config:
     names: tuple[str, ...] = key((), parse_names, TASKS, _at_debug, name="list")
     tensor_list: tuple[str, ...] = key((), parse_texts, ("statistics",), _at_debug)
     data_mode: frozenset[str] = key(
-        frozenset(), some_of("forward", "backward", "input", "output", everything="all"), TASKS, _at_debug
+        frozenset(), some_of("forward", "backward", "input", "output", everything="all"), RECORDING, _at_debug
     )
     summary_mode: str = key("statistics", parse_summary_mode, ("statistics", "tensor"))
     nonfinite: bool = key(False, parse_flag, ("statistics", "tensor"), _with_checksums_only)
@@ -175,6 +196,14 @@ class Config:
     max_gradient_norm_score: float | None = key(None, parse_number_above, ("overflow_check",))
     replay_step: bool = key(False, parse_flag, ("overflow_check",))
     keep: str = key("batch+params", one_of("batch", "batch+params"), ("overflow_check",), _without_replay)
+    pert_mode: str = key("improve_precision", one_of(*PERT_MODES), ("free_benchmark",))
+    handler_type: str = key("check", one_of("check", unavailable={"fix": _BY_HAND}), ("free_benchmark",))
+    fuzz_stage: str = key("forward", one_of("forward", "backward"), ("free_benchmark",))
+    fuzz_device: str = key("npu", one_of("npu", "cpu"), ("free_benchmark",))
+    fuzz_level: str = key("L1", one_of("L1"), ("free_benchmark",))
+    if_preheat: bool = key(False, parse_flag, ("free_benchmark",), _by_derived_limits)
+    preheat_step: int = key(15, parse_count, ("free_benchmark",))
+    max_sample: int = key(20, parse_count, ("free_benchmark",))
 
 
 KEYS = keys_of(Config)
@@ -280,6 +309,8 @@ def _effective_level(task: str, level: str, location: Location) -> str:
         raise MsprobeException(
             f'{location.describe(level)}, but task "overflow_check" watches calls; use "L0", "L1" or "mix".'
         )
+    if task == "free_benchmark" and level != "L1":
+        raise MsprobeException(f'{location.describe(level)}, but task "free_benchmark" runs functions again; use "L1".')
     if task != "structure" or level in ("L0", "mix"):
         return level
     if level == "debug":

@@ -68,6 +68,8 @@ class Arguments(NamedTuple):
     defaults_of_primitive: dict[str, Any]
     renamed: dict[str, str]
     """Names of one framework and of PyTorch."""
+    attributes: frozenset[str]
+    """Those of primitives that decide values."""
     numbers: bool
     """Whether a plain number in any place means the same in both frameworks."""
 
@@ -80,7 +82,8 @@ def arguments_of(name: str, framework: str) -> Arguments:
     if framework == MINDSPORE:
         places = words["arguments_of_mindspore"].get(name, places)
     defaults, of_primitive = (words[key].get(name, {}) for key in ("defaults", "defaults_of_primitives"))
-    return Arguments(places, defaults, of_primitive, words["settings"], name in words["numbers"])
+    attributes = frozenset(words["attributes"])
+    return Arguments(places, defaults, of_primitive, words["settings"], attributes, name in words["numbers"])
 
 
 @cache

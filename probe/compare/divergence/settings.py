@@ -215,10 +215,12 @@ def _settings(name: str, side: _Side) -> Optional[tuple[Operation, Settings]]:  
     for place, entry in enumerate(given if isinstance(given, list) else []):
         own = known.places.get(place) or (f"input.{place}" if known.numbers else "")
         _add(found, own, _plain(entry), known)
-    for part in ("input_kwargs", "attributes"):
-        values = fields.get(part)
-        for own, entry in values.items() if isinstance(values, dict) else ():
-            _add(found, own, entry if part == "attributes" else _plain(entry), known)
+    kwargs, attributes = fields.get("input_kwargs"), fields.get("attributes")
+    for own, entry in kwargs.items() if isinstance(kwargs, dict) else ():
+        _add(found, own, _plain(entry), known)
+    for own, value in attributes.items() if isinstance(attributes, dict) else ():
+        if own in known.attributes:
+            _add(found, own, value, known)
     _neutral(found)
     if found.get("padding") == "same":
         _work_out_padding(found, fields)

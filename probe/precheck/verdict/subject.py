@@ -20,6 +20,8 @@ NONFINITE = "nonfinite"
 STRUCTURE = "structure"
 SEVERITY = {status: rank for rank, status in enumerate((NOT_RUN, EXACT, PASS, SUSPECT, ERROR, NONFINITE, STRUCTURE))}
 """The statuses, the worst last."""
+FAILURES = (ERROR, NONFINITE, STRUCTURE)
+"""Those of a result that is wrong."""
 
 
 def worst_of(statuses: Iterable[str]) -> str:
@@ -53,6 +55,9 @@ class Subject:
     """What another correct kernel computes in the dtype of the result, where there is one."""
     settings: Mapping[str, Any]
     """The plain arguments, by place (``"0"``) or by name (``"dim"``)."""
+    precision: str = ""
+    """The dtype of the autocast under which the result was computed; empty without. A linear layer of float32 under
+    autocast to bfloat16 has gradients of float32 that were computed in bfloat16."""
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,10 @@ def working_unit(subject: Subject, of: Format) -> float:
 
     It is that of the result; a gradient is computed from the gradient of the output, and no better than that came.
     """
+    unit = max(of.unit, unit_roundoff(subject.precision)) if subject.precision else of.unit
     if subject.direction == "backward" and subject.input_dtypes:
-        return max(of.unit, unit_roundoff(subject.input_dtypes[-1]))
-    return of.unit
+        return max(unit, unit_roundoff(subject.input_dtypes[-1]))
+    return unit
 
 
 def growth(bound: Bound, unit: float) -> float:

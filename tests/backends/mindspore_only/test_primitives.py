@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
+from probe.backends.mindspore.execution.functions import primitive as primitive_of
 from probe.backends.mindspore.hooks.api_hooks import _attributes
+from probe.backends.protocol import UnknownValue
 
 LEVELS = pytest.mark.parametrize("level", ["L1", "mix"])
 
@@ -102,12 +104,31 @@ def test_a_primitive_says_what_it_was_made_with_where_that_is_not_its_default(ru
     debugger.step()
     data = runs.read(0).data
     of_norms = [record for name, record in data.items() if ".LayerNorm." in name and name.startswith("Primitive.")]
-    assert [record.get("attributes") for record in of_norms] == [{"epsilon": 1e-3}, None]
+    axes = {"begin_norm_axis": -1, "begin_params_axis": -1}
+    assert [record["attributes"] for record in of_norms] == [{**axes, "epsilon": 1e-3}, axes]
     assert data["Primitive.dropout.Dropout.0.forward"]["attributes"] == {"keep_prob": 0.75}
 
 
-@pytest.mark.parametrize("stride, said", [([2, 2], {"stride": [2, 2]}), ([], {})])
-def test_an_empty_setting_of_a_primitive_is_not_said(stride: list[int], said: dict[str, Any]) -> None:
-    primitive = ops.Primitive("Any")
-    primitive.init_attrs = {"stride": stride}
-    assert _attributes(primitive) == said
+@pytest.mark.parametrize("primitive, said", [
+    (ops.MatMul(transpose_b=True), {"transpose_b": True}),
+    (ops.MatMul(), {}),
+    (ops.Squeeze(), {}),
+    (ops.Pad(((1, 1), (0, 2))), {"paddings": [[1, 1], [0, 2]]}),
+    (ops.Conv2D(2, 3, pad_mode="same"), {"kernel_size": 3, "out_channel": 2, "pad_mode": "same"}),
+])  # fmt: skip
+def test_a_primitive_is_made_again_from_what_it_says(primitive: Any, said: dict[str, Any]) -> None:
+    found = _attributes(primitive)
+    assert found is not None and {name: found[name] for name in said} == said
+    assert primitive_of(type(primitive).__name__, found).init_attrs == primitive.init_attrs
+
+
+def test_a_primitive_that_takes_nothing_says_nothing() -> None:
+    assert _attributes(ops.ReLU()) is None
+    assert isinstance(primitive_of("ReLU", None), ops.ReLU)
+
+
+def test_a_primitive_is_not_made_again_from_too_little() -> None:
+    for name, attributes in (("MatMul", None), ("Conv2D", {"pad": 1}), ("MatMul", {"transpose_a": None})):
+        with pytest.raises(UnknownValue, match=name):
+            primitive_of(name, attributes)
+    assert primitive_of("NoPrimitive", {}) is None and primitive_of("AllReduce", {}) is None

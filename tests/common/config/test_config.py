@@ -244,7 +244,7 @@ def test_refuses_an_element_that_is_no_step_or_rank(key, value, shown):
 
 # -- wrong values, each with its message
 
-ALL_TASKS = '"statistics", "tensor", "structure", "overflow_check"'
+ALL_TASKS = '"statistics", "tensor", "structure", "overflow_check", "free_benchmark"'
 WRONG = {
     "task_unknown": ({"task": "statistic"}, f'"task" is "statistic"; allowed: {ALL_TASKS}.'),
     "task_case": ({"task": "Tensor"}, f'"task" is "Tensor"; allowed: {ALL_TASKS}.'),
@@ -252,7 +252,7 @@ WRONG = {
     "task_list": ({"task": ["tensor"]}, f'"task" is a list of 1; allowed: {ALL_TASKS}.'),
     "task_long": (
         {"task": "x" * 200},
-        f'"task" is "{"x" * 80}..."; allowed: "statistics", "tensor", "structure", "overflow_check".',
+        f'"task" is "{"x" * 80}..."; allowed: {ALL_TASKS}.',
     ),
     "level_unknown": ({"level": "L3"}, '"level" is "L3"; allowed: "L0", "L1", "mix", "debug".'),
     "level_case": ({"level": "l1"}, '"level" is "l1"; allowed: "L0", "L1", "mix", "debug".'),
@@ -432,6 +432,33 @@ for _key, _value, _shown, _allowed in (
         f'"overflow_check.{_key}" is {_shown}; allowed: {_allowed}.',
     )
 
+for _key, _value, _shown, _allowed in (
+    (
+        "pert_mode", "noise", '"noise"',
+        '"improve_precision", "bit_noise", "add_noise", "change_value", "no_change", "to_cpu"',
+    ),
+    ("handler_type", "mend", '"mend"', '"check"'),
+    ("fuzz_stage", "both", '"both"', '"forward", "backward"'),
+    ("fuzz_device", "tpu", '"tpu"', '"npu", "cpu"'),
+    ("fuzz_level", "L0", '"L0"', '"L1"'),
+    ("if_preheat", 1, "1", "true, false"),
+    ("preheat_step", 0, "0", "whole numbers from 1 to 1000000"),
+    ("max_sample", 1.5, "1.5", "whole numbers from 1 to 1000000"),
+):  # fmt: skip
+    WRONG[f"{_key}_{_value}"] = (
+        {"task": "free_benchmark", "free_benchmark": {_key: _value}},
+        f'"free_benchmark.{_key}" is {_shown}; allowed: {_allowed}.',
+    )
+WRONG["free_benchmark_level"] = (
+    {"task": "free_benchmark", "level": "L0"},
+    '"level" is "L0", but task "free_benchmark" runs functions again; use "L1".',
+)
+WRONG["free_benchmark_fix"] = (
+    {"task": "free_benchmark", "free_benchmark": {"handler_type": "fix"}},
+    '"free_benchmark.handler_type" is "fix", which changes what the training computes, which this tool never does; '
+    'compute what is found in higher precision, or on the CPU, in your own code; use "check".',
+)
+
 for _value, _shown in ((0, "0"), (-2, "-2"), (1.0, "1.0"), (True, "true"), ("1", '"1"')):
     WRONG[f"diff_nums_{_value}"] = (
         {"task": "tensor", "tensor": {"diff_nums": _value}},
@@ -444,7 +471,7 @@ TEXTS = "a list of texts"
 SUMMARIES = '"statistics", "md5", "xor"'
 OTHER_KINDS = {
     "task": (
-        '"statistics", "tensor", "structure", "overflow_check"',
+        '"statistics", "tensor", "structure", "overflow_check", "free_benchmark"',
         {"null in a list": ([None], "a list of 1"), "flag": (True, "true")},
     ),
     "level": (
@@ -633,7 +660,7 @@ def test_a_scope_number_of_any_length_is_no_crash(digits):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"task": "x"}, 'task=...): "task" is "x"; allowed: "statistics", "tensor", "structure", "overflow_check".'),
+        ({"task": "x"}, f'task=...): "task" is "x"; allowed: {ALL_TASKS}.'),
         ({"level": "x"}, 'level=...): "level" is "x"; allowed: "L0", "L1", "mix", "debug".'),
         ({"level": b"L1"}, 'level=...): "level" is of type bytes; allowed: "L0", "L1", "mix", "debug".'),
         ({"level": 10**5000}, 'level=...): "level" is a very large number; allowed: "L0", "L1", "mix", "debug".'),
@@ -659,7 +686,8 @@ def test_refuses_a_wrong_argument_by_its_name(arguments, message, with_file):
 
 @pytest.mark.parametrize("task", UNAVAILABLE_TASKS)
 def test_says_that_a_task_of_msprobe_is_not_available(task):
-    message = rf'^config\.json: "task" is "{task}", which .*is not available in this version; use "statistics", '
+    reason = "(is not available in this version|-config CONFIG.json)"
+    message = rf'^config\.json: "task" is "{task}", which .*{reason}; use "statistics", '
     with pytest.raises(MsprobeException, match=message):
         load({"task": task})
 
@@ -675,12 +703,13 @@ def test_says_that_a_task_of_msprobe_is_not_available(task):
         (
             {"task": "exception_dump"},
             '"task" is "exception_dump", which needs an Ascend device and is not available in this version; '
-            'use "statistics", "tensor", "structure", "overflow_check".',
+            'use "statistics", "tensor", "structure", "overflow_check", "free_benchmark".',
         ),
         (
-            {"task": "free_benchmark"},
-            '"task" is "free_benchmark", which is not available in this version; '
-            'use "statistics", "tensor", "structure", "overflow_check".',
+            {"task": "acc_check"},
+            '"task" is "acc_check", which runs the calls of a dump again, after the training: msprobe acc_check '
+            "-api_info DUMP.json -config CONFIG.json; "
+            'use "statistics", "tensor", "structure", "overflow_check", "free_benchmark".',
         ),
     ],
 )
@@ -739,6 +768,15 @@ def test_says_that_what_selects_kernels_of_a_compiled_graph_is_not_available():
             {"task": "overflow_check", "overflow_check": {"check_mode": "all"}},
             '"overflow_check.check_mode" has no effect here: no unit of a device is asked, for the statistics of every '
             "value are looked at.",
+        ),
+        (
+            {"task": "free_benchmark", "free_benchmark": {"if_preheat": True}},
+            '"free_benchmark.if_preheat" has no effect here: what a correct kernel may do is derived for each call, and '
+            "not learned in the first steps.",
+        ),
+        (
+            {"task": "free_benchmark", "free_benchmark": {"data_mode": ["forward"]}},
+            '"free_benchmark.data_mode" has no effect with task "free_benchmark".',
         ),
         (
             {"task": "tensor", "tensor": {"diff_nums": 3}},

@@ -205,39 +205,40 @@ def _base(attribute: str, kind: type) -> str:
     return f"Primitive.{attribute}.{kind.__name__}"
 
 
-# What decides the values that a primitive gives, where neither its inputs nor its outputs show it.
-_SETTINGS = frozenset(
+# With which ranks a primitive communicates.
+_OF_COMMUNICATION = frozenset(
     (
-        "alpha", "approximate", "ceil_mode", "count_include_pad", "dilation", "eps", "epsilon", "group", "is_training",
-        "keep_prob", "momentum", "negative_slope", "pad", "pad_mode", "stride", "strides",
+        "dest_rank", "group", "op", "op_types", "recv_rank_ids", "remote_ranks", "root_rank", "send_rank_ids", "sr_tag",
+        "src_rank",
     )
 )  # fmt: skip
 
 
-# With which ranks a primitive communicates.
-_OF_COMMUNICATION = frozenset(
-    ("dest_rank", "op", "op_types", "recv_rank_ids", "remote_ranks", "root_rank", "send_rank_ids", "sr_tag", "src_rank")
-)
+def _attributes(primitive: Any) -> dict[str, Any] | None:
+    """What a primitive was made with, but for defaults: all of it, so that it can be made again.
+
+    A value that JSON has no form for is ``None``. The whole is ``None`` of a class that takes nothing, or does not keep
+    what it took.
+    """
+    kind, made_with = type(primitive), getattr(primitive, "init_attrs", {})
+    defaults = _defaults(kind)
+    if kind.__module__.endswith(".comm_ops"):
+        # It is not made again: that takes the other ranks.
+        made_with = {name: value for name, value in made_with.items() if name in _OF_COMMUNICATION}
+    elif not defaults.keys() <= made_with.keys():
+        return None
+    values = {name: _listed(value) for name, value in sorted(made_with.items())}
+    found = {name: value for name, value in values.items() if name not in defaults or value != _listed(defaults[name])}
+    return {name: value if _is_plain(value) else None for name, value in found.items()} if made_with else None
 
 
-def _attributes(primitive: Any) -> dict[str, Any]:
-    """What a primitive was made with, where that is not what it has by default."""
-    made_with = getattr(primitive, "init_attrs", {})
-    communicates = type(primitive).__module__.endswith(".comm_ops")
-    names = (_SETTINGS | _OF_COMMUNICATION if communicates else _SETTINGS).intersection(made_with)
-    defaults = _defaults(type(primitive)) if names else {}
-    found = {}
-    for name in sorted(names):
-        value = made_with[name]
-        if isinstance(value, (list, tuple)):
-            value = list(value)
-        values = value if isinstance(value, list) else [value]
-        if values and all(map(_is_plain, values)) and value != defaults.get(name):
-            found[name] = value
-    return found
+def _listed(value: Any) -> Any:
+    return [_listed(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
     return type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
 
 
@@ -246,7 +247,7 @@ def _defaults(kind: Any) -> dict[str, Any]:
         parameters = inspect.signature(kind.__init__).parameters
     except (TypeError, ValueError):
         return {}
-    return {name: parameter.default for name, parameter in parameters.items()}
+    return {name: parameter.default for name, parameter in list(parameters.items())[1:]}
 
 
 def _drops_nothing(name: ApiName, args: Sequence[Any], output: Any) -> bool:

@@ -19,7 +19,8 @@ from probe.backends.mindspore import guards
 from probe.backends.mindspore.hooks.graph_mode import check_device, compiling
 from probe.backends.mindspore.pynative import executor
 from probe.backends.mindspore.randomness.random_calls import rank
-from probe.backends.mindspore.tensors import describe, statistics
+from probe.backends.mindspore.tensors import statistics
+from probe.backends.mindspore.tensors.dtypes import dtype_name
 from probe.common import files, log
 from probe.common.dump import naming
 from probe.common.errors import MsprobeException
@@ -195,7 +196,7 @@ def _write(save_dir: str, name: str, tensor: Any) -> None:
     _Progress.counts[folder, name] = number + 1
     try:
         files.make_folder(folder)
-        dtype = describe.dtype_name(tensor.dtype).lower()
+        dtype = dtype_name(tensor.dtype).lower()
         with files.open_for_writing(os.path.join(folder, naming.file_name(f"{name}_{dtype}_{number}", ".npy"))) as out:
             np.save(out, statistics.as_saved(tensor), allow_pickle=False)
     except Exception as error:

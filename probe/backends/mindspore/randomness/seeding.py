@@ -42,9 +42,7 @@ def seed_everything(seed: int, deterministic: bool) -> None:
     # Python reads it when it starts, so it counts for the processes this one launches.
     os.environ["PYTHONHASHSEED"] = str(seed)
     random.seed(seed)
-    # Numpy too, with the initializers that draw from it, and the data sets. mint has a generator of its own.
-    mindspore.set_seed(seed)
-    mindspore.manual_seed(seed)
+    seed_draws(seed)
     # Reductions between Ascend devices add in a fixed order. The variable gets its value below: MindSpore writes its
     # own into it, and warns of one that is spelled otherwise; so it does when it unsets what it set itself.
     before = os.environ.pop("HCCL_DETERMINISTIC", "")
@@ -55,6 +53,13 @@ def seed_everything(seed: int, deterministic: bool) -> None:
     keep = deterministic and before in _HCCL_DETERMINISTIC
     os.environ["HCCL_DETERMINISTIC"] = before if keep else str(deterministic)
     repeat_draws.take_states()
+
+
+def seed_draws(seed: int) -> None:
+    """Let every operator, and numpy, draw from its beginning again."""
+    # Numpy too, with the initializers that draw from it, and the data sets. mint has a generator of its own.
+    mindspore.set_seed(seed)
+    mindspore.manual_seed(seed)
 
 
 def remove_dropout() -> Handle:

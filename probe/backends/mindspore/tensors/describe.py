@@ -5,37 +5,23 @@ from __future__ import annotations
 import operator
 from typing import Any, Callable
 
-import mindspore as ms
 import numpy as np
 from mindspore import Tensor
 from mindspore._c_expression import TensorPy, typing
 
 from probe.backends.mindspore.autograd.graph import HAS_NODES
 from probe.backends.mindspore.tensors import statistics
+from probe.backends.mindspore.tensors.dtypes import dtype_name
 from probe.backends.mindspore.tensors.statistics import KEYS, Statistics
 from probe.backends.shared.npy_file import npy_file
 from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 _Dtype = typing.Type
 
-# str() of a type gives these names in plain MindSpore, but mindtorch replaces it.
-_NAMES = {
-    "float16": "Float16", "bfloat16": "BFloat16", "float32": "Float32", "float64": "Float64",
-    "int8": "Int8", "int16": "Int16", "int32": "Int32", "int64": "Int64",
-    "uint8": "UInt8", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64",
-    "bool_": "Bool", "complex64": "Complex64", "complex128": "Complex128",
-    "float8_e4m3fn": "Float8E4M3FN", "float8_e5m2": "Float8E5M2", "hifloat8": "HiFloat8",
-}  # fmt: skip
-_DTYPE_NAMES: dict[Any, str] = {getattr(ms, name): text for name, text in _NAMES.items() if hasattr(ms, name)}
 # From 2.7.2 on every tensor knows; before, an input of the differentiated function does not (it has no history).
 _takes_gradient: Callable[[Tensor], Any] = (
     operator.attrgetter("_requires_grad") if HAS_NODES else TensorPy._has_auto_grad
 )
-
-
-def dtype_name(dtype: Any) -> str:
-    """``Float32`` for ``mindspore.float32``, under every MindSpore and mindtorch."""
-    return _DTYPE_NAMES.get(dtype) or str(dtype).rpartition(".")[2]
 
 
 class TensorDescriber:

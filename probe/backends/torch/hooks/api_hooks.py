@@ -81,7 +81,7 @@ class ApiHooks:
 
     def _prepare_vf(self, always: set[str], torch_functions: list[Watched]) -> None:
         """``torch._VF`` hands out torch's own built-ins, and torch.nn calls them there."""
-        watched = always | {watched.attribute for watched in torch_functions} | _RECURRENT
+        watched = always | {watched.attribute for watched in torch_functions} | RECURRENT
         module: Any = torch._VF
         self._replace(module, "vf", _VariableFunctions(self._calls, module.vf, watched, always))
 
@@ -198,7 +198,7 @@ _KNOWN_TO_MODE = frozenset((
 would reach the `__torch_function__` of other classes and modes as functions that nobody there knows."""
 _OTHER_NAMES = frozenset(("dsmm", "hsmm", "saddmm", "spmm"))
 """Second names of functions, which nobody calls them by."""
-_RECURRENT = frozenset(
+RECURRENT = frozenset(
     ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
 )
 

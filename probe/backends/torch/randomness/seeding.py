@@ -54,7 +54,7 @@ def seed_everything(seed: int, deterministic: bool) -> None:
     np.random.seed(seed)
     torch.manual_seed(seed)
     torch.cuda.manual_seed_all(seed)
-    npu = _npu()
+    npu = ascend()
     if npu is not None:
         npu.manual_seed(seed)
         npu.manual_seed_all(seed)
@@ -87,14 +87,14 @@ def _cuda_is_initialized() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
-def _npu() -> Any | None:
+def ascend() -> Any | None:
     """`torch.npu` if Ascend support is installed and works, else None."""
     if "torch_npu" not in sys.modules and importlib.util.find_spec("torch_npu") is not None:
         try:
             importlib.import_module("torch_npu")
         except Exception as problem:
             # Half an installation (no driver, other torch version) fails in many ways and must hurt nobody here.
-            log.warning(f"seed_all: torch_npu cannot be imported and is not seeded: {problem!r}.", once="npu-import")
+            log.warning(f"torch_npu cannot be imported, so no NPU is used or seeded: {problem!r}.", once="npu-import")
     return getattr(torch, "npu", None)
 
 
@@ -122,7 +122,7 @@ def fix_random_calls() -> Handle:
 
     A second call takes the states of that moment. A call with a ``generator`` of its own is not touched.
     """
-    return repeat_draws.fix_calls(lambda: [repeat_draws.Source(random_calls(), _get_states, _set_states)])
+    return repeat_draws.fix_calls(lambda: [repeat_draws.Source(random_calls(), get_states, set_states)])
 
 
 class _States(NamedTuple):
@@ -130,11 +130,13 @@ class _States(NamedTuple):
     devices: dict[str, list[torch.Tensor]]
 
 
-def _get_states() -> _States:
+def get_states() -> _States:
+    """Where the generators of the CPU and of initialized accelerators stand."""
     return _States(torch.get_rng_state(), {name: device.get_rng_state_all() for name, device in _ready_devices()})
 
 
-def _set_states(states: _States) -> None:
+def set_states(states: _States) -> None:
+    """Bring the generators back to where `get_states` found them."""
     torch.set_rng_state(states.cpu)
     for name, device in _ready_devices():
         saved = states.devices.get(name)

@@ -7,9 +7,11 @@ thousand times over, and its pickle may ask for a ``bytearray`` or a ``Tensor`` 
 from __future__ import annotations
 
 import pickletools
+import struct
+import sys
 import zipfile
 from functools import lru_cache
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple, Optional
 
 from probe.common import files
 from probe.common.errors import FileCheckException
@@ -18,6 +20,8 @@ _LARGEST_PICKLE = 1 << 20
 _MOST_ENTRIES = 1000
 _END = b"PK\5\6"
 _END_SIZE = 22
+_HEADER = struct.Struct("<26xHH")
+"""Before the content of an entry: it ends in the lengths of the name and of the extra field, which follow it."""
 
 # Whatever `data.pkl` of a dense tensor of any release names, besides types such as `torch.FloatStorage`.
 _MADE_BY = frozenset(
@@ -30,8 +34,21 @@ _MADE_BY = frozenset(
 _TYPES = ("float", "bfloat", "int", "uint", "complex", "bool", "double", "half", "long", "short")
 
 
-def check_pt(path: str) -> tuple[int, bool]:
-    """The size of the file `path` in bytes, and whether it is an archive, as it has been since PyTorch 1.6.
+class CheckedFile(NamedTuple):
+    """What is known of a ``.pt`` file that may be given to torch."""
+
+    size: int
+    """In bytes."""
+    is_archive: bool
+    """As it has been since PyTorch 1.6."""
+    form: Optional[bytes] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """Files of equal forms differ in nothing but the bytes of their elements; ``None`` where that is not known."""
+    elements: tuple[int, int] = (0, 0)
+    """Where these begin, and how many there are."""
+
+
+def check_pt(path: str) -> CheckedFile:
+    """Look at the file `path` without making anything of it.
 
     Raises:
         OSError: it cannot be read.
@@ -41,39 +58,54 @@ def check_pt(path: str) -> tuple[int, bool]:
         size = stream.seek(0, 2)
         stream.seek(0)
         if stream.read(4) != b"PK\3\4":
-            return size, False
+            return CheckedFile(size, False)
         try:
-            wrong = _wrong_in(stream, size)
+            return _checked(stream, size)
         except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError) as error:
             # ValueError: also a pickle that cannot be taken apart.
             wrong = str(error) or "it ends too early"
-    if wrong is not None:
-        raise FileCheckException(f"{path}: not a tensor: {wrong}.")
-    return size, True
+    raise FileCheckException(f"{path}: not a tensor: {wrong}.")
 
 
-def _wrong_in(stream: BinaryIO, size: int) -> str | None:
+def _checked(stream: BinaryIO, size: int) -> CheckedFile:
     # Where two readers could take different places for the end of an archive, they could see different files in it.
     stream.seek(-min(_END_SIZE, size), 2)
     if stream.read(4) != _END:
-        return "its archive is cut off or has something after its end"
+        raise ValueError("its archive is cut off or has something after its end")
     with zipfile.ZipFile(stream) as archive:
         entries = archive.infolist()
         if len(entries) > _MOST_ENTRIES or min((entry.header_offset for entry in entries), default=1) != 0:
-            return "its archive is not one of torch.save"
+            raise ValueError("its archive is not one of torch.save")
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            return "its archive is compressed, which those of torch.save are not"
+            raise ValueError("its archive is compressed, which those of torch.save are not")
         # Entries may lie upon each other.
         if sum(entry.file_size for entry in entries) > size:
-            return f"its archive tells of more bytes than the {size} it has"
+            raise ValueError(f"its archive tells of more bytes than the {size} it has")
         if len({entry.filename.lower() for entry in entries}) != len(entries):
-            return "its archive has two entries of one name"
+            raise ValueError("its archive has two entries of one name")
         pickles = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
         if len(pickles) != 1 or pickles[0].file_size > _LARGEST_PICKLE:
-            return "its archive has no data.pkl of one tensor"
+            raise ValueError("its archive has no data.pkl of one tensor")
         if any(entry.filename.endswith("/constants.pkl") for entry in entries):
-            return "it is a program of TorchScript"
-        return _wrong_in_pickle(archive.read(pickles[0]))
+            raise ValueError("it is a program of TorchScript")
+        content = archive.read(pickles[0])
+        wrong = _wrong_in_pickle(content)
+        if wrong is not None:
+            raise ValueError(wrong)
+        orders = [archive.read(entry) for entry in entries if entry.filename.endswith("/byteorder")]
+        elements = [entry for entry in entries if entry.filename.endswith("/data/0")]
+        if len(elements) != 1 or orders not in ([], [sys.byteorder.encode()]):
+            return CheckedFile(size, True)
+        return CheckedFile(size, True, content, _place(stream, elements[0]))
+
+
+def _place(stream: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
+    """Where the content of an entry begins, and its length."""
+    stream.seek(entry.header_offset)
+    header = stream.read(_HEADER.size)
+    if len(header) < _HEADER.size:
+        raise EOFError
+    return entry.header_offset + _HEADER.size + sum(_HEADER.unpack(header)), entry.file_size
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,50 @@
+"""`online_check`: every operation checked while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from probe.backends import loader
+from probe.common.errors import MsprobeException
+from probe.common.show import show
+
+if TYPE_CHECKING:
+    from probe.precheck.live.online_check import OnlineCheck
+
+
+def online_check(
+    backend: str,
+    dump_path: str | None,
+    api_list: Sequence[str],
+    every: int,
+    most_elements: int,
+    share: float | None,
+) -> OnlineCheck:
+    """Check every operation inside of a ``with`` block against float64 on the CPU, forward and backward.
+
+    The program's results stay what they are, bitwise. At the end the failing operations are logged.
+
+    Args:
+        backend: The backend that the user's import stands for.
+        dump_path: A folder for a table of the failing results; without it there is no file.
+        api_list: Names of operators, as ``mm``; empty for all.
+        every: Check the first call of each operator, and every so many after it.
+        most_elements: Leave out calls whose tensors have more elements together.
+        share: The part of the program's own time that checking may take; ``None`` for any.
+
+    Raises:
+        MsprobeException: an argument is wrong. Entering the block raises it where the framework has no such operators.
+
+    Example:
+        >>> with online_check(share=0.5) as check:
+        ...     model(batch).sum().backward()
+        >>> check.failures
+        []
+    """
+    # Whoever does not ask for it needs no numpy.
+    from probe.precheck.live.online_check import Budget, OnlineCheck
+
+    if isinstance(api_list, str) or not all(isinstance(name, str) for name in api_list):
+        raise MsprobeException(f'online_check: api_list is {show(api_list)}; allowed: a list of names, as ["mm"].')
+    return OnlineCheck(loader.serve(backend), Budget(every, most_elements, share), frozenset(api_list), dump_path)

@@ -1,0 +1,130 @@
+"""``probe.replay``: one recorded call run again, for Python and for the command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from probe.api.precheck import load
+from probe.common.dump.reading.dump import read
+from probe.common.errors import MsprobeException
+from probe.precheck.calls.prepared import RECORDED
+from probe.precheck.replay.emit import emit as write_script
+from probe.precheck.replay.minimise import Minimised
+from probe.precheck.replay.minimise import minimise as make_smaller
+from probe.precheck.replay.operator_config import extract, read_operator_config
+from probe.precheck.replay.replay import Replayed
+from probe.precheck.replay.replay import replay as run_again
+from probe.precheck.replay.report import as_json, lines
+from probe.precheck.replay.selecting import select
+from probe.precheck.verdict.subject import SEVERITY
+from probe.precheck.work import device_for
+
+DEFAULT_SEED = 1234
+
+
+@dataclass(frozen=True, repr=False)
+class Replay:
+    """A recorded call that was run again; ``print`` of it is the text of ``msprobe replay``."""
+
+    replayed: Replayed
+    """What was compared: each of its ``results`` has the ``difference`` from the recorded one, and the verdicts."""
+    smaller: Optional[Minimised] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The same with smaller inputs, where that was asked for."""
+    files: Sequence[str] = ()
+    """The script, and the files that it reads."""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a result of now, or one of the dump, is wrong."""
+        return self.replayed.is_wrong
+
+    def __str__(self) -> str:
+        found = list(lines(self.replayed))
+        if self.smaller is not None:
+            found += [self.smaller.sentence, *lines(self.smaller.replayed)]
+        return "\n".join([*found, *(f"written: {path}" for path in self.files)])
+
+    def __repr__(self) -> str:
+        return f"<Replay: {next(lines(self.replayed))}>"
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines."""
+        smaller = None if self.smaller is None else {"text": self.smaller.sentence, **as_json(self.smaller.replayed)}
+        return {**as_json(self.replayed), "smaller": smaller, "files": list(self.files)}
+
+
+def replay(
+    dump: str | os.PathLike[str],
+    record: str,
+    device: str = "",
+    *,
+    emit: str | os.PathLike[str] | None = None,
+    minimise: bool = False,
+    seed: int = DEFAULT_SEED,
+) -> Replay:
+    """Run one recorded call again, and compare recorded, now and high precision with each other.
+
+    Args:
+        dump: A dump.json, a journal, or the folder that holds one.
+        record: ``Functional.silu.0``; with ``.forward`` or ``.backward`` behind it that direction alone.
+        device: ``cpu``, ``cuda:0``, ``npu:0``; the accelerator that is there by default, else the CPU.
+        emit: Where a script is written that runs the call without this package.
+        minimise: Whether inputs are made smaller while the call still fails; the script then has these.
+        seed: What inputs are drawn from, where the dump has statistics alone.
+
+    Raises:
+        MsprobeException: the call is not there, or cannot be run; the message says why.
+
+    Example:
+        >>> print(probe.replay("dump.json", "Functional.silu.0"))  # doctest: +SKIP
+    """
+    return _replay(os.fspath(dump), record, device, None if emit is None else os.fspath(emit), minimise, seed)
+
+
+def _replay(
+    path: str, record: str, device: str, script: str | None, minimise: bool, seed: int, generate: bool = False
+) -> Replay:
+    opened = read(path)
+    selected = select(opened, record)
+    adapter = load(opened.framework)
+    where = device_for(adapter, device)
+    if where == RECORDED:
+        raise MsprobeException(f"device is {device!r}; replay runs a call: allowed are {', '.join(adapter.devices())}.")
+    replayed = run_again(adapter, opened, selected, where, seed, generate)
+    smaller = make_smaller(adapter, opened, replayed) if minimise else None
+    if script is None:
+        return Replay(replayed, smaller)
+    shown, sentence = (replayed, "") if smaller is None else (smaller.replayed, smaller.sentence)
+    return Replay(replayed, smaller, write_script(adapter, shown, script, sentence))
+
+
+def replay_operator(config: str, folder: str, device: str, minimise: bool) -> Replay:
+    """Run the call of a configuration file of msProbe's generator of single-operator scripts, and write the script.
+
+    Args:
+        config: The file.
+        folder: For ``<name>.<direction>.py``.
+        device: Where it is run.
+        minimise: Whether inputs are made smaller while the call still fails.
+
+    Raises:
+        MsprobeException: the file is wrong, or the call cannot be run.
+    """
+    asked = read_operator_config(config)
+    seeds = range(asked.seed, asked.seed + asked.times)
+    runs = ((_replay(asked.dump, asked.record, device, None, False, seed, asked.generate), seed) for seed in seeds)
+    _, seed = max(runs, key=lambda run: _badness(run[0].replayed))
+    script = os.path.join(folder, f"{asked.record}.py")
+    found = _replay(asked.dump, asked.record, device, script, minimise, seed, asked.generate)
+    if not asked.extract:
+        return found
+    opened = read(asked.dump)
+    extract(opened, select(opened, asked.record).case, asked.extract)
+    return Replay(found.replayed, found.smaller, [*found.files, asked.extract])
+
+
+def _badness(replayed: Replayed) -> tuple[int, float]:
+    return SEVERITY[replayed.now], max(each.row.verdict.ratio or 0.0 for each in replayed.results)

@@ -1,0 +1,1 @@
+"""Running one recorded call of MindSpore alone."""

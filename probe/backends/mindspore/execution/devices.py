@@ -1,0 +1,27 @@
+"""Where this process computes, and with how many threads."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import mindspore as ms
+from mindspore._c_expression import RuntimeConf
+
+_NAMES = {"CPU": "cpu", "GPU": "cuda", "Ascend": "npu"}
+
+
+def devices() -> Sequence[str]:
+    """The one device that this process computes on: MindSpore chooses it for the whole process."""
+    target: str = ms.get_context("device_target")
+    name = _NAMES[target]
+    return [name] if name == "cpu" else [f"{name}:{ms.get_context('device_id')}"]
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, from now on: MindSpore takes a number once; one that the user chose stays."""
+    configuration = RuntimeConf.get_instance()
+    if not configuration.is_op_threads_num_configured():
+        configuration.set_op_threads_num(1)
+    yield

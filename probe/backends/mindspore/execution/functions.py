@@ -1,0 +1,130 @@
+"""From the name of a record to what it called: functions of the list of what can be captured, and primitives."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
+
+from mindspore import ops
+
+from probe.backends.mindspore.hooks import api_list
+from probe.backends.protocol import UnknownValue
+from probe.backends.shared.api_list import Watched
+
+_PRIMITIVE = "Primitive"
+# Where classes of primitives are: the public ones first, then those that only the layers of MindSpore use.
+_MODULES = (
+    "mindspore.ops",
+    "mindspore.ops.operations",
+    "mindspore.ops.auto_generate",
+    "mindspore.ops.operations._inner_ops",
+    "mindspore.ops.operations.array_ops",
+    "mindspore.ops.operations.math_ops",
+    "mindspore.ops.operations.nn_ops",
+)
+COMMUNICATION = frozenset(("distributed", "mint_distributed"))
+"""Families of functions that need other ranks."""
+
+_ONE_RESULT = frozenset(("BatchNorm",))
+"""Primitives whose other outputs are for their own backward: on the CPU they are memory that nothing was written to."""
+
+Places = Mapping[str, tuple[Any, str]]
+
+
+def places(families: Mapping[str, Sequence[Watched]], left_out: frozenset[str]) -> Places:
+    """Owner and attribute by ``Prefix.api``; the first one counts where several have a name."""
+    found: dict[str, tuple[Any, str]] = {}
+    for family, functions in families.items():
+        if family not in left_out:
+            for watched in functions:
+                found.setdefault(watched.name.base, (watched.owner, watched.attribute))
+    return found
+
+
+@functools.cache
+def _places() -> Places:
+    return places(api_list.watched(), COMMUNICATION)
+
+
+def function(base: str, attributes: Mapping[str, Any] | None) -> Callable[..., Any] | None:
+    """What the record called; see `probe.backends.protocol.Execution.function`."""
+    prefix, _, name = base.partition(".")
+    return primitive(name.rpartition(".")[2], attributes) if prefix == _PRIMITIVE else held_at(_places(), base)
+
+
+def place(base: str) -> tuple[Any, str] | None:
+    """What has the function of this name, and as which attribute; ``None`` of a primitive and of an unknown name."""
+    return _places().get(base)
+
+
+def primitive_name(base: str) -> str | None:
+    """The class of a primitive as ``mindspore.ops.MatMul``; ``None`` where MindSpore has none of the name."""
+    prefix, _, name = base.partition(".")
+    kind = name.rpartition(".")[2]
+    has_it = [module for module in _MODULES if _primitive_in(module, kind) is not None]
+    return f"{has_it[0]}.{kind}" if prefix == _PRIMITIVE and has_it else None
+
+
+def held_at(known: Places, base: str) -> Callable[..., Any] | None:
+    """What stands now where the function of this name is; ``None`` for an unknown name."""
+    place = known.get(base)
+    return None if place is None else getattr(place[0], place[1], None)
+
+
+def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:
+    """A new primitive of that class; ``None`` where MindSpore has none of the name, or it communicates.
+
+    Raises:
+        UnknownValue: the dump does not say what it was made with, or the class refuses it.
+    """
+    kind = _class(class_name)
+    if kind is None or kind.__module__.endswith(".comm_ops"):
+        return None
+    if attributes is None and _takes_arguments(kind):
+        raise UnknownValue(f"the dump does not say with which arguments the primitive {class_name} was made")
+    unknown = [name for name, value in (attributes or {}).items() if value is None]
+    if unknown:
+        raise UnknownValue(f"the dump does not say with which {unknown[0]} the primitive {class_name} was made")
+    made_with = settings(attributes)
+    try:
+        made = kind(**made_with)
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).split("\n")[0]
+        raise UnknownValue(f"the primitive {class_name} cannot be made with {made_with}: {reason}") from error
+    return one_result(made) if class_name in _ONE_RESULT else made
+
+
+def one_result(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """`function` with ``None`` in the place of all that it returns but the first."""
+
+    def call(*args: Any) -> tuple[Any, ...]:
+        results = function(*args)
+        return results[0], *(None for _ in results[1:])
+
+    return call
+
+
+def _class(name: str) -> Any:
+    return next((found for found in (_primitive_in(module, name) for module in _MODULES) if found is not None), None)
+
+
+def _primitive_in(module: str, name: str) -> Any:
+    found = getattr(importlib.import_module(module), name, None)
+    return found if isinstance(found, type) and issubclass(found, ops.Primitive) else None
+
+
+def settings(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """With which keyword arguments a primitive is made."""
+    # JSON has no tuples, and classes of primitives that refuse lists take tuples.
+    return {name: _as_tuple(value) for name, value in (attributes or {}).items()}
+
+
+def _takes_arguments(kind: Any) -> bool:
+    return len(inspect.signature(kind.__init__).parameters) > 1
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value

@@ -1,0 +1,1 @@
+"""Running one recorded call alone: `probe.backends.protocol.Execution` for PyTorch."""

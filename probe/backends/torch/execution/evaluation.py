@@ -1,0 +1,150 @@
+"""Calls that are run alone, their gradients, and what they run on."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable
+
+import torch
+
+from probe.backends.protocol import UnknownValue
+from probe.backends.torch.guards import alone
+from probe.backends.torch.randomness.seeding import ascend
+from probe.common.containers import found_in
+
+_engine: Any = torch.autograd.Variable._execution_engine
+
+
+class Evaluated:
+    """One call that was run.
+
+    Args:
+        output: What the function returned.
+        inputs: Where the gradients that are asked for arrive.
+        nodes: What takes the gradients of the function's own inputs, one for each of `inputs`.
+    """
+
+    def __init__(self, output: Any, inputs: tuple[torch.Tensor, ...], nodes: Sequence[Any] = ()) -> None:
+        self.output = output
+        self._inputs = inputs
+        self._nodes = nodes
+
+    @property
+    def are_gradients_recorded(self) -> bool:
+        """Whether the function is one node of the graph, of which a record has the gradients that leave it."""
+        with alone():
+            found: set[Any] = {tensor.grad_fn for tensor in found_in(self.output, torch.Tensor) if tensor.requires_grad}
+            if len(found) != 1:
+                return False
+            before = [node for node, _ in found.pop().next_functions if node is not None]
+        return len(before) == len(self._nodes) and all(map(operator.is_, before, self._nodes))
+
+    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
+        """The gradients of the inputs, ``None`` for one on which nothing depends; once, for the graph is then gone.
+
+        Args:
+            of_outputs: One for each tensor in `output`, ``None`` for one that takes no part.
+        """
+        pairs = zip(found_in(self.output, torch.Tensor), of_outputs)
+        with alone():
+            taken = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None and tensor.requires_grad]
+            if not taken or not self._inputs:
+                return [None] * len(self._inputs)
+            outputs, gradients = zip(*taken)
+            # What torch.autograd.grad calls, which takes longer to prepare a small call than the engine to run it.
+            found = _engine.run_backward(
+                outputs, gradients, False, False, self._inputs, allow_unreachable=True, accumulate_grad=False
+            )
+        return list(found)
+
+
+def evaluate(
+    function: Callable[[Sequence[Any]], Any], inputs: Sequence[torch.Tensor], differentiated: Sequence[int]
+) -> Evaluated:
+    """Call `function` with `inputs`.
+
+    A differentiated input is copied: the function may write to the copy, and the gradient arrives at what was copied.
+    """
+    with alone(bool(differentiated), _autocast.kind):
+        if not differentiated:
+            return Evaluated(function(inputs), ())
+        leaves = [inputs[index].detach().requires_grad_() for index in differentiated]
+        given, nodes = list(inputs), []
+        for index, leaf in zip(differentiated, leaves):
+            given[index] = leaf.clone()
+            nodes.append(given[index].grad_fn)
+        return Evaluated(function(given), tuple(leaves), nodes)
+
+
+# --- autocast
+
+
+class _Autocast(threading.local):
+    """Which kind of device `autocast` is on for, on this thread; that of the program around it is of no account."""
+
+    kind: str | None = None
+
+
+_autocast = _Autocast()
+_CAST_TO = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@contextlib.contextmanager
+def autocast(dtype: str, device: str) -> Iterator[None]:
+    """Calls inside run as under torch's autocast to `dtype`.
+
+    Raises:
+        UnknownValue: torch casts to another dtype only, or not at all on this kind of device.
+    """
+    kind = torch.device(device).type
+    if dtype not in _CAST_TO:
+        raise UnknownValue(f"autocast to {dtype} is not there; there are {', '.join(_CAST_TO)}")
+    try:
+        # Without its cache, which holds on to the casts of tensors that take a gradient.
+        casting = torch.autocast(kind, _CAST_TO[dtype], enabled=True, cache_enabled=False)
+    except RuntimeError as error:
+        raise UnknownValue(f"torch has no autocast for {device}: {error}") from error
+    before, _autocast.kind = _autocast.kind, kind
+    try:
+        with casting:
+            yield
+    finally:
+        _autocast.kind = before
+
+
+# --- devices
+
+
+@functools.cache
+def _accelerators() -> list[tuple[str, Any]]:
+    """The kinds of accelerators that are there, with torch's module for each."""
+    modules = [("cuda", torch.cuda), ("npu", ascend())]
+    return [(kind, module) for kind, module in modules if module is not None and module.is_available()]
+
+
+def devices() -> list[str]:
+    """The devices that are there, an accelerator first."""
+    return [f"{kind}:{i}" for kind, module in _accelerators() for i in range(module.device_count())] + ["cpu"]
+
+
+def seed_draws(seed: int) -> None:
+    """Let random calls draw the same numbers again, on every device."""
+    # Not torch.manual_seed, which takes a call stack for every kind of device that is not there.
+    torch.default_generator.manual_seed(seed)
+    for _, module in _accelerators():
+        module.manual_seed_all(seed)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread inside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,138 @@
+"""A stand-alone script in torch's words: `probe.backends.protocol.ScriptWords` for PyTorch."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from probe.backends.protocol import ScriptParts
+from probe.backends.torch.execution.functions import place
+from probe.backends.torch.execution.values import plain_value, tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SUFFIX = ".pt"
+_COMPLEX = "complex"
+_TEMPLATE = Template('''"""$title
+
+$found
+"""
+
+$imports
+
+DEVICE = "$device"
+$definitions
+HIGH = {$high}
+
+
+def run(device, high=False):
+    """The results on a device, in the recorded types or in those of higher precision."""
+
+    def kind(dtype):
+        return HIGH.get(dtype, dtype) if high else dtype
+
+    leaves = [x.to(device, kind(x.dtype), copy=True) for x in INPUTS]
+$run
+    return {name: value.detach().cpu() for name, value in results.items() if value is not None}
+
+
+exact = run("cpu", high=True)
+for name, now in run(DEVICE).items():
+    if not now.numel():
+        continue
+    right = exact[name].to(torch.complex128 if now.is_complex() else torch.float64)
+    value, nearest = now.to(right.dtype), right.to(now.dtype).to(right.dtype)
+    error = (value - right).abs().masked_fill((value == nearest) | (value.isnan() & nearest.isnan()), 0)
+    worst = (error / (right.abs() + right.abs().mean())).nan_to_num(nan=float("inf"))
+    index = tuple((worst == worst.max()).nonzero()[0].tolist())
+    print(f"{name} at {list(index)}: {value[index].item()} on {DEVICE}, exactly {right[index].item()}")
+    if now.is_floating_point() or now.is_complex():
+        form = torch.finfo(now.dtype)
+        last_place = form.eps * 2 ** right[index].abs().clamp(min=form.tiny).log2().floor()
+        print(f"    error {(error[index] / last_place).item():.4g} ULP of {now.dtype}")
+''')
+_RECORDED = '''    if name in RECORDED:
+        print(f"    recorded {RECORDED[name][index].item()}")
+'''
+
+
+def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
+    """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name."""
+    found = place(base)
+    if found is None:
+        return None
+    owner, attribute = found
+    return f"torch.Tensor.{attribute}" if isinstance(owner, type) else f"{owner.__name__}.{attribute}"
+
+
+def plain(entry: Mapping[str, Any]) -> str:
+    """What `plain_value` makes of an entry; the device is ``device``, a dtype goes through ``kind``.
+
+    Raises:
+        UnknownValue: it cannot be made from what the dump says.
+    """
+    value = plain_value(entry, "cpu")
+    if isinstance(value, torch.dtype):
+        return f"kind({value})"
+    return "device" if isinstance(value, torch.device) else str(value)
+
+
+def inline(numbers: str, dtype: str) -> str:
+    """A tensor of nested lists."""
+    return f"torch.tensor({numbers}, dtype=torch.{dtype})"
+
+
+def loaded(path: str, dtype: str) -> str:
+    """A tensor from the file at `path`, which is an expression; the file knows its dtype."""
+    return f"torch.load({path}, weights_only=True)"
+
+
+def content(values: NDArray[Any], dtype: str) -> bytes:
+    """That file."""
+    stream = io.BytesIO()
+    torch.save(tensor(values, dtype, "cpu"), stream)
+    return stream.getvalue()
+
+
+def script(parts: ScriptParts) -> str:
+    """The script: it runs the call on a device and exactly, and prints the worst element of each result."""
+    imports = ["import pathlib", "", "import torch"] if parts.needs_folder else ["import torch"]
+    if parts.device.startswith("npu"):
+        imports.append("import torch_npu  # noqa: F401")
+    raised = {name: "complex128" if name.startswith(_COMPLEX) else "float64" for name in parts.dtypes}
+    high = ", ".join(
+        f"torch.{name}: torch.{to}" for name, to in raised.items() if name.startswith((_COMPLEX, "float", "bfloat"))
+    )
+    text = _TEMPLATE.substitute(
+        title=parts.title, found=parts.found, imports="\n".join(imports), device=parts.device,
+        definitions=parts.definitions, high=high, run="\n".join(f"    {line}" for line in _run(parts)),
+    )  # fmt: skip
+    return text + _RECORDED if parts.has_recorded else text
+
+
+def _run(parts: ScriptParts) -> Iterator[str]:
+    """The lines from ``leaves``, the inputs, to ``results``."""
+    if parts.of_outputs:
+        for _, number in parts.differentiated:
+            yield f"leaves[{number}].requires_grad_()"
+    if parts.variables:
+        names = ", ".join(parts.variables)
+        yield f"{names if len(parts.variables) > 1 else f'({names},)'} = (x.clone() for x in leaves)"
+    if parts.autocast:
+        yield f"with torch.autocast(torch.device(device).type, torch.{parts.autocast}, enabled=not high):"
+        yield from (f"    {line}" for line in parts.call("output = ").split("\n"))
+    else:
+        yield from parts.call("output = ").split("\n")
+    yield f"results = {{{', '.join(f'{chr(34)}{name}{chr(34)}: {value}' for name, value in parts.results)}}}"
+    if parts.of_outputs:
+        leaves = ", ".join(f"leaves[{number}]" for _, number in parts.differentiated)
+        yield f"outputs = [{', '.join(parts.of_outputs)}]"
+        yield "of_outputs = [x.to(y) for x, y in zip(OF_OUTPUTS, outputs)]"
+        yield f"gradients = torch.autograd.grad(outputs, [{leaves}], of_outputs, allow_unused=True)"
+        names = ", ".join(f'"{name}"' for name, _ in parts.differentiated)
+        yield f"results.update(zip([{names}], gradients))"

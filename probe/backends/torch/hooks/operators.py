@@ -1,0 +1,118 @@
+"""Seeing every operator of ATen, in the forward and in the backward, below autograd and autocast."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from probe.backends.protocol import OperatorListener
+from probe.backends.torch.guards import guarded
+
+_SEEDED = getattr(torch.Tag, "nondeterministic_seeded", None)
+_NOT_COMPUTED = frozenset((
+    "_to_copy", "copy_", "copy", "clone", "detach", "detach_", "lift_fresh", "lift_fresh_copy", "set_", "resize_",
+    "resize_as_", "empty_like", "new_empty", "new_empty_strided", "_local_scalar_dense", "pin_memory", "_pin_memory",
+    "_unsafe_view", "_reshape_copy", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full",
+    "zero_", "fill_",
+))  # fmt: skip
+"""They hand on what there is, cast it, or give memory in which nothing was computed."""
+
+
+class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Reports operators to `listener` between `attach` and `remove`."""
+
+    def __init__(self, listener: OperatorListener) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._listener = listener
+        self._attached = False
+
+    def attach(self) -> None:
+        self.__enter__()  # type: ignore[no-untyped-call]
+        self._attached = True
+
+    def remove(self) -> None:
+        if self._attached:
+            self._attached = False
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, function: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        listener = self._listener
+        entered = None
+        if not _passed_over(function) and not _draws(function, args, kwargs):
+            call = _returning_written(function)
+            entered = guarded(listener, function, listener.enter_operator, _name(function), call, args, kwargs)
+        output = function(*args, **kwargs)
+        if entered is not None:
+            result = output if call is function else call.written(args, kwargs)
+            guarded(listener, function, listener.leave_operator, entered, result)
+        return output
+
+
+class _Writing:
+    """An operator that returns nothing, those of optimizers say, as one that returns what it writes to."""
+
+    def __init__(self, function: Any, arguments: Sequence[Any]) -> None:
+        self._function = function
+        self._places = [(place, each.name) for place, each in enumerate(arguments) if _is_written(each)]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._function(*args, **kwargs)
+        return self.written(args, kwargs)
+
+    def written(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """What it has written to, of these arguments."""
+        return [args[place] if place < len(args) else kwargs.get(name) for place, name in self._places]
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+@functools.cache
+def _returning_written(function: Any) -> Any:
+    schema = function._schema
+    return function if schema.returns else _Writing(function, schema.arguments)
+
+
+@functools.cache
+def _name(function: Any) -> str:
+    packet, overload = function.overloadpacket, function._overloadname
+    name = packet._qualified_op_name.partition("::")[2]
+    return f"Aten.{name}" if overload == "default" else f"Aten.{name}.{overload}"
+
+
+@functools.cache
+def _passed_over(function: Any) -> bool:
+    """Whether an operator is none of ATen's, or computes no tensor, but for another view of its argument."""
+    schema = function._schema
+    if not schema.name.startswith("aten::") or schema.name.partition("::")[2] in _NOT_COMPUTED:
+        return True
+    if not schema.returns:
+        return not any(_is_written(each) for each in schema.arguments)
+    tensors = [each for each in schema.returns if "Tensor" in str(each.type)]
+    return all(each.alias_info is not None and not each.alias_info.is_write for each in tensors)
+
+
+@functools.cache
+def _drop_place(function: Any) -> int | None:
+    """Which argument is the probability with which an operator drops elements; ``None`` without one."""
+    names = [argument.name for argument in function._schema.arguments]
+    return names.index("dropout_p") if "dropout_p" in names else None
+
+
+def _draws(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether this call draws random numbers; attention without dropout does not."""
+    if _SEEDED is None or _SEEDED not in function.tags:
+        return False
+    place = _drop_place(function)
+    if place is None:
+        return True
+    given = args[place] if place < len(args) else kwargs.get("dropout_p", 0.0)
+    return bool(given != 0)

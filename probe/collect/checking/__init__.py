@@ -1,0 +1,1 @@
+"""Tasks that check calls and write no dump."""

@@ -1,0 +1,126 @@
+"""The cases of a dump: one recorded call each, its forward record and its backward record if there is one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Optional
+
+from probe.common.dump.naming import BACKWARD, FORWARD, api_name, parse
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.records import Record
+from probe.common.errors import MsprobeException
+
+LEVELS = ("L1", "mix")
+TASKS = ("tensor", "statistics")
+# What they return is their own argument in another type, or memory that nothing was written to.
+_NOT_COMPUTED = frozenset(
+    ("to", "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_with_format")
+)
+_STATISTICS = ("Max", "Min", "Mean", "Norm", "md5", "data_name", "Nonfinite", "Finite Max", "Finite Min")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One recorded call."""
+
+    name: str
+    """``Functional.silu.0``."""
+    base: str
+    """``Functional.silu``."""
+    forward: Record
+    backward: Optional[Record] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    stands_for: int = 1
+    """How many records of the dump differ from this one in their values only, itself included."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which calls are checked.
+
+    Args:
+        white_list: Bare names of functions, such as ``linear``; empty for all of them.
+        black_list: Names of functions that are left out, also where the white list has them.
+        distinct: Keep one of those calls that differ in their values only.
+    """
+
+    white_list: Collection[str] = field(default_factory=frozenset)
+    black_list: Collection[str] = field(default_factory=frozenset)
+    distinct: bool = False
+
+    def leaves_out(self, base: str) -> str | None:
+        """Why functions of this name are left out; ``None`` where they are not."""
+        name = base.rpartition(".")[2]
+        if name in self.black_list:
+            return f"{name} is in black_list"
+        if self.white_list and name not in self.white_list:
+            return f"{name} is not in white_list"
+        return None
+
+
+def check_dump(dump: Dump) -> None:
+    """Refuse a dump that has no calls of functions, or nothing to make inputs from.
+
+    Raises:
+        MsprobeException: its level or task is another one.
+    """
+    if dump.level not in LEVELS:
+        raise MsprobeException(
+            f'{dump.path}: "level" is "{dump.level}", which records no calls of functions; collect with "L1" or "mix".'
+        )
+    if dump.task not in TASKS:
+        raise MsprobeException(
+            f'{dump.path}: "task" is "{dump.task}", from which no inputs can be made; collect with "tensor", or with '
+            '"statistics" for inputs that are generated.'
+        )
+
+
+def cases_of(dump: Dump, selection: Selection) -> list[Case]:
+    """The calls of functions in `dump`, in order; modules and calls of unknown form are none.
+
+    Raises:
+        MsprobeException: the dump is not one that can be checked.
+    """
+    check_dump(dump)
+    found = [case for case in (case_of(dump, record) for record in dump) if case is not None]
+    return _distinct(found) if selection.distinct else found
+
+
+def case_of(dump: Dump, record: Record) -> Case | None:
+    """The call of which `record` is the forward; ``None`` where it is none of a function."""
+    parsed = parse(record.name)
+    if parsed is None or parsed.is_module or parsed.direction != FORWARD:
+        return None
+    backward = api_name(parsed.base, parsed.number, BACKWARD)
+    name = record.name[: -len(f".{FORWARD}")]
+    has_backward = backward in dump
+    return Case(name, parsed.base, record, dump[backward] if has_backward else None)
+
+
+def _distinct(cases: Iterable[Case]) -> list[Case]:
+    first: dict[str, Case] = {}
+    for case in cases:
+        fields = [case.base, *(_without_values(record.fields) for record in (case.forward, case.backward) if record)]
+        key = json.dumps(fields, sort_keys=True, default=str)
+        seen = first.get(key)
+        first[key] = case if seen is None else replace(seen, stands_for=seen.stands_for + 1)
+    return list(first.values())
+
+
+def _without_values(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_values(each) for key, each in value.items() if key not in _STATISTICS}
+    if isinstance(value, list):
+        return [_without_values(each) for each in value]
+    return value
+
+
+def not_run(base: str) -> str | None:
+    """Why no function of this name is run, whatever the framework; ``None`` where that is not so."""
+    family, _, name = base.partition(".")
+    if family.endswith("Distributed") or family == "Distributed":
+        return "communication needs the other ranks"
+    if name.rpartition(".")[2] in _NOT_COMPUTED:
+        return f"{name} computes nothing"
+    return None

@@ -1,0 +1,249 @@
+"""One case checked: evaluated on the device and in float64, and every output and gradient judged."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.backends.protocol import FrameworkAdapter, UnknownValue
+from probe.common import log
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.items import OUTPUT
+from probe.common.errors import DumpFormatError
+from probe.common.metrics.dtypes import plain_name
+from probe.precheck.calls.arguments import Unreadable
+from probe.precheck.calls.cases import Case
+from probe.precheck.calls.evaluation import Results
+from probe.precheck.calls.prepared import (
+    RECORDED,
+    Prepared,
+    draw_as_recorded,
+    prepare,
+    reason,
+    recorded_results,
+    run_as_recorded,
+)
+from probe.precheck.first_stage import details_rows
+from probe.precheck.output.error_data import write_error_data
+from probe.precheck.result import CaseResult, Row
+from probe.precheck.standards.constants import DOCUMENTED
+from probe.precheck.verdict.subject import ERROR, EXACT, FAILURES, STRUCTURE, SUSPECT, Subject, Verdict
+from probe.precheck.verdict.verdict import judge
+
+Array = NDArray[Any]
+_NO_RECORDED_GRADIENTS = "a record has the gradients of autograd nodes, which are not always those of the arguments"
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """How cases are checked.
+
+    Args:
+        device: Where they are run: ``cpu``, ``cuda:0``; ``recorded`` judges the results of the dump.
+        seed: What generated inputs are drawn from, besides the name of the record.
+        standard: By which rules of msProbe the drop-in columns are judged.
+        error_data: The folder for inputs and results that fail; none are written without.
+    """
+
+    device: str = "cpu"
+    seed: int = 1234
+    standard: str = DOCUMENTED
+    error_data: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+
+
+def check(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOptions) -> CaseResult:
+    """Check one case. What cannot be run is a result too, with the reason."""
+    try:
+        prepared = prepare(adapter, dump, case, options.seed)
+        return _checked(adapter, dump, prepared, options)
+    except (Unreadable, UnknownValue, DumpFormatError) as error:
+        why = reason(error)
+    except MemoryError:
+        why = "there is not enough memory for it"
+    except Exception as error:
+        # A defect of ours concerns this case and no other.
+        why = f"msprobe failed: {reason(error)}"
+        log.warning(f"{case.name} is not checked: {why}\n{traceback.format_exc()}", once="precheck-failed")
+    return CaseResult(case.name, case.base, not_run=why, stands_for=case.stands_for)
+
+
+def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options: CheckOptions) -> CaseResult:
+    case, call = prepared.case, prepared.call
+    autocast, why = "", prepared.backward_not_run
+    try:
+        reference = call.reference
+    except Exception as error:
+        if not call.of_outputs:
+            return _not_run(prepared, f"the reference cannot be computed: {reason(error)}")
+        # A backward that the framework does not have is no reason to leave the forward out.
+        call.of_outputs, why = [], f"the reference cannot be computed: {reason(error)}"
+        return _checked(adapter, dump, _without_backward(prepared, why), options)
+    try:
+        if options.device == RECORDED:
+            results = recorded_results(dump, prepared, reference)
+            reference = _as_far_as_recorded(reference, results)
+            if call.of_outputs and not any(each.value is not None for each in results.gradients):
+                why = why or _NO_RECORDED_GRADIENTS
+        else:
+            results, autocast = run_as_recorded(adapter, prepared, options.device)
+    except Exception as error:
+        return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
+    rows = tuple(judged(prepared, results, reference, options.device, autocast))
+    failed = any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
+    if failed and is_random(adapter, prepared, results, options.device, autocast):
+        return _not_run(prepared, "it draws random numbers")
+    inputs = "generated" if prepared.generated else "recorded"
+    saved: tuple[str, ...] = ()
+    if options.error_data is not None and any(row.verdict.status in FAILURES for row in rows):
+        leaves = [(values, leaf.dtype) for values, leaf in zip(prepared.leaves, prepared.arguments.leaves)]
+        of_outputs = [
+            (values, plain_name(item.dtype or ""))
+            for values, item in zip(prepared.of_outputs, prepared.outputs)
+            if values is not None
+        ]
+        saved = write_error_data(adapter, options.error_data, case.name, leaves, of_outputs, results, reference)
+    details = details_rows(case, prepared.arguments, results, reference, options.standard, dump.framework)
+    return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs, saved, details)
+
+
+def _as_far_as_recorded(reference: Results, results: Results) -> Results:
+    """`reference` without the gradients that the dump does not have."""
+    gradients = [
+        expected if found.value is not None else replace(expected, value=None, dtype=None)
+        for found, expected in zip(results.gradients, reference.gradients)
+    ]
+    return replace(reference, gradients=gradients)
+
+
+def _without_backward(prepared: Prepared, why: str) -> Prepared:
+    return replace(prepared, of_outputs=[], backward_not_run=why)
+
+
+def _not_run(prepared: Prepared, why: str) -> CaseResult:
+    return CaseResult(prepared.case.name, prepared.case.base, not_run=why, stands_for=prepared.case.stands_for)
+
+
+def is_random(adapter: FrameworkAdapter, prepared: Prepared, results: Results, device: str, autocast: str) -> bool:
+    """Whether the function draws random numbers: another seed gives something else, the same seed does not."""
+    if device == RECORDED:
+        return False
+    draw_as_recorded(adapter, prepared, device)
+    again = prepared.call.on(device, autocast or None)
+    adapter.seed_draws(1)
+    return _same(results, again) and not _same(results, prepared.call.on(device, autocast or None))
+
+
+def _same(one: Results, other: Results) -> bool:
+    pairs = zip([*one.outputs, *one.gradients], [*other.outputs, *other.gradients])
+    return all(
+        np.array_equal(first.value, second.value, equal_nan=first.value.dtype.kind in "fc")
+        if isinstance(first.value, np.ndarray) and isinstance(second.value, np.ndarray)
+        else first.value is second.value or bool(first.value == second.value)
+        for first, second in pairs
+    )
+
+
+def judged(
+    prepared: Prepared, results: Results, reference: Results, device: str, autocast: str
+) -> Iterator[Row]:
+    """A row for each of `results`, and for each gradient that there is.
+
+    Raises:
+        Unreadable: the results are not of the form of the reference.
+    """
+    return _Judge(prepared, results, reference, device, autocast).rows()
+
+
+class _Judge:
+    """Judges the results of one case.
+
+    Raises:
+        Unreadable: the results are not of the form of the reference.
+    """
+
+    def __init__(self, prepared: Prepared, results: Results, reference: Results, device: str, autocast: str) -> None:
+        if len(results.outputs) != len(reference.outputs):
+            raise Unreadable(f"it returns {len(results.outputs)} values and its reference {len(reference.outputs)}")
+        self._prepared, self._results, self._reference = prepared, results, reference
+        self._autocast = autocast
+        # On the CPU the kernel under test would be its own yardstick.
+        self._has_yardstick = device not in ("cpu", RECORDED)
+        self._yardstick: Results | None = None
+
+    def rows(self) -> Iterator[Row]:
+        """A row for each output, and for each gradient that there is."""
+        case = self._prepared.case
+        for place, result in enumerate(self._results.outputs):
+            yield self._row(f"{case.forward.name}.{OUTPUT}.{result.path}", "", "outputs", place)
+        differentiated = [leaf for leaf in self._prepared.arguments.leaves if leaf.is_differentiated]
+        for place, leaf in enumerate(differentiated if self._results.gradients else ()):
+            found = self._results.gradients[place], self._reference.gradients[place]
+            # The gradient of an input on which nothing depends is none in both.
+            if any(each.value is not None for each in found):
+                yield self._row(f"{case.name}.backward.{OUTPUT}.{leaf.number}", leaf.item.name, "gradients", place)
+
+    def _row(self, name: str, of: str, part: str, place: int) -> Row:
+        result, expected = getattr(self._results, part)[place], getattr(self._reference, part)[place]
+        dtype = result.dtype or ""
+        prepared, call = self._prepared, self._prepared.call
+        inputs, dtypes = list(prepared.leaves), [leaf.dtype for leaf in prepared.arguments.leaves]
+        if of:
+            inputs += [each for each in prepared.of_outputs if each is not None]
+            dtypes += [plain_name(item.dtype or "") for item in prepared.outputs][: len(inputs) - len(dtypes)]
+
+        def pick(results: Results | None) -> Array | None:
+            value = None if results is None else getattr(results, part)[place].value
+            return value if isinstance(value, np.ndarray) else None
+
+        if not isinstance(result.value, np.ndarray) or not isinstance(expected.value, np.ndarray):
+            return _plain_row(name, of, result.value, expected.value)
+        verdict = judge(
+            Subject(
+                base=prepared.case.base,
+                direction="backward" if of else "forward",
+                result=result.value,
+                reference=expected.value,
+                dtype=dtype,
+                inputs=inputs,
+                input_dtypes=dtypes,
+                moved=lambda unit: pick(call.moved(unit)),
+                rounded=lambda precision: pick(call.rounded(precision)),
+                yardstick=lambda: pick(self._on_cpu()),
+                settings=prepared.arguments.settings,
+                precision=self._autocast,
+            )
+        )
+        return Row(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict)
+
+    def _on_cpu(self) -> Results | None:
+        """What the CPU's own kernel of the device's dtype makes of the case."""
+        if self._has_yardstick:
+            self._has_yardstick = False
+            # Kernels of half precision are missing on CPUs; the other tolerances stay.
+            with contextlib.suppress(Exception):
+                self._yardstick = self._prepared.call.on("cpu", self._autocast or None)
+        return self._yardstick
+
+
+def _plain_row(name: str, of: str, result: Any, expected: Any) -> Row:
+    """The row of what is no tensor on one side: a number, a text, a gradient that is not there."""
+    kind, expected_kind = type(result).__name__, type(expected).__name__
+    if isinstance(result, np.ndarray) or isinstance(expected, np.ndarray) or kind != expected_kind:
+        verdict = Verdict(STRUCTURE, f"{_spoken(result)} where the reference has {_spoken(expected)}")
+    elif result == expected or result != result:
+        verdict = Verdict(EXACT, "equal", "exact")
+    else:
+        verdict = Verdict(ERROR, f"{result!r} where the reference has {expected!r}", "exact")
+    return Row(name, of, kind, expected_kind, (), verdict)
+
+
+def _spoken(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"a tensor of shape {list(value.shape)}"
+    return "nothing" if value is None else f"a value of type {type(value).__name__}"

@@ -1,0 +1,40 @@
+"""The rows of a case in the drop-in table of details, judged by the rules of msProbe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probe.common.dump.naming import BACKWARD
+from probe.common.dump.reading.items import OUTPUT
+from probe.precheck.calls.arguments import Arguments
+from probe.precheck.calls.cases import Case
+from probe.precheck.calls.evaluation import Output, Results
+from probe.precheck.standards.outputs import Tensor, judge_output
+from probe.precheck.tables.details import DetailsRow
+
+
+def details_rows(
+    case: Case, arguments: Arguments, results: Results, reference: Results, standard: str, framework: str
+) -> tuple[DetailsRow, ...]:
+    """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
+    mindspore = framework != "pytorch"
+    prefix = f"{case.forward.name}.{OUTPUT}"
+    rows = judge_output(case.base, _values(results.returned), _values(reference.returned), prefix, standard, mindspore)
+    if results.gradients:
+        found, expected = _by_argument(arguments, results), _by_argument(arguments, reference)
+        rows += judge_output(case.base, found, expected, f"{case.name}.{BACKWARD}.{OUTPUT}", standard, mindspore)
+    return tuple(rows)
+
+
+def _values(returned: Any) -> Any:
+    if isinstance(returned, Output):
+        return returned.value if returned.dtype is None else Tensor(returned.value, returned.dtype)
+    if isinstance(returned, dict):
+        return {key: _values(each) for key, each in returned.items()}
+    return [_values(each) for each in returned]
+
+
+def _by_argument(arguments: Arguments, results: Results) -> list[Any]:
+    gradients = {output.path: output for output in results.gradients}
+    found = [gradients.get(str(leaf.number)) for leaf in arguments.leaves]
+    return [None if each is None else _values(each) for each in found]

@@ -1,0 +1,1 @@
+"""Calls checked while they run: task ``free_benchmark``, and every operation inside of a block."""

@@ -1,0 +1,41 @@
+"""What `msprobe acc_check` was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from probe.common.parallel.tasks import Where
+from probe.precheck.calls.cases import Selection
+from probe.precheck.standards.constants import DOCUMENTED
+
+
+@dataclass(frozen=True)
+class PrecheckOptions:
+    """How a dump is checked.
+
+    Args:
+        output: The folder of the tables; ``None`` for none.
+        devices: Where cases are run; several share the work. Empty for the accelerator that is there, else ``cpu``;
+            ``recorded`` judges the results of the dump.
+        selection: Which calls are checked.
+        standard: ``documented`` or ``26.2``: by which rules of msProbe the drop-in columns are judged.
+        headers: ``english`` or ``msprobe``: what the drop-in tables look like.
+        resume: A table of results whose calls are done already.
+        error_data: The folder for inputs and results that fail; none are written without.
+        seed: What generated inputs are drawn from, besides the names of the records.
+        where: Which processes do it.
+        against: A table of details of another device, for the second stage.
+    """
+
+    output: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    devices: Sequence[str] = ()
+    selection: Selection = field(default_factory=Selection)
+    standard: str = DOCUMENTED
+    headers: str = "english"
+    resume: Optional[str] = None  # noqa: UP045
+    error_data: Optional[str] = None  # noqa: UP045
+    seed: int = 1234
+    where: Where = field(default_factory=lambda: Where(1))
+    against: Optional[str] = None  # noqa: UP045

@@ -1,0 +1,1 @@
+"""What a pre-check writes and prints."""

@@ -1,0 +1,132 @@
+"""The results of a pre-check as they come, a line of JSON for each case, and all of them at the end in one file.
+
+The journal is what a run is taken up from: a line that a kill cut short is left out, and the tables are written anew
+from the others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from probe.common import files
+from probe.common.errors import FileCheckException
+from probe.precheck.result import CaseResult, Row
+from probe.precheck.verdict.subject import Verdict
+
+VERSION = 1
+"""Of the form of the lines and of the file. 1: the first one (2026-11)."""
+
+
+def encode(result: CaseResult) -> str:
+    """One case as a line of JSON; numbers that JSON lacks are ``{"number": "NaN"}``."""
+    return json.dumps(plain(result), allow_nan=False)
+
+
+def plain(result: CaseResult) -> dict[str, Any]:
+    """One case in values of JSON; its rows have each verdict in full."""
+    fields = {**vars(result), "rows": [{**vars(row), "verdict": vars(row.verdict)} for row in result.rows]}
+    # They stand in their own table.
+    del fields["details"]
+    found = plain_value(fields)
+    assert isinstance(found, dict)
+    return found
+
+
+def decode(line: str) -> CaseResult:
+    """What `encode` made a line of.
+
+    Raises:
+        ValueError: it is no such line.
+    """
+    found = _restored(json.loads(line))
+    try:
+        rows = tuple(
+            Row(**{**row, "shape": tuple(row["shape"]), "verdict": _verdict(row["verdict"])}) for row in found["rows"]
+        )
+        return CaseResult(**{**found, "rows": rows, "saved": tuple(found["saved"])})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no result of a case: {error}") from None
+
+
+def _verdict(found: dict[str, Any]) -> Verdict:
+    index = found.get("worst_index")
+    return Verdict(**{**found, "worst_index": None if index is None else tuple(index)})
+
+
+_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def plain_value(value: Any) -> Any:
+    """A value in those of JSON; a number that JSON lacks is ``{"number": "NaN"}``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"}
+    if isinstance(value, complex):
+        return {"number": [plain_value(value.real), plain_value(value.imag)]}
+    if isinstance(value, dict):
+        return {key: plain_value(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain_value(each) for each in value]
+    return value
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"number"}:
+            number = value["number"]
+            if isinstance(number, list):
+                return complex(_restored(number[0]), _restored(number[1]))
+            return _WORDS[number]
+        return {key: _restored(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_restored(each) for each in value]
+    return value
+
+
+class Journal:
+    """The lines of one run, in the order of the cases."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._stream: Any = None
+
+    def read(self) -> list[CaseResult]:
+        """The cases that are done; a last line that was cut short is taken off the file.
+
+        Raises:
+            FileCheckException: the file cannot be read, or another line of it is damaged.
+        """
+        try:
+            with files.open_for_reading(self.path) as stream:
+                content = stream.read()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise FileCheckException(f"{self.path}: cannot be read: {error.strerror or error}.") from None
+        whole = content.rfind(b"\n") + 1
+        found = list(self._decoded(content[:whole].decode("utf-8", "replace").splitlines()))
+        if whole < len(content):
+            os.truncate(self.path, whole)
+        return found
+
+    def _decoded(self, lines: Sequence[str]) -> Iterator[CaseResult]:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield decode(line)
+            except ValueError as error:
+                raise FileCheckException(f"{self.path}: line {number} is damaged: {error}.") from None
+
+    def add(self, result: CaseResult) -> None:
+        """Append one case."""
+        if self._stream is None:
+            self._stream = files.open_for_writing(self.path, append=True)
+        self._stream.write(encode(result).encode() + b"\n")
+
+    def close(self) -> None:
+        """Write what is still in memory."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None

@@ -1,0 +1,135 @@
+"""What a pre-check found, as data, as lines of the terminal and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from probe.precheck.output.journal import VERSION, plain
+from probe.precheck.result import CaseResult, Row
+from probe.precheck.verdict.subject import FAILURES, NOT_RUN, SUSPECT, Verdict
+
+_MOST_SHOWN = 20
+_MOST_REASONS = 6
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of a pre-check."""
+
+    path: str
+    """The dump."""
+    framework: str
+    device: str
+    results: Sequence[CaseResult]
+    """In the order of the dump."""
+    seconds: float
+    files: list[str] = field(default_factory=list)
+
+    def with_status(self, *statuses: str) -> list[CaseResult]:
+        """The cases whose worst status is one of these."""
+        return [result for result in self.results if result.status in statuses]
+
+    @property
+    def failed(self) -> list[CaseResult]:
+        """The cases that are wrong."""
+        return self.with_status(*FAILURES)
+
+    @property
+    def suspects(self) -> list[CaseResult]:
+        """The cases with an error above what the operation should reach, and below ten times of it."""
+        return self.with_status(SUSPECT)
+
+
+def worst_row(result: CaseResult) -> Row:
+    """The row that a failing case is shown by: the first one with its worst status."""
+    return next(row for row in result.rows if row.verdict.status == result.status)
+
+
+def lines(report: Report) -> Iterator[str]:
+    """The answer, the failing cases, and what was not run."""
+    yield _summary(report)
+    shown = [*report.failed, *report.suspects]
+    for result in shown[:_MOST_SHOWN]:
+        yield from _case(result)
+    if len(shown) > _MOST_SHOWN:
+        yield f"... and {len(shown) - _MOST_SHOWN} more in {report.files[0] if report.files else 'the tables'}."
+    yield from _left_out(report)
+    for path in report.files:
+        yield f"written: {path}"
+    if shown:
+        row = worst_row(shown[0])
+        direction = "backward" if row.of else "forward"
+        yield f"next: msprobe replay {report.path} {shown[0].name}.{direction} --emit {shown[0].name}.py"
+
+
+def _summary(report: Report) -> str:
+    count = Counter(result.status for result in report.results)
+    run = len(report.results) - count[NOT_RUN]
+    failed = sum(count[status] for status in FAILURES)
+    good = "" if failed or count[SUSPECT] else ": every one as exact as its operation can be"
+    parts = [
+        f"{failed} wrong" if failed else "",
+        f"{count[SUSPECT]} suspect" if count[SUSPECT] else "",
+        f"{count[NOT_RUN]} not run" if count[NOT_RUN] else "",
+    ]
+    texts = ", ".join(part for part in parts if part)
+    generated = any(result.inputs == "generated" for result in report.results if not result.not_run)
+    inputs = "; inputs were generated from statistics" if generated else ""
+    rate = f", {run / report.seconds:.0f} a second" if report.seconds > 0 and run else ""
+    return f"{run} calls run on {report.device}{rate}{good}{f'; {texts}' if texts else ''}{inputs}."
+
+
+def _case(result: CaseResult) -> Iterator[str]:
+    row = worst_row(result)
+    also = f" (stands for {result.stands_for} calls)" if result.stands_for > 1 else ""
+    cast = f", under autocast to {result.autocast}" if result.autocast else ""
+    of = f", the gradient of {row.of.partition('.forward.')[2]}" if row.of else ""
+    yield f"{row.verdict.status}: {row.name}{of}: {row.dtype} {list(row.shape)}{cast}{also}"
+    fits = f"; fits {row.verdict.fits}" if row.verdict.fits else ""
+    yield f"  {row.verdict.interpretation}{fits}"
+    worst = worst_element(row.verdict)
+    if worst:
+        yield f"  {worst}"
+
+
+def worst_element(verdict: Verdict) -> str:
+    """The worst element with both values and its error in units of the tolerance; empty where there is none."""
+    if verdict.worst_index is None:
+        return ""
+    place = f"worst at {list(verdict.worst_index)}: " if verdict.worst_index else ""
+    text = f"{place}{_digits(verdict.worst_result)} where {_digits(verdict.worst_reference)} is exact"
+    if verdict.ratio is None or verdict.tolerance is None or not math.isfinite(verdict.ratio):
+        return text
+    return f"{text}: {verdict.ratio:.3g} times the tolerance of {verdict.tolerance:.2g}"
+
+
+def _digits(value: complex | None) -> str:
+    return f"{value:.9g}" if isinstance(value, (float, complex)) else str(value)
+
+
+def _left_out(report: Report) -> Iterator[str]:
+    """The reasons for which cases were not run, the most frequent one first."""
+    reasons = Counter(result.not_run for result in report.results if result.not_run)
+    reasons.update(f"backward: {each.backward_not_run}" for each in report.results if each.backward_not_run)
+    for reason, count in reasons.most_common(_MOST_REASONS):
+        yield f"not run, {count}: {reason}"
+    if len(reasons) > _MOST_REASONS:
+        yield f"not run for {len(reasons) - _MOST_REASONS} other reasons, which the tables have."
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The whole of it, for machines."""
+    return {
+        "version": VERSION,
+        "dump": report.path,
+        "framework": report.framework,
+        "device": report.device,
+        "seconds": round(report.seconds, 3),
+        "counts": dict(Counter(result.status for result in report.results)),
+        "cases": [plain(result) for result in report.results],
+        "files": report.files,
+    }

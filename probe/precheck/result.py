@@ -1,0 +1,63 @@
+"""What the pre-check says of a case: a row for each output and each gradient, and the case as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from probe.precheck.tables.details import DetailsRow
+from probe.precheck.verdict.subject import NOT_RUN, Verdict, worst_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """One output of a call, or the gradient of one of its inputs."""
+
+    name: str
+    """``Functional.silu.0.forward.output.0``, ``Functional.silu.0.backward.output.0``."""
+    of: str
+    """Of a gradient the input: ``Functional.silu.0.forward.input.0``; empty of an output."""
+    dtype: str
+    """The plain name of its dtype; the class of a plain value."""
+    reference_dtype: str
+    shape: tuple[int, ...]
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case."""
+
+    name: str
+    base: str
+    rows: tuple[Row, ...] = ()
+    not_run: str = ""
+    """Why it was not run; empty where it was."""
+    backward_not_run: str = ""
+    """Why its backward was not, where the dump has one."""
+    stands_for: int = 1
+    autocast: str = ""
+    """The dtype of the autocast under which it was run; empty without."""
+    inputs: str = "recorded"
+    """``recorded`` values, or ``generated`` ones."""
+    saved: tuple[str, ...] = field(default=())
+    """Files of failing values."""
+    details: tuple[DetailsRow, ...] = field(default=(), compare=False)
+    """The rows of the drop-in table, as long as they are not written."""
+
+    @property
+    def forward(self) -> str:
+        """The worst status of its outputs."""
+        return NOT_RUN if self.not_run else worst_of(row.verdict.status for row in self.rows if not row.of)
+
+    @property
+    def backward(self) -> str:
+        """The worst status of its gradients; empty where there are none."""
+        if self.not_run or self.backward_not_run:
+            return NOT_RUN
+        found = [row.verdict.status for row in self.rows if row.of]
+        return worst_of(found) if found else ""
+
+    @property
+    def status(self) -> str:
+        """The worse of both."""
+        return worst_of(status for status in (self.forward, self.backward) if status)

@@ -1,0 +1,96 @@
+"""Checks the cases of a dump, here or in several processes, and writes down each as soon as it is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+
+from probe.common import log
+from probe.common.dump.reading.dump import read
+from probe.common.errors import MsprobeException
+from probe.common.parallel.run import run
+from probe.common.progress import ProgressCallback
+from probe.precheck.calls.cases import Case, cases_of
+from probe.precheck.check import CheckOptions
+from probe.precheck.options import PrecheckOptions
+from probe.precheck.output.report import Report
+from probe.precheck.output.run_output import Output, OutputFiles
+from probe.precheck.result import CaseResult
+from probe.precheck.work import CASES_OF_A_PART, LoadAdapter, Part, check_part, device_for
+
+
+def precheck(
+    path: str, options: PrecheckOptions, load: LoadAdapter, watch: ProgressCallback | None = None
+) -> Report:
+    """Run every recorded call of a dump again alone and judge it.
+
+    Args:
+        path: A dump.json, a journal, or the folder that holds one.
+        options: What is checked, and how.
+        load: Gives the adapter of the framework that the dump names.
+        watch: Called with how many cases are done.
+
+    Raises:
+        MsprobeException: the dump is none that can be checked, or an option does not fit.
+    """
+    dump = read(path)
+    cases = cases_of(dump, options.selection)
+    if not cases:
+        raise MsprobeException(f"{dump.path} has no call of a function; collect at level L1 or mix.")
+    adapter = load(dump.framework)
+    devices = [device_for(adapter, wanted) for wanted in options.devices or ("",)]
+    began = time.monotonic()
+    folder = options.output
+    with Output() if folder is None else OutputFiles(folder, options, dump.framework) as output:
+        parts = _parts(cases, output.done)
+        for number, result in enumerate(_checked(path, parts, devices, options, load, output.error_data), 1):
+            output.add(result)
+            if watch is not None:
+                rate = number / (time.monotonic() - began)
+                watch(f"cases, {rate:.0f} a second", len(output.done) + number, len(cases))
+        results = output.results(case.name for case in cases)
+        report = Report(dump.path, dump.framework, ", ".join(devices), results, time.monotonic() - began)
+        report.files.extend(output.finish(report))
+    return report
+
+
+def _parts(cases: Sequence[Case], done: Collection[str]) -> list[tuple[int, int]]:
+    """Consecutive cases that are still to be done, at most so many together as a process takes at once."""
+    found: list[tuple[int, int]] = []
+    for number, case in enumerate(cases):
+        if case.name in done:
+            continue
+        if found and found[-1][1] == number and number - found[-1][0] < CASES_OF_A_PART:
+            found[-1] = found[-1][0], number + 1
+        else:
+            found.append((number, number + 1))
+    return found
+
+
+def _checked(
+    path: str,
+    parts: Sequence[tuple[int, int]],
+    devices: Sequence[str],
+    options: PrecheckOptions,
+    load: LoadAdapter,
+    error_data: str | None,
+) -> Iterator[CaseResult]:
+    """The results of the parts, each as soon as it and those before it are done."""
+    tasks = [
+        Part(
+            path,
+            first,
+            last,
+            options.selection,
+            CheckOptions(devices[number % len(devices)], options.seed, options.standard, error_data),
+            load,
+        ).absolute()
+        for number, (first, last) in enumerate(parts)
+    ]
+    with closing(run(options.where, check_part, tasks)) as outcomes:
+        for outcome in outcomes:
+            log.show(outcome.logged)
+            if outcome.value is None:
+                raise outcome.error or AssertionError("no outcome")
+            yield from outcome.value

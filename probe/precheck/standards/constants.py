@@ -1,0 +1,77 @@
+"""The numbers of the standards for each dtype: what msProbe 26.2.0 computes with, and what its documentation says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+DOCUMENTED, RELEASE = "documented", "26.2"
+STANDARDS = (DOCUMENTED, RELEASE)
+"""The values of ``--standard``."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The format of a floating dtype.
+
+    Attributes:
+        mantissa: Stored bits of the significand.
+        lowest_exponent: Of the smallest normal number.
+        wider: The dtype in which msProbe computes its reference.
+    """
+
+    mantissa: int
+    lowest_exponent: int
+    wider: str
+
+    @property
+    def epsilon(self) -> float:
+        """The distance from 1 to the next number."""
+        return 2.0**-self.mantissa
+
+
+PRECISIONS: Mapping[str, Precision] = MappingProxyType(
+    {
+        "float64": Precision(52, -1022, "float64"),
+        "float32": Precision(23, -126, "float64"),
+        "float16": Precision(10, -14, "float32"),
+        "bfloat16": Precision(7, -126, "float32"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the metrics of the classes and the limits of stage 2 use for one dtype.
+
+    Attributes:
+        small: Up to this magnitude of the reference an element counts as small.
+        small_error: What a small element may be off, in the class of absolute thresholds.
+        small_error_benchmark: The same in the benchmark class.
+        relative: What other elements may be off, relative to the reference.
+        ulp: How many units in the last place an element may be off.
+        floor: The least value by which a metric of the NPU is divided.
+    """
+
+    small: float
+    small_error: float
+    small_error_benchmark: float
+    relative: float
+    ulp: float
+    floor: float
+
+
+# In 26.2.0 the 1e-16 stand where the documentation has 2^-16.
+_RELEASE = {
+    "float16": Constants(2**-10, 2**-16, 1e-16, 2**-10, 1, 2**-11),
+    "bfloat16": Constants(2**-10, 1e-16, 1e-16, 2**-8, 1, 2**-8),
+    "float32": Constants(2**-20, 2**-30, 2**-30, 2**-20, 32, 2**-14),
+}
+_DOCUMENTED = {
+    "float16": Constants(2**-11, 2**-16, 2**-16, 2**-10, 1, 2**-11),
+    "bfloat16": Constants(2**-8, 2**-16, 2**-16, 2**-8, 1, 2**-8),
+    "float32": Constants(2**-14, 2**-30, 2**-30, 2**-20, 32, 2**-14),
+}
+CONSTANTS: Mapping[str, Mapping[str, Constants]] = MappingProxyType({RELEASE: _RELEASE, DOCUMENTED: _DOCUMENTED})
+"""By standard and plain name of the dtype; other dtypes have none."""

@@ -1,0 +1,219 @@
+"""`msprobe acc_check` on a step of PyTorch: what correct kernels, wrong kernels and damaged files come to."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import planted_kernels
+import pytest
+import torch
+from planted_kernels import FAULTS, IN_FLOAT32, PLACES, planted
+
+from probe.api.cli import main
+from probe.api.precheck import load
+from probe.common.parallel.tasks import Where
+from probe.precheck.calls.cases import Selection
+from probe.precheck.options import PrecheckOptions
+from probe.precheck.output.report import Report
+from probe.precheck.runner import precheck
+
+REPLAY = Path(__file__).parents[1] / "cases" / "replay" / "dump.json"
+NAMES = ("accuracy_checking_result", "accuracy_checking_details", "precheck")
+
+
+def check(path: str, folder: Path, **options: Any) -> Report:
+    return precheck(path, PrecheckOptions(output=str(folder), **options), load)
+
+
+def failing(report: Report) -> dict[str, str]:
+    return {result.base: result.status for result in [*report.failed, *report.suspects]}
+
+
+@pytest.mark.parametrize("task", ["tensor", "statistics"])
+def test_correct_kernels_pass(recorded: dict[str, str], tmp_path: Path, task: str) -> None:
+    report = check(recorded[task], tmp_path)
+    assert report.failed == []
+    assert len(report.suspects) <= 0.02 * len(report.results)
+    run = [result for result in report.results if not result.not_run]
+    assert len(run) > 120
+    assert sum(bool(result.backward) for result in run) > 60
+    assert {result.not_run for result in report.results if result.not_run} <= {"to computes nothing"}
+    assert {result.inputs for result in run} == {"recorded" if task == "tensor" else "generated"}
+
+
+def test_recorded_results_are_judged_without_running_them(recorded: dict[str, str], tmp_path: Path) -> None:
+    report = check(recorded["tensor"], tmp_path, devices=["recorded"])
+    assert report.failed == []
+    assert len(report.suspects) <= 0.02 * len(report.results)
+    assert sum(bool(result.rows) for result in report.results) > 120
+    of_one_node = [result for result in report.results if result.base == "Functional.silu"]
+    assert all(any(row.of for row in result.rows) for result in of_one_node)
+
+
+def test_the_four_planted_kernels_of_the_recorded_calls_are_found(tmp_path: Path) -> None:
+    """The real tool passes three of them in part, and the NaN altogether in its second stage."""
+    wrong = {
+        "Functional.silu": (torch.nn.functional, "silu", lambda x: x * (1 + 2e-3)),
+        "Functional.linear": (torch.nn.functional, "linear", planted_kernels.through(torch.bfloat16)),
+        "Torch.rsqrt": (torch, "rsqrt", planted_kernels.through(torch.float16)),
+        "Functional.embedding": (torch.nn.functional, "embedding", FAULTS["NaN in one element"]),
+    }
+    with contextlib.ExitStack() as plants:
+        for owner, name, fault in wrong.values():
+            plants.enter_context(planted(owner, name, fault))
+        report = check(str(REPLAY), tmp_path)
+    assert failing(report) == {base: "nonfinite" if "embedding" in base else "error" for base in wrong}
+    assert failing(check(str(REPLAY), tmp_path)) == {}
+
+
+@pytest.fixture(scope="module")
+def one_of_each(recorded: dict[str, str]) -> Selection:
+    return Selection(frozenset(base.rpartition(".")[2] for base in PLACES), frozenset())
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("fault", [*FAULTS, *IN_FLOAT32])
+@pytest.mark.parametrize("base", PLACES)
+def test_a_wrong_kernel_is_found_and_nothing_else(
+    recorded: dict[str, str], one_of_each: Selection, tmp_path: Path, base: str, fault: str
+) -> None:
+    owner, name = PLACES[base]
+    with planted(owner, name, {**FAULTS, **IN_FLOAT32}[fault]):
+        report = check(recorded["tensor"], tmp_path, selection=one_of_each)
+    dtypes = ["float32", "bfloat16", "float16"] if fault in FAULTS else ["float32"]
+    # In half precision 5 % are twelve units of the last place, of which a kernel may reach some.
+    named = [result for result in [*report.failed, *report.suspects] if result.base == base]
+    assert {row.dtype for result in named for row in result.rows} >= set(dtypes)
+    assert {result.base for result in report.failed} <= {base}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run by the beginnings of their names; of the JSON without times and paths."""
+    found = {}
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        if path.suffix == ".json":
+            content = json.dumps(json.loads(content)["cases"]).encode()
+        found[path.name.rpartition("_")[0] + path.suffix] = content
+    return found
+
+
+def test_several_processes_write_the_same_files(recorded: dict[str, str], tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "three"]
+    for folder, jobs in zip(folders, (1, 3)):
+        check(recorded["statistics"], folder, where=Where(jobs))
+    one, three = map(contents, folders)
+    assert set(one) == {f"{name}.csv" for name in NAMES} | {"precheck.json", "precheck.jsonl"}
+    assert one == three
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8-sig", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+
+
+@pytest.mark.parametrize("cut", [1, 40, 300, 2000, 9000])
+def test_a_run_that_was_killed_is_taken_up_where_it_ended(recorded: dict[str, str], tmp_path: Path, cut: int) -> None:
+    """Whatever byte of its tables was the last one that it wrote."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    small = Selection(frozenset(("linear", "silu", "softmax", "sort", "__setitem__", "to")))
+    check(recorded["tensor"], whole, selection=small)
+    check(recorded["tensor"], killed, selection=small)
+    result = next(str(path) for path in killed.iterdir() if path.name.startswith("accuracy_checking_result"))
+    details = result.replace("_result_", "_details_")
+    for path in (result, details, *map(str, killed.glob("*.jsonl"))):
+        os.truncate(path, max(0, os.path.getsize(path) - cut))
+    for path in (*killed.glob("precheck_*.csv"), *killed.glob("precheck_*.json")):
+        path.unlink()
+    report = check(recorded["tensor"], killed, selection=small, resume=result)
+    expected = contents(whole)
+    found = contents(killed)
+    for name in ("accuracy_checking_result.csv", "accuracy_checking_details.csv"):
+        assert found[name] == expected[name]
+    assert len(report.results) >= 6
+
+
+def test_the_command_says_which_call_is_wrong(
+    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with planted(torch.nn.functional, "silu", FAULTS["every element 5 % high"]):
+        status = main(["acc_check", "-api_info", recorded["tensor"], "-o", str(tmp_path), "-f", "-save_error_data"])
+    out = capsys.readouterr().out
+    assert status == 3
+    assert "error: Functional.silu.0.forward.output.0: float32 [8, 24]" in out
+    assert "5 % high" in out
+    assert "next: msprobe replay" in out
+    (folder,) = tmp_path.glob("ut_error_data*")
+    names = sorted(path.name for path in folder.glob("Functional.silu.0.*"))
+    assert names == [f"Functional.silu.0.{name}.0.pt" for name in (
+        "backward.input", "backward.output.bench", "backward.output.device", "forward.input", "forward.output.bench",
+        "forward.output.device",
+    )]  # fmt: skip
+
+
+def test_the_status_is_0_where_all_passes_and_2_for_a_wrong_command(
+    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["acc_check", "-api_info", str(REPLAY), "-o", str(tmp_path)]) == 0
+    assert "every one as exact as its operation can be" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as left:
+        main(["acc_check", "-o", str(tmp_path)])
+    assert left.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["-d", "cuda:7"], "--device is 'cuda:7'; this machine has"),
+        (["-d", "cpu", "cpu"], "each may be given once"),
+        (["-csv_path", "nothing.csv"], "nothing.csv"),
+        (["--against", "nothing.csv"], "nothing.csv"),
+        (["-config", "nothing.json"], "nothing.json"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_any_work(
+    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    assert main(["acc_check", "-api_info", recorded["tensor"], "-o", str(tmp_path / "out"), *arguments]) == 1
+    assert text in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*details*"))
+
+
+def test_lists_of_the_configuration_are_used(recorded: dict[str, str], tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"acc_check": {"white_list": ["silu", "gelu"], "black_list": ["gelu"]}}))
+    assert main(["acc_check", "-api_info", recorded["tensor"], "-o", str(tmp_path), "-config", str(config)]) == 0
+    (table,) = tmp_path.glob("accuracy_checking_result_*.csv")
+    run = [row["API Name"] for row in rows(str(table)) if row["Forward Test Success"] != "SKIP"]
+    assert run == ["Functional.silu.0", "Functional.silu.1", "Functional.silu.2"]
+    skipped = {row["API Name"]: row["Message"] for row in rows(str(table)) if row["Forward Test Success"] == "SKIP"}
+    assert skipped["Functional.gelu.0"] == "gelu is in black_list"
+    assert skipped["Functional.linear.0"] == "linear is not in white_list"
+
+
+def test_both_stages_in_one_command(recorded: dict[str, str], tmp_path: Path) -> None:
+    first = tmp_path / "gpu"
+    check(recorded["tensor"], first, headers="msprobe")
+    (gpu,) = first.glob("accuracy_checking_details_*.csv")
+    with planted(torch.nn.functional, "silu", FAULTS["twice as large"]):
+        check(recorded["tensor"], tmp_path / "npu", against=str(gpu))
+    (table,) = (tmp_path / "npu").glob("api_precision_compare_result_*.csv")
+    wrong = {row["API Name"].rpartition(".")[0] for row in rows(str(table)) if row["Forward Test Success"] == "error"}
+    assert wrong == {"Functional.silu"}
+
+
+def test_the_users_process_keeps_what_it_has(recorded: dict[str, str], tmp_path: Path) -> None:
+    """Whoever calls it from Python gets no other random numbers and no other functions afterwards."""
+    silu, state, threads = torch.nn.functional.silu, torch.get_rng_state(), torch.get_num_threads()
+    check(recorded["statistics"], tmp_path, selection=Selection(frozenset(("silu", "dropout"))))
+    assert torch.nn.functional.silu is silu
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+    assert torch.is_grad_enabled()
