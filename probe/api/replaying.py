@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from probe.api.precheck import load
+from probe.common.dump.naming import file_name
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.precheck.calls.prepared import RECORDED
@@ -117,7 +118,7 @@ def replay_operator(config: str, folder: str, device: str, minimise: bool) -> Re
     seeds = range(asked.seed, asked.seed + asked.times)
     runs = ((_replay(asked.dump, asked.record, device, None, False, seed, asked.generate), seed) for seed in seeds)
     _, seed = max(runs, key=lambda run: _badness(run[0].replayed))
-    script = os.path.join(folder, f"{asked.record}.py")
+    script = os.path.join(folder, file_name(asked.record, ".py"))
     found = _replay(asked.dump, asked.record, device, script, minimise, seed, asked.generate)
     if not asked.extract:
         return found

@@ -353,7 +353,7 @@ class ScriptParts(NamedTuple):
 
     title: str
     found: str
-    """What was seen when it was written, for its docstring."""
+    """What was seen when it was written; as `title`, as it stands between the quotes of a docstring."""
     device: str
     definitions: str
     """``INPUTS``, a list; ``OF_OUTPUTS``, the gradients of some outputs; ``RECORDED``, results by name."""

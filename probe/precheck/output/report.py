@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from probe.common.dump.naming import file_name
 from probe.precheck.output.journal import VERSION, plain
 from probe.precheck.result import CaseResult, Row
 from probe.precheck.verdict.subject import FAILURES, NOT_RUN, SUSPECT, Verdict
@@ -63,7 +65,9 @@ def lines(report: Report) -> Iterator[str]:
     if shown:
         row = worst_row(shown[0])
         direction = "backward" if row.of else "forward"
-        yield f"next: msprobe replay {report.path} {shown[0].name}.{direction} --emit {shown[0].name}.py"
+        # Names come from a dump, and users paste this into a shell.
+        words = report.path, f"{shown[0].name}.{direction}", "--emit", file_name(shown[0].name, ".py")
+        yield f"next: msprobe replay {shlex.join(map(str, words))}"
 
 
 def _summary(report: Report) -> str:

@@ -1,6 +1,7 @@
 """A recorded call as a script that imports its framework and nothing else.
 
-The words of each framework are those of `probe.backends.protocol.ScriptWords`; what is said with them is here.
+The words of each framework are those of `probe.backends.protocol.ScriptWords`; what is said with them is here. Nothing
+of a dump enters a script but through `probe.common.source_text`: users run it, and anybody may have written the dump.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from probe.backends.protocol import FrameworkAdapter, ScriptParts, UnknownValue
 from probe.common import files
 from probe.common.dump.reading.items import shape_text
 from probe.common.errors import MsprobeException
+from probe.common.source_text import Code, Unwritable, call, docstring, numbers, source, wrapped
 from probe.precheck.calls.evaluation import Output
 from probe.precheck.replay.replay import Replayed
 from probe.precheck.replay.report import of_verdict
-from probe.precheck.replay.source_text import Code, call, numbers, source, wrapped
 
 Array = NDArray[Any]
 _MOST_INLINE = 16
@@ -46,7 +47,7 @@ def emit(adapter: FrameworkAdapter, replayed: Replayed, path: str, smaller: str 
     script = _Script(adapter, replayed, os.path.splitext(os.path.basename(path))[0])
     try:
         text = script.text(smaller)
-    except UnknownValue as error:
+    except (UnknownValue, Unwritable) as error:
         raise MsprobeException(f"{replayed.name} cannot be written as a script: {error}.") from None
     above = os.path.dirname(os.path.abspath(path))
     contents = {os.path.join(above, script.folder, name): content for name, content in script.files.items()}
@@ -91,15 +92,16 @@ class _Script:
             definitions.insert(0, f"DATA = pathlib.Path(__file__).with_name({source(self.folder)})")
         return words.script(
             ScriptParts(
-                title=f"{spelled}: {self._replayed.name} of a recorded run, alone.",
-                found="\n".join(self._found(smaller)),
+                # Without what a primitive was made with, which the call says.
+                title=docstring(f"{spelled.partition('(')[0]}: {self._replayed.name} of a recorded run, alone."),
+                found="\n".join(map(docstring, self._found(smaller))),
                 device=self._replayed.device,
                 definitions="\n".join(definitions),
                 needs_folder=bool(self.files),
-                dtypes=sorted({dtype for _, dtype in inputs} | {dtype for _, _, dtype in results}),
+                dtypes=sorted(map(_named_dtype, {dtype for _, dtype in inputs} | {dtype for _, _, dtype in results})),
                 variables=[f"x{leaf.number}" for leaf in self._leaves],
                 call=self._call(spelled),
-                autocast=self._replayed.autocast,
+                autocast=_named_dtype(self._replayed.autocast) if self._replayed.autocast else "",
                 results=[(name, expression) for name, expression, _ in results],
                 of_outputs=[results[place][1] for place, _ in given],
                 differentiated=differentiated,
@@ -179,18 +181,30 @@ class _Script:
 
     def _named(self, name: str, stem: str, tensors: Mapping[str, Output]) -> str:
         lines = [
-            self._tensor(f"{stem}_{place}", each.value, each.dtype or "", f'"{key}": ')
+            self._tensor(f"{stem}_{place}", each.value, each.dtype or "", f"{source(key)}: ")
             for place, (key, each) in enumerate(tensors.items())
         ]
         return "\n".join([f"{name} = {{", *lines, "}"])
 
     def _tensor(self, stem: str, values: Array, dtype: str, before: str = "") -> str:
+        dtype = _named_dtype(dtype)
         if 0 < values.size <= _MOST_INLINE and values.dtype.kind != "c":
             return wrapped(f"{before}{self._words.inline(numbers(values), dtype)},")
         name = f"{stem}{self._words.SUFFIX}"
         self.files[name] = self._words.content(values, dtype)
         loaded = self._words.loaded(f"DATA / {source(name)}", dtype)
         return f"    {before}{loaded},  # {dtype} {shape_text(values.shape)}"
+
+
+def _named_dtype(dtype: str) -> str:
+    """`dtype`, which scripts use as a name.
+
+    Raises:
+        UnknownValue: it is none.
+    """
+    if not dtype.isidentifier():
+        raise UnknownValue(f"{dtype!r} is no dtype")
+    return dtype
 
 
 def _places(path: str, expression: str, value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str, str]]:

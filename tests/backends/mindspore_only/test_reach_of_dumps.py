@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from probe.backends.mindspore.execution import functions
+from probe.backends.mindspore.hooks import api_list
 from probe.backends.protocol import UnknownValue
 
 CUSTOM = {
@@ -108,6 +110,13 @@ def test_primitives_of_layers_are_in_reach() -> None:
     }  # fmt: skip
     assert len(held) > 20
     assert not {name for name in held if functions.primitive_name(f"Primitive.x.{name}") is None}
+
+
+def test_no_function_of_the_list_reads_writes_or_loads() -> None:
+    names = {watched.attribute for functions in api_list.watched().values() for watched in functions}
+    assert len(names) > 500
+    acting = re.compile("(^|_)(load|save|file|path|library|compile|eval|exec|import|print|dump|custom|pyfunc)($|_)")
+    assert not [name for name in names if acting.search(name)]
 
 
 def test_they_compute() -> None:

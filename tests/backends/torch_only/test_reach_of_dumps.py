@@ -19,7 +19,8 @@ ACTING = re.compile("(^|_)(load|save|file|path|library|compile|eval|exec|import|
     "base",
     [
         "Torch.load", "Torch.save", "Torch.from_file", "Torch.compile", "Torch.classes", "Torch.ops", "Torch.hub",
-        "Torch.jit", "Torch.import_ir_module", "Torch.__import__", "Torch.sys.exit", "Tensor.tofile", "Tensor.__reduce__",
+        "Torch.jit", "Torch.import_ir_module", "Torch.__import__", "Torch.sys.exit", "Tensor.tofile",
+        "Tensor.__reduce__",
         "Tensor.register_hook", "Aten.from_file", "Aten.save", "Aten.load", "Aten.print", "Aten._print", "Aten.warn",
         "Aten.eval", "Aten._sparse_coo_tensor_unsafe", "Aten.__class__", "Ops.load_library", "NPU.load_library",
         "Distributed.all_reduce", "VF.__dict__", "torch.ops.load_library",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from probe.backends.mindspore.execution import functions, values
 from probe.backends.protocol import ScriptParts, UnknownValue
+from probe.common.source_text import arguments, source
 
 SUFFIX = ".npy"
 _TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
@@ -24,7 +25,7 @@ $found
 
 $imports
 
-DEVICE = "$device"
+DEVICE = $device
 if mindspore.get_context("device_target") != DEVICE:
     mindspore.set_device(DEVICE)
 $definitions
@@ -82,8 +83,7 @@ def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
     named = functions.primitive_name(base)
     if named is None:
         return None
-    settings = ", ".join(f"{name}={value!r}" for name, value in functions.settings(attributes).items())
-    return f"{named}({settings})"
+    return f"{named}({', '.join(arguments((), functions.settings(attributes)))})"
 
 
 def plain(entry: Mapping[str, Any]) -> str:
@@ -138,7 +138,7 @@ def script(parts: ScriptParts, imported: str = "mindspore") -> str:
         title=parts.title,
         found=parts.found,
         imports="\n".join(imports if parts.needs_folder else imports[2:]),
-        device=_TARGETS[parts.device.partition(":")[0]],
+        device=source(_TARGETS[parts.device.partition(":")[0]]),
         definitions=parts.definitions,
         high=", ".join(f"mindspore.{name}: mindspore.{to}" for name, to in raised.items()),
         bits=", ".join(f"mindspore.{name}: {_LAST_PLACES[name]}" for name in floats),
@@ -157,7 +157,7 @@ def _call(parts: ScriptParts) -> Iterator[str]:
 
 
 def _run(parts: ScriptParts) -> Iterator[str]:
-    names = ", ".join(f'"{name}"' for name, _ in parts.results)
+    names = ", ".join(source(name) for name, _ in parts.results)
     yield f"results = dict(zip([{names}], call(*leaves)))"
     if not parts.of_outputs:
         return
@@ -165,7 +165,7 @@ def _run(parts: ScriptParts) -> Iterator[str]:
     arguments = ", ".join(given.get(number, f"leaves[{number}]") for number in range(len(parts.variables)))
     expressions = [expression for _, expression in parts.results]
     places = ", ".join(str(expressions.index(expression)) for expression in parts.of_outputs)
-    gradients = ", ".join(f'"{name}"' for name, _ in parts.differentiated)
+    gradients = ", ".join(source(name) for name, _ in parts.differentiated)
     yield ""
     yield f"def outputs({', '.join(given.values())}):"
     yield f"    found = call({arguments})"

@@ -12,6 +12,7 @@ import torch
 from probe.backends.protocol import ScriptParts
 from probe.backends.torch.execution.functions import place
 from probe.backends.torch.execution.values import plain_value, tensor
+from probe.common.source_text import source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +26,7 @@ $found
 
 $imports
 
-DEVICE = "$device"
+DEVICE = $device
 $definitions
 HIGH = {$high}
 
@@ -109,7 +110,7 @@ def script(parts: ScriptParts) -> str:
         f"torch.{name}: torch.{to}" for name, to in raised.items() if name.startswith((_COMPLEX, "float", "bfloat"))
     )
     text = _TEMPLATE.substitute(
-        title=parts.title, found=parts.found, imports="\n".join(imports), device=parts.device,
+        title=parts.title, found=parts.found, imports="\n".join(imports), device=source(parts.device),
         definitions=parts.definitions, high=high, run="\n".join(f"    {line}" for line in _run(parts)),
     )  # fmt: skip
     return text + _RECORDED if parts.has_recorded else text
@@ -128,11 +129,11 @@ def _run(parts: ScriptParts) -> Iterator[str]:
         yield from (f"    {line}" for line in parts.call("output = ").split("\n"))
     else:
         yield from parts.call("output = ").split("\n")
-    yield f"results = {{{', '.join(f'{chr(34)}{name}{chr(34)}: {value}' for name, value in parts.results)}}}"
+    yield f"results = {{{', '.join(f'{source(name)}: {value}' for name, value in parts.results)}}}"
     if parts.of_outputs:
         leaves = ", ".join(f"leaves[{number}]" for _, number in parts.differentiated)
         yield f"outputs = [{', '.join(parts.of_outputs)}]"
         yield "of_outputs = [x.to(y) for x, y in zip(OF_OUTPUTS, outputs)]"
         yield f"gradients = torch.autograd.grad(outputs, [{leaves}], of_outputs, allow_unused=True)"
-        names = ", ".join(f'"{name}"' for name, _ in parts.differentiated)
+        names = ", ".join(source(name) for name, _ in parts.differentiated)
         yield f"results.update(zip([{names}], gradients))"
