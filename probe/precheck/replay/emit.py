@@ -75,6 +75,8 @@ class _Script:
         spelled = words.spelled(prepared.case.base, made_with(prepared.case))
         if spelled is None:
             raise UnknownValue(f"{prepared.case.base} has no name that a script could use")
+        if prepared.call.reference_function is not None:
+            raise UnknownValue("its framework has no float64 kernel for it on the CPU")
         results = self._results()
         differentiated = [
             (f"gradient of x{leaf.number}", leaf.number) for leaf in self._leaves if leaf.is_differentiated
