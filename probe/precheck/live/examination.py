@@ -162,8 +162,10 @@ class Examination:
 
     def _ill_conditioned(self, place: int, max_rel: float, share: float, text: str) -> Iterator[Said]:
         """What is to be said where one rounding costs a correct result more than half of its digits."""
-        precision = self.autocast or self.results[place].dtype or ""
-        form = format_of(precision)
+        # The roundings of the coarsest dtype are the ones that count: an input of bfloat16 came rounded to it.
+        dtypes = [self.autocast or "", self.results[place].dtype or "", *self.call.dtypes]
+        forms = [form for form in map(format_of, dtypes) if form is not None]
+        form = max(forms, key=lambda each: each.unit, default=None)
         if form is None or not share > math.sqrt(form.unit):
             return
         lost = f"{form.name} rounds to {form.unit:.2g}: more than half of its digits are lost, whatever the kernel"
