@@ -42,8 +42,18 @@ class Size:
     channels: int
 
 
-SIZES = (Size("one", 1, 1, 3, 1), Size("small", 4, 33, 5, 2), Size("medium", 32, 256, 9, 4), Size("large", 96, 1024, 24, 16))
-HELD_OUT_SIZES = (Size("two", 2, 3, 4, 3), Size("odd", 7, 61, 6, 3), Size("long", 3, 4099, 11, 8), Size("wide", 200, 331, 17, 12))
+SIZES = (
+    Size("one", 1, 1, 3, 1),
+    Size("small", 4, 33, 5, 2),
+    Size("medium", 32, 256, 9, 4),
+    Size("large", 96, 1024, 24, 16),
+)
+HELD_OUT_SIZES = (
+    Size("two", 2, 3, 4, 3),
+    Size("odd", 7, 61, 6, 3),
+    Size("long", 3, 4099, 11, 8),
+    Size("wide", 200, 331, 17, 12),
+)
 
 
 @dataclass(frozen=True)
@@ -56,8 +66,20 @@ class Values:
     offset: float = 0.0
 
 
-VALUES = (Values("normal"), Values("tiny", 1e-3), Values("large", 30.0), Values("mixed", 1.0, 2.0), Values("shifted", 1.0, 0.0, 5.0))
-HELD_OUT_VALUES = (Values("third", 0.3), Values("small", 0.02), Values("ten", 10.0), Values("wide", 1.0, 1.0), Values("low", 0.5, 0.0, -3.0))
+VALUES = (
+    Values("normal"),
+    Values("tiny", 1e-3),
+    Values("large", 30.0),
+    Values("mixed", 1.0, 2.0),
+    Values("shifted", 1.0, 0.0, 5.0),
+)
+HELD_OUT_VALUES = (
+    Values("third", 0.3),
+    Values("small", 0.02),
+    Values("ten", 10.0),
+    Values("wide", 1.0, 1.0),
+    Values("low", 0.5, 0.0, -3.0),
+)
 
 
 def draw(generator: np.random.Generator, shape: Sequence[int], values: Values) -> Array:
@@ -112,7 +134,7 @@ class Operator:
     settings: dict[str, Any]
 
 
-R, C, I, K = "rows", "columns", "image", "channels"
+R, C, S, K = "rows", "columns", "image", "channels"
 
 
 def operators() -> list[Operator]:
@@ -162,7 +184,12 @@ def operators() -> list[Operator]:
     add("Functional.prelu", F.prelu, x, normal(1))
     # Reductions.
     for name in ("sum", "mean", "var", "std", "logsumexp", "amax", "nansum"):
-        add(f"Tensor.{name}", lambda a, f=getattr(torch, name): f(a, -1), like(R, C) if name not in ("var", "std") else like(C, 8), dim=-1)
+        add(
+            f"Tensor.{name}",
+            lambda a, n=name: getattr(torch, n)(a, -1),
+            like(R, C) if name not in ("var", "std") else like(C, 8),
+            dim=-1,
+        )
     add("Torch.sum", torch.sum, x)
     add("Torch.mean", torch.mean, x)
     add("Torch.sum", torch.sum, pos)
@@ -185,24 +212,24 @@ def operators() -> list[Operator]:
     # Products.
     add("Torch.matmul", torch.matmul, x, like(C, R))
     add("Torch.matmul", torch.matmul, positive(R, C), positive(C, R))
-    add("Torch.bmm", torch.bmm, like(K, I, R), like(K, R, I))
+    add("Torch.bmm", torch.bmm, like(K, S, R), like(K, R, S))
     add("Functional.linear", F.linear, x, normal(R, C), normal(R))
     add("Functional.linear", F.linear, x, normal(8, C))
     add("Torch.addmm", torch.addmm, like(R, R), x, like(C, R))
-    add("Torch.baddbmm", torch.baddbmm, like(K, I, I), like(K, I, R), like(K, R, I))
+    add("Torch.baddbmm", torch.baddbmm, like(K, S, S), like(K, S, R), like(K, R, S))
     add("Torch.mv", torch.mv, x, row)
     add("Torch.dot", torch.dot, row, like(C))
     add("Torch.outer", torch.outer, like(R), row)
-    add("Torch.einsum", lambda a, b: torch.einsum("bik,bjk->bij", a, b), like(K, I, C), like(K, R, C))
-    add("Functional.bilinear", F.bilinear, like(R, I), like(R, I), normal(4, I, I))
-    add("Torch.cdist", torch.cdist, like(R, 8), like(I, 8))
-    add("Torch.kron", torch.kron, like(R, 2), like(2, I))
+    add("Torch.einsum", lambda a, b: torch.einsum("bik,bjk->bij", a, b), like(K, S, C), like(K, R, C))
+    add("Functional.bilinear", F.bilinear, like(R, S), like(R, S), normal(4, S, S))
+    add("Torch.cdist", torch.cdist, like(R, 8), like(S, 8))
+    add("Torch.kron", torch.kron, like(R, 2), like(2, S))
     # Convolutions, pooling, images.
-    image = like(2, K, I, I)
+    image = like(2, K, S, S)
     add("Functional.conv1d", F.conv1d, like(2, K, C), normal(6, K, 1), normal(6))
     add("Functional.conv2d", lambda a, w, b: F.conv2d(a, w, b, padding=1), image, normal(5, K, 3, 3), normal(5))
     add("Functional.conv2d", lambda a, w: F.conv2d(a, w, stride=2, groups=a.shape[1]), image, normal(K, 1, 3, 3))
-    add("Functional.conv3d", F.conv3d, like(1, K, 3, I, I), normal(3, K, 2, 2, 2))
+    add("Functional.conv3d", F.conv3d, like(1, K, 3, S, S), normal(3, K, 2, 2, 2))
     add("Functional.conv_transpose2d", F.conv_transpose2d, image, normal(K, 3, 2, 2))
     add("Functional.conv_transpose1d", F.conv_transpose1d, like(2, K, C), normal(K, 3, 2))
     add("Functional.avg_pool2d", lambda a: F.avg_pool2d(a, 2, 1), image)
@@ -212,10 +239,15 @@ def operators() -> list[Operator]:
     add("Functional.lp_pool2d", lambda a: F.lp_pool2d(a, 2, 2, 1), image)
     for mode in ("nearest", "bilinear", "bicubic"):
         add("Functional.interpolate", lambda a, m=mode: F.interpolate(a, scale_factor=2, mode=m), image, mode=mode)
-    add("Functional.pad", lambda a: F.pad(a, (1, 1), mode="reflect"), like(2, K, I))
+    add("Functional.pad", lambda a: F.pad(a, (1, 1), mode="reflect"), like(2, K, S))
     add("Functional.pad", lambda a: F.pad(a, (1, 2), value=0.3), x)
-    add("Functional.grid_sample", lambda a, g: F.grid_sample(a, g, align_corners=False), image, between(-0.9, 0.9, 2, I, I, 2))
-    add("Functional.pixel_shuffle", lambda a: F.pixel_shuffle(a, 2), like(1, 4, I, I))
+    add(
+        "Functional.grid_sample",
+        lambda a, g: F.grid_sample(a, g, align_corners=False),
+        image,
+        between(-0.9, 0.9, 2, S, S, 2),
+    )
+    add("Functional.pixel_shuffle", lambda a: F.pixel_shuffle(a, 2), like(1, 4, S, S))
     add("Functional.unfold", lambda a: F.unfold(a, 2), image)
     add("Functional.fold", lambda a: F.fold(a, (4, 4), 2), like(1, 8, 9))
     # Normalisation.
@@ -223,7 +255,7 @@ def operators() -> list[Operator]:
     add("Functional.layer_norm", lambda a: F.layer_norm(a, a.shape[-1:]), like(R, C))
     add("Functional.rms_norm", lambda a, w: F.rms_norm(a, a.shape[-1:], w, 1e-6), x, normal(C))
     add("Functional.group_norm", lambda a, w, b: F.group_norm(a, 1, w, b), image, normal(K), normal(K))
-    add("Functional.instance_norm", lambda a: F.instance_norm(a), like(2, K, I, I))
+    add("Functional.instance_norm", lambda a: F.instance_norm(a), like(2, K, S, S))
     add("Functional.batch_norm", lambda a, w, b: F.batch_norm(a, None, None, w, b, True), image, normal(K), normal(K))
     add("Functional.batch_norm", F.batch_norm, image, normal(K), between(0.5, 2, K), normal(K), normal(K))
     add("Functional.local_response_norm", lambda a: F.local_response_norm(a, 2), image)
@@ -244,19 +276,37 @@ def operators() -> list[Operator]:
     add("Functional.nll_loss", F.nll_loss, x, whole(C, R))
     add("Functional.binary_cross_entropy", F.binary_cross_entropy, between(0.02, 0.98, R, C), between(0, 1, R, C))
     add("Functional.binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, x, between(0, 1, R, C))
-    add("Functional.kl_div", lambda a, t: F.kl_div(a.log_softmax(-1), t, reduction="batchmean"), x, between(0.01, 1, R, C))
+    add(
+        "Functional.kl_div",
+        lambda a, t: F.kl_div(a.log_softmax(-1), t, reduction="batchmean"),
+        x,
+        between(0.01, 1, R, C),
+    )
     add("Functional.poisson_nll_loss", F.poisson_nll_loss, between(-2, 2, R, C), between(0, 3, R, C))
     add("Functional.margin_ranking_loss", lambda a, b: F.margin_ranking_loss(a, b, torch.ones_like(a)), row, like(C))
     add("Functional.cosine_embedding_loss", lambda a, b: F.cosine_embedding_loss(a, b, torch.ones(a.shape[0])), x, y)
     add("Functional.triplet_margin_loss", F.triplet_margin_loss, x, y, like(R, C))
     add("Functional.gaussian_nll_loss", F.gaussian_nll_loss, x, y, between(0.3, 2, R, C))
     # Attention.
-    heads = like(1, K, I, 16)
+    heads = like(1, K, S, 16)
     sdpa = "Functional.scaled_dot_product_attention"
-    add(sdpa, F.scaled_dot_product_attention, heads, like(1, K, I, 16), like(1, K, I, 16))
-    add(sdpa, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), heads, like(1, K, I, 16), like(1, K, I, 16))
-    add(sdpa, math_attention, heads, like(1, K, I, 16), like(1, K, I, 16))
-    add("Functional.scaled_dot_product_attention", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m), heads, like(1, K, I, 16), like(1, K, I, 16), normal(I, I))
+    add(sdpa, F.scaled_dot_product_attention, heads, like(1, K, S, 16), like(1, K, S, 16))
+    add(
+        sdpa,
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        heads,
+        like(1, K, S, 16),
+        like(1, K, S, 16),
+    )
+    add(sdpa, math_attention, heads, like(1, K, S, 16), like(1, K, S, 16))
+    add(
+        "Functional.scaled_dot_product_attention",
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, m),
+        heads,
+        like(1, K, S, 16),
+        like(1, K, S, 16),
+        normal(S, S),
+    )
     # Indexing and shapes.
     add("Functional.embedding", lambda i, w: F.embedding(i, w), whole(C, R, 8), like(C, 16))
     add("Functional.embedding_bag", lambda i, w: F.embedding_bag(i, w, mode="sum"), whole(C, R, 8), like(C, 16))
@@ -277,14 +327,21 @@ def operators() -> list[Operator]:
     add("Tensor.repeat", lambda a: a.repeat(3, 1), x)
     add("Torch.tril", torch.tril, x)
     add("Torch.roll", lambda a: a.roll(1, 0), x)
-    add("Torch.clamp", lambda a: a.clamp(-0.7, 0.7), x)
+    add("Torch.clamp", lambda a: a.clamp(-0.7, 0.7), x, **{"1": -0.7, "2": 0.7})
     add("Tensor.to", lambda a: a.float(), x)
     add("Tensor.type_as", lambda a: a.bfloat16(), x)
     # Linear algebra, complex numbers.
     add("Torch.trace", torch.trace, like(R, R))
     add("Torch.diff", torch.diff, like(R, C))
-    add("Torch.polar", lambda a, b: torch.view_as_real(torch.polar(a.float(), b.float()) if a.dtype != torch.float64 else torch.polar(a, b)), pos, between(-3, 3, R, C))
-    add("Torch.softmax", rotary, heads, between(0, 200, I, 8))
+    add(
+        "Torch.polar",
+        lambda a, b: torch.view_as_real(
+            torch.polar(a.float(), b.float()) if a.dtype != torch.float64 else torch.polar(a, b)
+        ),
+        pos,
+        between(-3, 3, R, C),
+    )
+    add("Torch.rotary", rotary, heads, between(0, 200, S, 8))
     return found
 
 
@@ -309,10 +366,11 @@ class RoundedInside(TorchDispatchMode):
 EXACT_INSIDE = frozenset(
     f"aten::{name}"
     for name in (
-        "clone", "cat", "stack", "zeros", "zeros_like", "ones", "ones_like", "full", "full_like", "scalar_tensor", "neg",
-        "index", "gather", "where", "masked_fill", "sign", "abs", "empty", "empty_like", "new_zeros", "copy_", "zero_",
-        "detach", "alias", "sort", "max", "min", "_to_copy", "empty_strided", "new_empty", "relu", "threshold_backward", "fill_",
-        "slice_backward", "select_backward", "maximum", "minimum", "clamp", "floor", "ceil", "round", "trunc", "sgn", "arange",
+        "abs", "alias", "arange", "cat", "ceil", "clamp", "clone", "copy_", "detach", "empty", "empty_like",
+        "empty_strided", "fill_", "floor", "full", "full_like", "gather", "index", "masked_fill", "max", "maximum",
+        "min", "minimum", "neg", "new_empty", "new_zeros", "ones", "ones_like", "relu", "round", "scalar_tensor",
+        "select_backward", "sgn", "sign", "slice_backward", "sort", "stack", "threshold_backward", "_to_copy", "trunc",
+        "where", "zero_", "zeros", "zeros_like",
     )
 )  # fmt: skip
 
@@ -333,7 +391,9 @@ def rotary(q: Any, angle: Any) -> Any:
 # --- evaluation: what the runner of the pre-check does, in small
 
 
-def evaluate(operator: Operator, inputs: Sequence[Array], dtype: Any, gradients: Sequence[Array] | None) -> tuple[list[Array], list[Array], list[str]]:
+def evaluate(
+    operator: Operator, inputs: Sequence[Array], dtype: Any, gradients: Sequence[Array] | None
+) -> tuple[list[Array], list[Array], list[str]]:
     """Outputs and input gradients in `dtype`; gradients are those of the outputs, ``None`` for none."""
     tensors = []
     for value in inputs:
@@ -350,7 +410,10 @@ def evaluate(operator: Operator, inputs: Sequence[Array], dtype: Any, gradients:
     if not wanted or not leaves:
         return values, [], names
     found = torch.autograd.grad(
-        [o for o, _ in wanted], leaves, [torch.from_numpy(np.ascontiguousarray(g)).to(o.dtype) for o, g in wanted], allow_unused=True
+        [o for o, _ in wanted],
+        leaves,
+        [torch.from_numpy(np.ascontiguousarray(g)).to(o.dtype) for o, g in wanted],
+        allow_unused=True,
     )
     return values, [None if g is None else to_numpy(g) for g in found], names
 
@@ -367,15 +430,15 @@ def held(values: Array, dtype: str) -> Array:
     return rounded_to(values, form) if values.dtype.kind == "f" else values
 
 
-def subjects(
-    operator: Operator, size: Size, values: Values, dtype: str, seed: int, inside: bool
-) -> Iterator[Subject]:
+def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: int, inside: bool) -> Iterator[Subject]:
     generator = np.random.default_rng([seed, len(operator.base), ord(operator.base[-1])])
     kind = getattr(torch, dtype)
     inputs = [held(make(generator, size, values), dtype) for make in operator.makers]
     outputs, _, names = evaluate(operator, inputs, kind, None)
     gradients = [
-        held(generator.standard_normal(output.shape), name) if output.dtype.kind == "f" and output.shape is not None else None
+        held(generator.standard_normal(output.shape), name)
+        if output.dtype.kind == "f" and output.shape is not None
+        else None
         for output, name in zip(outputs, names)
     ]
     try:
@@ -411,12 +474,13 @@ def subjects(
         return cache["rounded", name][place]
 
     input_dtypes = [dtype if value.dtype.kind == "f" else str(value.dtype) for value in inputs]
+    nothing, settings = (lambda: None), operator.settings
     for place, (result, reference, name) in enumerate(zip(outputs, exact_outputs, names)):
         if result.dtype.kind != "f":
             reference = reference.astype(result.dtype)
         yield Subject(
             operator.base, "forward", result, reference, name, inputs, input_dtypes,
-            lambda unit, p=place: moved(unit, p), lambda form, p=place: rounded(form, p), lambda: None, operator.settings,
+            lambda unit, p=place: moved(unit, p), lambda form, p=place: rounded(form, p), nothing, settings,
         )  # fmt: skip
     with_gradients = [(g, n) for g, n in zip(gradients, names) if g is not None]
     for place, (result, reference) in enumerate(zip(found, exact_found), len(outputs)):
@@ -425,7 +489,7 @@ def subjects(
         yield Subject(
             operator.base, "backward", result, reference, dtype, [*inputs, *(g for g, _ in with_gradients)],
             [*input_dtypes, *(n for _, n in with_gradients)],
-            lambda unit, p=place: moved(unit, p), lambda form, p=place: rounded(form, p), lambda: None, operator.settings,
+            lambda unit, p=place: moved(unit, p), lambda form, p=place: rounded(form, p), nothing, settings,
         )  # fmt: skip
 
 
@@ -509,6 +573,7 @@ def main() -> None:
         alarmed: collections.Counter[str] = collections.Counter()
         planted: collections.Counter[str] = collections.Counter()
         missed: dict[str, list[str]] = collections.defaultdict(list)
+        fitting: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         refused: collections.Counter[str] = collections.Counter()
         judging = 0.0
         for operator in chosen:
@@ -529,28 +594,42 @@ def main() -> None:
                             alarmed[f"{subject.base} {subject.direction} {verdict.status}"] += 1
                             if options.alarms:
                                 print_alarm(subject, size, values, verdict)
-                        if options.faults and size.name not in ("one", "two") and values.name in ("normal", "third"):
+                        if (
+                            options.faults
+                            and size.name in ("small", "medium", "odd")
+                            and values.name in ("normal", "third")
+                        ):
                             for name, wrong in wrong_subjects(subject, generator):
                                 planted[name] += 1
-                                if judge(wrong).status in ("exact", "pass"):
+                                said = judge(wrong)
+                                fitting[name][said.fits or ""] += 1
+                                if said.status in ("exact", "pass"):
                                     missed[name].append(f"{subject.base}.{subject.direction}.{size.name}")
         total = sum(statuses.values())
         bad = total - statuses["exact"] - statuses["pass"]
-        print(f"\n{dtype}: {total} subjects, {bad} alarms ({bad / max(total, 1):.2%}), {dict(statuses)}; "
-              f"{judging / max(total, 1) * 1e6:.0f} us each with the draws")
+        print(
+            f"\n{dtype}: {total} subjects, {bad} alarms ({bad / max(total, 1):.2%}), {dict(statuses)}; "
+            f"{judging / max(total, 1) * 1e6:.0f} us each with the draws"
+        )
         for name, count in alarmed.most_common(40):
             print(f"  {count:4} {name}")
         for name, count in planted.items():
-            print(f"  found {count - len(missed[name])} of {count} {name} {collections.Counter(missed[name]).most_common(6) if missed[name] else ''}")
+            most = collections.Counter(missed[name]).most_common(6)
+            print(f"  found {count - len(missed[name])} of {count} {name} {most or ''}")
+            precisions = {words: number for words, number in fitting[name].items() if words}
+            if precisions:
+                print(f"      said to fit: {precisions}")
         if refused:
             print("  not run:", dict(refused))
         sys.stdout.flush()
 
 
 def print_alarm(subject: Subject, size: Size, values: Values, verdict: Verdict) -> None:
-    print(f"    {subject.base}.{subject.direction} {size.name}/{values.name} {list(subject.result.shape)} {subject.dtype} "
-          f"{verdict.status} ratio {verdict.ratio:.3g} {verdict.bound}; {verdict.interpretation}; fits {verdict.fits}; "
-          f"{verdict.worst_result} for {verdict.worst_reference} at {verdict.worst_index}")
+    print(
+        f"    {subject.base}.{subject.direction} {size.name}/{values.name} {list(subject.result.shape)} "
+        f"{subject.dtype} {verdict.status} ratio {verdict.ratio:.3g} {verdict.bound}; {verdict.interpretation}; "
+        f"fits {verdict.fits}; {verdict.worst_result} for {verdict.worst_reference} at {verdict.worst_index}"
+    )
 
 
 if __name__ == "__main__":

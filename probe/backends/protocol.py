@@ -268,6 +268,11 @@ class Execution(Protocol):
             UnknownValue: a primitive cannot be made from what the record says.
         """
 
+    def reference_function(
+        self, base: str, attributes: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
+        """What computes in float64 on the CPU what `function` has no kernel for there; ``None`` where it has one."""
+
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
         """A new tensor of that shape, rounded to `dtype`, which shares no memory with `values`.
 
@@ -365,8 +370,15 @@ class ScriptWords(Protocol):
     SUFFIX: str
     """Of the files of tensors."""
 
-    def spelled(self, base: str) -> str | None:
-        """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name."""
+    def spelled(self, base: str, attributes: Mapping[str, Any] | None = None) -> str | None:
+        """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name.
+
+        Args:
+            attributes: As of `Execution.function`.
+
+        Raises:
+            UnknownValue: a script cannot compute it.
+        """
 
     def plain(self, entry: Mapping[str, Any]) -> str:
         """What `Execution.plain_value` makes of an entry; the device is ``device``, a dtype goes through ``kind``.

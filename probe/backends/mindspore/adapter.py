@@ -11,7 +11,7 @@ from mindspore import Tensor
 
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.autograd.tracker import tracker_for
-from probe.backends.mindspore.execution import devices, evaluation, functions
+from probe.backends.mindspore.execution import devices, evaluation, functions, in_float64, script
 from probe.backends.mindspore.execution import values as execution_values
 from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.hooks import api_list, module_hooks, scalers, training_hooks
@@ -27,6 +27,7 @@ from probe.backends.protocol import (
     ModuleHandles,
     OperatorListener,
     ScaledUpdate,
+    ScriptWords,
     TrainingHooks,
     UnknownValue,
 )
@@ -56,6 +57,7 @@ class MindSporeAdapter:
     several_outputs: tuple[type, ...] = (tuple,)
     kind: ModuleKind = CELLS
     training: TrainingHooks = training_hooks
+    script: ScriptWords = script
     # What is kept for the gradients of a call that nobody asks for is freed together with what the program needs.
     differentiates_anywhere = False
 
@@ -190,6 +192,11 @@ class MindSporeAdapter:
 
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         return functions.function(base, attributes)
+
+    def reference_function(
+        self, base: str, attributes: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
+        return in_float64.function(base, attributes)
 
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
         return execution_values.tensor(values, dtype, device)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Callable
 import numpy as np
 
 from probe.backends.mindspore.adapter import MindSporeAdapter
-from probe.backends.msadapter import api_list, execution, random_calls, scalers, seeding, training_hooks
+from probe.backends.msadapter import api_list, execution, random_calls, scalers, script, seeding, training_hooks
 from probe.backends.msadapter.module_hooks import MODULES
 from probe.backends.msadapter.torch_modules import torch_module
-from probe.backends.protocol import FrameworkAdapter, TrainingHooks
+from probe.backends.protocol import FrameworkAdapter, ScriptWords, TrainingHooks
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.scalers import Note
 from probe.backends.torch.tensors.framework_values import FrameworkValues
@@ -24,6 +24,7 @@ class MSAdapterAdapter(MindSporeAdapter):
     framework = "mindtorch"
     kind = MODULES
     training: TrainingHooks = training_hooks
+    script: ScriptWords = script
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,6 +65,11 @@ class MSAdapterAdapter(MindSporeAdapter):
 
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         return execution.function(base)
+
+    def reference_function(
+        self, base: str, attributes: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
+        return execution.reference_function(base)
 
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
         return execution.plain_value(entry, device)

@@ -7,7 +7,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from probe.backends.mindspore.execution import functions, values
+from probe.backends.mindspore.execution import functions, in_float64, values
 from probe.backends.mindspore.tensors import dtypes
 from probe.backends.msadapter import api_list
 from probe.backends.msadapter.torch_modules import proxy_of, torch_module
@@ -70,3 +70,35 @@ _MAKERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
     "torch.device": lambda entry, device: torch_module().device(device),
     "torch.memory_format": lambda entry, device: _memory_format(entry.get("format")),
 }
+
+
+# --- float64
+
+
+def reference_function(base: str) -> Callable[..., Any] | None:
+    """What computes in float64 what mindtorch has no kernel for on the CPU; ``None`` of other functions."""
+    return _IN_FLOAT64.get(base)
+
+
+def _conv(
+    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Any:
+    if padding == "same":
+        around = in_float64.same(input, weight, stride, dilation)
+    else:
+        axes = len(weight.shape) - 2
+        around = [(each, each) for each in in_float64.each(0 if padding == "valid" else padding, axes)]
+    return in_float64.convolution(input, weight, bias, stride, around, dilation, groups)
+
+
+def _batch_norm(
+    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
+    momentum: float = 0.1, eps: float = 1e-5,
+) -> Any:  # fmt: skip
+    return in_float64.batch_norm(input, running_mean, running_var, weight, bias, training, eps)
+
+
+_IN_FLOAT64: dict[str, Callable[..., Any]] = {
+    "Functional.conv1d": _conv, "Functional.conv2d": _conv, "Torch.conv1d": _conv, "Torch.conv2d": _conv,
+    "Functional.batch_norm": _batch_norm, "Torch.batch_norm": _batch_norm, "Functional.relu6": in_float64.relu6,
+}  # fmt: skip

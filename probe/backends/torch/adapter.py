@@ -189,6 +189,12 @@ class TorchAdapter:
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         return functions.function(base)
 
+    def reference_function(
+        self, base: str, attributes: Mapping[str, Any] | None = None
+    ) -> Callable[..., Any] | None:
+        # torch has them all.
+        return None
+
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> torch.Tensor:
         return array_values.tensor(values, dtype, device)
 

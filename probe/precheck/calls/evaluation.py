@@ -25,6 +25,8 @@ DRAWS = 8
 _FEWER_DRAWS = 3
 _LARGE = 1 << 20
 """Elements of the inputs above which fewer draws are made: there are enough elements to see the same."""
+_BLOCK = 1 << 17
+"""Elements that are worked on at a time, so that what is made on the way stays in the cache."""
 _HIGH = {"complex64": "complex128", "complex32": "complex128", "complex128": "complex128"}
 _HALF = ("bfloat16", "float16")
 
@@ -59,12 +61,13 @@ class Call:
 
     Args:
         adapter: The framework.
-        function: What is called on the device; `reference_function` computes the reference.
+        function: What is called on the device.
         arguments: The tree of arguments.
         leaves: The values of its tensors.
         of_outputs: The gradients of the tensors among the outputs, in their order; ``None`` for one without. An empty
             list leaves the backward out.
         name: What random moves are drawn from.
+        reference_function: What computes the reference; `function` itself where there is none.
     """
 
     def __init__(
@@ -75,9 +78,11 @@ class Call:
         leaves: Sequence[Array],
         of_outputs: Sequence[Array | None],
         name: str,
+        reference_function: Callable[..., Any] | None = None,
     ) -> None:
         self._adapter = adapter
         self.function = function
+        self.reference_function = reference_function
         self._arguments = arguments
         self._leaves = leaves
         self.of_outputs = list(of_outputs)
@@ -165,7 +170,8 @@ class Call:
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(tensors, plain_value)
-            returned = self.function(*args, **kwargs)
+            function = (high and self.reference_function) or self.function
+            returned = function(*args, **kwargs)
             # What returns nothing was called for what it writes, as x[0] = y is.
             return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
 
@@ -271,9 +277,15 @@ def _rounded(values: Array, precision: str) -> Array:
 
 
 def _move(values: Array, unit: float, draws: np.random.Generator) -> Array:
-    # Half of the signs of a byte at a time: drawing them takes longer than the product otherwise.
-    bits = np.unpackbits(np.frombuffer(draws.bytes((values.size + 7) // 8), np.uint8), count=values.size)
-    moved: Array = values * np.where(bits.reshape(values.shape), 1 + unit, 1 - unit)
+    """Each of `values` moved up or down by `unit` of itself, in float64 or complex128."""
+    values = np.ascontiguousarray(values)
+    moved = np.empty(values.shape, np.result_type(values.dtype, np.float64))
+    before, after = values.reshape(-1), moved.reshape(-1)
+    for start in range(0, before.size, _BLOCK):
+        block = before[start : start + _BLOCK]
+        # One bit for each sign: drawing numbers takes longer than the product.
+        bits = np.unpackbits(np.frombuffer(draws.bytes((block.size + 7) // 8), np.uint8), count=block.size)
+        np.multiply(block, np.where(bits, 1 + unit, 1 - unit), out=after[start : start + _BLOCK])
     return moved
 
 
@@ -283,9 +295,12 @@ def _further(furthest: Any, first: Any, then: Any) -> Any:
         return None
     if first.dtype.kind not in "fc":
         return None
+    if furthest is None:
+        furthest = np.zeros(first.shape)
+    most, one, other = furthest.reshape(-1), np.ravel(first), np.ravel(then)
     with np.errstate(all="ignore"):
-        distance = np.asarray(np.abs(then - first))
-    if not np.isfinite(distance).all():
-        # From infinity to infinity is no distance.
-        distance = np.where(np.isnan(distance), 0.0, distance)
-    return distance if furthest is None else np.asarray(np.maximum(furthest, distance))
+        for start in range(0, most.size, _BLOCK):
+            distance = np.abs(other[start : start + _BLOCK] - one[start : start + _BLOCK])
+            # From infinity to infinity is no distance: fmax takes the other one of a NaN.
+            np.fmax(most[start : start + _BLOCK], distance, out=most[start : start + _BLOCK])
+    return furthest

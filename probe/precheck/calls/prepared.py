@@ -49,7 +49,8 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
         Unreadable: the case cannot be run from what the dump has.
     """
     why = not_run(case.base)
-    function = None if why else adapter.function(case.base, case.forward.fields.get("attributes"))
+    named = case.base, case.forward.fields.get("attributes")
+    function = None if why else adapter.function(*named)
     if function is None:
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
     arguments = Arguments(case.forward.name, case.forward.fields)
@@ -57,7 +58,8 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
     of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, generate)
-    call = Call(adapter, function, arguments, leaves, of_outputs, case.name)
+    reference_function = adapter.reference_function(*named)
+    call = Call(adapter, function, arguments, leaves, of_outputs, case.name, reference_function)
     generated = generated or any(each.generated for each in values)
     return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call)
 
@@ -158,11 +160,13 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
         return [nested(each) for each in returned]
 
     there = [each for each in like.gradients if each.value is not None]
+    dtypes = [prepared.arguments.leaves[int(each.path)].dtype for each in there]
     # A function that was another one when it was recorded had other nodes.
-    known = like.are_gradients_recorded and len(prepared.gradients) == len(there) and all(
-        item.shape == each.value.shape and plain_name(item.dtype or "") == each.dtype
-        for item, each in zip(prepared.gradients, there)
+    fits = all(
+        item.shape == each.value.shape and plain_name(item.dtype or "") == dtype
+        for item, each, dtype in zip(prepared.gradients, there, dtypes)
     )
+    known = like.are_gradients_recorded and len(prepared.gradients) == len(there) and fits
     items = iter(prepared.gradients)
     gradients = [
         _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)

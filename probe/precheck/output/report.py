@@ -104,8 +104,7 @@ def worst_element(verdict: Verdict) -> str:
     text = f"{place}{_digits(verdict.worst_result)} where {_digits(verdict.worst_reference)} is exact"
     if verdict.ratio is None or verdict.tolerance is None or not math.isfinite(verdict.ratio):
         return text
-    ulps = "" if verdict.max_ulp is None else f", {verdict.max_ulp:.3g} ULP at most"
-    return f"{text}: {verdict.ratio:.3g} times the tolerance of {verdict.tolerance:.2g}{ulps}"
+    return f"{text}: {verdict.ratio:.3g} times the tolerance of {verdict.tolerance:.2g}"
 
 
 def _digits(value: complex | None) -> str:

@@ -155,8 +155,11 @@ class _Search:
         ])
 
     def _with_call(self, small: Prepared, of_outputs: list[Array | None]) -> Prepared:
-        function = self._replayed.prepared.call.function
-        call = Call(self._adapter, function, small.arguments, small.leaves, of_outputs, small.case.name)
+        whole = self._replayed.prepared.call
+        call = Call(
+            self._adapter, whole.function, small.arguments, small.leaves, of_outputs, small.case.name,
+            whole.reference_function,
+        )  # fmt: skip
         return replace(small, of_outputs=of_outputs, call=call)
 
 

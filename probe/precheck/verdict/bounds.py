@@ -63,6 +63,9 @@ def bound_of(subject: Subject) -> Bound:
         return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT)
     if subject.direction == "backward" and kind not in (CONDITIONING, ACTIVATION) and _is_reduced(subject):
         return Bound(SUM, _terms(subject, known))
+    if kind == EXACT and subject.direction == "backward" and not _are_held(subject):
+        # Which side of a limit an element is on may differ, where the limit is rounded.
+        return Bound(CONDITIONING)
     if kind == ROUNDED_ONCE and not _is_one_rounding(subject):
         kind = ELEMENTWISE
     without_constants = kind in (ROUNDED_ONCE, ELEMENTWISE) or (kind == ACTIVATION and subject.direction == "forward")

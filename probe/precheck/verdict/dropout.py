@@ -43,12 +43,20 @@ def judge(subject: Subject) -> Verdict | None:
         return Verdict(NONFINITE, words, _BOUND)
     p = _setting(subject.settings, ("p",), 1)
     if not isinstance(p, (int, float)) or isinstance(p, bool):
+        if _is_mask(subject, source, result):
+            return Verdict(PASS, "which elements are kept", _BOUND)
         # A primitive has its share in an attribute.
         p = _told_by_scale(source, result) if subject.base.startswith("Primitive.") else 0.5
     if p is None or not 0 <= p <= 1:
         return None
     kept, dropped = _values(name, source, float(p), subject.direction == "backward")
     return _judged(result, source, kept, dropped, float(p), leading, of)
+
+
+def _is_mask(subject: Subject, source: Array, result: Array) -> bool:
+    """Whether this is the second output of a primitive of MindSpore, which has no value of its own."""
+    is_primitive = subject.base.startswith("Primitive.") and subject.direction == "forward"
+    return is_primitive and bool(np.isin(result, (0, 1)).all()) and not np.isin(source, (0, 1)).all()
 
 
 def _setting(settings: Mapping[str, Any], names: tuple[str, ...], place: int) -> Any:

@@ -78,10 +78,14 @@ def format_of(dtype: str) -> Format | None:
     return _FORMATS.get(plain_name(dtype))
 
 
+_EXPONENT_BITS = np.int64(0x7FF << 52)
+
+
 def spacing(values: Array, of: Format) -> Array:
-    """The distance between neighbours of the format at each of `values`, which are finite and real."""
-    exponents = np.maximum(np.frexp(values)[1], of.least_exponent + 1) - of.digits
-    return np.asarray(np.ldexp(1.0, exponents))
+    """The distance between neighbours of the format at each of `values`, which are finite, real and float64."""
+    # What is left of a number of float64 without its significand is the power of two below it.
+    powers = (np.asarray(values, np.float64, order="C").view(np.int64) & _EXPONENT_BITS).view(np.float64)
+    return np.asarray(np.maximum(powers, of.smallest_normal) * (2 * of.unit))
 
 
 def rounded_to(values: Array, to: Format) -> Array:
@@ -93,7 +97,23 @@ def rounded_to(values: Array, to: Format) -> Array:
             parts = np.ascontiguousarray(values, np.complex128).view(np.float64)
             inner = _FLOAT32 if to.digits == _FLOAT32.digits else _FLOAT64
             return rounded_to(parts, inner).view(np.complex128).reshape(values.shape)
-        steps = spacing(np.where(np.isfinite(values), values, 1.0), to)
-        nearest = np.rint(values / steps) * steps
-        over = np.copysign(np.inf, values) if to.has_infinity else np.nan
-        return np.where(np.abs(nearest) > to.largest, over, nearest)
+        nearest = _by_bits(values, to)
+        size = np.abs(values)
+        small = size < to.smallest_normal
+        if small.any():
+            # Subnormal numbers are multiples of the smallest one.
+            step = 2 * to.unit * to.smallest_normal
+            nearest = np.where(small, np.rint(values / step) * step, nearest)
+        if not size.max(initial=0.0) < to.largest:
+            over = np.copysign(np.inf, values) if to.has_infinity else np.nan
+            nearest = np.where(np.abs(nearest) > to.largest, over, nearest)
+            nearest = np.where(np.isnan(values), values, nearest)
+        return nearest
+
+
+def _by_bits(values: Array, to: Format) -> Array:
+    """Normal numbers rounded by adding half a unit to their bits, and cutting off what is too much."""
+    surplus = 53 - to.digits
+    bits = np.asarray(values, np.float64, order="C").view(np.int64)
+    bits = bits + ((bits >> surplus) & 1) + ((1 << (surplus - 1)) - 1)
+    return np.asarray(bits & (-1 << surplus)).view(np.float64)

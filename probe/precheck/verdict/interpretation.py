@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,16 +24,23 @@ def percent(part: float) -> str:
     return f"{abs(100 * part):.2g} %"
 
 
+class Interpretation(NamedTuple):
+    """One line, and whether it says how the wrong values came about."""
+
+    words: str
+    explains: bool
+
+
 def of_numbers(
     subject: Subject, result: Array, reference: Array, distance: Array, allowed: Array, of: Format
-) -> str:
-    """One line on floats that are out of tolerance; the arrays are of one shape, in float64 or complex128."""
-    over = distance > allowed
+) -> Interpretation:
+    """What floats out of tolerance look like; the arrays are of one shape, in float64 or complex128."""
+    failure = _Failure(subject, result, reference, distance, allowed, distance > allowed, of)
     for detector in _DETECTORS:
-        words = detector(_Failure(subject, result, reference, distance, allowed, over, of))
+        words = detector(failure)
         if words:
-            return words
-    return _where(over)
+            return Interpretation(words, True)
+    return Interpretation(_part(failure), False)
 
 
 def of_whole(subject: Subject, differs: Array) -> str:
@@ -39,7 +48,7 @@ def of_whole(subject: Subject, differs: Array) -> str:
     return _where(differs)
 
 
-def of_nonfinite(result: Array, reference: Array, wrong: Array, of: Format) -> str:
+def of_nonfinite(result: Array, reference: Array, wrong: Array) -> str:
     """One line on NaN and infinity that stand on one side only."""
     first = tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape)))
     count = int(np.count_nonzero(wrong))
@@ -52,15 +61,17 @@ def of_nonfinite(result: Array, reference: Array, wrong: Array, of: Format) -> s
     return f"{result[first]:.6g} where the reference is {reference[first]} {place}"
 
 
+@dataclass(frozen=True)
 class _Failure:
     """What the detectors look at."""
 
-    def __init__(
-        self, subject: Subject, result: Array, reference: Array, distance: Array, allowed: Array, over: Array,
-        of: Format,
-    ) -> None:  # fmt: skip
-        self.subject, self.result, self.reference = subject, result, reference
-        self.distance, self.allowed, self.over, self.of = distance, allowed, over, of
+    subject: Subject
+    result: Array
+    reference: Array
+    distance: Array
+    allowed: Array
+    over: Array
+    of: Format
 
     def is_like(self, other: Array) -> bool:
         """Whether the result is `other`, within the tolerance nearly everywhere, and much closer to it than to what it
@@ -79,7 +90,7 @@ def _sign(failure: _Failure) -> str | None:
     flipped = np.abs(failure.result + failure.reference) <= np.minimum(_CLOSE * failure.allowed, failure.distance / 4)
     if (flipped | ~failure.over).all():
         count = int(np.count_nonzero(failure.over))
-        return "sign flipped" if count >= 0.5 * failure.over.size else f"sign flipped {_where(failure.over)}"
+        return "sign flipped" if count >= 0.5 * failure.over.size else f"sign flipped: {_where(failure.over)}"
     return None
 
 
@@ -108,14 +119,14 @@ def _offset(failure: _Failure) -> str | None:
     if failure.result.size < 4:
         return None
     offset = np.median((failure.result - failure.reference).real)
-    return f"{offset:.4g} added to every element" if failure.is_like(failure.reference + offset) else None
+    return f"{offset:.3g} added to every element" if failure.is_like(failure.reference + offset) else None
 
 
 def _saturated(failure: _Failure) -> str | None:
     values = np.abs(failure.result[failure.over])
     level = float(values.max())
     is_beyond = (np.abs(failure.reference[failure.over]) > level * (1 - failure.of.unit)).all()
-    if values.size and is_beyond and (values == level).all() and (values.size > 1 or level == failure.of.largest):
+    if level and is_beyond and (values == level).all() and (values.size > 1 or level == failure.of.largest):
         return f"saturated at {level:.6g} in {values.size} of {failure.result.size}"
     return None
 
@@ -165,12 +176,12 @@ def _is_constant(values: Array, dim: int) -> bool:
     return bool((values == values.take([0], dim)).all())
 
 
-def _part(failure: _Failure) -> str | None:
-    """A block of places is wrong and the rest is right."""
+def _part(failure: _Failure) -> str:
+    """Where the wrong elements are, and what is in them."""
     over = failure.over
     count = int(np.count_nonzero(over))
     if count == over.size:
-        return None
+        return _where(over)
     values = failure.result[over]
     content = " (zeros)" if not values.any() else ""
     if not content and count > 3 and (values == values[0]).all():
@@ -210,5 +221,5 @@ def _where(over: Array) -> str:
 
 
 _DETECTORS: tuple[Callable[[_Failure], str | None], ...] = (
-    _all_zero, _unchanged, _sign, _scale, _saturated, _offset, _shifted, _transposed, _broadcast, _part,
+    _all_zero, _unchanged, _sign, _scale, _saturated, _offset, _shifted, _transposed, _broadcast,
 )  # fmt: skip

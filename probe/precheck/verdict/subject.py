@@ -18,9 +18,7 @@ SUSPECT = "suspect"
 ERROR = "error"
 NONFINITE = "nonfinite"
 STRUCTURE = "structure"
-SEVERITY = {
-    status: rank for rank, status in enumerate((NOT_RUN, EXACT, PASS, SUSPECT, ERROR, NONFINITE, STRUCTURE))
-}
+SEVERITY = {status: rank for rank, status in enumerate((NOT_RUN, EXACT, PASS, SUSPECT, ERROR, NONFINITE, STRUCTURE))}
 """The statuses, the worst last."""
 FAILURES = (ERROR, NONFINITE, STRUCTURE)
 """Those of a result that is wrong."""

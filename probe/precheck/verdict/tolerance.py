@@ -78,16 +78,18 @@ def whole_tolerance(subject: Subject, least: Array, reference: Array, bound: Bou
     """`least` and what the conditioning, or another correct kernel, grants beyond it."""
     if bound.kind in (EXACT, ROUNDED_ONCE):
         return least
+    # Kernels of lower precision compute in float32 inside; those of float32 do so in what is rounded to as well.
+    inside = 2.0 if unit <= _ACCUMULATION else 1.0
     tolerance = least
     if bound.kind == ACTIVATION:
-        tolerance = least + ROUNDINGS * unit * _sizes_inside(subject)
+        tolerance = least + inside * ROUNDINGS * unit * _sizes_inside(subject)
     step = max(unit, _LEAST_MOVE)
     moved = subject.moved(step)
     if moved is not None:
-        # Kernels of lower precision compute in float32 inside; those of float32 do so in what is rounded to as well.
-        inside = 2.0 if unit <= _ACCUMULATION else 1.0
         moves = MOVES * (inside + growth(bound, unit)) * unit / step
         tolerance = tolerance + moves * _no_less_than_mean(moved, 0.0 if bound.kind == ELEMENTWISE else FLOOR)
+        if not reference.any() and not moved.any():
+            tolerance = tolerance + ROUNDINGS * unit * _least_size(subject)
     other = subject.yardstick()
     if other is not None and other.shape == reference.shape:
         reached = _no_less_than_mean(np.abs(other - reference), FLOOR)
@@ -104,6 +106,16 @@ def _sizes_inside(subject: Subject) -> Array:
             return np.asarray(max(1.0, float(sizes.max())) * float(gradients.max()))
         return np.asarray(np.maximum(sizes, 1.0) * gradients)
     return sizes if sizes.shape == subject.result.shape else np.asarray(sizes.max())
+
+
+def _least_size(subject: Subject) -> float:
+    """The largest number of the input whose numbers are smallest.
+
+    Where an operation gives zeros whatever its inputs are, as a normalisation of one element does, a correct kernel may
+    give the difference of two numbers that are rounded differently.
+    """
+    floats = (value for value in subject.inputs if value.dtype.kind == "f" and value.size)
+    return min((float(np.abs(value).max()) for value in floats), default=0.0)
 
 
 def _no_less_than_mean(values: Array, part: float) -> Array:

@@ -29,12 +29,15 @@ Function = Callable[[Sequence[Any]], Any]
 class Call:
     """A call of which no gradient can be asked for. Implements `probe.backends.protocol.Evaluated`."""
 
-    are_gradients_recorded = True
-
     def __init__(self, output: Any, asked: int) -> None:
         self.output = output
         self._asked = asked
         """How many gradients are asked for."""
+
+    @property
+    def are_gradients_recorded(self) -> bool:
+        """No: a record has them in the order of the nodes of the graph, without those that have none."""
+        return False
 
     def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
         return [None] * self._asked

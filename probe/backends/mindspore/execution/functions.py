@@ -28,6 +28,9 @@ _MODULES = (
 COMMUNICATION = frozenset(("distributed", "mint_distributed"))
 """Families of functions that need other ranks."""
 
+_ONE_RESULT = frozenset(("BatchNorm",))
+"""Primitives whose other outputs are for their own backward: on the CPU they are memory that nothing was written to."""
+
 Places = Mapping[str, tuple[Any, str]]
 
 
@@ -50,6 +53,11 @@ def function(base: str, attributes: Mapping[str, Any] | None) -> Callable[..., A
     """What the record called; see `probe.backends.protocol.Execution.function`."""
     prefix, _, name = base.partition(".")
     return primitive(name.rpartition(".")[2], attributes) if prefix == _PRIMITIVE else held_at(_places(), base)
+
+
+def place(base: str) -> tuple[Any, str] | None:
+    """What has the function of this name, and as which attribute; ``None`` of a primitive and of an unknown name."""
+    return _places().get(base)
 
 
 def held_at(known: Places, base: str) -> Callable[..., Any] | None:
@@ -75,10 +83,21 @@ def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:
     # JSON has no tuples, and classes of primitives that refuse lists take tuples.
     settings = {name: _as_tuple(value) for name, value in (attributes or {}).items()}
     try:
-        return kind(**settings)
+        made = kind(**settings)
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n")[0]
         raise UnknownValue(f"the primitive {class_name} cannot be made with {settings}: {reason}") from error
+    return one_result(made) if class_name in _ONE_RESULT else made
+
+
+def one_result(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """`function` with ``None`` in the place of all that it returns but the first."""
+
+    def call(*args: Any) -> tuple[Any, ...]:
+        results = function(*args)
+        return results[0], *(None for _ in results[1:])
+
+    return call
 
 
 def _class(name: str) -> Any:

@@ -215,7 +215,7 @@ _OF_COMMUNICATION = frozenset(
 
 
 def _attributes(primitive: Any) -> dict[str, Any] | None:
-    """What a primitive was made with, where that is not what it has by default: all of it, so that it can be made again.
+    """What a primitive was made with, but for defaults: all of it, so that it can be made again.
 
     A value that JSON has no form for is ``None``. The whole is ``None`` of a class that takes nothing, or does not keep
     what it took.
