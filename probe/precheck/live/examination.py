@@ -208,9 +208,8 @@ def _share(first: Any, then: Any) -> float:
     size = float(np.abs(one[finite]).sum())
     with np.errstate(all="ignore"):
         distance = float(np.abs(other[finite] - one[finite]).sum())
-    if not distance:
-        return 0.0
-    return distance / size if size else math.inf
+    # Of what is zero everywhere nothing is a part.
+    return distance / size if size else 0.0
 
 
 def _is_invariant(before: Any, after: Any) -> bool:

@@ -324,3 +324,9 @@ def test_another_level_is_refused(tmp_path: Path) -> None:
 def test_the_roundings_of_the_coarsest_input_are_the_measure(check: Check) -> None:
     # A result of float32 is no better than its input of bfloat16.
     assert check.run("bit_noise", lambda: torch.rand(64) * torch.rand(64).to(torch.bfloat16)) == []
+
+
+def test_of_two_functions_with_one_name_the_right_one_runs_again(check: Check) -> None:
+    # Both are Torch.svd; one returns V, the other its transpose.
+    matrix = torch.randn(4, 4)
+    assert check.run("improve_precision", lambda: (torch.linalg.svd(matrix), torch.svd(matrix))) == []
