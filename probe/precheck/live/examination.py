@@ -108,7 +108,7 @@ class Examination:
         if other is None:
             return
         before = Exact(call, values, self.of_outputs, self.autocast)
-        after = Exact(call, other, self.of_outputs, self.autocast)
+        after = Exact(call, other, self.of_outputs, self.autocast, None if mode == EXCHANGED else before)
         places = self._judged_places()
         if mode == EXCHANGED:
             # Of an exchange that changes the result nothing is to be learned.
