@@ -323,6 +323,9 @@ class Execution(Protocol):
     def devices(self) -> Sequence[str]:
         """The devices that are there, an accelerator first: ``["cuda:0", "cpu"]``."""
 
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        """Let the next call on `device` draw what followed when `random_state` gave `state`; false where it cannot."""
+
     def seed_draws(self, seed: int) -> None:
         """Let random calls of this process draw the same numbers again, on every device."""
 
@@ -332,8 +335,11 @@ class Execution(Protocol):
     def set_random_states(self, states: Any) -> None:
         """Bring them back to where `random_states` found them."""
 
-    def use_one_thread(self) -> None:
-        """Compute with one thread from now on, so that results do not depend on how many processes share the work."""
+    def one_thread(self) -> contextlib.AbstractContextManager[None]:
+        """Compute with one thread inside, so that results do not depend on how many processes share the work.
+
+        A framework that takes the number once keeps it.
+        """
 
 
 class ScriptParts(NamedTuple):
@@ -370,14 +376,12 @@ class ScriptWords(Protocol):
     SUFFIX: str
     """Of the files of tensors."""
 
-    def spelled(self, base: str, attributes: Mapping[str, Any] | None = None) -> str | None:
+    def spelled(self, base: str, attributes: Mapping[str, Any] | None) -> str | None:
         """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name.
 
         Args:
-            attributes: As of `Execution.function`.
-
-        Raises:
-            UnknownValue: a script cannot compute it.
+            base: The name in records.
+            attributes: What a primitive was made with; ``None`` of a function.
         """
 
     def plain(self, entry: Mapping[str, Any]) -> str:

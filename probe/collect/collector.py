@@ -74,6 +74,7 @@ class Collector:
         self._with_tree = config.level in ("L0", "mix")
         self._with_values = config.task != "structure"
         self._with_stacks = config.extra_info
+        self._with_random_state = config.task == "tensor"
         self._selection = Selection(config.names, config.scope, config.data_mode, config.level == "mix")
         self._risk_level = config.risk_level or self._tensors.default_risk_level
         self._by_risk = bool(not config.names and not config.scope and self._risk_level != "ALL")
@@ -517,6 +518,10 @@ class Collector:
         fields["input_kwargs"] = self._values.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
         if call.api is not None and call.api.attributes is not None:
             fields["attributes"] = call.api.attributes
+        if save is not None and self._with_random_state:
+            state = self._tensors.random_state(call.base, args, kwargs)
+            if state is not None:
+                (fields["random_state"],) = self._values.sequence([state], f"{call.name}.random_state", save)
 
     def _take_stack(self, call: ActiveCall) -> None:
         if not self._with_stacks:

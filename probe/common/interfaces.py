@@ -206,6 +206,12 @@ class Tensors(Protocol):
         its turn.
         """
 
+    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
+        """From what the call `base` is about to draw random numbers, as a tensor; ``None`` of one that draws none.
+
+        ``None`` too where the framework cannot say it. Asking changes nothing.
+        """
+
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
         """What the file of `tensor`, or of a numpy array among the values, holds; ``None`` if it has no data.
 

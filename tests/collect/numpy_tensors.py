@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,9 @@ class NumpyTensors:
         for entry, array in waiting:
             entry.update(Max=float(array.max()), Min=float(array.min()), Mean=float(array.mean()))
             entry.update(Norm=float(np.linalg.norm(array.astype(np.float64))))
+
+    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
+        return None
 
     def risk_class(self, base: str) -> str:
         return {"Torch.matmul": "core", "Torch.relu": "middle"}.get(base, "low")

@@ -83,6 +83,10 @@ class MindSporeAdapter:
         # MindSpore tells nobody of writes to a tensor.
         return None
 
+    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
+        # Its kernels draw from seeds and counters of their own, which it does not tell.
+        return None
+
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
         return cast("TensorFile | None", unobserved(describe.tensor_file, tensor, copied))
 
@@ -227,6 +231,9 @@ class MindSporeAdapter:
     def devices(self) -> Sequence[str]:
         return devices.devices()
 
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        return False
+
     def seed_draws(self, seed: int) -> None:
         seeding.seed_draws(seed)
 
@@ -236,8 +243,8 @@ class MindSporeAdapter:
     def set_random_states(self, states: Any) -> None:
         seeding.set_states(states)
 
-    def use_one_thread(self) -> None:
-        devices.use_one_thread()
+    def one_thread(self) -> contextlib.AbstractContextManager[None]:
+        return devices.one_thread()
 
 
 if TYPE_CHECKING:

@@ -21,6 +21,11 @@ def function(base: str) -> Callable[..., Any] | None:
     return functions.held_at(_places(), base)
 
 
+def place(base: str) -> tuple[Any, str] | None:
+    """What has the function of this name, and as which attribute."""
+    return _places().get(base)
+
+
 @functools.cache
 def _places() -> functions.Places:
     # What a proxy holds itself hides what the module behind it has, and is what a program calls.

@@ -29,7 +29,7 @@ from probe.backends.torch.hooks import api_list, module_hooks, operators, scaler
 from probe.backends.torch.hooks.api_hooks import ApiHooks
 from probe.backends.torch.hooks.module_hooks import ModuleHooks
 from probe.backends.torch.hooks.optimizer_hooks import OptimizerHooks
-from probe.backends.torch.randomness import random_calls, seeding
+from probe.backends.torch.randomness import random_calls, seeding, states
 from probe.backends.torch.replay import step_keeper as keeper
 from probe.backends.torch.tensors import describe, plain_tensors
 from probe.backends.torch.tensors.framework_values import FrameworkValues
@@ -77,6 +77,9 @@ class TorchAdapter:
 
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, torch.Tensor)
+
+    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+        return states.random_state(base, args, kwargs)
 
     def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
         return cast("TensorFile | None", unobserved(describe.tensor_file, tensor, copied))
@@ -224,6 +227,9 @@ class TorchAdapter:
     def devices(self) -> Sequence[str]:
         return evaluation.devices()
 
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        return states.restore(array_values.tensor(state, "uint8", "cpu"), device)
+
     def seed_draws(self, seed: int) -> None:
         evaluation.seed_draws(seed)
 
@@ -233,8 +239,8 @@ class TorchAdapter:
     def set_random_states(self, states: Any) -> None:
         seeding.set_states(states)
 
-    def use_one_thread(self) -> None:
-        evaluation.use_one_thread()
+    def one_thread(self) -> contextlib.AbstractContextManager[None]:
+        return evaluation.one_thread()
 
 
 if TYPE_CHECKING:

@@ -90,6 +90,14 @@ class Call:
         self._moves: dict[float, Results | None] = {}
         self._reference: Results | None = None
 
+    def with_inputs(
+        self, arguments: CallArguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]
+    ) -> Call:
+        """The same call of other values."""
+        return Call(
+            self._adapter, self.function, arguments, leaves, of_outputs, self._name, self.reference_function
+        )
+
     def on(self, device: str, autocast: str | None = None) -> Results:
         """The results on `device` in the recorded dtypes, under autocast to the dtype of that name if one is given.
 

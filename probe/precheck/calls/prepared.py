@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter, UnknownValue
 from probe.common.dump.reading.dump import Dump
-from probe.common.dump.reading.flattening import flatten
+from probe.common.dump.reading.flattening import add, flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
-from probe.common.errors import DumpFormatError
+from probe.common.errors import DumpFormatError, FileCheckException
 from probe.common.metrics.dtypes import plain_name
 from probe.precheck.calls.arguments import Arguments, Unreadable, is_float
 from probe.precheck.calls.cases import Case, not_run
@@ -40,6 +40,8 @@ class Prepared:
     generated: bool
     backward_not_run: str
     call: Call
+    random_state: Optional[Array] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """From what random numbers were drawn, where that is recorded."""
 
 
 def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, generate: bool = False) -> Prepared:
@@ -61,7 +63,19 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
     reference_function = adapter.reference_function(*named)
     call = Call(adapter, function, arguments, leaves, of_outputs, case.name, reference_function)
     generated = generated or any(each.generated for each in values)
-    return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call)
+    return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call, _random_state(dump, case))
+
+
+def _random_state(dump: Dump, case: Case) -> Array | None:
+    entry = case.forward.fields.get("random_state")
+    if entry is None:
+        return None
+    found: list[Item] = []
+    add(found, f"{case.forward.name}.random_state", INPUT, entry, 0)
+    try:
+        return dump.tensor(found[0])
+    except FileCheckException as error:
+        raise Unreadable(str(error)) from None
 
 
 def _backward(
@@ -118,7 +132,7 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
     """
     call = prepared.call
     inputs = [leaf.dtype for leaf in prepared.arguments.leaves]
-    adapter.seed_draws(0)
+    draw_as_recorded(adapter, prepared, device)
     try:
         results = call.on(device)
     except Exception:
@@ -126,13 +140,19 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
         half = next((dtype for dtype in inputs if dtype in ("bfloat16", "float16")), None)
         if half is None or "float32" not in inputs:
             raise
-        adapter.seed_draws(0)
+        draw_as_recorded(adapter, prepared, device)
         return call.on(device, half), half
     autocast = autocast_for([plain_name(item.dtype or "") for item in prepared.outputs], results, inputs)
     if autocast is None:
         return results, ""
-    adapter.seed_draws(0)
+    draw_as_recorded(adapter, prepared, device)
     return call.on(device, autocast), autocast
+
+
+def draw_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) -> None:
+    """Let the next call draw the random numbers that it drew when it was recorded, or else always the same ones."""
+    if prepared.random_state is None or not adapter.restore_draws(prepared.random_state, device):
+        adapter.seed_draws(0)
 
 
 def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:

@@ -24,7 +24,7 @@ from probe.precheck.replay.report import of_verdict
 from probe.precheck.replay.source_text import Code, call, numbers, source, wrapped
 
 Array = NDArray[Any]
-_MOST_INLINE = 64
+_MOST_INLINE = 16
 """Elements of a tensor up to which it stands in the script itself."""
 _TEXT_WIDTH = 110
 

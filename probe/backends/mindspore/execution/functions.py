@@ -60,6 +60,14 @@ def place(base: str) -> tuple[Any, str] | None:
     return _places().get(base)
 
 
+def primitive_name(base: str) -> str | None:
+    """The class of a primitive as ``mindspore.ops.MatMul``; ``None`` where MindSpore has none of the name."""
+    prefix, _, name = base.partition(".")
+    kind = name.rpartition(".")[2]
+    has_it = [module for module in _MODULES if _primitive_in(module, kind) is not None]
+    return f"{has_it[0]}.{kind}" if prefix == _PRIMITIVE and has_it else None
+
+
 def held_at(known: Places, base: str) -> Callable[..., Any] | None:
     """What stands now where the function of this name is; ``None`` for an unknown name."""
     place = known.get(base)
@@ -80,13 +88,12 @@ def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:
     unknown = [name for name, value in (attributes or {}).items() if value is None]
     if unknown:
         raise UnknownValue(f"the dump does not say with which {unknown[0]} the primitive {class_name} was made")
-    # JSON has no tuples, and classes of primitives that refuse lists take tuples.
-    settings = {name: _as_tuple(value) for name, value in (attributes or {}).items()}
+    made_with = settings(attributes)
     try:
-        made = kind(**settings)
+        made = kind(**made_with)
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n")[0]
-        raise UnknownValue(f"the primitive {class_name} cannot be made with {settings}: {reason}") from error
+        raise UnknownValue(f"the primitive {class_name} cannot be made with {made_with}: {reason}") from error
     return one_result(made) if class_name in _ONE_RESULT else made
 
 
@@ -101,11 +108,18 @@ def one_result(function: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[
 
 
 def _class(name: str) -> Any:
-    for module in _MODULES:
-        found = getattr(importlib.import_module(module), name, None)
-        if isinstance(found, type) and issubclass(found, ops.Primitive):
-            return found
-    return None
+    return next((found for found in (_primitive_in(module, name) for module in _MODULES) if found is not None), None)
+
+
+def _primitive_in(module: str, name: str) -> Any:
+    found = getattr(importlib.import_module(module), name, None)
+    return found if isinstance(found, type) and issubclass(found, ops.Primitive) else None
+
+
+def settings(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    """With which keyword arguments a primitive is made."""
+    # JSON has no tuples, and classes of primitives that refuse lists take tuples.
+    return {name: _as_tuple(value) for name, value in (attributes or {}).items()}
 
 
 def _takes_arguments(kind: Any) -> bool:

@@ -61,7 +61,7 @@ _RECORDED = '''    if name in RECORDED:
 '''
 
 
-def spelled(base: str, attributes: Mapping[str, Any] | None = None) -> str | None:
+def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
     """``torch.nn.functional.silu``, or for a method ``torch.Tensor.add_``; ``None`` where it has no name."""
     found = place(base)
     if found is None:

@@ -1,0 +1,62 @@
+"""The state of torch's random numbers before a call, and its return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+
+from probe.backends.torch.guards import unobserved
+from probe.backends.torch.randomness.random_names import DROPOUTS, FUNCTIONS, TENSOR_METHODS
+
+_DRAWING = frozenset((*FUNCTIONS, *TENSOR_METHODS, *DROPOUTS, "feature_dropout", "dropout_", "rrelu", "gumbel_softmax"))
+
+
+def random_state(base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """The state from which the call `base` is about to draw, bytes on the host; ``None`` of a call that draws nothing.
+
+    It is that of the default generator of the device of the first tensor, or of the argument ``device``. Reading it
+    changes nothing.
+    """
+    if base.rpartition(".")[2] not in _DRAWING or kwargs.get("generator") is not None:
+        return None
+    found: torch.Tensor | None = unobserved(_state, next(_devices(args, kwargs), torch.device("cpu")))
+    return found
+
+
+def _devices(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.device]:
+    if kwargs.get("device") is not None:
+        yield torch.device(kwargs["device"])
+    yield from (value.device for value in chain(args, kwargs.values()) if isinstance(value, torch.Tensor))
+
+
+def _state(device: torch.device) -> torch.Tensor | None:
+    if device.type == "cpu":
+        return torch.default_generator.get_state()
+    module = getattr(torch, device.type, None)
+    # While a graph of calls is captured there is no state that could be read.
+    if module is None or not hasattr(module, "get_rng_state") or _is_capturing(module):
+        return None
+    found: torch.Tensor = module.get_rng_state(device)
+    return found
+
+
+def _is_capturing(module: Any) -> bool:
+    asked = getattr(module, "is_current_stream_capturing", None)
+    return asked is not None and bool(asked())
+
+
+def restore(state: torch.Tensor, device: str) -> bool:
+    """Let the next call on `device` draw from `state`; false where it is that of a device of another kind."""
+    kind = torch.device(device).type
+    try:
+        if kind == "cpu":
+            torch.default_generator.set_state(state)
+        else:
+            getattr(torch, kind).set_rng_state(state, device)
+    except (RuntimeError, TypeError):
+        # Each kind has a state of another size.
+        return False
+    return True
