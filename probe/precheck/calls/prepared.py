@@ -63,7 +63,8 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
     reference_function = adapter.reference_function(*named)
     call = Call(adapter, function, arguments, leaves, of_outputs, case.name, reference_function)
     generated = generated or any(each.generated for each in values)
-    return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call, _random_state(dump, case))
+    state = _random_state(dump, case)
+    return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call, state)
 
 
 def _random_state(dump: Dump, case: Case) -> Array | None:

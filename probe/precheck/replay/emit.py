@@ -71,6 +71,8 @@ class _Script:
     def text(self, smaller: str) -> str:
         """The script, which decides what is in `files`."""
         prepared, words = self._prepared, self._words
+        if prepared.call.reference_function is not None:
+            raise UnknownValue(f"{prepared.case.base} has no exact evaluation of its own")
         spelled = words.spelled(prepared.case.base, prepared.case.forward.fields.get("attributes"))
         if spelled is None:
             raise UnknownValue(f"{prepared.case.base} has no name that a script could use")

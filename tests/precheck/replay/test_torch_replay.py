@@ -104,6 +104,18 @@ def test_gradients_of_inner_steps_are_not_taken_for_those_of_the_inputs(recorded
     assert "gradients of steps inside of the function" in str(found)
 
 
+def test_random_numbers_are_drawn_again(recorded: dict[str, str]) -> None:
+    """Dropout is compared element for element: the dump has the state from which it drew."""
+    torch.manual_seed(12345)
+    before = torch.get_rng_state()
+    found = probe.replay(recorded["tensor"], name_of(recorded["tensor"], "Functional.dropout", "float32"))
+    assert not found.is_wrong
+    assert [each.difference.is_same for each in found.replayed.results if each.difference] == [True, True]
+    assert not torch.equal(torch.get_rng_state(), before)
+    zeros = [each for each in found.replayed.values.outputs if each.dtype][0].value == 0
+    assert 0 < zeros.sum() < zeros.size
+
+
 def test_statistics_have_no_results_to_compare_with(recorded: dict[str, str]) -> None:
     found = probe.replay(recorded["statistics"], name_of(recorded["statistics"], "Functional.silu", "float32"))
     assert not found.is_wrong
