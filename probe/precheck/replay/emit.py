@@ -89,6 +89,10 @@ class _Script:
             definitions.append(self._list("OF_OUTPUTS", "of_output", gradients))
         if recorded:
             definitions.append(self._named("RECORDED", "recorded", recorded))
+        state = prepared.random_state
+        has_random_state = state is not None and self._adapter.restore_draws(state, self._replayed.device)
+        if state is not None and has_random_state:
+            definitions.append(f"RANDOM_STATE = {self._file('random_state', state, 'uint8')}")
         if self.files:
             definitions.insert(0, f"DATA = pathlib.Path(__file__).with_name({source(self.folder)})")
         return words.script(
@@ -106,6 +110,7 @@ class _Script:
                 of_outputs=[results[place][1] for place, _ in given],
                 differentiated=differentiated,
                 has_recorded=bool(recorded),
+                has_random_state=has_random_state,
             )
         )
 
@@ -189,10 +194,13 @@ class _Script:
     def _tensor(self, stem: str, values: Array, dtype: str, before: str = "") -> str:
         if 0 < values.size <= _MOST_INLINE and values.dtype.kind != "c":
             return wrapped(f"{before}{self._words.inline(numbers(values), dtype)},")
+        return f"    {before}{self._file(stem, values, dtype)},  # {dtype} {shape_text(values.shape)}"
+
+    def _file(self, stem: str, values: Array, dtype: str) -> str:
+        """How a tensor is read from a file of its own."""
         name = f"{stem}{self._words.SUFFIX}"
         self.files[name] = self._words.content(values, dtype)
-        loaded = self._words.loaded(f"DATA / {source(name)}", dtype)
-        return f"    {before}{loaded},  # {dtype} {shape_text(values.shape)}"
+        return self._words.loaded(f"DATA / {source(name)}", dtype)
 
 
 def _places(path: str, expression: str, value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str, str]]:
