@@ -341,7 +341,7 @@ def operators() -> list[Operator]:
         pos,
         between(-3, 3, R, C),
     )
-    add("Torch.softmax", rotary, heads, between(0, 200, S, 8))
+    add("Torch.rotary", rotary, heads, between(0, 200, S, 8))
     return found
 
 

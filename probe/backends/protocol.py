@@ -335,8 +335,11 @@ class Execution(Protocol):
     def set_random_states(self, states: Any) -> None:
         """Bring them back to where `random_states` found them."""
 
-    def use_one_thread(self) -> None:
-        """Compute with one thread from now on, so that results do not depend on how many processes share the work."""
+    def one_thread(self) -> contextlib.AbstractContextManager[None]:
+        """Compute with one thread inside, so that results do not depend on how many processes share the work.
+
+        A framework that takes the number once keeps it.
+        """
 
 
 class ScriptParts(NamedTuple):

@@ -56,7 +56,6 @@ def opened(path: str, selection: Selection, load: LoadAdapter) -> Opened:
     dump = read(path)
     cases = cases_of(dump, selection)
     adapter = load(dump.framework)
-    adapter.use_one_thread()
     return Opened(dump, cases, adapter)
 
 
@@ -81,14 +80,19 @@ def device_for(adapter: FrameworkAdapter, wanted: str) -> str:
 
 
 def check_part(part: Part) -> list[CaseResult]:
-    """Check the cases of a part, in order."""
+    """Check the cases of a part, in order. What the process had of random states and threads it has again afterwards."""
     found = opened(part.path, part.selection, part.load)
-    selection, options = part.selection, replace(part.options, device=device_for(found.adapter, part.options.device))
-    results = []
-    for case in found.cases[part.first : part.last]:
-        left_out = selection.leaves_out(case.base)
-        if left_out is not None:
-            results.append(CaseResult(case.name, case.base, not_run=left_out, stands_for=case.stands_for))
-        else:
-            results.append(check(found.adapter, found.dump, case, options))
-    return results
+    options = replace(part.options, device=device_for(found.adapter, part.options.device))
+    states = found.adapter.random_states()
+    try:
+        with found.adapter.one_thread():
+            return [_checked(found, case, part.selection, options) for case in found.cases[part.first : part.last]]
+    finally:
+        found.adapter.set_random_states(states)
+
+
+def _checked(found: Opened, case: Case, selection: Selection, options: CheckOptions) -> CaseResult:
+    left_out = selection.leaves_out(case.base)
+    if left_out is not None:
+        return CaseResult(case.name, case.base, not_run=left_out, stands_for=case.stands_for)
+    return check(found.adapter, found.dump, case, options)

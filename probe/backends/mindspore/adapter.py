@@ -243,8 +243,8 @@ class MindSporeAdapter:
     def set_random_states(self, states: Any) -> None:
         seeding.set_states(states)
 
-    def use_one_thread(self) -> None:
-        devices.use_one_thread()
+    def one_thread(self) -> contextlib.AbstractContextManager[None]:
+        return devices.one_thread()
 
 
 if TYPE_CHECKING:

@@ -239,8 +239,8 @@ class TorchAdapter:
     def set_random_states(self, states: Any) -> None:
         seeding.set_states(states)
 
-    def use_one_thread(self) -> None:
-        evaluation.use_one_thread()
+    def one_thread(self) -> contextlib.AbstractContextManager[None]:
+        return evaluation.one_thread()
 
 
 if TYPE_CHECKING:

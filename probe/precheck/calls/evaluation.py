@@ -25,6 +25,8 @@ DRAWS = 8
 _FEWER_DRAWS = 3
 _LARGE = 1 << 20
 """Elements of the inputs above which fewer draws are made: there are enough elements to see the same."""
+_BLOCK = 1 << 17
+"""Elements that are worked on at a time, so that what is made on the way stays in the cache."""
 _HIGH = {"complex64": "complex128", "complex32": "complex128", "complex128": "complex128"}
 _HALF = ("bfloat16", "float16")
 
@@ -283,9 +285,15 @@ def _rounded(values: Array, precision: str) -> Array:
 
 
 def _move(values: Array, unit: float, draws: np.random.Generator) -> Array:
-    # Half of the signs of a byte at a time: drawing them takes longer than the product otherwise.
-    bits = np.unpackbits(np.frombuffer(draws.bytes((values.size + 7) // 8), np.uint8), count=values.size)
-    moved: Array = values * np.where(bits.reshape(values.shape), 1 + unit, 1 - unit)
+    """Each of `values` moved up or down by `unit` of itself, in float64 or complex128."""
+    values = np.ascontiguousarray(values)
+    moved = np.empty(values.shape, np.result_type(values.dtype, np.float64))
+    before, after = values.reshape(-1), moved.reshape(-1)
+    for start in range(0, before.size, _BLOCK):
+        block = before[start : start + _BLOCK]
+        # One bit for each sign: drawing numbers takes longer than the product.
+        bits = np.unpackbits(np.frombuffer(draws.bytes((block.size + 7) // 8), np.uint8), count=block.size)
+        np.multiply(block, np.where(bits, 1 + unit, 1 - unit), out=after[start : start + _BLOCK])
     return moved
 
 
@@ -295,9 +303,12 @@ def _further(furthest: Any, first: Any, then: Any) -> Any:
         return None
     if first.dtype.kind not in "fc":
         return None
+    if furthest is None:
+        furthest = np.zeros(first.shape)
+    most, one, other = furthest.reshape(-1), np.ravel(first), np.ravel(then)
     with np.errstate(all="ignore"):
-        distance = np.asarray(np.abs(then - first))
-    if not np.isfinite(distance).all():
-        # From infinity to infinity is no distance.
-        distance = np.where(np.isnan(distance), 0.0, distance)
-    return distance if furthest is None else np.asarray(np.maximum(furthest, distance))
+        for start in range(0, most.size, _BLOCK):
+            distance = np.abs(other[start : start + _BLOCK] - one[start : start + _BLOCK])
+            # From infinity to infinity is no distance: fmax takes the other one of a NaN.
+            np.fmax(most[start : start + _BLOCK], distance, out=most[start : start + _BLOCK])
+    return furthest

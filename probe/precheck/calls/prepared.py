@@ -181,11 +181,13 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
         return [nested(each) for each in returned]
 
     there = [each for each in like.gradients if each.value is not None]
+    dtypes = [prepared.arguments.leaves[int(each.path)].dtype for each in there]
     # A function that was another one when it was recorded had other nodes.
-    known = like.are_gradients_recorded and len(prepared.gradients) == len(there) and all(
-        item.shape == each.value.shape and plain_name(item.dtype or "") == prepared.arguments.leaves[int(each.path)].dtype
-        for item, each in zip(prepared.gradients, there)
+    fits = all(
+        item.shape == each.value.shape and plain_name(item.dtype or "") == dtype
+        for item, each, dtype in zip(prepared.gradients, there, dtypes)
     )
+    known = like.are_gradients_recorded and len(prepared.gradients) == len(there) and fits
     items = iter(prepared.gradients)
     gradients = [
         _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)

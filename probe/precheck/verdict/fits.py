@@ -105,4 +105,4 @@ def accumulated(
 
 def _rms(values: Array) -> float:
     flat = values.ravel()
-    return float(np.sqrt(flat @ flat / flat.size))
+    return float(np.sqrt(np.einsum("i,i->", flat, flat) / flat.size))

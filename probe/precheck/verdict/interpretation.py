@@ -48,7 +48,7 @@ def of_whole(subject: Subject, differs: Array) -> str:
     return _where(differs)
 
 
-def of_nonfinite(result: Array, reference: Array, wrong: Array, of: Format) -> str:
+def of_nonfinite(result: Array, reference: Array, wrong: Array) -> str:
     """One line on NaN and infinity that stand on one side only."""
     first = tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape)))
     count = int(np.count_nonzero(wrong))

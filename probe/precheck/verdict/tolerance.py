@@ -22,9 +22,6 @@ ROUNDINGS = 4.0
 """Roundings of the result itself that are granted: the last one, and those of what it is multiplied with."""
 MOVES = 4.0
 """How many times as far as the roundings of the inputs move the result its error may be."""
-FLOOR = 1.0
-"""No element is granted less than this part of the mean over the tensor: a cancellation that hits one element by luck
-is seen by its neighbours."""
 YARDSTICK = 4.0
 """How many times the error of another correct kernel is granted."""
 TWICE_ROUNDED = 1 + 2.0**-10
@@ -87,12 +84,12 @@ def whole_tolerance(subject: Subject, least: Array, reference: Array, bound: Bou
     moved = subject.moved(step)
     if moved is not None:
         moves = MOVES * (inside + growth(bound, unit)) * unit / step
-        tolerance = tolerance + moves * _no_less_than_mean(moved, 0.0 if bound.kind == ELEMENTWISE else FLOOR)
+        tolerance = tolerance + moves * (_finite(moved) if bound.kind == ELEMENTWISE else _no_less_than_typical(moved))
         if not reference.any() and not moved.any():
             tolerance = tolerance + ROUNDINGS * unit * _least_size(subject)
     other = subject.yardstick()
     if other is not None and other.shape == reference.shape:
-        reached = _no_less_than_mean(np.abs(other - reference), FLOOR)
+        reached = _no_less_than_typical(np.abs(other - reference))
         tolerance = np.maximum(tolerance, YARDSTICK * reached)
     return tolerance
 
@@ -118,9 +115,16 @@ def _least_size(subject: Subject) -> float:
     return min((float(np.abs(value).max()) for value in floats), default=0.0)
 
 
-def _no_less_than_mean(values: Array, part: float) -> Array:
-    """`values`, each at least this part of their mean; what is not finite grants nothing."""
+def _no_less_than_typical(values: Array) -> Array:
+    """`values`, each at least what is typical of the tensor: what cancels in one element by luck is seen in others.
+
+    The square of the mean root stands for the typical value, since single large ones would carry the mean away.
+    """
+    values = _finite(values)
+    return np.asarray(np.maximum(values, float(np.sqrt(values).mean()) ** 2))
+
+
+def _finite(values: Array) -> Array:
+    """`values`, zero where they are not finite: that grants nothing."""
     finite = np.isfinite(values)
-    if not finite.all():
-        values = np.where(finite, values, 0.0)
-    return np.maximum(values, part * float(values.mean())) if part else values
+    return values if finite.all() else np.where(finite, values, 0.0)

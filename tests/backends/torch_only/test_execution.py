@@ -296,7 +296,8 @@ def test_one_thread_computes() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        adapter.use_one_thread()
-        assert torch.get_num_threads() == 1
+        with adapter.one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

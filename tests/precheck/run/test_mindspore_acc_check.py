@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from mindspore import Tensor, mint, nn, ops
 
 from msprobe.mindspore import PrecisionDebugger
+from probe.api.cli import main
 from probe.api.precheck import load
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.report import Report
@@ -111,3 +114,36 @@ def test_a_wrong_kernel_is_found_and_nothing_else(recorded: str, tmp_path: Path)
     with planted(ops, "gelu", scaled), planted(functional, "softmax", scaled):
         report = check(recorded, tmp_path)
     assert {result.base for result in report.failed} == {"Functional.gelu", "MintFunctional.softmax"}
+
+
+ALONE = """
+import runpy, sys
+sys.modules["probe"] = sys.modules["msprobe"] = None
+for path in sys.argv[1:]:
+    print("--", path)
+    runpy.run_path(path)
+"""
+
+
+def test_scripts_of_single_calls_run_without_this_package(recorded: str, tmp_path: Path) -> None:
+    names = ["Functional.bmm.0", "Functional.topk.0", "Mint.cat.0", "Tensor.sum.0", "Primitive.matmul.MatMul.0"]
+    paths = [str(tmp_path / f"{name}.py") for name in names]
+    for name, path in zip(names, paths):
+        assert main(["replay", recorded, name, "--emit", path]) == 0
+    # Not -I, which would leave out GLOG_v.
+    command = [sys.executable, "-c", ALONE, *paths]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    printed = ran.stdout.split("-- ")[1:]
+    assert len(printed) == len(names)
+    for text in printed:
+        assert "forward.output.0 at [" in text and "recorded" in text
+    assert "error 0 ULP of Float32" in printed[1] and "error 0 ULP of Float32" in printed[2]
+    assert "gradient of x0 at [" in printed[0] and "gradient of x1 at [" in printed[0]
+
+
+def test_what_has_no_float64_kernel_has_no_script(
+    recorded: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", recorded, "Primitive.conv2d.Conv2D.0", "--emit", str(tmp_path / "conv.py")]) == 1
+    assert "no float64 kernel" in capsys.readouterr().err

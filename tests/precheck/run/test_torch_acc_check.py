@@ -211,8 +211,9 @@ def test_both_stages_in_one_command(recorded: dict[str, str], tmp_path: Path) ->
 
 def test_the_users_process_keeps_what_it_has(recorded: dict[str, str], tmp_path: Path) -> None:
     """Whoever calls it from Python gets no other random numbers and no other functions afterwards."""
-    silu, state = torch.nn.functional.silu, torch.get_rng_state()
-    check(recorded["statistics"], tmp_path, selection=Selection(frozenset(("silu",))))
+    silu, state, threads = torch.nn.functional.silu, torch.get_rng_state(), torch.get_num_threads()
+    check(recorded["statistics"], tmp_path, selection=Selection(frozenset(("silu", "dropout"))))
     assert torch.nn.functional.silu is silu
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
     assert torch.is_grad_enabled()
-    del state

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import mindspore as ms
 from mindspore._c_expression import RuntimeConf
@@ -17,8 +18,10 @@ def devices() -> Sequence[str]:
     return [name] if name == "cpu" else [f"{name}:{ms.get_context('device_id')}"]
 
 
-def use_one_thread() -> None:
-    """Compute with one thread from now on. MindSpore takes a number once; one that the user chose stays."""
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, from now on: MindSpore takes a number once; one that the user chose stays."""
     configuration = RuntimeConf.get_instance()
     if not configuration.is_op_threads_num_configured():
         configuration.set_op_threads_num(1)
+    yield

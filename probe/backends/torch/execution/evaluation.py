@@ -139,6 +139,12 @@ def seed_draws(seed: int) -> None:
         module.manual_seed_all(seed)
 
 
-def use_one_thread() -> None:
-    """Compute with one thread from now on."""
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread inside."""
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
