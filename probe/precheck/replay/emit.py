@@ -21,7 +21,7 @@ from probe.common.errors import MsprobeException
 from probe.precheck.calls.evaluation import Output
 from probe.precheck.replay.replay import Replayed
 from probe.precheck.replay.report import of_verdict
-from probe.precheck.replay.source_text import Code, call, numbers, source, wrapped
+from probe.precheck.replay.source_text import Code, call, in_docstring, numbers, source, wrapped
 
 Array = NDArray[Any]
 _MOST_INLINE = 16
@@ -97,8 +97,8 @@ class _Script:
             definitions.insert(0, f"DATA = pathlib.Path(__file__).with_name({source(self.folder)})")
         return words.script(
             ScriptParts(
-                title=f"{spelled}: {self._replayed.name} of a recorded run, alone.",
-                found="\n".join(self._found(smaller)),
+                title=in_docstring(f"{spelled}: {self._replayed.name} of a recorded run, alone."),
+                found=in_docstring("\n".join(self._found(smaller))),
                 device=self._replayed.device,
                 definitions="\n".join(definitions),
                 needs_folder=bool(self.files),
@@ -192,6 +192,9 @@ class _Script:
         return "\n".join([f"{name} = {{", *lines, "}"])
 
     def _tensor(self, stem: str, values: Array, dtype: str, before: str = "") -> str:
+        if not dtype.isidentifier():
+            # It is from the dump, and would be a part of the script.
+            raise UnknownValue(f"{dtype!r} is no dtype")
         if 0 < values.size <= _MOST_INLINE and values.dtype.kind != "c":
             return wrapped(f"{before}{self._words.inline(numbers(values), dtype)},")
         return f"    {before}{self._file(stem, values, dtype)},  # {dtype} {shape_text(values.shape)}"

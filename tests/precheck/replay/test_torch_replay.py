@@ -194,6 +194,17 @@ def _dump_of_one(tmp_path: Path, base: str, given: torch.Tensor, returned: torch
     return str(tmp_path / "dump.json")
 
 
+def test_what_a_dump_says_never_becomes_code(tmp_path: Path) -> None:
+    values = torch.tensor([1.0, 2.0])
+    path = Path(_dump_of_one(tmp_path, "Torch.abs", values, values))
+    text = path.read_text(encoding="utf-8")
+    head, output = text.rsplit('"torch.float32"', 1)
+    path.write_text(f'{head}"float32) or exit(3) or (1"{output}', encoding="utf-8")
+    with pytest.raises(MsprobeException, match="is no dtype"):
+        probe.replay(path, "Torch.abs.0", emit=tmp_path / "s.py")
+    assert not (tmp_path / "s.py").exists()
+
+
 # --- smaller inputs
 
 
