@@ -320,6 +320,12 @@ class Execution(Protocol):
             UnknownValue: the framework has none.
         """
 
+    def rounding_inside(self, unit: float, seed: int) -> contextlib.AbstractContextManager[None]:
+        """What calls and gradients compute inside is moved by `unit` of itself, up or down at random, drawn from `seed`.
+
+        A framework that does not show what is inside of its functions moves nothing.
+        """
+
     def devices(self) -> Sequence[str]:
         """The devices that are there, an accelerator first: ``["cuda:0", "cpu"]``."""
 

@@ -243,6 +243,10 @@ class MindSporeAdapter:
     def set_random_states(self, states: Any) -> None:
         seeding.set_states(states)
 
+    def rounding_inside(self, unit: float, seed: int) -> contextlib.AbstractContextManager[None]:
+        # A function is one kernel, of which nothing inside is seen.
+        return contextlib.nullcontext()
+
     def one_thread(self) -> contextlib.AbstractContextManager[None]:
         return devices.one_thread()
 

@@ -22,7 +22,7 @@ from probe.backends.protocol import (
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch.autograd.graph import TorchGraph
-from probe.backends.torch.execution import copies, evaluation, functions, script
+from probe.backends.torch.execution import copies, evaluation, functions, rounding, script
 from probe.backends.torch.execution import values as array_values
 from probe.backends.torch.guards import unobserved
 from probe.backends.torch.hooks import api_list, module_hooks, operators, scalers, training_hooks
@@ -238,6 +238,9 @@ class TorchAdapter:
 
     def set_random_states(self, states: Any) -> None:
         seeding.set_states(states)
+
+    def rounding_inside(self, unit: float, seed: int) -> contextlib.AbstractContextManager[None]:
+        return rounding.rounding_inside(unit, seed)
 
     def one_thread(self) -> contextlib.AbstractContextManager[None]:
         return evaluation.one_thread()

@@ -37,6 +37,7 @@ _observers_and_autograd = _key_set(
     *_OBSERVERS, "AutogradCPU", "AutogradCUDA", "AutogradXPU", "AutogradMPS", "AutogradMeta", "AutogradPrivateUse1",
     "AutogradOther", "AutogradFunctionality", "ADInplaceOrView",
 )  # fmt: skip
+_without_modes: Any = torch.utils._python_dispatch._disable_current_modes
 _observers_but_dispatch_modes = _key_set(*(name for name in _OBSERVERS if not name.startswith("Python")))
 _no_function_modes = torch._C.DisableTorchFunction
 _without_keys = torch._C._ExcludeDispatchKeyGuard
@@ -150,6 +151,14 @@ def with_dispatch_modes() -> Iterator[None]:
 def with_autograd_kernels() -> Iterator[None]:
     """Inside `unobserved`: for operations, those of sparse tensors say, that do not work without autograd's kernels."""
     with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), _observers), torch.no_grad():
+        yield
+
+
+@contextlib.contextmanager
+def with_mode(mode: Any) -> Iterator[None]:
+    """Inside `alone`: a dispatch mode of the tool sees operations, and no other one does."""
+    included = torch._C._dispatch_tls_local_include_set()
+    with torch._C._ForceDispatchKeyGuard(included, _observers_but_dispatch_modes), _without_modes(), mode:
         yield
 
 

@@ -123,6 +123,8 @@ class Call:
     def moved(self, unit: float) -> Results | None:
         """How far the results move at most when each input is moved by `unit` of itself, up or down at random.
 
+        So is what the framework shows of what is computed inside.
+
         ``None`` where the moved inputs are none that the function takes.
         """
         if unit not in self._moves:
@@ -143,11 +145,12 @@ class Call:
         draws = np.random.default_rng(list(self._name.encode()))
         furthest: list[Any] = [None] * (len(self.reference.outputs) + len(self.reference.gradients))
         is_float = [leaf.is_float for leaf in self._arguments.leaves]
-        for _ in range(DRAWS if size <= _LARGE else _FEWER_DRAWS):
+        for draw in range(DRAWS if size <= _LARGE else _FEWER_DRAWS):
             leaves = [_move(values, unit, draws) if each else values for each, values in zip(is_float, self._leaves)]
             gradients = [None if each is None else _move(each, unit, draws) for each in self.of_outputs]
             try:
-                results = self._in_high(leaves, gradients)
+                with self._adapter.rounding_inside(unit, draw):
+                    results = self._in_high(leaves, gradients)
             except Exception:
                 # A probability of 1 that was moved up is none, and a function may say so.
                 return None

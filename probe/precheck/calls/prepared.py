@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -51,7 +51,7 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
         Unreadable: the case cannot be run from what the dump has.
     """
     why = not_run(case.base)
-    named = case.base, case.forward.fields.get("attributes")
+    named = case.base, made_with(case)
     function = None if why else adapter.function(*named)
     if function is None:
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
@@ -77,6 +77,16 @@ def _random_state(dump: Dump, case: Case) -> Array | None:
         return dump.tensor(found[0])
     except FileCheckException as error:
         raise Unreadable(str(error)) from None
+
+
+def made_with(case: Case) -> Mapping[str, Any] | None:
+    """What a primitive was made with; ``None`` where the record does not say all of it.
+
+    It does where it has files of tensors, by the contract of a dump.
+    """
+    fields = case.forward.fields
+    is_whole = any(item.is_tensor and item.data_name is not None for item in case.forward.items())
+    return fields.get("attributes") if is_whole else None
 
 
 def _backward(

@@ -19,6 +19,7 @@ from probe.common import files
 from probe.common.dump.reading.items import shape_text
 from probe.common.errors import MsprobeException
 from probe.precheck.calls.evaluation import Output
+from probe.precheck.calls.prepared import made_with
 from probe.precheck.replay.replay import Replayed
 from probe.precheck.replay.report import of_verdict
 from probe.precheck.replay.source_text import Code, call, in_docstring, numbers, source, wrapped
@@ -71,11 +72,11 @@ class _Script:
     def text(self, smaller: str) -> str:
         """The script, which decides what is in `files`."""
         prepared, words = self._prepared, self._words
-        if prepared.call.reference_function is not None:
-            raise UnknownValue(f"{prepared.case.base} has no exact evaluation of its own")
-        spelled = words.spelled(prepared.case.base, prepared.case.forward.fields.get("attributes"))
+        spelled = words.spelled(prepared.case.base, made_with(prepared.case))
         if spelled is None:
             raise UnknownValue(f"{prepared.case.base} has no name that a script could use")
+        if prepared.call.reference_function is not None:
+            raise UnknownValue("its framework has no float64 kernel for it on the CPU")
         results = self._results()
         differentiated = [
             (f"gradient of x{leaf.number}", leaf.number) for leaf in self._leaves if leaf.is_differentiated

@@ -12,6 +12,7 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.protocol import UnknownValue
+from probe.backends.torch.execution.rounding import moving
 from probe.backends.torch.guards import alone
 from probe.backends.torch.randomness.seeding import ascend
 from probe.common.containers import found_in
@@ -50,7 +51,7 @@ class Evaluated:
             of_outputs: One for each tensor in `output`, ``None`` for one that takes no part.
         """
         pairs = zip(found_in(self.output, torch.Tensor), of_outputs)
-        with alone():
+        with alone(), moving():
             taken = [(tensor, gradient) for tensor, gradient in pairs if gradient is not None and tensor.requires_grad]
             if not taken or not self._inputs:
                 return [None] * len(self._inputs)
@@ -69,7 +70,7 @@ def evaluate(
 
     A differentiated input is copied: the function may write to the copy, and the gradient arrives at what was copied.
     """
-    with alone(bool(differentiated), _autocast.kind):
+    with alone(bool(differentiated), _autocast.kind), moving():
         if not differentiated:
             return Evaluated(function(inputs), ())
         leaves = [inputs[index].detach().requires_grad_() for index in differentiated]
