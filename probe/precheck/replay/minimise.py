@@ -154,8 +154,7 @@ class _Search:
         ])
 
     def _with_call(self, small: Prepared, of_outputs: list[Array | None]) -> Prepared:
-        whole = self._replayed.prepared.call
-        call = whole.with_inputs(small.arguments, small.leaves, of_outputs)
+        call = small.call.with_inputs(small.arguments, small.leaves, of_outputs)
         return replace(small, of_outputs=of_outputs, call=call)
 
 

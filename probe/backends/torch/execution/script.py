@@ -123,6 +123,12 @@ def _run(parts: ScriptParts) -> Iterator[str]:
     if parts.variables:
         names = ", ".join(parts.variables)
         yield f"{names if len(parts.variables) > 1 else f'({names},)'} = (x.clone() for x in leaves)"
+    if parts.has_random_state and parts.device == "cpu":
+        # There dropout draws the same in each dtype.
+        yield "torch.set_rng_state(RANDOM_STATE)"
+    elif parts.has_random_state:
+        yield "if not high:"
+        yield f"    torch.{parts.device.partition(':')[0]}.set_rng_state(RANDOM_STATE, device)"
     if parts.autocast:
         yield f"with torch.autocast(torch.device(device).type, torch.{parts.autocast}, enabled=not high):"
         yield from (f"    {line}" for line in parts.call("output = ").split("\n"))
