@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
@@ -24,6 +24,7 @@ from probe.precheck.calls.evaluation import Results
 from probe.precheck.calls.prepared import (
     RECORDED,
     Prepared,
+    half_of_mixed,
     prepare,
     reason,
     recorded_results,
@@ -109,8 +110,12 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
             raised = [_raised(case.forward.name, f"it raises {reason(of_forward)}")]
             return CaseResult(case.name, case.base, tuple(raised), stands_for=case.stands_for)
     rows = (*judged(prepared, results, reference, options.device, autocast), *raised)
-    failed = any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
-    if failed and is_random(adapter, prepared, options.device, autocast):
+    if _fails(rows) and not autocast and options.device != RECORDED:
+        half = half_of_mixed([leaf.dtype for leaf in prepared.arguments.leaves])
+        cast = None if half is None else _under_autocast(prepared, reference, options.device, half)
+        if half is not None and cast is not None:
+            (results, rows), autocast = cast, half
+    if _fails(rows) and is_random(adapter, prepared, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
     inputs = "generated" if prepared.generated else "recorded"
     saved: tuple[str, ...] = ()
@@ -118,6 +123,22 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
         saved = _saved(adapter, options.error_data, prepared, results, reference)
     details = details_rows(case, prepared.arguments, results, reference, options.standard, dump.framework)
     return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs, saved, details)
+
+
+def _fails(rows: Iterable[Row]) -> bool:
+    return any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
+
+
+def _under_autocast(
+    prepared: Prepared, reference: Results, device: str, half: str
+) -> tuple[Results, tuple[Row, ...]] | None:
+    """The call under autocast, if it is right then: not every function shows by its dtype that it was cast."""
+    try:
+        results = prepared.call.on(device, half)
+    except Exception:
+        return None
+    rows = tuple(judged(prepared, results, reference, device, half))
+    return None if _fails(rows) else (results, rows)
 
 
 def _is_missing(error: Exception) -> bool:

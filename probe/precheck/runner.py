@@ -52,8 +52,7 @@ def precheck(
                 watch(f"cases, {rate:.0f} a second", len(output.done) + number, len(cases))
         results = output.results(case.name for case in cases)
         report = Report(dump.path, dump.framework, ", ".join(devices), results, time.monotonic() - began)
-        report.files.extend(output.finish(report))
-    return report
+        return output.finish(report)
 
 
 def _parts(cases: Sequence[Case], done: Collection[str]) -> list[tuple[int, int]]:

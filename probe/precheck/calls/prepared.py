@@ -153,8 +153,8 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
         results = call.on(device)
     except Exception:
         # A layer of bfloat16 with an input of float32 runs under autocast only.
-        half = next((dtype for dtype in inputs if dtype in ("bfloat16", "float16")), None)
-        if half is None or "float32" not in inputs:
+        half = half_of_mixed(inputs)
+        if half is None:
             raise
         draw_as_recorded(adapter, prepared, device)
         return call.on(device, half), half
@@ -166,6 +166,12 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
     cast = call.on(device, autocast)
     # Another dtype that autocast does not explain is one that the kernel gives by itself.
     return (results, "") if autocast_for(recorded, cast, inputs) is not None else (cast, autocast)
+
+
+def half_of_mixed(inputs: Sequence[str]) -> str | None:
+    """The half precision among inputs of which others are float32; ``None`` where they are not mixed."""
+    half = next((dtype for dtype in inputs if dtype in ("bfloat16", "float16")), None)
+    return half if "float32" in inputs else None
 
 
 def draw_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) -> None:

@@ -205,7 +205,8 @@ def test_both_stages_in_one_command(recorded: dict[str, str], tmp_path: Path) ->
     check(recorded["tensor"], first, headers="msprobe")
     (gpu,) = first.glob("accuracy_checking_details_*.csv")
     with planted(torch.nn.functional, "silu", FAULTS["twice as large"]):
-        check(recorded["tensor"], tmp_path / "npu", against=str(gpu))
+        report = check(recorded["tensor"], tmp_path / "npu", against=str(gpu))
+    assert {row.name.rpartition(".")[0] for row in report.failed_second_stage} == {"Functional.silu"}
     (table,) = (tmp_path / "npu").glob("api_precision_compare_result_*.csv")
     wrong = {row["API Name"].rpartition(".")[0] for row in rows(str(table)) if row["Forward Test Success"] == "error"}
     assert wrong == {"Functional.silu"}
@@ -355,4 +356,25 @@ def test_what_ran_under_autocast_is_run_under_it(tmp_path: Path) -> None:
     assert [(result.base, result.autocast) for result in report.results if result.autocast] == [
         ("Functional.linear", "bfloat16")
     ]
+    assert report.failed == []
+
+
+def test_a_dump_of_which_nothing_can_be_run_is_not_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dump_of(tmp_path / "run", lambda: torch.exp(torch.ones(3)))
+    for file in Path(path).parent.glob("dump_tensor_data/*"):
+        file.unlink()
+    assert main(["acc_check", "-api_info", path, "-o", str(tmp_path / "out")]) == 1
+    out = capsys.readouterr().out
+    assert "0 calls run on cpu; 1 not run." in out
+    assert "exact" not in out.splitlines()[0]
+
+
+def test_a_function_that_hides_its_autocast_is_run_under_it(tmp_path: Path) -> None:
+    scores, targets = torch.randn(64, 8).bfloat16(), torch.rand(64, 8)
+
+    def calls() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.nn.functional.binary_cross_entropy_with_logits(scores, targets)
+
+    report = check(dump_of(tmp_path / "run", calls), tmp_path / "out")
     assert report.failed == []
