@@ -102,12 +102,11 @@ def _generated_floats(
     if item.nonfinite or special:
         low = item.finite_min if item.finite_min is not None else (low if np.isfinite(low) else 0.0)
         high = item.finite_max if item.finite_max is not None else (high if np.isfinite(high) else 0.0)
-    if (special and special[0] == -np.inf and high == 0.0) or (low <= _MASKED and high == 0.0):
+    if item.max == 0 and (low <= _MASKED or -np.inf in special):
         return _mask(shape, -np.inf if special else low, draws)
     # A range as wide as all of float64 has no width in float64.
-    values = np.asarray(draws.uniform(low / 2, high / 2, shape)) * 2
-    values = _ends(values, low, high)
-    for place, value in enumerate(special):
+    values = _ends(np.asarray(2 * draws.uniform(low / 2, high / 2, shape)), low, high)
+    for place, value in enumerate(special[: values.size]):
         values.reshape(-1)[-1 - place if value > 0 else place] = value
     return values
 

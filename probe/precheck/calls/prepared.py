@@ -61,7 +61,8 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
     of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, generate)
     reference_function = adapter.reference_function(*named)
-    call = Call(adapter, function, arguments, leaves, of_outputs, case.name, reference_function)
+    returns_nothing = not outputs
+    call = Call(adapter, function, arguments, leaves, of_outputs, case.name, reference_function, returns_nothing)
     generated = generated or any(each.generated for each in values)
     state = _random_state(dump, case)
     return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call, state)
@@ -107,7 +108,11 @@ def _backward(
         if item is None:
             found.append(None)
             continue
-        values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed, generate)
+        try:
+            values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed, generate)
+        except Unreadable as error:
+            # The forward can be run without it.
+            return [], [], str(error), False
         generated = generated or values.generated
         found.append(values.array)
     if not any(each is not None for each in found):
@@ -153,11 +158,14 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
             raise
         draw_as_recorded(adapter, prepared, device)
         return call.on(device, half), half
-    autocast = autocast_for([plain_name(item.dtype or "") for item in prepared.outputs], results, inputs)
+    recorded = [plain_name(item.dtype or "") for item in prepared.outputs]
+    autocast = autocast_for(recorded, results, inputs)
     if autocast is None:
         return results, ""
     draw_as_recorded(adapter, prepared, device)
-    return call.on(device, autocast), autocast
+    cast = call.on(device, autocast)
+    # Another dtype that autocast does not explain is one that the kernel gives by itself.
+    return (results, "") if autocast_for(recorded, cast, inputs) is not None else (cast, autocast)
 
 
 def draw_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) -> None:
@@ -177,11 +185,10 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     """
     if dump.task != "tensor":
         raise Unreadable("the dump has no values of results; collect with \"tensor\"")
-    tensors = iter(prepared.outputs)
-    found = {}
-    for output in like.outputs:
-        item = next(tensors, None) if output.dtype is not None else None
-        found[output.path] = output if output.dtype is None else _recorded(dump, item, output)
+    of_record = [item for item in prepared.case.forward.items() if item.state == OUTPUT]
+    if len(of_record) != len(like.outputs):
+        raise Unreadable(f"the record has {len(of_record)} results, and the call gives {len(like.outputs)}")
+    found = {output.path: _recorded(dump, item, output) for item, output in zip(of_record, like.outputs)}
 
     def nested(returned: Any) -> Any:
         if isinstance(returned, Output):
@@ -206,9 +213,11 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     return Results(list(found.values()), gradients, nested(like.returned))
 
 
-def _recorded(dump: Dump, item: Item | None, like: Output) -> Output:
-    array = None if item is None else dump.tensor(item)
-    if item is None or array is None:
+def _recorded(dump: Dump, item: Item, like: Output) -> Output:
+    if not item.is_tensor and like.dtype is None:
+        return Output(like.path, item.value, None)
+    array = dump.tensor(item)
+    if array is None:
         raise Unreadable("the dump has not the values of every result")
     return Output(like.path, array, plain_name(item.dtype or ""))
 

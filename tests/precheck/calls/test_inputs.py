@@ -100,3 +100,11 @@ def test_an_empty_tensor_needs_no_statistics(dump: Dump) -> None:
 def test_nothing_is_made_up(dump: Dump, entry: dict[str, Any], text: str) -> None:
     with pytest.raises(Unreadable, match=text):
         values(dump, entry)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("shape", [[], [1]])
+def test_a_single_number_that_is_not_finite(dump: Dump, value: float, shape: list[int]) -> None:
+    """A loss that is NaN is such a tensor."""
+    entry = {"dtype": "torch.float32", "shape": shape, "Max": value, "Min": value, "Nonfinite": 1}
+    assert np.array_equal(values(dump, entry), np.full(shape, value), equal_nan=True)
