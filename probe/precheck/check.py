@@ -212,7 +212,7 @@ class _Judge:
                 dtype=dtype,
                 inputs=inputs,
                 input_dtypes=dtypes,
-                moved=lambda unit: pick(call.moved(unit)),
+                moved=lambda unit, inside: pick(call.moved(unit, inside)),
                 rounded=lambda precision: pick(call.rounded(precision)),
                 yardstick=lambda: pick(self._on_cpu()),
                 settings=prepared.arguments.settings,
