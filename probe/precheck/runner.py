@@ -44,6 +44,9 @@ def precheck(
     began = time.monotonic()
     folder = options.output
     with Output() if folder is None else OutputFiles(folder, options, dump.framework) as output:
+        other = output.done.difference(case.name for case in cases)
+        if other:
+            raise MsprobeException(f"{options.resume} has {min(other)}, which {dump.path} does not: it is another dump's.")
         parts = _parts(cases, output.done)
         for number, result in enumerate(_checked(dump.path, parts, devices, options, load, output.error_data), 1):
             output.add(result)

@@ -90,7 +90,7 @@ class Call:
         self.of_outputs = list(of_outputs)
         self._name = name
         self._returns_nothing = returns_nothing
-        self._moves: dict[float, Results | None] = {}
+        self._moves: dict[tuple[float, bool], Results | None] = {}
         self._reference: Results | None = None
 
     def with_inputs(
@@ -122,16 +122,17 @@ class Call:
             self._reference = self._in_high(self._leaves, self.of_outputs)
         return self._reference
 
-    def moved(self, unit: float) -> Results | None:
+    def moved(self, unit: float, inside: bool = False) -> Results | None:
         """How far the results move at most when each input is moved by `unit` of itself, up or down at random.
 
-        So is what the framework shows of what is computed inside.
-
         ``None`` where the moved inputs are none that the function takes.
+
+        Args:
+            inside: Whether what the framework shows of what is computed inside is moved as well.
         """
-        if unit not in self._moves:
-            self._moves[unit] = self._moved(unit)
-        return self._moves[unit]
+        if (unit, inside) not in self._moves:
+            self._moves[unit, inside] = self._moved(unit, inside)
+        return self._moves[unit, inside]
 
     def rounded(self, precision: str) -> Results | None:
         """The reference with its inputs rounded to a precision: ``bfloat16``, ``float16`` or ``tfloat32``.
@@ -149,7 +150,7 @@ class Call:
             # A matrix that was positive definite may be so no more.
             return None
 
-    def _moved(self, unit: float) -> Results | None:
+    def _moved(self, unit: float, inside: bool) -> Results | None:
         size = sum(values.size for values in self._leaves)
         draws = np.random.default_rng(list(self._name.encode()))
         furthest: list[Any] = [None] * (len(self.reference.outputs) + len(self.reference.gradients))
@@ -158,7 +159,7 @@ class Call:
             leaves = [_move(values, unit, draws) if each else values for each, values in zip(is_float, self._leaves)]
             gradients = [None if each is None else _move(each, unit, draws) for each in self.of_outputs]
             try:
-                with self._adapter.rounding_inside(unit, draw):
+                with self._adapter.rounding_inside(unit, draw) if inside else contextlib.nullcontext():
                     results = self._in_high(leaves, gradients)
             except Exception:
                 # A probability of 1 that was moved up is none, and a function may say so.

@@ -202,7 +202,7 @@ class Exact:
                 dtype=result.dtype or "",
                 inputs=[*self._values, *(each.value for each in given)],
                 input_dtypes=[*running.dtypes, *(each.dtype or "" for each in given)],
-                moved=lambda unit: self._array(self._moving.moved(unit), place),
+                moved=lambda unit, inside: self._array(self._moving.moved(unit, inside), place),
                 rounded=lambda precision: self._array(self.call.rounded(precision), place),
                 yardstick=lambda: self._yardstick(place),
                 settings=running.arguments.settings,

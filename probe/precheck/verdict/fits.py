@@ -97,7 +97,7 @@ def accumulated(
         if form.name == "tfloat32":
             continue
         least = tolerance.least_tolerance(magnitude, reference, Bound(CONDITIONING), form, form.unit)
-        reach = tolerance.whole_tolerance(subject, least, reference, Bound(CONDITIONING), form, form.unit)
+        reach = tolerance.beyond(subject, Bound(CONDITIONING), form, form.unit, False).over(least)
         if (distance <= reach).all() and _rms(distance) > _LEAST_SHARE * _rms(reach):
             return f"{form.name} accumulation"
     return None

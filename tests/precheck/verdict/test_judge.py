@@ -26,6 +26,7 @@ def verdict(base: str, result: Any, reference: Any, **given: Any) -> Verdict:
     reference = np.asarray(reference)
     dtype = given.get("dtype", "float32")
     inputs = given.get("inputs", [])
+    moved = given.get("moved", lambda unit: unit * np.abs(reference))
     return judge(
         Subject(
             base,
@@ -35,7 +36,7 @@ def verdict(base: str, result: Any, reference: Any, **given: Any) -> Verdict:
             dtype,
             inputs,
             given.get("input_dtypes", [dtype] * len(inputs)),
-            given.get("moved", lambda unit: unit * np.abs(reference)),
+            lambda unit, inside: given.get("moved_inside", moved)(unit) if inside else moved(unit),
             given.get("rounded", lambda name: None),
             given.get("yardstick", lambda: None),
             given.get("settings", {}),

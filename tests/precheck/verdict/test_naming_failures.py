@@ -23,7 +23,7 @@ def product(result: Any, left: Any, right: Any, dtype: str = "float32") -> Verdi
     """Of a product of two matrices, with everything that the runner offers."""
     exact = left @ right
 
-    def moved(unit: float) -> Any:
+    def moved(unit: float, inside: bool) -> Any:
         draws = np.random.default_rng(5)
         farthest = np.zeros(exact.shape)
         for _ in range(8):
@@ -139,7 +139,7 @@ def test_an_input_given_back() -> None:
     found = judge(
         Subject(
             "Functional.softplus", "forward", values, np.log1p(np.exp(values)), "float32", [values], ["float32"],
-            lambda unit: unit * np.abs(values), lambda name: None, lambda: None, {},
+            lambda unit, inside: unit * np.abs(values), lambda name: None, lambda: None, {},
         )
     )  # fmt: skip
     assert found.interpretation == "equals input 0: not computed"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from probe.backends.torch.guards import with_mode
+from probe.backends.torch.guards import skipped, with_mode
 
 # Operations of ATen that compute no new number.
 _EXACT = frozenset(
@@ -36,6 +36,12 @@ class _Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._unit, self._generator = unit, torch.Generator().manual_seed(seed)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would import the compiler, which takes seconds, to keep it away; `skipped` does."""
+        return False
+
+    @skipped
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = function(*args, **(kwargs or {}))
         if function.is_view or function.namespace != "aten" or function._schema.name in _EXACT:
