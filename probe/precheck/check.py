@@ -39,7 +39,9 @@ from probe.precheck.verdict.subject import ERROR, EXACT, FAILURES, STRUCTURE, SU
 from probe.precheck.verdict.verdict import judge
 
 Array = NDArray[Any]
-_NO_FAULT = ("not implemented", "not support", "unsupported", "not available", "no kernel", "out of memory", "can't allocate")
+_NO_FAULT = (
+    "not implemented", "not support", "unsupported", "not available", "no kernel", "out of memory", "can't allocate",
+)  # fmt: skip
 _NO_RECORDED_GRADIENTS = "a record has the gradients of autograd nodes, which are not always those of the arguments"
 
 
@@ -118,7 +120,8 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
         if half is not None and cast is not None:
             (results, rows), autocast = cast, half
     # Dropout is judged by what it promises of its draws.
-    if _fails(row for row in rows if row.verdict.bound != dropout.BOUND) and is_random(adapter, prepared, options.device, autocast):
+    others = [row for row in rows if row.verdict.bound != dropout.BOUND]
+    if _fails(others) and is_random(adapter, prepared, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
     inputs = "generated" if prepared.generated else "recorded"
     saved: tuple[str, ...] = ()

@@ -20,7 +20,8 @@ def details_rows(
     mindspore = framework != "pytorch"
     prefix = f"{case.forward.name}.{OUTPUT}"
     try:
-        rows = judge_output(case.base, _values(results.returned), _values(reference.returned), prefix, standard, mindspore)
+        returned = _values(results.returned), _values(reference.returned)
+        rows = judge_output(case.base, *returned, prefix, standard, mindspore)
     except IndexError as error:
         # What 26.2 makes of a device that returns fewer items than the reference.
         return (DetailsRow(f"{prefix}.0", SKIP, str(error)),)

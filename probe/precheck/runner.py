@@ -8,11 +8,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 
 from probe.common import log
+from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run
 from probe.common.progress import ProgressCallback
-from probe.precheck.calls.cases import Case, cases_of
+from probe.precheck.calls.cases import Case, Selection, cases_of
 from probe.precheck.check import CheckOptions
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.report import Report
@@ -39,6 +40,7 @@ def precheck(
     cases = cases_of(dump, options.selection)
     if not cases:
         raise MsprobeException(f"{dump.path} has no call of a function; collect at level L1 or mix.")
+    _check_names(options.selection, cases)
     adapter = load(dump.framework)
     devices = [device_for(adapter, wanted) for wanted in options.devices or ("",)]
     began = time.monotonic()
@@ -46,7 +48,7 @@ def precheck(
     with Output() if folder is None else OutputFiles(folder, options, dump.framework) as output:
         other = output.done.difference(case.name for case in cases)
         if other:
-            raise MsprobeException(f"{options.resume} has {min(other)}, which {dump.path} does not: it is another dump's.")
+            raise MsprobeException(f"{options.resume} has {min(other)}, and {dump.path} has not: it is another dump's.")
         parts = _parts(cases, output.done)
         for number, result in enumerate(_checked(dump.path, parts, devices, options, load, output.error_data), 1):
             output.add(result)
@@ -54,8 +56,24 @@ def precheck(
                 rate = number / (time.monotonic() - began)
                 watch(f"cases, {rate:.0f} a second", len(output.done) + number, len(cases))
         results = output.results(case.name for case in cases)
-        report = Report(dump.path, dump.framework, ", ".join(devices), results, time.monotonic() - began)
+        done = len(results) - len(output.done)
+        seconds = time.monotonic() - began
+        report = Report(dump.path, dump.framework, ", ".join(devices), results, seconds, done, dump.ending)
         return output.finish(report)
+
+
+def _check_names(selection: Selection, cases: Sequence[Case]) -> None:
+    """Refuse a name on a list that no call of the dump has: whoever wrote it means another one.
+
+    Raises:
+        MsprobeException: there is one; the nearest names are given.
+    """
+    names = {case.base.rpartition(".")[2] for case in cases}
+    for listed, wanted in (("white_list", selection.white_list), ("black_list", selection.black_list)):
+        for name in sorted(set(wanted) - names):
+            near = nearest(name, names)
+            hint = f"; nearest names: {', '.join(near)}" if near else ""
+            raise MsprobeException(f'"{listed}" has "{name}", which is the name of no call of this dump{hint}.')
 
 
 def _parts(cases: Sequence[Case], done: Collection[str]) -> list[tuple[int, int]]:

@@ -403,3 +403,15 @@ def test_a_table_of_another_dump_is_not_gone_on_with(recorded: dict[str, str], t
     (table,) = tmp_path.glob("accuracy_checking_result_*.csv")
     with pytest.raises(MsprobeException, match="another dump's"):
         check(recorded["tensor"], tmp_path, resume=str(table))
+
+
+def test_a_misspelt_name_is_refused(recorded: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(MsprobeException, match=r'"white_list" has "sillu".*silu'):
+        check(recorded["tensor"], tmp_path, selection=Selection(frozenset(("sillu",))))
+
+
+def test_a_dump_that_is_cut_off_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dump_of(tmp_path / "run", lambda: (torch.exp(torch.ones(3)), torch.sin(torch.ones(3))))
+    os.truncate(path, os.path.getsize(path) - 40)
+    main(["acc_check", "-api_info", path, "-o", str(tmp_path / "out")])
+    assert "is cut off at byte" in capsys.readouterr().out
