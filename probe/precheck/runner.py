@@ -63,17 +63,21 @@ def precheck(
 
 
 def _check_names(selection: Selection, cases: Sequence[Case]) -> None:
-    """Refuse a name on a list that no call of the dump has: whoever wrote it means another one.
+    """Warn of a name on a list that no call of the dump has, with the nearest names.
 
     Raises:
-        MsprobeException: there is one; the nearest names are given.
+        MsprobeException: no name on the white list is that of a call.
     """
     names = {case.base.rpartition(".")[2] for case in cases}
     for listed, wanted in (("white_list", selection.white_list), ("black_list", selection.black_list)):
-        for name in sorted(set(wanted) - names):
+        unknown = sorted(set(wanted) - names)
+        for name in unknown:
             near = nearest(name, names)
             hint = f"; nearest names: {', '.join(near)}" if near else ""
-            raise MsprobeException(f'"{listed}" has "{name}", which is the name of no call of this dump{hint}.')
+            text = f'"{listed}" has "{name}", which is the name of no call of this dump{hint}.'
+            if listed == "white_list" and len(unknown) == len(set(wanted)):
+                raise MsprobeException(text)
+            log.warning(text)
 
 
 def _parts(cases: Sequence[Case], done: Collection[str]) -> list[tuple[int, int]]:

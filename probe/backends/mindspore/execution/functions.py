@@ -5,11 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-<<<<<<< HEAD
 import operator
-=======
 import re
->>>>>>> pc-safe
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
