@@ -356,7 +356,8 @@ class ScriptParts(NamedTuple):
     """What was seen when it was written, for its docstring."""
     device: str
     definitions: str
-    """``INPUTS``, a list; ``OF_OUTPUTS``, the gradients of some outputs; ``RECORDED``, results by name."""
+    """``INPUTS``, a list; ``OF_OUTPUTS``, the gradients of some outputs; ``RECORDED``, results by name; and
+    ``RANDOM_STATE``, what `Execution.restore_draws` takes on `device`. Those that there are."""
     needs_folder: bool
     """Whether they name files by ``pathlib``."""
     dtypes: Sequence[str]
@@ -374,6 +375,7 @@ class ScriptParts(NamedTuple):
     differentiated: Sequence[tuple[str, int]]
     """The names of the gradients, and the places of their inputs."""
     has_recorded: bool
+    has_random_state: bool
 
 
 class ScriptWords(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
@@ -17,7 +18,7 @@ from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.report import Report
 from probe.precheck.output.run_output import Output, OutputFiles
 from probe.precheck.result import CaseResult
-from probe.precheck.work import CASES_OF_A_PART, LoadAdapter, Part, check_part, device_for
+from probe.precheck.work import CASES_OF_A_PART, LoadAdapter, Part, check_part, device_for, opened
 
 
 def precheck(
@@ -44,15 +45,14 @@ def precheck(
     folder = options.output
     with Output() if folder is None else OutputFiles(folder, options, dump.framework) as output:
         parts = _parts(cases, output.done)
-        for number, result in enumerate(_checked(path, parts, devices, options, load, output.error_data), 1):
+        for number, result in enumerate(_checked(dump.path, parts, devices, options, load, output.error_data), 1):
             output.add(result)
             if watch is not None:
                 rate = number / (time.monotonic() - began)
                 watch(f"cases, {rate:.0f} a second", len(output.done) + number, len(cases))
         results = output.results(case.name for case in cases)
         report = Report(dump.path, dump.framework, ", ".join(devices), results, time.monotonic() - began)
-        report.files.extend(output.finish(report))
-    return report
+        return output.finish(report)
 
 
 def _parts(cases: Sequence[Case], done: Collection[str]) -> list[tuple[int, int]]:
@@ -77,6 +77,8 @@ def _checked(
     error_data: str | None,
 ) -> Iterator[CaseResult]:
     """The results of the parts, each as soon as it and those before it are done."""
+    status = os.stat(path)
+    version = status.st_mtime_ns, status.st_size
     tasks = [
         Part(
             path,
@@ -85,6 +87,7 @@ def _checked(
             options.selection,
             CheckOptions(devices[number % len(devices)], options.seed, options.standard, error_data),
             load,
+            version,
         ).absolute()
         for number, (first, last) in enumerate(parts)
     ]
@@ -94,3 +97,5 @@ def _checked(
             if outcome.value is None:
                 raise outcome.error or AssertionError("no outcome")
             yield from outcome.value
+    # What it holds of the dump is not needed any more.
+    opened.cache_clear()

@@ -68,6 +68,7 @@ class Call:
             list leaves the backward out.
         name: What random moves are drawn from.
         reference_function: What computes the reference; `function` itself where there is none.
+        returns_nothing: Whether the function is called for what it writes to its first argument.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Call:
         of_outputs: Sequence[Array | None],
         name: str,
         reference_function: Callable[..., Any] | None = None,
+        returns_nothing: bool = False,
     ) -> None:
         self._adapter = adapter
         self.function = function
@@ -87,16 +89,20 @@ class Call:
         self._leaves = leaves
         self.of_outputs = list(of_outputs)
         self._name = name
+<<<<<<< HEAD
         self._moves: dict[tuple[float, bool], Results | None] = {}
+=======
+        self._returns_nothing = returns_nothing
+        self._moves: dict[float, Results | None] = {}
+>>>>>>> precheck
         self._reference: Results | None = None
 
     def with_inputs(
         self, arguments: CallArguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]
     ) -> Call:
         """The same call of other values."""
-        return Call(
-            self._adapter, self.function, arguments, leaves, of_outputs, self._name, self.reference_function
-        )
+        functions = self.reference_function, self._returns_nothing
+        return Call(self._adapter, self.function, arguments, leaves, of_outputs, self._name, *functions)
 
     def on(self, device: str, autocast: str | None = None) -> Results:
         """The results on `device` in the recorded dtypes, under autocast to the dtype of that name if one is given.
@@ -132,14 +138,21 @@ class Call:
             self._moves[unit, inside] = self._moved(unit, inside)
         return self._moves[unit, inside]
 
-    def rounded(self, precision: str) -> Results:
-        """The reference with its inputs rounded to a precision: ``bfloat16``, ``float16`` or ``tfloat32``."""
+    def rounded(self, precision: str) -> Results | None:
+        """The reference with its inputs rounded to a precision: ``bfloat16``, ``float16`` or ``tfloat32``.
+
+        ``None`` where the rounded inputs are none that the function takes.
+        """
         leaves = [
             _rounded(values, precision) if leaf.is_float else values
             for leaf, values in zip(self._arguments.leaves, self._leaves)
         ]
         gradients = [None if each is None else _rounded(each, precision) for each in self.of_outputs]
-        return self._in_high(leaves, gradients)
+        try:
+            return self._in_high(leaves, gradients)
+        except Exception:
+            # A matrix that was positive definite may be so no more.
+            return None
 
     def _moved(self, unit: float, inside: bool) -> Results | None:
         size = sum(values.size for values in self._leaves)
@@ -162,6 +175,8 @@ class Call:
         return Results(found[:outputs], found[outputs:])
 
     def _in_high(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Results:
+        # What a function draws is no part of how its inputs move it.
+        self._adapter.seed_draws(0)
         dtypes = [_raised(leaf.dtype) for leaf in self._arguments.leaves]
         return self._evaluate(leaves, of_outputs, dtypes, "cpu", high=True)
 
@@ -184,8 +199,7 @@ class Call:
             args, kwargs = arguments.bound(tensors, plain_value)
             function = (high and self.reference_function) or self.function
             returned = function(*args, **kwargs)
-            # What returns nothing was called for what it writes, as x[0] = y is.
-            return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
+            return args[0] if self._returns_nothing and returned is None and args else returned
 
         done = adapter.evaluate(call, inputs, differentiated)
         outputs: list[Output] = []
@@ -236,7 +250,7 @@ def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str
         return None
     for before, after in zip(recorded, now):
         if before != after and is_float(before) and is_float(after):
-            return next((dtype for dtype in (before, *inputs, after) if dtype in _HALF), None)
+            return next((dtype for dtype in (before, *inputs) if dtype in _HALF), None)
     return None
 
 

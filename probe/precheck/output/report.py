@@ -6,10 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from shlex import quote
+from typing import Any, Optional
 
 from probe.precheck.output.journal import VERSION, plain
 from probe.precheck.result import CaseResult, Row
+from probe.precheck.tables.details import ERROR as STAGE_ERROR
+from probe.precheck.tables.results import ResultRow
 from probe.precheck.verdict.subject import FAILURES, NOT_RUN, SUSPECT, Verdict
 
 _MOST_SHOWN = 20
@@ -28,6 +31,18 @@ class Report:
     """In the order of the dump."""
     seconds: float
     files: list[str] = field(default_factory=list)
+    second_stage: Optional[Sequence[ResultRow]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """What msProbe's second stage says of each case, where there is another device's table."""
+
+    @property
+    def run(self) -> int:
+        """How many cases were run."""
+        return sum(not result.not_run for result in self.results)
+
+    @property
+    def failed_second_stage(self) -> list[ResultRow]:
+        """The cases that are worse than on the other device."""
+        return [row for row in self.second_stage or () if STAGE_ERROR in (row.forward, row.backward)]
 
     def with_status(self, *statuses: str) -> list[CaseResult]:
         """The cases whose worst status is one of these."""
@@ -58,19 +73,23 @@ def lines(report: Report) -> Iterator[str]:
     if len(shown) > _MOST_SHOWN:
         yield f"... and {len(shown) - _MOST_SHOWN} more in {report.files[0] if report.files else 'the tables'}."
     yield from _left_out(report)
+    if report.second_stage is not None:
+        worse = report.failed_second_stage
+        yield f"against the other device: {len(worse)} of {len(report.second_stage)} cases are worse"
+        yield from (f"  {row.name}" for row in worse[:_MOST_SHOWN])
     for path in report.files:
         yield f"written: {path}"
     if shown:
         row = worst_row(shown[0])
         direction = "backward" if row.of else "forward"
-        yield f"next: msprobe replay {report.path} {shown[0].name}.{direction} --emit {shown[0].name}.py"
+        yield f"next: msprobe replay {quote(report.path)} {shown[0].name}.{direction} --emit {shown[0].name}.py"
 
 
 def _summary(report: Report) -> str:
     count = Counter(result.status for result in report.results)
-    run = len(report.results) - count[NOT_RUN]
+    run = report.run
     failed = sum(count[status] for status in FAILURES)
-    good = "" if failed or count[SUSPECT] else ": every one as exact as its operation can be"
+    good = "" if failed or count[SUSPECT] or not run else ": every one as exact as its operation can be"
     parts = [
         f"{failed} wrong" if failed else "",
         f"{count[SUSPECT]} suspect" if count[SUSPECT] else "",
@@ -131,5 +150,6 @@ def as_json(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "counts": dict(Counter(result.status for result in report.results)),
         "cases": [plain(result) for result in report.results],
+        "second_stage": None if report.second_stage is None else [vars(row) for row in report.second_stage],
         "files": report.files,
     }

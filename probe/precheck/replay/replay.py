@@ -155,7 +155,7 @@ def run_prepared(
     if not found:
         raise Unreadable("it has no gradient" if direction == BACKWARD else "it returns nothing that could be compared")
     wrong = any(verdict.status in FAILURES for each in found for verdict in each.verdicts)
-    drawn = wrong and is_random(adapter, prepared, results, device, autocast)
+    drawn = wrong and is_random(adapter, prepared, device, autocast)
     return Replayed(dump.path, device, direction, autocast, found, prepared, results, recorded, tuple(notes), drawn)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -56,11 +57,22 @@ def numbers(values: NDArray[Any]) -> str:
 
 def call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any], before: str) -> str:
     """A statement that begins with `before` and calls `function`, over several lines if one is too short."""
-    given = [*map(source, args), *(f"{name}={source(value)}" for name, value in kwargs.items())]
+    given = [*map(source, args), *(f"{name}={source(value)}" for name, value in kwargs.items() if _is_name(name))]
+    given += [f"**{source({name: value})}" for name, value in kwargs.items() if not _is_name(name)]
     line = f"{before}{function}({', '.join(given)})"
     if len(line) <= WIDTH:
         return line
     return "\n".join([f"{before}{function}(", *(wrapped(f"{each},") for each in given), ")"])
+
+
+def _is_name(text: str) -> bool:
+    """Whether Python takes it as the name of an argument; in a dump anything may stand there."""
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def in_docstring(text: str) -> str:
+    """`text` as it may stand inside of a docstring: it ends nothing, and no backslash in it means anything."""
+    return text.replace("\\", "\\\\").replace('"', "'")
 
 
 def wrapped(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probe.precheck.replay.source_text import Code, call, numbers, source
+from probe.precheck.replay.source_text import Code, call, in_docstring, numbers, source
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,21 @@ def test_a_value_is_read_again(value: Any) -> None:
 
 def test_nan_is_read_again() -> None:
     assert math.isnan(eval(source(math.nan)))
+
+
+def test_names_of_a_dump_are_no_code() -> None:
+    name = 'a=1); raise SystemExit("executed") #'
+    found: dict[str, Any] = {"f": lambda **kwargs: kwargs}
+    exec(call("f", [], {"dim": 0, name: 1, "class": 2}, "output = "), found)
+    assert found["output"] == {"dim": 0, name: 1, "class": 2}
+
+
+@pytest.mark.parametrize("text", ['a""" + b', "\\", "ends with \\", 'quotes "'])
+def test_text_ends_no_docstring(text: str) -> None:
+    found: dict[str, Any] = {}
+    exec(f'"""{in_docstring(text)}"""\nx = 1', found)
+    assert found["x"] == 1
+    assert found["__doc__"] == text.replace('"', "'")
 
 
 def test_code_stands_for_itself() -> None:

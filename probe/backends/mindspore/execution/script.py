@@ -79,11 +79,11 @@ def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
     if found is not None:
         owner, attribute = found
         return f"mindspore.Tensor.{attribute}" if isinstance(owner, type) else f"{owner.__name__}.{attribute}"
-    named = functions.primitive_name(base)
-    if named is None:
+    named, settings = functions.primitive_name(base), functions.settings(attributes)
+    # The names are from the dump.
+    if named is None or not all(name.isidentifier() for name in settings):
         return None
-    settings = ", ".join(f"{name}={value!r}" for name, value in functions.settings(attributes).items())
-    return f"{named}({settings})"
+    return f"{named}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
 
 
 def plain(entry: Mapping[str, Any]) -> str:

@@ -28,8 +28,8 @@ _EXACT = frozenset(
 class _Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Multiplies every float that an operation of ATen returns by 1 + `unit` or 1 - `unit`, drawn from `seed`.
 
-    It works below the gradient graph, so that what is saved for the backward is moved as well: of a softmax the backward
-    sees the result that was rounded.
+    It works below the gradient graph, so that what is saved for the backward is moved as well: of a softmax the
+    backward sees the result that was rounded.
     """
 
     def __init__(self, unit: float, seed: int) -> None:
