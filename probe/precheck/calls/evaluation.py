@@ -89,12 +89,8 @@ class Call:
         self._leaves = leaves
         self.of_outputs = list(of_outputs)
         self._name = name
-<<<<<<< HEAD
-        self._moves: dict[tuple[float, bool], Results | None] = {}
-=======
         self._returns_nothing = returns_nothing
-        self._moves: dict[float, Results | None] = {}
->>>>>>> precheck
+        self._moves: dict[tuple[float, bool], Results | None] = {}
         self._reference: Results | None = None
 
     def with_inputs(
@@ -170,6 +166,8 @@ class Call:
                 return None
             for place, (first, then) in enumerate(zip(_all(self.reference), _all(results))):
                 furthest[place] = _further(furthest[place], first.value, then.value)
+            # Before the next draw is made: of a large tensor each is as large.
+            del leaves, gradients, results
         outputs = len(self.reference.outputs)
         found = [dataclasses.replace(each, value=value) for each, value in zip(_all(self.reference), furthest)]
         return Results(found[:outputs], found[outputs:])
