@@ -452,7 +452,8 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
             reference = reference.astype(result.dtype)
         yield Subject(
             operator.base, "forward", result, reference, name, inputs, input_dtypes,
-            lambda unit, inside, p=place: moved(unit, inside, p), lambda form, p=place: rounded(form, p), nothing, settings,
+            lambda unit, inside, p=place: moved(unit, inside, p), lambda form, p=place: rounded(form, p), nothing,
+            settings,
         )  # fmt: skip
     with_gradients = [(g, n) for g, n in zip(gradients, names) if g is not None]
     for place, (result, reference) in enumerate(zip(found, exact_found), len(outputs)):
@@ -461,7 +462,8 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
         yield Subject(
             operator.base, "backward", result, reference, dtype, [*inputs, *(g for g, _ in with_gradients)],
             [*input_dtypes, *(n for _, n in with_gradients)],
-            lambda unit, inside, p=place: moved(unit, inside, p), lambda form, p=place: rounded(form, p), nothing, settings,
+            lambda unit, inside, p=place: moved(unit, inside, p), lambda form, p=place: rounded(form, p), nothing,
+            settings,
         )  # fmt: skip
 
 

@@ -166,6 +166,8 @@ class Call:
                 return None
             for place, (first, then) in enumerate(zip(_all(self.reference), _all(results))):
                 furthest[place] = _further(furthest[place], first.value, then.value)
+            # Before the next draw is made: of a large tensor each is as large.
+            del leaves, gradients, results
         outputs = len(self.reference.outputs)
         found = [dataclasses.replace(each, value=value) for each, value in zip(_all(self.reference), furthest)]
         return Results(found[:outputs], found[outputs:])

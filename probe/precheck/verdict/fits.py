@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from probe.precheck.verdict import tolerance
-from probe.precheck.verdict.bounds import CONDITIONING, Bound
+from probe.precheck.verdict.bounds import CONDITIONING, DOT_PRODUCT, SUM, Bound
 from probe.precheck.verdict.formats import Format, format_of, rounded_to
 from probe.precheck.verdict.subject import Array, Subject
 
@@ -86,6 +86,8 @@ def accumulated(
     subject: Subject, reference: Array, distance: Array, bound: Bound, of: Format, unit: float
 ) -> str | None:
     """``bfloat16 accumulation``: the precision whose roundings inside make errors of this size all over the tensor."""
+    if bound.kind not in (DOT_PRODUCT, SUM, CONDITIONING):
+        return None
     # A single wrong element, or a wrong part, is no matter of precision.
     if np.count_nonzero(distance) < 0.5 * distance.size or float(distance.max()) > 30 * float(distance.mean()):
         return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from probe.common.metrics.error_bounds import unit_roundoff
-from probe.precheck.verdict.bounds import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, Bound
+from probe.precheck.verdict.bounds import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, Bound, is_by_squares
 from probe.precheck.verdict.formats import Format, rounded_to, spacing
 from probe.precheck.verdict.subject import Array, Subject
 
@@ -114,6 +114,8 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
         added *= MOVES * (inside + growth(bound, unit)) * unit / step
         if not reference.any() and not moved.any():
             added += ROUNDINGS * unit * _least_size(subject)
+    if subject.direction == "forward" and is_by_squares(subject.base):
+        added += _lost_in_squares(subject, inside * ROUNDINGS * unit)
     if bound.kind == ACTIVATION:
         added += inside * ROUNDINGS * unit * _sizes_inside(subject)
     other = subject.yardstick()
@@ -131,6 +133,14 @@ def _sizes_inside(subject: Subject) -> Array:
             return np.asarray(max(1.0, float(sizes.max())) * float(gradients.max()))
         return np.asarray(np.maximum(sizes, 1.0) * gradients)
     return sizes if sizes.shape == subject.result.shape else np.asarray(sizes.max())
+
+
+def _lost_in_squares(subject: Subject, part: float) -> Array:
+    """How far a distance d moves when that `part` of the points' squares is added to its own: sqrt(d^2 + e) - d."""
+    points = [np.asarray(value, np.float64) for value in subject.inputs[:2] if value.ndim]
+    squares = sum(float(np.einsum("...i,...i->...", value, value).max(initial=0.0)) for value in points)
+    distance = np.abs(subject.reference)
+    return np.asarray(np.sqrt(distance**2 + part * squares) - distance)
 
 
 def _least_size(subject: Subject) -> float:

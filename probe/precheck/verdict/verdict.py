@@ -65,7 +65,17 @@ def judge(subject: Subject) -> Verdict:
         of = format_of(subject.dtype)
         if of is None or reference.dtype.kind in "biu":
             return _judge_integers(subject)
-        return _judge_numbers(subject, of)
+        verdict = _judge_numbers(_without_free_signs(subject), of)
+    why = bounds.why_not_judged(subject.base, subject.direction) if verdict.status in (SUSPECT, ERROR) else None
+    return Verdict(NOT_RUN, why) if why else verdict
+
+
+def _without_free_signs(subject: Subject) -> Subject:
+    """Vectors that are as right with the other sign by their absolute values, which are less far from each other."""
+    is_free = subject.direction == "forward" and bounds.has_free_signs(subject.base)
+    if not is_free or not subject.inputs or subject.result.ndim != subject.inputs[0].ndim:
+        return subject
+    return replace(subject, result=np.abs(subject.result), reference=np.abs(subject.reference))
 
 
 def _judge_integers(subject: Subject) -> Verdict:
@@ -112,7 +122,7 @@ def _judge_numbers(subject: Subject, of: Format) -> Verdict:
     for moves_inside in (False, True):
         beyond = tolerance.beyond(subject, bound, of, unit, moves_inside)
         verdict = _judge_by_parts(subject, bound, of, unit, beyond)
-        if verdict is not None and verdict.status != SUSPECT:
+        if verdict is not None and verdict.status in (EXACT, PASS):
             return verdict
     return verdict or _judge_whole(subject, bound, of, unit, beyond)
 
@@ -175,7 +185,7 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
         # The factor that is common to large elements counts, and which these are the conditioning says.
         return None
     factor = _common_factor(subject, bound, of, unit, beyond)
-    return _biased(verdict, factor) if factor else verdict
+    return _biased(verdict, factor, unit) if factor else verdict
 
 
 def _differences(result: Array, reference: Array, of: Format) -> tuple[Array, Array, Array]:
@@ -209,6 +219,9 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond
     )
     if verdict.status == PASS:
         return verdict
+    if verdict.status == SUSPECT and not of.is_complex and unit >= LEAST_UNIT and error.size >= LEAST_BIASED:
+        status = _status_of_factor(_common_factor(subject, bound, of, unit, beyond), unit)
+        verdict = replace(verdict, status=status)
     words, explains = interpretation.of_numbers(subject, result, reference, distance, allowed, of)
     fitting = fits.stored_or_rounded(subject, result, reference, distance, allowed, of, unit)
     if fitting is None and not explains:
@@ -262,10 +275,15 @@ def _common_factor(subject: Subject, bound: Bound, of: Format, unit: float, beyo
     return product / square if abs(float(products.sum())) > BIAS_SIGMAS * deviation else 0.0
 
 
-def _biased(verdict: Verdict, factor: float) -> Verdict:
+def _biased(verdict: Verdict, factor: float, unit: float) -> Verdict:
     """The verdict on a result whose elements all pass, but have a factor in common."""
     words = f"every element {interpretation.percent(factor)} {'high' if factor > 0 else 'low'} on average: scale"
-    return replace(verdict, status=SUSPECT, interpretation=words)
+    return replace(verdict, status=_status_of_factor(factor, unit), interpretation=words)
+
+
+def _status_of_factor(factor: float, unit: float) -> str:
+    """One element may be that far off by chance, but not all of them in one direction."""
+    return ERROR if abs(factor) > tolerance.ROUNDINGS * unit else SUSPECT
 
 
 def _overflows_inside(result: Array, reference: Array, of: Format) -> Array:

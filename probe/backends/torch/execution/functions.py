@@ -32,8 +32,8 @@ def function(base: str) -> Callable[..., Any] | None:
         return _aten(api)
     if prefix == "NPU" and api.startswith("npu_") and _ACTING.search(api) is None:
         # Not in the list of a process that imported torch_npu after it was made.
-        found = getattr(sys.modules.get("torch_npu"), api, None)
-        return found if callable(found) else None
+        call = getattr(sys.modules.get("torch_npu"), api, None)
+        return call if callable(call) else None
     return None
 
 
