@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from probe.backends.torch.execution.rounding import moving, rounding_inside
 from probe.precheck.verdict import Subject, Verdict, judge
 from probe.precheck.verdict.formats import format_of, rounded_to
 
@@ -345,36 +345,6 @@ def operators() -> list[Operator]:
     return found
 
 
-class RoundedInside(TorchDispatchMode):
-    """Every float that an operation of PyTorch computes inside is moved by one rounding, up or down at random."""
-
-    def __init__(self, unit: float, seed: int) -> None:
-        super().__init__()
-        self.unit, self.generator = unit, torch.Generator().manual_seed(seed)
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = function(*args, **(kwargs or {}))
-        if function.is_view or function.namespace != "aten" or function._schema.name in EXACT_INSIDE:
-            return output
-        for tensor in output if isinstance(output, (tuple, list)) else (output,):
-            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
-                signs = torch.randint(0, 2, tensor.shape, generator=self.generator, dtype=tensor.dtype)
-                tensor.mul_(1 + self.unit * (2 * signs - 1))
-        return output
-
-
-EXACT_INSIDE = frozenset(
-    f"aten::{name}"
-    for name in (
-        "abs", "alias", "arange", "cat", "ceil", "clamp", "clone", "copy_", "detach", "empty", "empty_like",
-        "empty_strided", "fill_", "floor", "full", "full_like", "gather", "index", "masked_fill", "max", "maximum",
-        "min", "minimum", "neg", "new_empty", "new_zeros", "ones", "ones_like", "relu", "round", "scalar_tensor",
-        "select_backward", "sgn", "sign", "slice_backward", "sort", "stack", "threshold_backward", "_to_copy", "trunc",
-        "where", "zero_", "zeros", "zeros_like",
-    )
-)  # fmt: skip
-
-
 def math_attention(q: Any, k: Any, v: Any) -> Any:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -431,6 +401,7 @@ def held(values: Array, dtype: str) -> Array:
 
 
 def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: int, inside: bool) -> Iterator[Subject]:
+    """The outputs and gradients of one operator; without `inside` what it computes inside is not moved."""
     generator = np.random.default_rng([seed, len(operator.base), ord(operator.base[-1])])
     kind = getattr(torch, dtype)
     inputs = [held(make(generator, size, values), dtype) for make in operator.makers]
@@ -454,19 +425,20 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
         out, grad, _ = evaluate(operator, new, torch.float64, grads if found else None)
         return out + grad
 
-    def moved(unit: float, place: int) -> Array:
-        if ("moved", unit) not in cache:
+    def moved(unit: float, moves_inside: bool, place: int) -> Array:
+        if ("moved", unit, moves_inside) not in cache:
             draws = np.random.default_rng(1)
             exact = exact_outputs + exact_found
             farthest = [None if e is None else np.zeros(e.shape) for e in exact]
             for number in range(DRAWS):
-                with RoundedInside(unit, number) if inside else contextlib.nullcontext():
+                asked = rounding_inside(unit, number) if inside and moves_inside else contextlib.nullcontext()
+                with asked, moving():
                     new = of_inputs(lambda v: v * (1 + unit * draws.choice((-1.0, 1.0), v.shape)))
                 for i, (a, b) in enumerate(zip(new, exact)):
                     if b is not None and a.shape == b.shape:
                         farthest[i] = np.fmax(farthest[i], np.abs(a.astype(float) - b.astype(float)))
-            cache["moved", unit] = farthest
-        return cache["moved", unit][place]
+            cache["moved", unit, moves_inside] = farthest
+        return cache["moved", unit, moves_inside][place]
 
     def rounded(name: str, place: int) -> Array:
         if ("rounded", name) not in cache:
@@ -480,7 +452,8 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
             reference = reference.astype(result.dtype)
         yield Subject(
             operator.base, "forward", result, reference, name, inputs, input_dtypes,
-            lambda unit, p=place: moved(unit, p), lambda form, p=place: rounded(form, p), nothing, settings,
+            lambda unit, inside, p=place: moved(unit, inside, p), lambda form, p=place: rounded(form, p), nothing,
+            settings,
         )  # fmt: skip
     with_gradients = [(g, n) for g, n in zip(gradients, names) if g is not None]
     for place, (result, reference) in enumerate(zip(found, exact_found), len(outputs)):
@@ -489,7 +462,8 @@ def subjects(operator: Operator, size: Size, values: Values, dtype: str, seed: i
         yield Subject(
             operator.base, "backward", result, reference, dtype, [*inputs, *(g for g, _ in with_gradients)],
             [*input_dtypes, *(n for _, n in with_gradients)],
-            lambda unit, p=place: moved(unit, p), lambda form, p=place: rounded(form, p), nothing, settings,
+            lambda unit, inside, p=place: moved(unit, inside, p), lambda form, p=place: rounded(form, p), nothing,
+            settings,
         )  # fmt: skip
 
 

@@ -141,6 +141,9 @@ class RunningProgram:
             log.warning(f"msprobe run collected nothing: {why}")
             return
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
+        if session.is_checking:
+            log.info(f"the calls of {which} were checked; what was found is below {self._arguments['dump_path']}.")
+            return
         until = f", step {collected[-1]} until the program failed in it," if failed and in_step else ""
         log.info(f"collected {which}{until} into {self._arguments['dump_path']}; see: {self._show_command}")
 

@@ -321,7 +321,7 @@ class Execution(Protocol):
         """
 
     def rounding_inside(self, unit: float, seed: int) -> contextlib.AbstractContextManager[None]:
-        """What calls and gradients compute inside is moved by `unit` of itself, up or down at random, drawn from `seed`.
+        """What calls and gradients compute inside is moved by `unit` of itself, up or down as drawn from `seed`.
 
         A framework that does not show what is inside of its functions moves nothing.
         """
@@ -356,7 +356,8 @@ class ScriptParts(NamedTuple):
     """What was seen when it was written; as `title`, as it stands between the quotes of a docstring."""
     device: str
     definitions: str
-    """``INPUTS``, a list; ``OF_OUTPUTS``, the gradients of some outputs; ``RECORDED``, results by name."""
+    """``INPUTS``, a list; ``OF_OUTPUTS``, the gradients of some outputs; ``RECORDED``, results by name; and
+    ``RANDOM_STATE``, what `Execution.restore_draws` takes on `device`. Those that there are."""
     needs_folder: bool
     """Whether they name files by ``pathlib``."""
     dtypes: Sequence[str]
@@ -374,6 +375,7 @@ class ScriptParts(NamedTuple):
     differentiated: Sequence[tuple[str, int]]
     """The names of the gradients, and the places of their inputs."""
     has_recorded: bool
+    has_random_state: bool
 
 
 class ScriptWords(Protocol):

@@ -517,7 +517,11 @@ class Collector:
         fields["input_args"] = self._values.sequence(args, save and f"{call.name}.input", save)
         fields["input_kwargs"] = self._values.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
         if call.api is not None and call.api.attributes is not None:
-            fields["attributes"] = call.api.attributes
+            # Where tensors are saved, all that it takes to run the call again.
+            if save:
+                fields["attributes"] = call.api.attributes
+            elif call.api.deciding:
+                fields["attributes"] = call.api.deciding
         if save is not None and self._with_random_state:
             state = self._tensors.random_state(call.base, args, kwargs)
             if state is not None:

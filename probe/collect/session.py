@@ -158,6 +158,11 @@ class Session:
         return self._watch is not None
 
     @property
+    def is_checking(self) -> bool:
+        """Whether calls are checked, and none is recorded."""
+        return isinstance(self.collector, CheckingCollector)
+
+    @property
     def step_wanted(self) -> bool:
         """Whether the current step is to be collected, as far as its number decides it."""
         return not self.config.step or self.current_step in self.config.step

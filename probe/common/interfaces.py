@@ -32,6 +32,10 @@ class ApiName:
     """The output of the record is the arguments after the call (collective communication)."""
     attributes: Optional[Entry] = field(default=None, compare=False)  # noqa: UP045 (evaluated, on Python 3.9 too)
     """What the function was made with rather than is called with, such as the epsilon of a primitive of MindSpore."""
+    deciding: Optional[Entry] = field(default=None, compare=False)  # noqa: UP045
+    """Those of `attributes` that decide values where neither inputs nor outputs show it."""
+    place: Optional[tuple[Any, str]] = field(default=None, compare=False)  # noqa: UP045
+    """Owner and attribute of the function, where another one has the same name."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from shlex import quote
 from typing import Any
 
 from probe.overflow.findings import KINDS, Explanation, Finding, Report, StepFindings
@@ -91,7 +92,7 @@ def _of_finding(finding: Finding) -> Iterator[str]:
         grown = ", ".join(f"step {each['step']}: {_short(each['largest'])}" for each in finding.growth)
         yield f"largest input in the steps before: {grown}"
     if finding.replay:
-        yield f"next: msprobe replay {finding.replay} {finding.record}"
+        yield f"next: msprobe replay {quote(finding.replay)} {quote(finding.record)}"
     if finding.path:
         yield f"spread to {', '.join(_steps_of(finding))}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter, UnknownValue
 from probe.common import log
+from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import OUTPUT
 from probe.common.errors import DumpFormatError
 from probe.common.metrics.dtypes import plain_name
-from probe.precheck.calls.arguments import Unreadable
+from probe.precheck.calls.arguments import Unreadable, is_float
 from probe.precheck.calls.cases import Case
 from probe.precheck.calls.evaluation import Results
 from probe.precheck.calls.prepared import (
     RECORDED,
     Prepared,
-    draw_as_recorded,
+    half_of_mixed,
     prepare,
     reason,
     recorded_results,
@@ -33,10 +34,14 @@ from probe.precheck.first_stage import details_rows
 from probe.precheck.output.error_data import write_error_data
 from probe.precheck.result import CaseResult, Row
 from probe.precheck.standards.constants import DOCUMENTED
+from probe.precheck.verdict import dropout
 from probe.precheck.verdict.subject import ERROR, EXACT, FAILURES, STRUCTURE, SUSPECT, Subject, Verdict
 from probe.precheck.verdict.verdict import judge
 
 Array = NDArray[Any]
+_NO_FAULT = (
+    "not implemented", "not support", "unsupported", "not available", "no kernel", "out of memory", "can't allocate",
+)  # fmt: skip
 _NO_RECORDED_GRADIENTS = "a record has the gradients of autograd nodes, which are not always those of the arguments"
 
 
@@ -84,6 +89,7 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
         # A backward that the framework does not have is no reason to leave the forward out.
         call.of_outputs, why = [], f"the reference cannot be computed: {reason(error)}"
         return _checked(adapter, dump, _without_backward(prepared, why), options)
+    raised: list[Row] = []
     try:
         if options.device == RECORDED:
             results = recorded_results(dump, prepared, reference)
@@ -93,23 +99,81 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
         else:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
     except Exception as error:
-        return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
-    rows = tuple(judged(prepared, results, reference, options.device, autocast))
-    failed = any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
-    if failed and is_random(adapter, prepared, results, options.device, autocast):
+        if options.device == RECORDED or _is_no_fault(error):
+            return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
+        # The reference has no trouble with these inputs, and the recorded run had none.
+        direction = BACKWARD if call.of_outputs else FORWARD
+        raised = [_raised(f"{case.name}.{direction}", f"it raises {reason(error)}")]
+        if not call.of_outputs:
+            return CaseResult(case.name, case.base, tuple(raised), stands_for=case.stands_for)
+        prepared, reference = _without_backward(prepared, ""), replace(reference, gradients=[])
+        call.of_outputs = []
+        try:
+            results, autocast = run_as_recorded(adapter, prepared, options.device)
+        except Exception as of_forward:
+            raised = [_raised(case.forward.name, f"it raises {reason(of_forward)}")]
+            return CaseResult(case.name, case.base, tuple(raised), stands_for=case.stands_for)
+    rows = (*judged(prepared, results, reference, options.device, autocast), *raised)
+    if _fails(rows) and not autocast and options.device != RECORDED:
+        half = half_of_mixed([leaf.dtype for leaf in prepared.arguments.leaves])
+        cast = None if half is None else _under_autocast(prepared, reference, options.device, half)
+        if half is not None and cast is not None:
+            (results, rows), autocast = cast, half
+    # Dropout is judged by what it promises of its draws.
+    others = [row for row in rows if row.verdict.bound != dropout.BOUND]
+    if _fails(others) and is_random(adapter, prepared, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
     inputs = "generated" if prepared.generated else "recorded"
     saved: tuple[str, ...] = ()
     if options.error_data is not None and any(row.verdict.status in FAILURES for row in rows):
-        leaves = [(values, leaf.dtype) for values, leaf in zip(prepared.leaves, prepared.arguments.leaves)]
-        of_outputs = [
-            (values, plain_name(item.dtype or ""))
-            for values, item in zip(prepared.of_outputs, prepared.outputs)
-            if values is not None
-        ]
-        saved = write_error_data(adapter, options.error_data, case.name, leaves, of_outputs, results, reference)
+        saved = _saved(adapter, options.error_data, prepared, results, reference)
     details = details_rows(case, prepared.arguments, results, reference, options.standard, dump.framework)
     return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs, saved, details)
+
+
+def _fails(rows: Iterable[Row]) -> bool:
+    return any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
+
+
+def _under_autocast(
+    prepared: Prepared, reference: Results, device: str, half: str
+) -> tuple[Results, tuple[Row, ...]] | None:
+    """The call under autocast, if it is right then: not every function shows by its dtype that it was cast."""
+    try:
+        results = prepared.call.on(device, half)
+    except Exception:
+        return None
+    rows = tuple(judged(prepared, results, reference, device, half))
+    return None if _fails(rows) else (results, rows)
+
+
+def _is_no_fault(error: BaseException) -> bool:
+    """Whether there is no kernel for the dtype or the device, or no memory for the call."""
+    text = str(error).lower()
+    return isinstance(error, (NotImplementedError, MemoryError)) or any(words in text for words in _NO_FAULT)
+
+
+def _raised(name: str, text: str) -> Row:
+    """The row of a direction that could not be run, though its reference was."""
+    of = "" if name.endswith(FORWARD) else "every input"
+    return Row(name, of, "", "", (), Verdict(ERROR, text))
+
+
+def _saved(
+    adapter: FrameworkAdapter, folder: str, prepared: Prepared, results: Results, reference: Results
+) -> tuple[str, ...]:
+    """The files of what failed; none where they cannot be written, which costs no verdict."""
+    leaves = [(values, leaf.dtype) for values, leaf in zip(prepared.leaves, prepared.arguments.leaves)]
+    of_outputs = [
+        (values, plain_name(item.dtype or ""))
+        for values, item in zip(prepared.of_outputs, prepared.outputs)
+        if values is not None
+    ]
+    try:
+        return write_error_data(adapter, folder, prepared.case.name, leaves, of_outputs, results, reference)
+    except Exception as error:
+        log.warning(f"{prepared.case.name}: its values are not written: {error}", once="precheck-error-data")
+        return ()
 
 
 def _as_far_as_recorded(reference: Results, results: Results) -> Results:
@@ -129,14 +193,19 @@ def _not_run(prepared: Prepared, why: str) -> CaseResult:
     return CaseResult(prepared.case.name, prepared.case.base, not_run=why, stands_for=prepared.case.stands_for)
 
 
-def is_random(adapter: FrameworkAdapter, prepared: Prepared, results: Results, device: str, autocast: str) -> bool:
+def is_random(adapter: FrameworkAdapter, prepared: Prepared, device: str, autocast: str) -> bool:
     """Whether the function draws random numbers: another seed gives something else, the same seed does not."""
-    if device == RECORDED:
-        return False
-    draw_as_recorded(adapter, prepared, device)
-    again = prepared.call.on(device, autocast or None)
-    adapter.seed_draws(1)
-    return _same(results, again) and not _same(results, prepared.call.on(device, autocast or None))
+    where = "cpu" if device == RECORDED else device
+    found = []
+    for seed in (0, 0, 1):
+        adapter.seed_draws(seed)
+        try:
+            found.append(prepared.call.on(where, autocast or None))
+        except Exception:
+            # What was recorded elsewhere may have no kernel here.
+            return False
+    first, again, other = found
+    return _same(first, again) and not _same(first, other)
 
 
 def _same(one: Results, other: Results) -> bool:
@@ -152,24 +221,14 @@ def _same(one: Results, other: Results) -> bool:
 def judged(
     prepared: Prepared, results: Results, reference: Results, device: str, autocast: str
 ) -> Iterator[Row]:
-    """A row for each of `results`, and for each gradient that there is.
-
-    Raises:
-        Unreadable: the results are not of the form of the reference.
-    """
+    """A row for each of `results`, and for each gradient that there is."""
     return _Judge(prepared, results, reference, device, autocast).rows()
 
 
 class _Judge:
-    """Judges the results of one case.
-
-    Raises:
-        Unreadable: the results are not of the form of the reference.
-    """
+    """Judges the results of one case."""
 
     def __init__(self, prepared: Prepared, results: Results, reference: Results, device: str, autocast: str) -> None:
-        if len(results.outputs) != len(reference.outputs):
-            raise Unreadable(f"it returns {len(results.outputs)} values and its reference {len(reference.outputs)}")
         self._prepared, self._results, self._reference = prepared, results, reference
         self._autocast = autocast
         # On the CPU the kernel under test would be its own yardstick.
@@ -179,6 +238,11 @@ class _Judge:
     def rows(self) -> Iterator[Row]:
         """A row for each output, and for each gradient that there is."""
         case = self._prepared.case
+        given, wanted = len(self._results.outputs), len(self._reference.outputs)
+        if given != wanted:
+            text = f"it returns {given} values where the reference has {wanted}"
+            yield Row(f"{case.forward.name}.{OUTPUT}", "", "", "", (), Verdict(STRUCTURE, text))
+            return
         for place, result in enumerate(self._results.outputs):
             yield self._row(f"{case.forward.name}.{OUTPUT}.{result.path}", "", "outputs", place)
         differentiated = [leaf for leaf in self._prepared.arguments.leaves if leaf.is_differentiated]
@@ -203,6 +267,10 @@ class _Judge:
 
         if not isinstance(result.value, np.ndarray) or not isinstance(expected.value, np.ndarray):
             return _plain_row(name, of, result.value, expected.value)
+        wanted = self._recorded_dtype(of, part, place)
+        if wanted != dtype and is_float(wanted) and is_float(dtype):
+            verdict = Verdict(STRUCTURE, f"{dtype} where {wanted} was recorded")
+            return Row(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict)
         verdict = judge(
             Subject(
                 base=prepared.case.base,
@@ -212,7 +280,7 @@ class _Judge:
                 dtype=dtype,
                 inputs=inputs,
                 input_dtypes=dtypes,
-                moved=lambda unit: pick(call.moved(unit)),
+                moved=lambda unit, inside: pick(call.moved(unit, inside)),
                 rounded=lambda precision: pick(call.rounded(precision)),
                 yardstick=lambda: pick(self._on_cpu()),
                 settings=prepared.arguments.settings,
@@ -220,6 +288,15 @@ class _Judge:
             )
         )
         return Row(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict)
+
+    def _recorded_dtype(self, of: str, part: str, place: int) -> str:
+        """The dtype that the result had when it was recorded; that of a gradient is the dtype of its input."""
+        if of:
+            return self._prepared.arguments.leaves[int(getattr(self._results, part)[place].path)].dtype
+        tensors = [number for number, output in enumerate(self._results.outputs) if output.dtype is not None]
+        recorded = self._prepared.outputs
+        fits = len(tensors) == len(recorded)
+        return plain_name(recorded[tensors.index(place)].dtype or "") if fits else ""
 
     def _on_cpu(self) -> Results | None:
         """What the CPU's own kernel of the device's dtype makes of the case."""

@@ -33,6 +33,8 @@ class Part:
     selection: Selection
     options: CheckOptions
     load: LoadAdapter
+    version: tuple[int, int]
+    """When the dump was changed, and its size: a process that has read an older one reads it again."""
 
     def absolute(self) -> Part:
         """The same for a process that runs in another folder."""
@@ -51,8 +53,8 @@ class Opened:
 
 
 @lru_cache(maxsize=1)
-def opened(path: str, selection: Selection, load: LoadAdapter) -> Opened:
-    """What a process needs for all parts of one dump."""
+def opened(path: str, selection: Selection, load: LoadAdapter, version: tuple[int, int] = (0, 0)) -> Opened:
+    """What a process needs for all parts of one dump, of this `Part.version`."""
     dump = read(path)
     cases = cases_of(dump, selection)
     adapter = load(dump.framework)
@@ -80,8 +82,8 @@ def device_for(adapter: FrameworkAdapter, wanted: str) -> str:
 
 
 def check_part(part: Part) -> list[CaseResult]:
-    """Check the cases of a part, in order. What the process had of random states and threads it has again afterwards."""
-    found = opened(part.path, part.selection, part.load)
+    """Check the cases of a part, in order; the process has the random states and threads that it had before."""
+    found = opened(part.path, part.selection, part.load, part.version)
     options = replace(part.options, device=device_for(found.adapter, part.options.device))
     states = found.adapter.random_states()
     try:

@@ -24,7 +24,7 @@ class AccCheck:
     """Run each recorded call again alone and judge it against a result of higher precision.
 
     FILE is the dump.json of a run collected at level L1 or mix. The status is 0 where every call passes, 3 where one
-    fails, 1 where the dump cannot be checked, 2 for a wrong command.
+    fails, 1 where the dump cannot be checked or no call of it be run, 2 for a wrong command.
     """
 
     name = "acc_check"
@@ -135,5 +135,9 @@ def _options(args: argparse.Namespace) -> PrecheckOptions:
 
 
 def _status(report: Report, fail_on: str) -> int:
+    if report.results and not report.run:
+        # Where nothing could be run, nothing is right.
+        return _REFUSED
     failing = {"suspect": [*report.failed, *report.suspects], "error": report.failed, "never": []}[fail_on]
-    return _FAILED if failing else _PASSED
+    worse = report.failed_second_stage if fail_on != "never" else []
+    return _FAILED if failing or worse else _PASSED

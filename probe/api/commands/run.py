@@ -36,7 +36,8 @@ class Run:
         parser.add_argument("--level", help="L0 (modules), L1 (APIs) or mix (both); mix without a configuration file")
         without = f"without a file 0-1, all with task {_WATCHING}"
         parser.add_argument("--step", metavar="STEPS", help=f'such as 0,10-12, or "all"; {without}')
-        parser.add_argument("--task", help=f"statistics, tensor, structure or {_WATCHING}; statistics without a file")
+        tasks = f"statistics, tensor, structure, {_WATCHING} or free_benchmark"
+        parser.add_argument("--task", help=f"{tasks}; statistics without a file")
         parser.add_argument("-o", "--output", metavar="DIR", help="where to write; ./msprobe_output without a file")
         parser.add_argument(
             "--step-after",

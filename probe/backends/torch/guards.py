@@ -37,6 +37,7 @@ _observers_and_autograd = _key_set(
     *_OBSERVERS, "AutogradCPU", "AutogradCUDA", "AutogradXPU", "AutogradMPS", "AutogradMeta", "AutogradPrivateUse1",
     "AutogradOther", "AutogradFunctionality", "ADInplaceOrView",
 )  # fmt: skip
+_modes_of_export: Any = torch._ops._len_torch_dispatch_stack_pre_dispatch
 _without_modes: Any = torch.utils._python_dispatch._disable_current_modes
 _observers_but_dispatch_modes = _key_set(*(name for name in _OBSERVERS if not name.startswith("Python")))
 _no_function_modes = torch._C.DisableTorchFunction
@@ -158,7 +159,15 @@ def with_autograd_kernels() -> Iterator[None]:
 def with_mode(mode: Any) -> Iterator[None]:
     """Inside `alone`: a dispatch mode of the tool sees operations, and no other one does."""
     included = torch._C._dispatch_tls_local_include_set()
-    with torch._C._ForceDispatchKeyGuard(included, _observers_but_dispatch_modes), _without_modes(), mode:
+    # To take modes away torch imports sympy, which takes seconds.
+<<<<<<< HEAD
+    stack: Any = torch._ops
+    others = torch._C._len_torch_dispatch_stack() or stack._len_torch_dispatch_stack_pre_dispatch()
+=======
+    others = torch._C._len_torch_dispatch_stack() or _modes_of_export()
+>>>>>>> pc-verdict2
+    without_others = _without_modes() if others else contextlib.nullcontext()
+    with torch._C._ForceDispatchKeyGuard(included, _observers_but_dispatch_modes), without_others, mode:
         yield
 
 

@@ -39,13 +39,14 @@ class CheckingCollector(Collector):
 
     def __init__(self, config: Config, tensors: Tensors, ended: Callable[[], None], checker: CallChecker) -> None:
         self._checker = checker
+        self._entered: dict[ActiveCall, Any] = {}
+        self._left: dict[ActiveCall, Any] = {}
         super().__init__(config, tensors, ended)
 
     def begin_checks(self, step: int, rank: int | None, folder: str) -> None:
         """Check calls of step number `step` from now on, with all counters at zero."""
         self._reset()
-        self._entered: dict[ActiveCall, Any] = {}
-        self._left: dict[ActiveCall, Any] = {}
+        self._entered, self._left = {}, {}
         self._checker.begin_step(step, rank, folder)
         self.folder = CheckedStep()
 
@@ -89,7 +90,6 @@ class CheckingCollector(Collector):
         left = self._left.pop(call, None)
         if left is None:
             return
-        # Its own calls are not the program's.
         try:
             self._checker.backward(left, grad_output)
         except Exception as error:

@@ -82,8 +82,14 @@ def arguments_of(name: str, framework: str) -> Arguments:
     if framework == MINDSPORE:
         places = words["arguments_of_mindspore"].get(name, places)
     defaults, of_primitive = (words[key].get(name, {}) for key in ("defaults", "defaults_of_primitives"))
-    attributes = frozenset(words["attributes"])
-    return Arguments(places, defaults, of_primitive, words["settings"], attributes, name in words["numbers"])
+    numbers = name in words["numbers"]
+    return Arguments(places, defaults, of_primitive, words["settings"], deciding_attributes(), numbers)
+
+
+@cache
+def deciding_attributes() -> frozenset[str]:
+    """The attributes of primitives that decide values, where neither inputs nor outputs show it."""
+    return frozenset(_words("operations.yaml")["attributes"])
 
 
 @cache

@@ -99,8 +99,7 @@ class Arguments:
         self._args = [self._read(f"{name}.{INPUT}.{i}", each) for i, each in enumerate(positional)]
         self._kwargs = {key: self._read(f"{name}.{INPUT}.{key}", each) for key, each in named.items()}
         if name.split(".")[1] in _WITH_INDEX and len(self._args) > 1 and isinstance(self._args[1], list):
-            # A dump writes a tuple as a list. As an index they differ, and hardly anyone writes a list of slices.
-            self._args[1] = tuple(self._args[1])
+            self._args[1] = _index(self._args[1])
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -141,6 +140,17 @@ class Arguments:
 
 
 _WITH_INDEX = ("__getitem__", "__setitem__")
+
+
+def _index(parts: list[Any]) -> tuple[Any, ...]:
+    """An index of several dimensions, which a dump writes as a list.
+
+    Raises:
+        Unreadable: it holds numbers alone, which mean something else in a list than in a tuple.
+    """
+    if all(isinstance(part, (int, list)) for part in parts):
+        raise Unreadable("the dump does not say whether its index was a list or a tuple")
+    return tuple(parts)
 
 
 def _plain(name: str, kind: str, entry: Mapping[str, Any]) -> Any:

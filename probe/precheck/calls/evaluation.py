@@ -68,6 +68,7 @@ class Call:
             list leaves the backward out.
         name: What random moves are drawn from.
         reference_function: What computes the reference; `function` itself where there is none.
+        returns_nothing: Whether the function is called for what it writes to its first argument.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Call:
         of_outputs: Sequence[Array | None],
         name: str,
         reference_function: Callable[..., Any] | None = None,
+        returns_nothing: bool = False,
     ) -> None:
         self._adapter = adapter
         self.function = function
@@ -87,16 +89,16 @@ class Call:
         self._leaves = leaves
         self.of_outputs = list(of_outputs)
         self._name = name
-        self._moves: dict[float, Results | None] = {}
+        self._returns_nothing = returns_nothing
+        self._moves: dict[tuple[float, bool], Results | None] = {}
         self._reference: Results | None = None
 
     def with_inputs(
         self, arguments: CallArguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]
     ) -> Call:
         """The same call of other values."""
-        return Call(
-            self._adapter, self.function, arguments, leaves, of_outputs, self._name, self.reference_function
-        )
+        functions = self.reference_function, self._returns_nothing
+        return Call(self._adapter, self.function, arguments, leaves, of_outputs, self._name, *functions)
 
     def on(self, device: str, autocast: str | None = None) -> Results:
         """The results on `device` in the recorded dtypes, under autocast to the dtype of that name if one is given.
@@ -120,27 +122,35 @@ class Call:
             self._reference = self._in_high(self._leaves, self.of_outputs)
         return self._reference
 
-    def moved(self, unit: float) -> Results | None:
+    def moved(self, unit: float, inside: bool = False) -> Results | None:
         """How far the results move at most when each input is moved by `unit` of itself, up or down at random.
 
-        So is what the framework shows of what is computed inside.
-
         ``None`` where the moved inputs are none that the function takes.
-        """
-        if unit not in self._moves:
-            self._moves[unit] = self._moved(unit)
-        return self._moves[unit]
 
-    def rounded(self, precision: str) -> Results:
-        """The reference with its inputs rounded to a precision: ``bfloat16``, ``float16`` or ``tfloat32``."""
+        Args:
+            inside: Whether what the framework shows of what is computed inside is moved as well.
+        """
+        if (unit, inside) not in self._moves:
+            self._moves[unit, inside] = self._moved(unit, inside)
+        return self._moves[unit, inside]
+
+    def rounded(self, precision: str) -> Results | None:
+        """The reference with its inputs rounded to a precision: ``bfloat16``, ``float16`` or ``tfloat32``.
+
+        ``None`` where the rounded inputs are none that the function takes.
+        """
         leaves = [
             _rounded(values, precision) if leaf.is_float else values
             for leaf, values in zip(self._arguments.leaves, self._leaves)
         ]
         gradients = [None if each is None else _rounded(each, precision) for each in self.of_outputs]
-        return self._in_high(leaves, gradients)
+        try:
+            return self._in_high(leaves, gradients)
+        except Exception:
+            # A matrix that was positive definite may be so no more.
+            return None
 
-    def _moved(self, unit: float) -> Results | None:
+    def _moved(self, unit: float, inside: bool) -> Results | None:
         size = sum(values.size for values in self._leaves)
         draws = np.random.default_rng(list(self._name.encode()))
         furthest: list[Any] = [None] * (len(self.reference.outputs) + len(self.reference.gradients))
@@ -149,18 +159,22 @@ class Call:
             leaves = [_move(values, unit, draws) if each else values for each, values in zip(is_float, self._leaves)]
             gradients = [None if each is None else _move(each, unit, draws) for each in self.of_outputs]
             try:
-                with self._adapter.rounding_inside(unit, draw):
+                with self._adapter.rounding_inside(unit, draw) if inside else contextlib.nullcontext():
                     results = self._in_high(leaves, gradients)
             except Exception:
                 # A probability of 1 that was moved up is none, and a function may say so.
                 return None
             for place, (first, then) in enumerate(zip(_all(self.reference), _all(results))):
                 furthest[place] = _further(furthest[place], first.value, then.value)
+            # Before the next draw is made: of a large tensor each is as large.
+            del leaves, gradients, results
         outputs = len(self.reference.outputs)
         found = [dataclasses.replace(each, value=value) for each, value in zip(_all(self.reference), furthest)]
         return Results(found[:outputs], found[outputs:])
 
     def _in_high(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Results:
+        # What a function draws is no part of how its inputs move it.
+        self._adapter.seed_draws(0)
         dtypes = [_raised(leaf.dtype) for leaf in self._arguments.leaves]
         return self._evaluate(leaves, of_outputs, dtypes, "cpu", high=True)
 
@@ -183,8 +197,7 @@ class Call:
             args, kwargs = arguments.bound(tensors, plain_value)
             function = (high and self.reference_function) or self.function
             returned = function(*args, **kwargs)
-            # What returns nothing was called for what it writes, as x[0] = y is.
-            return args[0] if returned is None and args and adapter.is_tensor(args[0]) else returned
+            return args[0] if self._returns_nothing and returned is None and args else returned
 
         done = adapter.evaluate(call, inputs, differentiated)
         outputs: list[Output] = []
@@ -235,7 +248,7 @@ def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str
         return None
     for before, after in zip(recorded, now):
         if before != after and is_float(before) and is_float(after):
-            return next((dtype for dtype in (before, *inputs, after) if dtype in _HALF), None)
+            return next((dtype for dtype in (before, *inputs) if dtype in _HALF), None)
     return None
 
 

@@ -20,6 +20,8 @@ from probe.precheck.calls.arguments import Leaf, Unreadable, is_float
 from probe.precheck.verdict.formats import format_of, rounded_to
 
 Array = NDArray[Any]
+_LEFT_OUT = -100
+"""The label that losses leave out, by the default of every framework."""
 _MASKED = -1e4
 """Below this a float tensor that ends at 0 is a mask that is added to scores."""
 
@@ -78,10 +80,18 @@ def _generated(item: Item, dtype: str, shape: tuple[int, ...], draws: np.random.
     if dtype == "bool":
         return draws.integers(int(low), int(high) + 1, shape).astype(bool)
     if dtype.lstrip("u").startswith("int"):
-        return _ends(draws.integers(int(low), int(high), shape, np.int64, endpoint=True), int(low), int(high))
+        return _whole_numbers(int(low), int(high), shape, draws)
     if not is_float(dtype):
         raise Unreadable(f"{item.name} is {dtype}, of which statistics say too little")
     return _generated_floats(item, low, high, dtype, shape, draws)
+
+
+def _whole_numbers(low: int, high: int, shape: tuple[int, ...], draws: np.random.Generator) -> Array:
+    if low == _LEFT_OUT and high >= 0:
+        # Labels are no other negative numbers.
+        labels = draws.integers(0, high, shape, np.int64, endpoint=True)
+        return _ends(np.asarray(labels), low, high)
+    return _ends(np.asarray(draws.integers(low, high, shape, np.int64, endpoint=True)), low, high)
 
 
 def _number(value: Any) -> float | int | None:
@@ -100,16 +110,25 @@ def _generated_floats(
 ) -> Array:
     special = [value for value in (low, high) if not np.isfinite(value)]
     if item.nonfinite or special:
-        low = item.finite_min if item.finite_min is not None else (low if np.isfinite(low) else 0.0)
-        high = item.finite_max if item.finite_max is not None else (high if np.isfinite(high) else 0.0)
-    if (special and special[0] == -np.inf and high == 0.0) or (low <= _MASKED and high == 0.0):
+        low, high = _finite_range(item, low, high)
+    if item.max == 0 and (low <= _MASKED or -np.inf in special):
         return _mask(shape, -np.inf if special else low, draws)
     # A range as wide as all of float64 has no width in float64.
-    values = np.asarray(draws.uniform(low / 2, high / 2, shape)) * 2
-    values = _ends(values, low, high)
-    for place, value in enumerate(special):
+    values = _ends(np.asarray(2 * draws.uniform(low / 2, high / 2, shape)), low, high)
+    for place, value in enumerate(special[: values.size]):
         values.reshape(-1)[-1 - place if value > 0 else place] = value
     return values
+
+
+def _finite_range(item: Item, low: float, high: float) -> tuple[float, float]:
+    """Between which values the finite elements lie, as far as the record says; otherwise next to what it says."""
+    finite = [each for each in (item.finite_min, item.finite_max, low, high) if each is not None and np.isfinite(each)]
+    known = finite or [0.0]
+    first = item.finite_min if item.finite_min is not None else low
+    last = item.finite_max if item.finite_max is not None else high
+    width = max(1.0, abs(known[0]))
+    first = first if np.isfinite(first) else min(known) - (width if len(set(known)) == 1 and finite else 0.0)
+    return first, last if np.isfinite(last) else max(*known, first)
 
 
 def _mask(shape: tuple[int, ...], low: float, draws: np.random.Generator) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -51,7 +51,7 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
         Unreadable: the case cannot be run from what the dump has.
     """
     why = not_run(case.base)
-    named = case.base, case.forward.fields.get("attributes")
+    named = case.base, made_with(case)
     function = None if why else adapter.function(*named)
     if function is None:
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
@@ -61,9 +61,11 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
     of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, generate)
     reference_function = adapter.reference_function(*named)
-    call = Call(adapter, function, arguments, leaves, of_outputs, case.name, reference_function)
+    returns_nothing = not outputs
+    call = Call(adapter, function, arguments, leaves, of_outputs, case.name, reference_function, returns_nothing)
     generated = generated or any(each.generated for each in values)
-    return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call, _random_state(dump, case))
+    state = _random_state(dump, case)
+    return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call, state)
 
 
 def _random_state(dump: Dump, case: Case) -> Array | None:
@@ -76,6 +78,16 @@ def _random_state(dump: Dump, case: Case) -> Array | None:
         return dump.tensor(found[0])
     except FileCheckException as error:
         raise Unreadable(str(error)) from None
+
+
+def made_with(case: Case) -> Mapping[str, Any] | None:
+    """What a primitive was made with; ``None`` where the record does not say all of it.
+
+    It does where it has files of tensors, by the contract of a dump.
+    """
+    fields = case.forward.fields
+    is_whole = any(item.is_tensor and item.data_name is not None for item in case.forward.items())
+    return fields.get("attributes") if is_whole else None
 
 
 def _backward(
@@ -96,7 +108,11 @@ def _backward(
         if item is None:
             found.append(None)
             continue
-        values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed, generate)
+        try:
+            values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed, generate)
+        except Unreadable as error:
+            # The forward can be run without it.
+            return [], [], str(error), False
         generated = generated or values.generated
         found.append(values.array)
     if not any(each is not None for each in found):
@@ -137,16 +153,25 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
         results = call.on(device)
     except Exception:
         # A layer of bfloat16 with an input of float32 runs under autocast only.
-        half = next((dtype for dtype in inputs if dtype in ("bfloat16", "float16")), None)
-        if half is None or "float32" not in inputs:
+        half = half_of_mixed(inputs)
+        if half is None:
             raise
         draw_as_recorded(adapter, prepared, device)
         return call.on(device, half), half
-    autocast = autocast_for([plain_name(item.dtype or "") for item in prepared.outputs], results, inputs)
+    recorded = [plain_name(item.dtype or "") for item in prepared.outputs]
+    autocast = autocast_for(recorded, results, inputs)
     if autocast is None:
         return results, ""
     draw_as_recorded(adapter, prepared, device)
-    return call.on(device, autocast), autocast
+    cast = call.on(device, autocast)
+    # Another dtype that autocast does not explain is one that the kernel gives by itself.
+    return (results, "") if autocast_for(recorded, cast, inputs) is not None else (cast, autocast)
+
+
+def half_of_mixed(inputs: Sequence[str]) -> str | None:
+    """The half precision among inputs of which others are float32; ``None`` where they are not mixed."""
+    half = next((dtype for dtype in inputs if dtype in ("bfloat16", "float16")), None)
+    return half if "float32" in inputs else None
 
 
 def draw_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) -> None:
@@ -166,11 +191,10 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     """
     if dump.task != "tensor":
         raise Unreadable("the dump has no values of results; collect with \"tensor\"")
-    tensors = iter(prepared.outputs)
-    found = {}
-    for output in like.outputs:
-        item = next(tensors, None) if output.dtype is not None else None
-        found[output.path] = output if output.dtype is None else _recorded(dump, item, output)
+    of_record = [item for item in prepared.case.forward.items() if item.state == OUTPUT]
+    if len(of_record) != len(like.outputs):
+        raise Unreadable(f"the record has {len(of_record)} results, and the call gives {len(like.outputs)}")
+    found = {output.path: _recorded(dump, item, output) for item, output in zip(of_record, like.outputs)}
 
     def nested(returned: Any) -> Any:
         if isinstance(returned, Output):
@@ -195,9 +219,11 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     return Results(list(found.values()), gradients, nested(like.returned))
 
 
-def _recorded(dump: Dump, item: Item | None, like: Output) -> Output:
-    array = None if item is None else dump.tensor(item)
-    if item is None or array is None:
+def _recorded(dump: Dump, item: Item, like: Output) -> Output:
+    if not item.is_tensor and like.dtype is None:
+        return Output(like.path, item.value, None)
+    array = dump.tensor(item)
+    if array is None:
         raise Unreadable("the dump has not the values of every result")
     return Output(like.path, array, plain_name(item.dtype or ""))
 

@@ -108,7 +108,7 @@ class Examination:
         if other is None:
             return
         before = Exact(call, values, self.of_outputs, self.autocast)
-        after = Exact(call, other, self.of_outputs, self.autocast)
+        after = Exact(call, other, self.of_outputs, self.autocast, None if mode == EXCHANGED else before)
         places = self._judged_places()
         if mode == EXCHANGED:
             # Of an exchange that changes the result nothing is to be learned.
@@ -162,8 +162,10 @@ class Examination:
 
     def _ill_conditioned(self, place: int, max_rel: float, share: float, text: str) -> Iterator[Said]:
         """What is to be said where one rounding costs a correct result more than half of its digits."""
-        precision = self.autocast or self.results[place].dtype or ""
-        form = format_of(precision)
+        # The roundings of the coarsest dtype are the ones that count: an input of bfloat16 came rounded to it.
+        dtypes = [self.autocast or "", self.results[place].dtype or "", *self.call.dtypes]
+        forms = [form for form in map(format_of, dtypes) if form is not None]
+        form = max(forms, key=lambda each: each.unit, default=None)
         if form is None or not share > math.sqrt(form.unit):
             return
         lost = f"{form.name} rounds to {form.unit:.2g}: more than half of its digits are lost, whatever the kernel"
@@ -206,9 +208,8 @@ def _share(first: Any, then: Any) -> float:
     size = float(np.abs(one[finite]).sum())
     with np.errstate(all="ignore"):
         distance = float(np.abs(other[finite] - one[finite]).sum())
-    if not distance:
-        return 0.0
-    return distance / size if size else math.inf
+    # Of what is zero everywhere nothing is a part.
+    return distance / size if size else 0.0
 
 
 def _is_invariant(before: Any, after: Any) -> bool:

@@ -97,13 +97,21 @@ class FreeBenchmark:
 
     def _function(self, api: ApiName) -> Callable[..., Any] | None:
         base = api.base
+        if not self._computes(api):
+            return None
+        if api.place is not None:
+            found: Callable[..., Any] | None = getattr(*api.place, None)
+            return found
         if api.attributes is not None:
             # One of many primitives of this name, each made in its own way.
             return self._adapter.function(base, api.attributes)
         if base not in self._functions:
-            leave_out = not_run(base) is not None or api.api in _CASTS or api.returns_arguments
-            self._functions[base] = None if leave_out else self._adapter.function(base)
+            self._functions[base] = self._adapter.function(base)
         return self._functions[base]
+
+    @staticmethod
+    def _computes(api: ApiName) -> bool:
+        return not_run(api.base) is None and api.api not in _CASTS and not api.returns_arguments
 
     def leave(self, call: Any, output: Any) -> Any:
         if not call.inputs:

@@ -156,16 +156,23 @@ class Exact:
         values: The values of its tensors, its own or others.
         of_outputs: The gradients of the tensors that it returns, ``None`` for one without; empty for the forward alone.
         autocast: As for `RunningCall.again`.
+        near: The call with values that differ by a rounding, whose conditioning is the same.
     """
 
     def __init__(
-        self, call: RunningCall, values: Sequence[Array], of_outputs: Sequence[Output | None], autocast: str | None
+        self,
+        call: RunningCall,
+        values: Sequence[Array],
+        of_outputs: Sequence[Output | None],
+        autocast: str | None,
+        near: Exact | None = None,
     ) -> None:
         self._running, self._values, self._of_outputs = call, values, of_outputs
         self._autocast = autocast
         gradients = [None if each is None else each.value for each in of_outputs]
         self.call = Call(call.adapter, call.function, call.arguments, values, gradients, call.name)
         self._on_cpu: Results | None = None
+        self._moving = self.call if near is None else near.call
 
     @property
     def results(self) -> list[Output]:
@@ -195,7 +202,7 @@ class Exact:
                 dtype=result.dtype or "",
                 inputs=[*self._values, *(each.value for each in given)],
                 input_dtypes=[*running.dtypes, *(each.dtype or "" for each in given)],
-                moved=lambda unit: self._array(self.call.moved(unit), place),
+                moved=lambda unit, inside: self._array(self._moving.moved(unit, inside), place),
                 rounded=lambda precision: self._array(self.call.rounded(precision), place),
                 yardstick=lambda: self._yardstick(place),
                 settings=running.arguments.settings,

@@ -7,11 +7,13 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 from probe.common.dump.naming import file_name
 from probe.precheck.output.journal import VERSION, plain
 from probe.precheck.result import CaseResult, Row
+from probe.precheck.tables.details import ERROR as STAGE_ERROR
+from probe.precheck.tables.results import ResultRow
 from probe.precheck.verdict.subject import FAILURES, NOT_RUN, SUSPECT, Verdict
 
 _MOST_SHOWN = 20
@@ -29,7 +31,23 @@ class Report:
     results: Sequence[CaseResult]
     """In the order of the dump."""
     seconds: float
+    checked: int
+    """How many cases were checked in these seconds; others were done by an earlier run."""
+    ending: str = ""
+    """Why what ran last is missing in the dump, as the end of a sentence; empty where nothing is."""
     files: list[str] = field(default_factory=list)
+    second_stage: Optional[Sequence[ResultRow]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """What msProbe's second stage says of each case, where there is another device's table."""
+
+    @property
+    def run(self) -> int:
+        """How many cases were run."""
+        return sum(not result.not_run for result in self.results)
+
+    @property
+    def failed_second_stage(self) -> list[ResultRow]:
+        """The cases that are worse than on the other device."""
+        return [row for row in self.second_stage or () if STAGE_ERROR in (row.forward, row.backward)]
 
     def with_status(self, *statuses: str) -> list[CaseResult]:
         """The cases whose worst status is one of these."""
@@ -53,6 +71,8 @@ def worst_row(result: CaseResult) -> Row:
 
 def lines(report: Report) -> Iterator[str]:
     """The answer, the failing cases, and what was not run."""
+    if report.ending:
+        yield f"{report.path} {report.ending}."
     yield _summary(report)
     shown = [*report.failed, *report.suspects]
     for result in shown[:_MOST_SHOWN]:
@@ -60,6 +80,10 @@ def lines(report: Report) -> Iterator[str]:
     if len(shown) > _MOST_SHOWN:
         yield f"... and {len(shown) - _MOST_SHOWN} more in {report.files[0] if report.files else 'the tables'}."
     yield from _left_out(report)
+    if report.second_stage is not None:
+        worse = report.failed_second_stage
+        yield f"against the other device: {len(worse)} of {len(report.second_stage)} cases are worse"
+        yield from (f"  {row.name}" for row in worse[:_MOST_SHOWN])
     for path in report.files:
         yield f"written: {path}"
     if shown:
@@ -72,9 +96,9 @@ def lines(report: Report) -> Iterator[str]:
 
 def _summary(report: Report) -> str:
     count = Counter(result.status for result in report.results)
-    run = len(report.results) - count[NOT_RUN]
+    run = report.run
     failed = sum(count[status] for status in FAILURES)
-    good = "" if failed or count[SUSPECT] else ": every one as exact as its operation can be"
+    good = "" if failed or count[SUSPECT] or not run else ": every one as exact as its operation can be"
     parts = [
         f"{failed} wrong" if failed else "",
         f"{count[SUSPECT]} suspect" if count[SUSPECT] else "",
@@ -83,7 +107,7 @@ def _summary(report: Report) -> str:
     texts = ", ".join(part for part in parts if part)
     generated = any(result.inputs == "generated" for result in report.results if not result.not_run)
     inputs = "; inputs were generated from statistics" if generated else ""
-    rate = f", {run / report.seconds:.0f} a second" if report.seconds > 0 and run else ""
+    rate = f", {report.checked / report.seconds:.0f} a second" if report.seconds > 0 and run and report.checked else ""
     return f"{run} calls run on {report.device}{rate}{good}{f'; {texts}' if texts else ''}{inputs}."
 
 
@@ -132,8 +156,10 @@ def as_json(report: Report) -> dict[str, Any]:
         "dump": report.path,
         "framework": report.framework,
         "device": report.device,
+        "ending": report.ending,
         "seconds": round(report.seconds, 3),
         "counts": dict(Counter(result.status for result in report.results)),
         "cases": [plain(result) for result in report.results],
+        "second_stage": None if report.second_stage is None else [vars(row) for row in report.second_stage],
         "files": report.files,
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from types import TracebackType
 
 from probe.common import files
@@ -54,9 +55,9 @@ class Output:
         """The results of these cases, as far as they are known; a table of msProbe that was gone on with has none."""
         return [self._results[name] for name in names if name in self._results]
 
-    def finish(self, report: Report) -> list[str]:
-        """Write what sums all up; returns the paths of all files."""
-        return []
+    def finish(self, report: Report) -> Report:
+        """Write what sums all up; returns the report with the paths of all files."""
+        return report
 
     def close(self) -> None:
         """Close what is open."""
@@ -101,21 +102,20 @@ class OutputFiles(Output):
         self._journal.add(result)
         self._tables.add(_result_row(result, self._standard), result.details)
 
-    def finish(self, report: Report) -> list[str]:
+    def finish(self, report: Report) -> Report:
         self._tables.close()
         paths = [f"{self._stem}.csv", f"{self._stem}.json", self._tables.result_csv, self._tables.details_csv]
         if self._against is not None:
-            paths += self._second_stage(self._against)
+            details = self._tables.details_csv
+            rows, results = compare(read_details(details), read_details(self._against), self._standard)
+            paths += write(os.path.dirname(details) or os.curdir, rows, results, self._layout)
+            report = replace(report, second_stage=results)
+        report = replace(report, files=paths)
         with files.replacing(paths[0]) as stream:
             stream.writelines(table_lines(report.results))
         with files.replacing(paths[1]) as stream:
-            stream.write(json.dumps({**as_json(report), "files": paths}, allow_nan=False, indent=1).encode())
-        return paths
-
-    def _second_stage(self, against: str) -> list[str]:
-        """Judge the details by those of another device; returns the paths of the two tables."""
-        rows, results = compare(read_details(self._tables.details_csv), read_details(against), self._standard)
-        return list(write(os.path.dirname(self._tables.details_csv) or os.curdir, rows, results, self._layout))
+            stream.write(json.dumps(as_json(report), allow_nan=False, indent=1).encode())
+        return report
 
 
 def _result_row(result: CaseResult, standard: str) -> ResultRow:

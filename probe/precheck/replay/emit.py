@@ -21,6 +21,7 @@ from probe.common.dump.reading.items import shape_text
 from probe.common.errors import MsprobeException
 from probe.common.source_text import Code, Unwritable, call, docstring, numbers, source, wrapped
 from probe.precheck.calls.evaluation import Output
+from probe.precheck.calls.prepared import made_with
 from probe.precheck.replay.replay import Replayed
 from probe.precheck.replay.report import of_verdict
 
@@ -72,9 +73,11 @@ class _Script:
     def text(self, smaller: str) -> str:
         """The script, which decides what is in `files`."""
         prepared, words = self._prepared, self._words
-        spelled = words.spelled(prepared.case.base, prepared.case.forward.fields.get("attributes"))
+        spelled = words.spelled(prepared.case.base, made_with(prepared.case))
         if spelled is None:
             raise UnknownValue(f"{prepared.case.base} has no name that a script could use")
+        if prepared.call.reference_function is not None:
+            raise UnknownValue("its framework has no float64 kernel for it on the CPU")
         results = self._results()
         differentiated = [
             (f"gradient of x{leaf.number}", leaf.number) for leaf in self._leaves if leaf.is_differentiated
@@ -88,6 +91,10 @@ class _Script:
             definitions.append(self._list("OF_OUTPUTS", "of_output", gradients))
         if recorded:
             definitions.append(self._named("RECORDED", "recorded", recorded))
+        state = prepared.random_state
+        has_random_state = state is not None and self._adapter.restore_draws(state, self._replayed.device)
+        if state is not None and has_random_state:
+            definitions.append(f"RANDOM_STATE = {self._file('random_state', state, 'uint8')}")
         if self.files:
             definitions.insert(0, f"DATA = pathlib.Path(__file__).with_name({source(self.folder)})")
         return words.script(
@@ -106,6 +113,7 @@ class _Script:
                 of_outputs=[results[place][1] for place, _ in given],
                 differentiated=differentiated,
                 has_recorded=bool(recorded),
+                has_random_state=has_random_state,
             )
         )
 
@@ -190,10 +198,13 @@ class _Script:
         dtype = _named_dtype(dtype)
         if 0 < values.size <= _MOST_INLINE and values.dtype.kind != "c":
             return wrapped(f"{before}{self._words.inline(numbers(values), dtype)},")
+        return f"    {before}{self._file(stem, values, dtype)},  # {dtype} {shape_text(values.shape)}"
+
+    def _file(self, stem: str, values: Array, dtype: str) -> str:
+        """How a tensor is read from a file of its own."""
         name = f"{stem}{self._words.SUFFIX}"
         self.files[name] = self._words.content(values, dtype)
-        loaded = self._words.loaded(f"DATA / {source(name)}", dtype)
-        return f"    {before}{loaded},  # {dtype} {shape_text(values.shape)}"
+        return self._words.loaded(f"DATA / {source(name)}", dtype)
 
 
 def _named_dtype(dtype: str) -> str:

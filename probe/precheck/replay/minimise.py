@@ -19,7 +19,6 @@ from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
 from probe.precheck.calls.arguments import Arguments
-from probe.precheck.calls.evaluation import Call
 from probe.precheck.calls.prepared import Prepared, run_as_recorded
 from probe.precheck.check import judged
 from probe.precheck.replay.replay import Replayed, run_prepared
@@ -155,11 +154,7 @@ class _Search:
         ])
 
     def _with_call(self, small: Prepared, of_outputs: list[Array | None]) -> Prepared:
-        whole = self._replayed.prepared.call
-        call = Call(
-            self._adapter, whole.function, small.arguments, small.leaves, of_outputs, small.case.name,
-            whole.reference_function,
-        )  # fmt: skip
+        call = small.call.with_inputs(small.arguments, small.leaves, of_outputs)
         return replace(small, of_outputs=of_outputs, call=call)
 
 

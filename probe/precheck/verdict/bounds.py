@@ -61,7 +61,7 @@ def bound_of(subject: Subject) -> Bound:
     kind = known.kind
     if kind in (DOT_PRODUCT, SUM):
         return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT)
-    if subject.direction == "backward" and kind not in (CONDITIONING, ACTIVATION) and _is_reduced(subject):
+    if subject.direction == "backward" and kind != ACTIVATION and _is_reduced(subject, kind):
         return Bound(SUM, _terms(subject, known))
     if kind == EXACT and subject.direction == "backward" and not _are_held(subject):
         # Which side of a limit an element is on may differ, where the limit is rounded.
@@ -72,9 +72,13 @@ def bound_of(subject: Subject) -> Bound:
     return Bound(kind, unbiased=without_constants and _are_held(subject))
 
 
-def _is_reduced(subject: Subject) -> bool:
-    """Whether this gradient is a sum over what was broadcast."""
-    return not subject.inputs or subject.result.size != subject.inputs[-1].size
+def _is_reduced(subject: Subject, kind: str) -> bool:
+    """Whether this gradient is a sum over what was broadcast, as that of a weight that all rows are multiplied with."""
+    if not subject.inputs:
+        return kind != CONDITIONING
+    size, of_output = subject.result.size, subject.inputs[-1].size
+    # Without a rule the gradient may be larger than the output's for any reason.
+    return size < of_output if kind == CONDITIONING else size != of_output
 
 
 def _is_one_rounding(subject: Subject) -> bool:
@@ -103,6 +107,9 @@ def _terms(subject: Subject, known: Known) -> int:
     """How many numbers are added for one element of the result, about: told by the sizes of what goes in."""
     inputs = subject.inputs
     size = max(subject.result.size, 1)
+    if _is_of_convolution_weight(subject, known):
+        summed = inputs[0] if "transpose" in known.name else inputs[-1]
+        return max(summed.size // max(int(inputs[1].shape[0]), 1), 1)
     if subject.direction == "forward" and known.summed_input is not None and known.summed_input < len(inputs):
         shape = inputs[known.summed_input].shape
         return int(shape[-1]) if shape else 1
@@ -113,6 +120,13 @@ def _terms(subject: Subject, known: Known) -> int:
     if known.kind == DOT_PRODUCT and len(sizes) > 1:
         terms = max(math.sqrt(sizes[0] * sizes[1] / size), terms if len(sizes) == 1 else 1.0)
     return max(int(terms), 1)
+
+
+def _is_of_convolution_weight(subject: Subject, known: Known) -> bool:
+    """Whether this is the gradient of a convolution's weight: a sum over all places of all images."""
+    if subject.direction != "backward" or not known.name.startswith("conv") or len(subject.inputs) < 3:
+        return False
+    return subject.inputs[1].ndim > 2 and subject.result.shape == subject.inputs[1].shape
 
 
 def _sizes_of_others(inputs: Sequence[Array], shape: tuple[int, ...] | None) -> list[int]:
@@ -145,6 +159,25 @@ def names_of(base: str) -> tuple[str, ...]:
     if family == "Aten":
         base = f"Torch.{rest.partition('.')[0]}"
     return tuple(dict.fromkeys(operation(base, framework).akin for framework in ("", MINDSPORE)))
+
+
+@cache
+def why_not_judged(base: str, direction: str) -> str | None:
+    """Why a result that fails says nothing of the kernel."""
+    reasons = _lists()["not judged"][direction]
+    return next((why for why, names in reasons.items() if not set(names).isdisjoint(names_of(base))), None)
+
+
+@cache
+def has_free_signs(base: str) -> bool:
+    """Whether the vectors that an operation returns have no sign of their own."""
+    return not set(_lists()["free signs"]).isdisjoint(names_of(base))
+
+
+@cache
+def is_by_squares(base: str) -> bool:
+    """Whether an operation gives distances that may be computed from squares."""
+    return not set(_lists()["by squares"]).isdisjoint(names_of(base))
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from probe.precheck.verdict import tolerance
-from probe.precheck.verdict.bounds import CONDITIONING, Bound
+from probe.precheck.verdict.bounds import CONDITIONING, DOT_PRODUCT, SUM, Bound
 from probe.precheck.verdict.formats import Format, format_of, rounded_to
 from probe.precheck.verdict.subject import Array, Subject
 
@@ -86,6 +86,8 @@ def accumulated(
     subject: Subject, reference: Array, distance: Array, bound: Bound, of: Format, unit: float
 ) -> str | None:
     """``bfloat16 accumulation``: the precision whose roundings inside make errors of this size all over the tensor."""
+    if bound.kind not in (DOT_PRODUCT, SUM, CONDITIONING):
+        return None
     # A single wrong element, or a wrong part, is no matter of precision.
     if np.count_nonzero(distance) < 0.5 * distance.size or float(distance.max()) > 30 * float(distance.mean()):
         return None
@@ -97,7 +99,7 @@ def accumulated(
         if form.name == "tfloat32":
             continue
         least = tolerance.least_tolerance(magnitude, reference, Bound(CONDITIONING), form, form.unit)
-        reach = tolerance.whole_tolerance(subject, least, reference, Bound(CONDITIONING), form, form.unit)
+        reach = tolerance.beyond(subject, Bound(CONDITIONING), form, form.unit, False).over(least)
         if (distance <= reach).all() and _rms(distance) > _LEAST_SHARE * _rms(reach):
             return f"{form.name} accumulation"
     return None

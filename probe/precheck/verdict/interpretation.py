@@ -126,7 +126,8 @@ def _saturated(failure: _Failure) -> str | None:
     values = np.abs(failure.result[failure.over])
     level = float(values.max())
     is_beyond = (np.abs(failure.reference[failure.over]) > level * (1 - failure.of.unit)).all()
-    if level and is_beyond and (values == level).all() and (values.size > 1 or level == failure.of.largest):
+    is_limit = level and level == float(np.abs(failure.result).max())
+    if is_limit and is_beyond and (values == level).all() and (values.size > 1 or level == failure.of.largest):
         return f"saturated at {level:.6g} in {values.size} of {failure.result.size}"
     return None
 
@@ -135,7 +136,8 @@ def _unchanged(failure: _Failure) -> str | None:
     """An input given back."""
     for number, value in enumerate(failure.subject.inputs):
         if value.shape == failure.result.shape and np.array_equal(value, failure.result):
-            return f"equals input {number}: not computed"
+            is_gradient = failure.subject.direction == "backward" and number == len(failure.subject.inputs) - 1
+            return f"equals {'the gradient of the output' if is_gradient else f'input {number}'}: not computed"
     return None
 
 
@@ -167,13 +169,12 @@ def _transposed(failure: _Failure) -> str | None:
 def _broadcast(failure: _Failure) -> str | None:
     """One slice of the reference stands in all places of a dimension."""
     for dim, size in enumerate(failure.result.shape):
-        if size > 1 and _is_constant(failure.result, dim) and not _is_constant(failure.reference, dim):
+        if size < 2 or not (failure.result == failure.result.take([0], dim)).all():
+            continue
+        # Equal numbers may differ in the last digits of float64.
+        if (np.abs(failure.reference - failure.reference.take([0], dim)) > failure.allowed).any():
             return f"the same values all along dim {dim}"
     return None
-
-
-def _is_constant(values: Array, dim: int) -> bool:
-    return bool((values == values.take([0], dim)).all())
 
 
 def _part(failure: _Failure) -> str:
@@ -196,6 +197,9 @@ def _part(failure: _Failure) -> str:
         wrong = np.flatnonzero(share)
         if len(wrong) < size and share[wrong].min() > 0.5 and wrong[-1] - wrong[0] + 1 == len(wrong):
             return _range(dim, int(wrong[0]), int(wrong[-1]), size) + content
+    first = int(over.argmax())
+    if first and over.ravel()[first:].all():
+        return f"last {count} of {over.size} elements wrong{content}"
     return _where(over) + content
 
 

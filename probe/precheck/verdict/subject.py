@@ -46,9 +46,10 @@ class Subject:
     inputs: Sequence[Array]
     """The tensors that went in, in order; backward, the gradients of the outputs after them."""
     input_dtypes: Sequence[str]
-    moved: Callable[[float], Array | None]
+    moved: Callable[[float, bool], Array | None]
     """How far the reference moves at most, element by element, when every float input is moved by this relative amount
-    up or down at random, over several draws; ``None`` if it cannot be run."""
+    up or down at random, over several draws; ``None`` if it cannot be run. With ``True`` what is computed inside is
+    moved as well, which takes ten times as long."""
     rounded: Callable[[str], Array | None]
     """The reference with its float inputs rounded to ``bfloat16``, ``float16`` or ``tfloat32``."""
     yardstick: Callable[[], Array | None]

@@ -10,11 +10,12 @@ forward error <= condition number times backward error). The constants were chos
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from probe.common.metrics.error_bounds import unit_roundoff
-from probe.precheck.verdict.bounds import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, Bound
+from probe.precheck.verdict.bounds import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, Bound, is_by_squares
 from probe.precheck.verdict.formats import Format, rounded_to, spacing
 from probe.precheck.verdict.subject import Array, Subject
 
@@ -71,27 +72,56 @@ def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format
     return np.asarray(np.maximum(magnitude, of.smallest_normal) * units + flushed)
 
 
-def whole_tolerance(subject: Subject, least: Array, reference: Array, bound: Bound, of: Format, unit: float) -> Array:
-    """`least` and what the conditioning, or another correct kernel, grants beyond it."""
+@dataclass(frozen=True)
+class Beyond:
+    """What is granted beyond the least tolerance; the arrays have an element for each of the result, or are missing."""
+
+    added: Array | None = None
+    at_least: Array | None = None
+
+    def over(self, least: Array, part: slice = slice(None)) -> Array:
+        """The tolerance of a part of the elements, counted without dimensions, from their least one."""
+        tolerance = least
+        if self.added is not None:
+            tolerance = tolerance + self.added.reshape(-1)[part].reshape(least.shape)
+        if self.at_least is not None:
+            tolerance = np.maximum(tolerance, self.at_least.reshape(-1)[part].reshape(least.shape))
+        return tolerance
+
+
+NOTHING = Beyond()
+
+
+def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside: bool) -> Beyond:
+    """What the conditioning, or another correct kernel, grants beyond the least tolerance.
+
+    Args:
+        moves_inside: whether what is computed inside is moved as well as the inputs.
+    """
     if bound.kind in (EXACT, ROUNDED_ONCE):
-        return least
+        return NOTHING
     # Kernels of lower precision compute in float32 inside; those of float32 do so in what is rounded to as well.
     inside = 2.0 if unit <= _ACCUMULATION else 1.0
-    tolerance = least
-    if bound.kind == ACTIVATION:
-        tolerance = least + inside * ROUNDINGS * unit * _sizes_inside(subject)
+    reference = subject.reference
+    added = np.zeros(reference.shape)
     step = max(unit, _LEAST_MOVE)
-    moved = subject.moved(step)
+    moved = subject.moved(step, False)
+    if moves_inside and moved is not None:
+        further = subject.moved(step, True)
+        moved = moved if further is None else np.fmax(moved, further)
     if moved is not None:
-        moves = MOVES * (inside + growth(bound, unit)) * unit / step
-        tolerance = tolerance + moves * (_finite(moved) if bound.kind == ELEMENTWISE else _no_less_than_typical(moved))
+        added += _finite(moved) if bound.kind == ELEMENTWISE else _no_less_than_typical(moved)
+        added *= MOVES * (inside + growth(bound, unit)) * unit / step
         if not reference.any() and not moved.any():
-            tolerance = tolerance + ROUNDINGS * unit * _least_size(subject)
+            added += ROUNDINGS * unit * _least_size(subject)
+    if subject.direction == "forward" and is_by_squares(subject.base):
+        added += _lost_in_squares(subject, inside * ROUNDINGS * unit)
+    if bound.kind == ACTIVATION:
+        added += inside * ROUNDINGS * unit * _sizes_inside(subject)
     other = subject.yardstick()
-    if other is not None and other.shape == reference.shape:
-        reached = _no_less_than_typical(np.abs(other - reference))
-        tolerance = np.maximum(tolerance, YARDSTICK * reached)
-    return tolerance
+    if other is None or other.shape != reference.shape:
+        return Beyond(added)
+    return Beyond(added, YARDSTICK * _no_less_than_typical(np.abs(other - reference)))
 
 
 def _sizes_inside(subject: Subject) -> Array:
@@ -103,6 +133,14 @@ def _sizes_inside(subject: Subject) -> Array:
             return np.asarray(max(1.0, float(sizes.max())) * float(gradients.max()))
         return np.asarray(np.maximum(sizes, 1.0) * gradients)
     return sizes if sizes.shape == subject.result.shape else np.asarray(sizes.max())
+
+
+def _lost_in_squares(subject: Subject, part: float) -> Array:
+    """How far a distance d moves when that `part` of the points' squares is added to its own: sqrt(d^2 + e) - d."""
+    points = [np.asarray(value, np.float64) for value in subject.inputs[:2] if value.ndim]
+    squares = sum(float(np.einsum("...i,...i->...", value, value).max(initial=0.0)) for value in points)
+    distance = np.abs(subject.reference)
+    return np.asarray(np.sqrt(distance**2 + part * squares) - distance)
 
 
 def _least_size(subject: Subject) -> float:

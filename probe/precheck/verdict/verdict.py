@@ -24,6 +24,7 @@ from probe.precheck.verdict.subject import (
     Value,
     Verdict,
 )  # fmt: skip
+from probe.precheck.verdict.tolerance import Beyond
 
 PART = 1 << 14
 """Elements that are judged at a time: what is made on the way stays in the cache. Measured: 7 ns an element."""
@@ -64,7 +65,17 @@ def judge(subject: Subject) -> Verdict:
         of = format_of(subject.dtype)
         if of is None or reference.dtype.kind in "biu":
             return _judge_integers(subject)
-        return _judge_numbers(subject, of)
+        verdict = _judge_numbers(_without_free_signs(subject), of)
+    why = bounds.why_not_judged(subject.base, subject.direction) if verdict.status in (SUSPECT, ERROR) else None
+    return Verdict(NOT_RUN, why) if why else verdict
+
+
+def _without_free_signs(subject: Subject) -> Subject:
+    """Vectors that are as right with the other sign by their absolute values, which are less far from each other."""
+    is_free = subject.direction == "forward" and bounds.has_free_signs(subject.base)
+    if not is_free or not subject.inputs or subject.result.ndim != subject.inputs[0].ndim:
+        return subject
+    return replace(subject, result=np.abs(subject.result), reference=np.abs(subject.reference))
 
 
 def _judge_integers(subject: Subject) -> Verdict:
@@ -96,11 +107,28 @@ def _judge_integers(subject: Subject) -> Verdict:
 def _judge_numbers(subject: Subject, of: Format) -> Verdict:
     bound = bounds.bound_of(subject)
     unit = tolerance.working_unit(subject, of)
-    return _judge_by_parts(subject, bound, of, unit) or _judge_whole(subject, bound, of, unit)
+    verdict = _judge_by_parts(subject, bound, of, unit, tolerance.NOTHING)
+    if verdict is not None:
+        return verdict
+    finite = np.isfinite(subject.result) & np.isfinite(subject.reference)
+    if not finite.all():
+        result, reference, _ = _differences(subject.result, subject.reference, of)
+        found = _nonfinite(result, reference, bound, of)
+        if found is not None:
+            return found
+        # What agrees without being finite has no error, and takes no part in what follows.
+        kept = replace(subject, result=np.where(finite, result, 0), reference=np.where(finite, reference, 0))
+        return _judge_numbers(kept, of)
+    for moves_inside in (False, True):
+        beyond = tolerance.beyond(subject, bound, of, unit, moves_inside)
+        verdict = _judge_by_parts(subject, bound, of, unit, beyond)
+        if verdict is not None and verdict.status in (EXACT, PASS):
+            return verdict
+    return verdict or _judge_whole(subject, bound, of, unit, beyond)
 
 
-def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float) -> Verdict | None:
-    """The verdict where every element passes by the least tolerance, which needs no draw; ``None`` elsewhere.
+def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, beyond: Beyond) -> Verdict | None:
+    """The verdict where every element is within the tolerance; ``None`` elsewhere.
 
     Part by part, since of a large tensor all numbers that are made on the way would fill the memory.
     """
@@ -109,11 +137,12 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float) -> 
     most, total, product, square = 0.0, 0.0, 0.0, 0.0
     is_equal = is_nearest = True
     for start in range(0, results.size, PART):
-        result, reference, error = _differences(results[start : start + PART], references[start : start + PART], of)
+        part = slice(start, start + PART)
+        result, reference, error = _differences(results[part], references[part], of)
         distance, magnitude = np.abs(error), np.abs(reference)
         is_equal = is_equal and not distance.any()
         is_nearest = is_nearest and np.array_equal(result, rounded_to(reference, of))
-        allowed = tolerance.least_tolerance(magnitude, reference, bound, of, unit)
+        allowed = beyond.over(tolerance.least_tolerance(magnitude, reference, bound, of, unit), part)
         ratios = distance / allowed
         place = int(ratios.argmax())
         ratio = float(ratios[place])
@@ -137,9 +166,7 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float) -> 
     if is_equal or is_nearest:
         words = "equal" if is_equal else "every element is the nearest number to the exact one"
         return Verdict(EXACT, words, str(bound), 0.0, 0.0, max_ulp=most, mean_ulp=mean, share_over=0.0)
-    if _may_be_biased(product, square, results.size, bound, unit):
-        return None
-    return Verdict(
+    verdict = Verdict(
         PASS,
         f"the worst element reaches {worst:.2g} of its tolerance",
         str(bound),
@@ -152,6 +179,13 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float) -> 
         mean,
         0.0,
     )
+    if not _may_be_biased(product, square, results.size, bound, unit):
+        return verdict
+    if beyond is tolerance.NOTHING and not bound.unbiased:
+        # The factor that is common to large elements counts, and which these are the conditioning says.
+        return None
+    factor = _common_factor(subject, bound, of, unit, beyond)
+    return _biased(verdict, factor, unit) if factor else verdict
 
 
 def _differences(result: Array, reference: Array, of: Format) -> tuple[Array, Array, Array]:
@@ -161,21 +195,11 @@ def _differences(result: Array, reference: Array, of: Format) -> tuple[Array, Ar
     return result, reference, result - reference
 
 
-def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float) -> Verdict:
-    """The verdict where some element is out of the least tolerance, is not finite, or all are in one direction."""
+def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond: Beyond) -> Verdict:
+    """The verdict where some element is out of the tolerance."""
     result, reference, error = _differences(subject.result, subject.reference, of)
-    finite = np.isfinite(error)
-    if not finite.all():
-        found = _nonfinite(result, reference, bound, of)
-        if found is not None:
-            return found
-        # What agrees without being finite has no error, and takes no part in what follows.
-        subject = replace(subject, result=np.where(finite, result, 0), reference=np.where(finite, reference, 0))
-        return _judge_by_parts(subject, bound, of, unit) or _judge_whole(subject, bound, of, unit)
     distance, magnitude = np.abs(error), np.abs(reference)
-    allowed = tolerance.least_tolerance(magnitude, reference, bound, of, unit)
-    if (distance > allowed).any() or not bound.unbiased:
-        allowed = tolerance.whole_tolerance(subject, allowed, reference, bound, of, unit)
+    allowed = beyond.over(tolerance.least_tolerance(magnitude, reference, bound, of, unit))
     ratios = np.where(distance > 0, distance / allowed, 0.0)
     worst = int(ratios.argmax())
     ratio = float(ratios.flat[worst])
@@ -194,8 +218,10 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float) -> Ver
         0.0 if ratio <= 1 else float(np.count_nonzero(ratios > 1) / ratios.size),
     )
     if verdict.status == PASS:
-        factor = 0.0 if of.is_complex else _common_factor(error, reference, allowed, bound, unit)
-        return _biased(verdict, factor) if factor else verdict
+        return verdict
+    if verdict.status == SUSPECT and not of.is_complex and unit >= LEAST_UNIT and error.size >= LEAST_BIASED:
+        status = _status_of_factor(_common_factor(subject, bound, of, unit, beyond), unit)
+        verdict = replace(verdict, status=status)
     words, explains = interpretation.of_numbers(subject, result, reference, distance, allowed, of)
     fitting = fits.stored_or_rounded(subject, result, reference, distance, allowed, of, unit)
     if fitting is None and not explains:
@@ -232,27 +258,32 @@ def _may_be_biased(product: float, square: float, size: int, bound: Bound, unit:
     return share > BIAS_OF_OTHERS and abs(product) / square > LEAST_FACTOR_OF_OTHERS * unit
 
 
-def _common_factor(error: Array, reference: Array, allowed: Array, bound: Bound, unit: float) -> float:
+def _common_factor(subject: Subject, bound: Bound, of: Format, unit: float, beyond: Beyond) -> float:
     """By how much all elements are too large, as a part of them; 0 where that is no more than roundings make.
 
     The factor is fitted by least squares to the errors in units of the tolerance; its deviation is the one that
     independent errors of different sizes have (H. White, Econometrica 48, 1980). The same number in many places has the
     same error, so that each value of the reference counts once.
     """
-    scaled, sizes = (error / allowed).ravel(), (reference / allowed).ravel()
+    _, reference, error = _differences(subject.result.reshape(-1), subject.reference.reshape(-1), of)
+    allowed = beyond.over(tolerance.least_tolerance(np.abs(reference), reference, bound, of, unit))
+    scaled, sizes = error / allowed, reference / allowed
     product, square = _inner(scaled, sizes), _inner(sizes, sizes)
-    if not _may_be_biased(product, square, sizes.size, bound, unit):
-        return 0.0
     _, first = np.unique(reference, return_index=True)
     products = scaled[first] * sizes[first]
     deviation = math.sqrt(_inner(products, products))
     return product / square if abs(float(products.sum())) > BIAS_SIGMAS * deviation else 0.0
 
 
-def _biased(verdict: Verdict, factor: float) -> Verdict:
+def _biased(verdict: Verdict, factor: float, unit: float) -> Verdict:
     """The verdict on a result whose elements all pass, but have a factor in common."""
     words = f"every element {interpretation.percent(factor)} {'high' if factor > 0 else 'low'} on average: scale"
-    return replace(verdict, status=SUSPECT, interpretation=words)
+    return replace(verdict, status=_status_of_factor(factor, unit), interpretation=words)
+
+
+def _status_of_factor(factor: float, unit: float) -> str:
+    """One element may be that far off by chance, but not all of them in one direction."""
+    return ERROR if abs(factor) > tolerance.ROUNDINGS * unit else SUSPECT
 
 
 def _overflows_inside(result: Array, reference: Array, of: Format) -> Array:

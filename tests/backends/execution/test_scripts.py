@@ -78,6 +78,7 @@ def test_a_script_runs_a_call_and_its_backward(
                 of_outputs=["output"],
                 differentiated=[("gradient of x0", 0)],
                 has_recorded=True,
+                has_random_state=False,
             )
         ),
         encoding="utf-8",

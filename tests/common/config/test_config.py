@@ -771,8 +771,8 @@ def test_says_that_what_selects_kernels_of_a_compiled_graph_is_not_available():
         ),
         (
             {"task": "free_benchmark", "free_benchmark": {"if_preheat": True}},
-            '"free_benchmark.if_preheat" has no effect here: what a correct kernel may do is derived for each call, and '
-            "not learned in the first steps.",
+            '"free_benchmark.if_preheat" has no effect here: what a correct kernel may do is derived for each call, '
+            "and not learned in the first steps.",
         ),
         (
             {"task": "free_benchmark", "free_benchmark": {"data_mode": ["forward"]}},

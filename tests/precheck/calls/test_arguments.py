@@ -75,3 +75,10 @@ def test_gradients_are_asked_for_where_the_record_has_them(dtype: str, asked: bo
 def test_a_damaged_record_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(Unreadable):
         Arguments("Torch.f.0.forward", fields)
+
+
+def test_whole_numbers_as_an_index_are_not_guessed_at() -> None:
+    """``x[[0, 2]]`` and ``x[0, 2]`` look alike in a dump."""
+    index = [{"type": "int", "value": 0}, {"type": "int", "value": 2}]
+    with pytest.raises(Unreadable, match="a list or a tuple"):
+        Arguments("Tensor.__setitem__.0.forward", {"input_args": [TENSOR, index, {"type": "int", "value": 0}]})

@@ -100,3 +100,24 @@ def test_an_empty_tensor_needs_no_statistics(dump: Dump) -> None:
 def test_nothing_is_made_up(dump: Dump, entry: dict[str, Any], text: str) -> None:
     with pytest.raises(Unreadable, match=text):
         values(dump, entry)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("shape", [[], [1]])
+def test_a_single_number_that_is_not_finite(dump: Dump, value: float, shape: list[int]) -> None:
+    """A loss that is NaN is such a tensor."""
+    entry = {"dtype": "torch.float32", "shape": shape, "Max": value, "Min": value, "Nonfinite": 1}
+    assert np.array_equal(values(dump, entry), np.full(shape, value), equal_nan=True)
+
+
+def test_an_infinity_beside_negative_numbers(dump: Dump) -> None:
+    found = values(dump, {"dtype": "torch.float32", "shape": [20], "Max": -0.0645, "Min": float("-inf")})
+    assert np.isneginf(found).sum() == 1
+    assert (found[np.isfinite(found)] <= np.float32(-0.0645)).all()
+
+
+def test_labels_that_a_loss_leaves_out_are_the_only_negative_ones(dump: Dump) -> None:
+    found = values(dump, {"dtype": "torch.int64", "shape": [200], "Max": 198, "Min": -100})
+    assert (found == -100).sum() == 1
+    assert found[found != -100].min() >= 0
+    assert found.max() == 198

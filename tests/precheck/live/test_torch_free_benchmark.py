@@ -203,6 +203,27 @@ def test_findings_are_in_the_file_before_the_step_ends(check: Check) -> None:
     debugger.stop()
 
 
+def test_a_rank_has_a_folder_of_its_own(check: Check) -> None:
+    debugger = check.debugger("bit_noise")
+    for _ in range(2):
+        debugger.start(rank_id=3)
+        torch.tan(torch.full((8,), 1.5707964))
+        debugger.stop()
+        debugger.step()
+    for step in range(2):
+        path = check.folder / f"out/step{step}/rank3/free_benchmark.csv"
+        (row,) = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+        assert (row["rank"], row["step"], row["stage"]) == ("3", str(step), "forward")
+        assert path.stat().st_mode & 0o777 == 0o640
+        assert path.parent.stat().st_mode & 0o777 == 0o750
+
+
+def test_findings_of_an_earlier_run_are_gone(check: Check) -> None:
+    assert len(check.run("bit_noise", lambda: torch.tan(torch.full((8,), 1.5707964)))) == 1
+    PrecisionDebugger.reset()
+    assert check.run("bit_noise", lambda: torch.tan(torch.full((8,), 0.5))) == []
+
+
 # --- the training
 
 
@@ -298,3 +319,14 @@ def test_a_wrong_setting_is_one_error(check: Check, section: dict[str, Any], wor
 def test_another_level_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MsprobeException, match='task "free_benchmark" runs functions again; use "L1"'):
         PrecisionDebugger(task="free_benchmark", level="mix", dump_path=str(tmp_path))
+
+
+def test_the_roundings_of_the_coarsest_input_are_the_measure(check: Check) -> None:
+    # A result of float32 is no better than its input of bfloat16.
+    assert check.run("bit_noise", lambda: torch.rand(64) * torch.rand(64).to(torch.bfloat16)) == []
+
+
+def test_of_two_functions_with_one_name_the_right_one_runs_again(check: Check) -> None:
+    # Both are Torch.svd; one returns V, the other its transpose.
+    matrix = torch.randn(4, 4)
+    assert check.run("improve_precision", lambda: (torch.linalg.svd(matrix), torch.svd(matrix))) == []

@@ -144,10 +144,21 @@ def test_a_script_finds_the_wrong_element(scripts: Scripts) -> None:
     assert float(text.partition("error ")[2].split()[0]) == pytest.approx(worst.max_ulp, rel=1e-3)
 
 
+def test_a_script_draws_the_recorded_random_numbers(scripts: Scripts) -> None:
+    (script,) = [path for path in scripts.everything if "Functional.dropout" in path.name]
+    lines = [line.split() for line in scripts.texts[str(script)].split("\n")]
+    now = [float(line[line.index("on") - 1]) for line in lines if "exactly" in line]
+    errors = [float(line[1]) for line in lines if line[:1] == ["error"]]
+    recorded = [float(line[1]) for line in lines if line[:1] == ["recorded"]]
+    assert len(now) == 2
+    assert now == recorded
+    assert all(error < 2 for error in errors)
+
+
 def test_the_recorded_value_is_printed_in_its_own_dtype(scripts: Scripts) -> None:
     text = scripts.text("bfloat16")
     assert text.count("    recorded ") == len(scripts.special["bfloat16"].replayed.results)
-    assert "ULP of torch.bfloat16" in text
+    assert "ULP of bfloat16" in text
 
 
 def test_files_are_private_and_never_written_through_a_link(tmp_path: Path) -> None:

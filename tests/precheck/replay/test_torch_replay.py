@@ -104,6 +104,18 @@ def test_gradients_of_inner_steps_are_not_taken_for_those_of_the_inputs(recorded
     assert "gradients of steps inside of the function" in str(found)
 
 
+def test_random_numbers_are_drawn_again(recorded: dict[str, str]) -> None:
+    """Dropout is compared element for element: the dump has the state from which it drew."""
+    torch.manual_seed(12345)
+    before = torch.get_rng_state()
+    found = probe.replay(recorded["tensor"], name_of(recorded["tensor"], "Functional.dropout", "float32"))
+    assert not found.is_wrong
+    assert [each.difference.is_same for each in found.replayed.results if each.difference] == [True, True]
+    assert not torch.equal(torch.get_rng_state(), before)
+    zeros = next(each for each in found.replayed.values.outputs if each.dtype).value == 0
+    assert 0 < zeros.sum() < zeros.size
+
+
 def test_statistics_have_no_results_to_compare_with(recorded: dict[str, str]) -> None:
     found = probe.replay(recorded["statistics"], name_of(recorded["statistics"], "Functional.silu", "float32"))
     assert not found.is_wrong
@@ -180,6 +192,17 @@ def _dump_of_one(tmp_path: Path, base: str, given: torch.Tensor, returned: torch
     }  # fmt: skip
     (tmp_path / "dump.json").write_text(json.dumps(content), encoding="utf-8")
     return str(tmp_path / "dump.json")
+
+
+def test_what_a_dump_says_never_becomes_code(tmp_path: Path) -> None:
+    values = torch.tensor([1.0, 2.0])
+    path = Path(_dump_of_one(tmp_path, "Torch.abs", values, values))
+    text = path.read_text(encoding="utf-8")
+    head, output = text.rsplit('"torch.float32"', 1)
+    path.write_text(f'{head}"float32) or exit(3) or (1"{output}', encoding="utf-8")
+    with pytest.raises(MsprobeException, match="is no dtype"):
+        probe.replay(path, "Torch.abs.0", emit=tmp_path / "s.py")
+    assert not (tmp_path / "s.py").exists()
 
 
 # --- smaller inputs

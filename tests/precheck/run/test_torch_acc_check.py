@@ -6,6 +6,7 @@ import contextlib
 import csv
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ import pytest
 import torch
 from planted_kernels import FAULTS, IN_FLOAT32, PLACES, planted
 
+from msprobe.pytorch import PrecisionDebugger
 from probe.api.cli import main
 from probe.api.precheck import load
+from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Where
 from probe.precheck.calls.cases import Selection
 from probe.precheck.options import PrecheckOptions
@@ -203,7 +206,8 @@ def test_both_stages_in_one_command(recorded: dict[str, str], tmp_path: Path) ->
     check(recorded["tensor"], first, headers="msprobe")
     (gpu,) = first.glob("accuracy_checking_details_*.csv")
     with planted(torch.nn.functional, "silu", FAULTS["twice as large"]):
-        check(recorded["tensor"], tmp_path / "npu", against=str(gpu))
+        report = check(recorded["tensor"], tmp_path / "npu", against=str(gpu))
+    assert {row.name.rpartition(".")[0] for row in report.failed_second_stage} == {"Functional.silu"}
     (table,) = (tmp_path / "npu").glob("api_precision_compare_result_*.csv")
     wrong = {row["API Name"].rpartition(".")[0] for row in rows(str(table)) if row["Forward Test Success"] == "error"}
     assert wrong == {"Functional.silu"}
@@ -217,3 +221,197 @@ def test_the_users_process_keeps_what_it_has(recorded: dict[str, str], tmp_path:
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_num_threads() == threads
     assert torch.is_grad_enabled()
+
+
+def dump_of(folder: Path, calls: Callable[[], object], task: str = "tensor") -> str:
+    """Return the path of the dump of some calls, collected in this process."""
+    PrecisionDebugger.reset()
+    debugger = PrecisionDebugger(dump_path=str(folder), task=task, level="L1")
+    debugger.start()
+    calls()
+    debugger.stop()
+    debugger.step()
+    PrecisionDebugger.reset()
+    (path,) = folder.glob("step0/*/dump.json")
+    return str(path)
+
+
+def test_what_draws_random_numbers_is_not_judged(tmp_path: Path) -> None:
+    x = torch.rand(64, 64)
+    path = dump_of(tmp_path / "run", lambda: (torch.bernoulli(x), x.clone().normal_()))
+    for device in ("cpu", "recorded"):
+        found = {result.base: result.not_run for result in check(path, tmp_path / device, devices=[device]).results}
+        assert found["Torch.bernoulli"] == found["Tensor.normal_"] == "it draws random numbers"
+
+
+def test_a_dump_that_was_made_anew_is_read_anew(tmp_path: Path) -> None:
+    path = dump_of(tmp_path / "run", lambda: torch.exp(torch.ones(3)))
+    assert [result.name for result in check(path, tmp_path / "out").results] == ["Torch.exp.0"]
+    Path(path).write_text(Path(path).read_text().replace("Torch.exp", "Torch.sin"))
+    for file in Path(path).parent.glob("dump_tensor_data/*"):
+        file.rename(file.with_name(file.name.replace("Torch.exp", "Torch.sin")))
+    assert [result.name for result in check(path, tmp_path / "out").results] == ["Torch.sin.0"]
+
+
+def test_a_gradient_that_is_gone_costs_no_forward(tmp_path: Path) -> None:
+    x = torch.ones(3, requires_grad=True)
+    path = dump_of(tmp_path / "run", lambda: torch.exp(x).sum().backward())
+    (Path(path).parent / "dump_tensor_data" / "Torch.exp.0.backward.input.0.pt").unlink()
+    exp = check(path, tmp_path / "out").results[0]
+    assert (exp.forward, exp.backward) == ("pass", "not run") or exp.forward == "exact"
+    assert "does not exist" in exp.backward_not_run or "cannot be read" in exp.backward_not_run
+
+
+def test_a_failure_is_said_though_its_values_cannot_be_written(tmp_path: Path) -> None:
+    path = dump_of(tmp_path / "run", lambda: torch.nn.functional.silu(torch.linspace(-3, 3, 99)))
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    with planted(torch.nn.functional, "silu", FAULTS["twice as large"]):
+        report = check(path, tmp_path / "out", error_data=str(taken))
+    assert [result.status for result in report.results] == ["error"]
+    assert report.results[0].saved == ()
+
+
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated:UserWarning")
+def test_a_failure_is_said_though_lower_precision_cannot_be_tried(tmp_path: Path) -> None:
+    """A matrix that is rounded may be positive definite no more, and cholesky raises then."""
+    torch.manual_seed(0)
+    base = torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))[0]
+    matrix = (base * torch.logspace(0, -5, 8, dtype=torch.float64) @ base.T).float()
+    path = dump_of(tmp_path / "run", lambda: torch.cholesky(matrix))
+    with planted(torch, "cholesky", FAULTS["one element 10 % off"]):
+        assert [(result.status, result.not_run) for result in check(path, tmp_path / "out").results] == [("error", "")]
+
+
+def test_a_plain_result_is_held_against_the_recorded_one(tmp_path: Path) -> None:
+    x = torch.ones(3)
+    path = dump_of(tmp_path / "run", lambda: torch.equal(x, x))
+    assert check(path, tmp_path / "right", devices=["recorded"]).failed == []
+    content = json.loads(Path(path).read_text())
+    content["data"]["Torch.equal.0.forward"]["output"][0]["value"] = False
+    Path(path).write_text(json.dumps(content))
+    assert [result.base for result in check(path, tmp_path / "wrong", devices=["recorded"]).failed] == ["Torch.equal"]
+
+
+def raising(result: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError("kernel launch failed")
+
+
+def rows_of(report: Report) -> dict[str, tuple[str, str]]:
+    rows = [row for result in report.results for row in result.rows]
+    return {row.name: (row.verdict.status, row.verdict.interpretation) for row in rows}
+
+
+def test_a_kernel_that_raises_is_wrong(tmp_path: Path) -> None:
+    """The reference has no trouble with the same inputs, and the recorded run had none."""
+    x = torch.linspace(-3, 3, 9)
+    path = dump_of(tmp_path / "run", lambda: torch.tanh(x))
+    with planted(torch, "tanh", raising):
+        found = rows_of(check(path, tmp_path / "out"))
+    assert found == {"Torch.tanh.0.forward": ("error", "it raises RuntimeError: kernel launch failed")}
+
+
+def test_a_backward_that_raises_costs_no_forward(tmp_path: Path) -> None:
+    x = torch.linspace(-3, 3, 6, requires_grad=True)
+    path = dump_of(tmp_path / "run", lambda: torch.exp(x).sum().backward())
+    with planted(torch, "exp", lambda result: result.reshape(1, 6)):
+        found = rows_of(check(path, tmp_path / "out"))
+    assert found["Torch.exp.0.forward.output.0"] == ("structure", "shape [1, 6] where the reference has [6]")
+    assert found["Torch.exp.0.backward"][0] == "error"
+
+
+def test_a_result_of_another_dtype_is_wrong(tmp_path: Path) -> None:
+    """However well it fits: nothing was cast when it was recorded."""
+    x = torch.linspace(-3, 3, 9)
+    path = dump_of(tmp_path / "run", lambda: torch.sigmoid(x))
+    with planted(torch, "sigmoid", torch.Tensor.half):
+        found = rows_of(check(path, tmp_path / "out"))
+    assert found == {"Torch.sigmoid.0.forward.output.0": ("structure", "float16 where float32 was recorded")}
+
+
+@pytest.mark.parametrize(("changed", "text"), [
+    (lambda result: result[0], "values where the reference has"),
+    (lambda result: None, "nothing where the reference has a tensor of shape [4]"),
+])  # fmt: skip
+def test_less_than_what_was_recorded_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: Callable[[Any], Any], text: str
+) -> None:
+    function = "sort" if "values" in text else "neg"
+    path = dump_of(tmp_path / "run", lambda: getattr(torch, function)(torch.linspace(3, -3, 4)))
+    right = getattr(torch, function)
+    monkeypatch.setattr(torch, function, lambda x: right(x) if x.dtype == torch.float64 else changed(right(x)))
+    ((status, found),) = rows_of(check(path, tmp_path / "out")).values()
+    assert (status, text in found) == ("structure", True), found
+
+
+def test_what_ran_under_autocast_is_run_under_it(tmp_path: Path) -> None:
+    x, weight = torch.randn(8, 16, requires_grad=True), torch.randn(4, 16, requires_grad=True)
+
+    def calls() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            product = torch.nn.functional.linear(x, weight)
+            loss = torch.nn.functional.softmax(product, -1, dtype=torch.float32).sin().sum()
+        loss.backward()
+
+    report = check(dump_of(tmp_path / "run", calls), tmp_path / "out")
+    assert [(result.base, result.autocast) for result in report.results if result.autocast] == [
+        ("Functional.linear", "bfloat16")
+    ]
+    assert report.failed == []
+
+
+def test_a_dump_of_which_nothing_can_be_run_is_not_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dump_of(tmp_path / "run", lambda: torch.exp(torch.ones(3)))
+    for file in Path(path).parent.glob("dump_tensor_data/*"):
+        file.unlink()
+    assert main(["acc_check", "-api_info", path, "-o", str(tmp_path / "out")]) == 1
+    out = capsys.readouterr().out
+    assert "0 calls run on cpu; 1 not run." in out
+    assert "exact" not in out.splitlines()[0]
+
+
+def test_a_function_that_hides_its_autocast_is_run_under_it(tmp_path: Path) -> None:
+    scores, targets = torch.randn(64, 8).bfloat16(), torch.rand(64, 8)
+
+    def calls() -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            torch.nn.functional.binary_cross_entropy_with_logits(scores, targets)
+
+    report = check(dump_of(tmp_path / "run", calls), tmp_path / "out")
+    assert report.failed == []
+
+
+def test_a_dropout_that_scales_wrongly_is_wrong(tmp_path: Path) -> None:
+    path = dump_of(tmp_path / "run", lambda: torch.nn.functional.dropout(torch.rand(64, 64) + 1, 0.3))
+    assert check(path, tmp_path / "right").failed == []
+    with planted(torch.nn.functional, "dropout", FAULTS["twice as large"]):
+        assert [result.base for result in check(path, tmp_path / "wrong").failed] == ["Functional.dropout"]
+
+
+def test_memory_that_is_not_there_is_no_fault_of_a_kernel(tmp_path: Path) -> None:
+    def without_memory(result: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    path = dump_of(tmp_path / "run", lambda: torch.exp(torch.ones(3)))
+    with planted(torch, "exp", without_memory):
+        (exp,) = check(path, tmp_path / "out").results
+    assert "out of memory" in exp.not_run
+
+
+def test_a_table_of_another_dump_is_not_gone_on_with(recorded: dict[str, str], tmp_path: Path) -> None:
+    check(str(REPLAY), tmp_path)
+    (table,) = tmp_path.glob("accuracy_checking_result_*.csv")
+    with pytest.raises(MsprobeException, match="another dump's"):
+        check(recorded["tensor"], tmp_path, resume=str(table))
+
+
+def test_a_misspelt_name_is_refused(recorded: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(MsprobeException, match=r'"white_list" has "sillu".*silu'):
+        check(recorded["tensor"], tmp_path, selection=Selection(frozenset(("sillu",))))
+
+
+def test_a_dump_that_is_cut_off_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dump_of(tmp_path / "run", lambda: (torch.exp(torch.ones(3)), torch.sin(torch.ones(3))))
+    os.truncate(path, os.path.getsize(path) - 40)
+    main(["acc_check", "-api_info", path, "-o", str(tmp_path / "out")])
+    assert "is cut off at byte" in capsys.readouterr().out

@@ -25,7 +25,7 @@ def dropped(
     return judge(
         Subject(
             base, given.get("direction", "forward"), held(result, dtype), np.zeros(np.shape(result)), dtype, inputs,
-            [dtype] * len(inputs), lambda unit: None, lambda name: None, lambda: None, settings,
+            [dtype] * len(inputs), lambda unit, inside: None, lambda name: None, lambda: None, settings,
         )
     )  # fmt: skip
 
@@ -71,7 +71,7 @@ def test_without_training_it_gives_its_input() -> None:
         return judge(
             Subject(
                 "Functional.dropout", "forward", result, SOURCE, "float64", [SOURCE], ["float64"],
-                lambda unit: unit * SOURCE, lambda name: None, lambda: None, {"p": 0.5, "training": False},
+                lambda unit, inside: unit * SOURCE, lambda name: None, lambda: None, {"p": 0.5, "training": False},
             )
         )  # fmt: skip
 

@@ -23,7 +23,7 @@ def product(result: Any, left: Any, right: Any, dtype: str = "float32") -> Verdi
     """Of a product of two matrices, with everything that the runner offers."""
     exact = left @ right
 
-    def moved(unit: float) -> Any:
+    def moved(unit: float, inside: bool) -> Any:
         draws = np.random.default_rng(5)
         farthest = np.zeros(exact.shape)
         for _ in range(8):
@@ -139,7 +139,7 @@ def test_an_input_given_back() -> None:
     found = judge(
         Subject(
             "Functional.softplus", "forward", values, np.log1p(np.exp(values)), "float32", [values], ["float32"],
-            lambda unit: unit * np.abs(values), lambda name: None, lambda: None, {},
+            lambda unit, inside: unit * np.abs(values), lambda name: None, lambda: None, {},
         )
     )  # fmt: skip
     assert found.interpretation == "equals input 0: not computed"
@@ -148,3 +148,41 @@ def test_an_input_given_back() -> None:
 def test_swapped_dimensions() -> None:
     left, right = matrices(rows=12, columns=12)
     assert product((left @ right).T, left, right).interpretation == "dimensions 0 and 1 swapped"
+
+
+def of_values(result: Any, exact: Any, direction: str = "forward", inputs: Any = ()) -> str:
+    """The line on a result in float32 of an operation without a rule."""
+    return judge(
+        Subject(
+            "Functional.unheard_of", direction, result, exact, "float32", list(inputs), ["float32"] * len(inputs),
+            lambda unit, inside: unit * np.abs(exact), lambda name: None, lambda: None, {},
+        )
+    ).interpretation  # fmt: skip
+
+
+def test_a_tail_in_the_middle_of_a_row() -> None:
+    exact = np.random.default_rng(2).standard_normal((4, 6, 5)) + 5
+    wrong = exact.copy()
+    wrong.reshape(-1)[-13:] = 0
+    assert of_values(wrong, exact) == "last 13 of 120 elements wrong (zeros)"
+
+
+def test_a_gap_of_one_small_value_is_not_saturated() -> None:
+    exact = np.random.default_rng(2).standard_normal((4, 50)) + 5
+    wrong = exact.copy()
+    wrong.reshape(-1)[70:88] = 1.7e-38
+    assert "saturated" not in of_values(wrong, exact)
+    assert "(all the same value)" in of_values(wrong, exact)
+
+
+def test_values_that_are_the_same_in_the_reference_too() -> None:
+    row = np.random.default_rng(2).standard_normal(8) + 4
+    exact = np.repeat(row[None], 6, 0) * (1 + 1e-15 * np.arange(6)[:, None])
+    assert "same values" not in of_values(np.repeat(row[None] ** 2, 6, 0), exact)
+
+
+def test_a_gradient_given_back() -> None:
+    exact = np.random.default_rng(2).standard_normal((5, 6))
+    gradient = np.random.default_rng(3).standard_normal((5, 6))
+    words = of_values(gradient, exact, "backward", [exact + 1, gradient])
+    assert words == "equals the gradient of the output: not computed"

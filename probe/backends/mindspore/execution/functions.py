@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
@@ -97,7 +98,35 @@ def primitive_name(base: str) -> str | None:
 def held_at(known: Places, base: str) -> Callable[..., Any] | None:
     """What stands now where the function of this name is; ``None`` for an unknown name."""
     place = known.get(base)
-    return None if place is None else getattr(place[0], place[1], None)
+    found = None if place is None else getattr(place[0], place[1], None)
+    # An index means another thing as a tuple.
+    return found if place is None or found is None or place[1] in _INDEXING else _taking_lists(found)
+
+
+_INDEXING = frozenset(("__getitem__", "__setitem__"))
+
+
+@functools.lru_cache(maxsize=4096)
+def _taking_lists(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, called again with tuples of numbers where it refuses lists: JSON does not tell one from the other."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            positional = [_numbers_as_tuple(value) for value in args]
+            named = {name: _numbers_as_tuple(value) for name, value in kwargs.items()}
+            if all(map(operator.is_, (*positional, *named.values()), (*args, *kwargs.values()))):
+                raise
+        return function(*positional, **named)
+
+    return call
+
+
+def _numbers_as_tuple(value: Any) -> Any:
+    is_plain = isinstance(value, list) and all(isinstance(each, (int, float)) for each in value)
+    return tuple(value) if is_plain else value
 
 
 def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:

@@ -80,10 +80,10 @@ def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
     if found is not None:
         owner, attribute = found
         return f"mindspore.Tensor.{attribute}" if isinstance(owner, type) else f"{owner.__name__}.{attribute}"
-    named = functions.primitive_name(base)
+    named, settings = functions.primitive_name(base), functions.settings(attributes)
     if named is None:
         return None
-    return f"{named}({', '.join(arguments((), functions.settings(attributes)))})"
+    return f"{named}({', '.join(arguments((), settings))})"
 
 
 def plain(entry: Mapping[str, Any]) -> str:

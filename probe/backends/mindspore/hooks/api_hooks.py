@@ -28,6 +28,7 @@ from probe.backends.shared.models import by_prefix
 from probe.backends.shared.patching import Attributes, each
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
+from probe.common.match.operations import deciding_attributes
 
 Primitive = ops.Primitive
 
@@ -103,7 +104,10 @@ class ApiHooks:
         for primitive, attribute in self._primitives:
             before = type(primitive)
             if id(primitive) not in self._names:
-                own = ApiName(_base(attribute, before), attribute, attributes=_attributes(primitive))
+                attributes = _attributes(primitive)
+                own = ApiName(
+                    _base(attribute, before), attribute, attributes=attributes, deciding=_deciding(before, attributes)
+                )
                 self._names[id(primitive)] = own
             primitive.__class__ = self._watching(attribute, before)
             self._changed.append((primitive, before))
@@ -230,6 +234,13 @@ def _attributes(primitive: Any) -> dict[str, Any] | None:
     values = {name: _listed(value) for name, value in sorted(made_with.items())}
     found = {name: value for name, value in values.items() if name not in defaults or value != _listed(defaults[name])}
     return {name: value if _is_plain(value) else None for name, value in found.items()} if made_with else None
+
+
+def _deciding(kind: type, attributes: dict[str, Any] | None) -> dict[str, Any] | None:
+    if attributes is None or kind.__module__.endswith(".comm_ops"):
+        return attributes
+    names = deciding_attributes()
+    return {name: value for name, value in attributes.items() if name in names and value not in (None, [])}
 
 
 def _listed(value: Any) -> Any:

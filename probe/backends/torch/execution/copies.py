@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from probe.backends.protocol import UnknownValue
 from probe.backends.torch.guards import alone
 
 _ALIGNMENT = 64
@@ -16,7 +17,12 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor of its own with the same values, dtype, device, strides and alignment, which takes no gradient.
 
     A view with wide gaps, and what has no strides, becomes contiguous where torch's ``clone`` makes it so.
+
+    Raises:
+        UnknownValue: it has no values.
     """
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise UnknownValue("a tensor inside of a function transform (vmap, grad) has no values of its own")
     with alone():
         plain = tensor.detach()
         if plain.layout is not torch.strided or plain.is_quantized or type(plain) is not torch.Tensor:

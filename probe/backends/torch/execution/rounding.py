@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from probe.backends.torch.guards import with_mode
+from probe.backends.torch.guards import skipped, with_mode
 
 # Operations of ATen that compute no new number.
 _EXACT = frozenset(
@@ -28,14 +28,20 @@ _EXACT = frozenset(
 class _Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Multiplies every float that an operation of ATen returns by 1 + `unit` or 1 - `unit`, drawn from `seed`.
 
-    It works below the gradient graph, so that what is saved for the backward is moved as well: of a softmax the backward
-    sees the result that was rounded.
+    It works below the gradient graph, so that what is saved for the backward is moved as well: of a softmax the
+    backward sees the result that was rounded.
     """
 
     def __init__(self, unit: float, seed: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._unit, self._generator = unit, torch.Generator().manual_seed(seed)
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would import the compiler, which takes seconds, to keep it away; `skipped` does."""
+        return False
+
+    @skipped
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = function(*args, **(kwargs or {}))
         if function.is_view or function.namespace != "aten" or function._schema.name in _EXACT:

@@ -53,9 +53,9 @@ for name, now in run(DEVICE).items():
     index = tuple((worst == worst.max()).nonzero()[0].tolist())
     print(f"{name} at {list(index)}: {value[index].item()} on {DEVICE}, exactly {right[index].item()}")
     if now.is_floating_point() or now.is_complex():
-        form = torch.finfo(now.dtype)
+        form = torch.finfo($precision)
         last_place = form.eps * 2 ** right[index].abs().clamp(min=form.tiny).log2().floor()
-        print(f"    error {(error[index] / last_place).item():.4g} ULP of {now.dtype}")
+        print(f"    error {(error[index] / last_place).item():.4g} ULP of {form.dtype}")
 ''')
 _RECORDED = '''    if name in RECORDED:
         print(f"    recorded {RECORDED[name][index].item()}")
@@ -111,6 +111,8 @@ def script(parts: ScriptParts) -> str:
     )
     text = _TEMPLATE.substitute(
         title=parts.title, found=parts.found, imports="\n".join(imports), device=source(parts.device),
+        # Under autocast the digits are those of the dtype that is cast to, whatever the dtype of a result.
+        precision=f"torch.{parts.autocast}" if parts.autocast else "now.dtype",
         definitions=parts.definitions, high=high, run="\n".join(f"    {line}" for line in _run(parts)),
     )  # fmt: skip
     return text + _RECORDED if parts.has_recorded else text
@@ -124,6 +126,12 @@ def _run(parts: ScriptParts) -> Iterator[str]:
     if parts.variables:
         names = ", ".join(parts.variables)
         yield f"{names if len(parts.variables) > 1 else f'({names},)'} = (x.clone() for x in leaves)"
+    if parts.has_random_state and parts.device == "cpu":
+        # There dropout draws the same in each dtype.
+        yield "torch.set_rng_state(RANDOM_STATE)"
+    elif parts.has_random_state:
+        yield "if not high:"
+        yield f"    torch.{parts.device.partition(':')[0]}.set_rng_state(RANDOM_STATE, device)"
     if parts.autocast:
         yield f"with torch.autocast(torch.device(device).type, torch.{parts.autocast}, enabled=not high):"
         yield from (f"    {line}" for line in parts.call("output = ").split("\n"))

@@ -90,9 +90,11 @@ def _name(function: Any) -> str:
 
 @functools.cache
 def _passed_over(function: Any) -> bool:
-    """Whether an operator is none of ATen's, or computes no tensor, but for another view of its argument."""
+    """Whether an operator is none of ATen's, or computes no tensor from others, but for another view of one."""
     schema = function._schema
     if not schema.name.startswith("aten::") or schema.name.partition("::")[2] in _NOT_COMPUTED:
+        return True
+    if not any("Tensor" in str(each.type) for each in schema.arguments):
         return True
     if not schema.returns:
         return not any(_is_written(each) for each in schema.arguments)

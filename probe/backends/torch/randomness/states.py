@@ -22,7 +22,7 @@ def random_state(base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     """
     if base.rpartition(".")[2] not in _DRAWING or kwargs.get("generator") is not None:
         return None
-    found: torch.Tensor | None = unobserved(_state, next(_devices(args, kwargs), torch.device("cpu")))
+    found: torch.Tensor | None = unobserved(_state, args, kwargs)
     return found
 
 
@@ -32,7 +32,8 @@ def _devices(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[torch.d
     yield from (value.device for value in chain(args, kwargs.values()) if isinstance(value, torch.Tensor))
 
 
-def _state(device: torch.device) -> torch.Tensor | None:
+def _state(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    device = next(_devices(args, kwargs), torch.device("cpu"))
     if device.type == "cpu":
         return torch.default_generator.get_state()
     module = getattr(torch, device.type, None)
