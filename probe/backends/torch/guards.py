@@ -160,12 +160,7 @@ def with_mode(mode: Any) -> Iterator[None]:
     """Inside `alone`: a dispatch mode of the tool sees operations, and no other one does."""
     included = torch._C._dispatch_tls_local_include_set()
     # To take modes away torch imports sympy, which takes seconds.
-<<<<<<< HEAD
-    stack: Any = torch._ops
-    others = torch._C._len_torch_dispatch_stack() or stack._len_torch_dispatch_stack_pre_dispatch()
-=======
     others = torch._C._len_torch_dispatch_stack() or _modes_of_export()
->>>>>>> pc-verdict2
     without_others = _without_modes() if others else contextlib.nullcontext()
     with torch._C._ForceDispatchKeyGuard(included, _observers_but_dispatch_modes), without_others, mode:
         yield
