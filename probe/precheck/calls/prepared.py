@@ -55,6 +55,8 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
     function = None if why else adapter.function(*named)
     if function is None:
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
+    if "output" not in case.forward.fields:
+        raise Unreadable("it did not return when it was recorded")
     arguments = Arguments(case.forward.name, case.forward.fields)
     values = [leaf_values(dump, leaf, seed, generate) for leaf in arguments.leaves]
     leaves = [each.array for each in values]

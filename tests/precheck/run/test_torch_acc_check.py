@@ -415,3 +415,15 @@ def test_a_dump_that_is_cut_off_says_so(tmp_path: Path, capsys: pytest.CaptureFi
     os.truncate(path, os.path.getsize(path) - 40)
     main(["acc_check", "-api_info", path, "-o", str(tmp_path / "out")])
     assert "is cut off at byte" in capsys.readouterr().out
+
+
+def test_a_call_that_raised_when_it_was_recorded_is_not_judged(tmp_path: Path) -> None:
+    def calls() -> None:
+        with contextlib.suppress(RuntimeError):
+            torch.matmul(torch.ones(2, 3), torch.ones(2, 3))
+        torch.exp(torch.ones(3))
+
+    report = check(dump_of(tmp_path / "run", calls), tmp_path / "out")
+    assert {result.base: result.not_run for result in report.results} == {
+        "Torch.matmul": "it did not return when it was recorded", "Torch.exp": "",
+    }  # fmt: skip
