@@ -321,7 +321,7 @@ class Execution(Protocol):
         """
 
     def rounding_inside(self, unit: float, seed: int) -> contextlib.AbstractContextManager[None]:
-        """What calls and gradients compute inside is moved by `unit` of itself, up or down at random, drawn from `seed`.
+        """What calls and gradients compute inside is moved by `unit` of itself, up or down as drawn from `seed`.
 
         A framework that does not show what is inside of its functions moves nothing.
         """

@@ -34,10 +34,14 @@ from probe.precheck.first_stage import details_rows
 from probe.precheck.output.error_data import write_error_data
 from probe.precheck.result import CaseResult, Row
 from probe.precheck.standards.constants import DOCUMENTED
+from probe.precheck.verdict import dropout
 from probe.precheck.verdict.subject import ERROR, EXACT, FAILURES, STRUCTURE, SUSPECT, Subject, Verdict
 from probe.precheck.verdict.verdict import judge
 
 Array = NDArray[Any]
+_NO_FAULT = (
+    "not implemented", "not support", "unsupported", "not available", "no kernel", "out of memory", "can't allocate",
+)  # fmt: skip
 _NO_RECORDED_GRADIENTS = "a record has the gradients of autograd nodes, which are not always those of the arguments"
 
 
@@ -95,7 +99,7 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
         else:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
     except Exception as error:
-        if options.device == RECORDED or _is_missing(error):
+        if options.device == RECORDED or _is_no_fault(error):
             return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
         # The reference has no trouble with these inputs, and the recorded run had none.
         direction = BACKWARD if call.of_outputs else FORWARD
@@ -115,7 +119,9 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
         cast = None if half is None else _under_autocast(prepared, reference, options.device, half)
         if half is not None and cast is not None:
             (results, rows), autocast = cast, half
-    if _fails(rows) and is_random(adapter, prepared, options.device, autocast):
+    # Dropout is judged by what it promises of its draws.
+    others = [row for row in rows if row.verdict.bound != dropout.BOUND]
+    if _fails(others) and is_random(adapter, prepared, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
     inputs = "generated" if prepared.generated else "recorded"
     saved: tuple[str, ...] = ()
@@ -141,12 +147,10 @@ def _under_autocast(
     return None if _fails(rows) else (results, rows)
 
 
-def _is_missing(error: Exception) -> bool:
-    """Whether a framework says that it has no kernel for the dtype or the device."""
+def _is_no_fault(error: BaseException) -> bool:
+    """Whether there is no kernel for the dtype or the device, or no memory for the call."""
     text = str(error).lower()
-    return isinstance(error, NotImplementedError) or any(
-        words in text for words in ("not implemented", "not support", "unsupported", "not available", "no kernel")
-    )
+    return isinstance(error, (NotImplementedError, MemoryError)) or any(words in text for words in _NO_FAULT)
 
 
 def _raised(name: str, text: str) -> Row:

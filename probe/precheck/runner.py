@@ -8,11 +8,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 
 from probe.common import log
+from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run
 from probe.common.progress import ProgressCallback
-from probe.precheck.calls.cases import Case, cases_of
+from probe.precheck.calls.cases import Case, Selection, cases_of
 from probe.precheck.check import CheckOptions
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.report import Report
@@ -39,11 +40,15 @@ def precheck(
     cases = cases_of(dump, options.selection)
     if not cases:
         raise MsprobeException(f"{dump.path} has no call of a function; collect at level L1 or mix.")
+    _check_names(options.selection, cases)
     adapter = load(dump.framework)
     devices = [device_for(adapter, wanted) for wanted in options.devices or ("",)]
     began = time.monotonic()
     folder = options.output
     with Output() if folder is None else OutputFiles(folder, options, dump.framework) as output:
+        other = output.done.difference(case.name for case in cases)
+        if other:
+            raise MsprobeException(f"{options.resume} has {min(other)}, and {dump.path} has not: it is another dump's.")
         parts = _parts(cases, output.done)
         for number, result in enumerate(_checked(dump.path, parts, devices, options, load, output.error_data), 1):
             output.add(result)
@@ -51,8 +56,28 @@ def precheck(
                 rate = number / (time.monotonic() - began)
                 watch(f"cases, {rate:.0f} a second", len(output.done) + number, len(cases))
         results = output.results(case.name for case in cases)
-        report = Report(dump.path, dump.framework, ", ".join(devices), results, time.monotonic() - began)
+        done = len(results) - len(output.done)
+        seconds = time.monotonic() - began
+        report = Report(dump.path, dump.framework, ", ".join(devices), results, seconds, done, dump.ending)
         return output.finish(report)
+
+
+def _check_names(selection: Selection, cases: Sequence[Case]) -> None:
+    """Warn of a name on a list that no call of the dump has, with the nearest names.
+
+    Raises:
+        MsprobeException: no name on the white list is that of a call.
+    """
+    names = {case.base.rpartition(".")[2] for case in cases}
+    for listed, wanted in (("white_list", selection.white_list), ("black_list", selection.black_list)):
+        unknown = sorted(set(wanted) - names)
+        for name in unknown:
+            near = nearest(name, names)
+            hint = f"; nearest names: {', '.join(near)}" if near else ""
+            text = f'"{listed}" has "{name}", which is the name of no call of this dump{hint}.'
+            if listed == "white_list" and len(unknown) == len(set(wanted)):
+                raise MsprobeException(text)
+            log.warning(text)
 
 
 def _parts(cases: Sequence[Case], done: Collection[str]) -> list[tuple[int, int]]:

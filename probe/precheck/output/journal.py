@@ -48,7 +48,7 @@ def decode(line: str) -> CaseResult:
             Row(**{**row, "shape": tuple(row["shape"]), "verdict": _verdict(row["verdict"])}) for row in found["rows"]
         )
         return CaseResult(**{**found, "rows": rows, "saved": tuple(found["saved"])})
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no result of a case: {error}") from None
 
 

@@ -30,6 +30,10 @@ class Report:
     results: Sequence[CaseResult]
     """In the order of the dump."""
     seconds: float
+    checked: int
+    """How many cases were checked in these seconds; others were done by an earlier run."""
+    ending: str = ""
+    """Why what ran last is missing in the dump, as the end of a sentence; empty where nothing is."""
     files: list[str] = field(default_factory=list)
     second_stage: Optional[Sequence[ResultRow]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """What msProbe's second stage says of each case, where there is another device's table."""
@@ -66,6 +70,8 @@ def worst_row(result: CaseResult) -> Row:
 
 def lines(report: Report) -> Iterator[str]:
     """The answer, the failing cases, and what was not run."""
+    if report.ending:
+        yield f"{report.path} {report.ending}."
     yield _summary(report)
     shown = [*report.failed, *report.suspects]
     for result in shown[:_MOST_SHOWN]:
@@ -98,7 +104,7 @@ def _summary(report: Report) -> str:
     texts = ", ".join(part for part in parts if part)
     generated = any(result.inputs == "generated" for result in report.results if not result.not_run)
     inputs = "; inputs were generated from statistics" if generated else ""
-    rate = f", {run / report.seconds:.0f} a second" if report.seconds > 0 and run else ""
+    rate = f", {report.checked / report.seconds:.0f} a second" if report.seconds > 0 and run and report.checked else ""
     return f"{run} calls run on {report.device}{rate}{good}{f'; {texts}' if texts else ''}{inputs}."
 
 
@@ -147,6 +153,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "dump": report.path,
         "framework": report.framework,
         "device": report.device,
+        "ending": report.ending,
         "seconds": round(report.seconds, 3),
         "counts": dict(Counter(result.status for result in report.results)),
         "cases": [plain(result) for result in report.results],

@@ -21,6 +21,7 @@ from probe.precheck.check import is_random, judged
 from probe.precheck.replay.difference import Difference, difference
 from probe.precheck.replay.selecting import Selected
 from probe.precheck.result import Row
+from probe.precheck.verdict import dropout
 from probe.precheck.verdict.subject import FAILURES, NONFINITE, Verdict, worst_of
 
 Array = NDArray[Any]
@@ -154,7 +155,9 @@ def run_prepared(
     found = [each for each in compared if each.row.of or direction != BACKWARD]
     if not found:
         raise Unreadable("it has no gradient" if direction == BACKWARD else "it returns nothing that could be compared")
-    wrong = any(verdict.status in FAILURES for each in found for verdict in each.verdicts)
+    # Dropout is judged by what it promises of its draws.
+    verdicts = [verdict for each in found for verdict in each.verdicts if verdict.bound != dropout.BOUND]
+    wrong = any(verdict.status in FAILURES for verdict in verdicts)
     drawn = wrong and is_random(adapter, prepared, device, autocast)
     return Replayed(dump.path, device, direction, autocast, found, prepared, results, recorded, tuple(notes), drawn)
 

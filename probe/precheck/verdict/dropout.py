@@ -22,7 +22,7 @@ _ROUNDINGS = 4
 """Of the factor, of the product, and of the noise's constants."""
 _SELU_FLOOR = -1.7580993408473766
 """What alpha dropout sets dropped elements to before it scales: the lowest value of SELU (Klambauer et al. 2017)."""
-_BOUND = "dropout"
+BOUND = "dropout"
 
 
 def judge(subject: Subject) -> Verdict | None:
@@ -40,11 +40,11 @@ def judge(subject: Subject) -> Verdict | None:
     if not np.array_equal(np.isfinite(result), finite):
         wrong = np.isfinite(result) != finite
         words = f"{int(np.count_nonzero(wrong))} of {wrong.size} elements are not finite where the input is"
-        return Verdict(NONFINITE, words, _BOUND)
+        return Verdict(NONFINITE, words, BOUND)
     p = _setting(subject.settings, ("p",), 1)
     if not isinstance(p, (int, float)) or isinstance(p, bool):
         if _is_mask(subject, source, result):
-            return Verdict(PASS, "which elements are kept", _BOUND)
+            return Verdict(PASS, "which elements are kept", BOUND)
         # A primitive has its share in an attribute.
         p = _told_by_scale(source, result) if subject.base.startswith("Primitive.") else 0.5
     if p is None or not 0 <= p <= 1:
@@ -106,20 +106,20 @@ def _judged(
         share = float(np.count_nonzero(other) / other.size)
         ratio = float(ratios.max())
         return Verdict(
-            ERROR, words, _BOUND, ratio, float(np.broadcast_to(allowed, other.shape)[first]),
+            ERROR, words, BOUND, ratio, float(np.broadcast_to(allowed, other.shape)[first]),
             tuple(map(int, first)), value, wanted, share_over=share,
         )  # fmt: skip
     # Where both are the same value nothing is told.
     told = ~(is_kept & is_dropped)
     gone, count = _counts(is_dropped & told, told, leading)
     if gone is None:
-        return Verdict(ERROR, "a channel is dropped in part", _BOUND)
+        return Verdict(ERROR, "a channel is dropped in part", BOUND)
     if count and _chance(gone, count, p) < IMPROBABLE:
         words = f"{gone} of {count} {'channels' if leading else 'elements'} dropped at p = {p:.6g}"
-        return Verdict(ERROR, words, _BOUND, share_over=1.0)
+        return Verdict(ERROR, words, BOUND, share_over=1.0)
     words = f"{gone} of {count} dropped at p = {p:.6g}, the others scaled"
     is_exact = bool(np.array_equal(result[is_kept], rounded_to(kept, of)[is_kept], equal_nan=True))
-    return Verdict(EXACT if is_exact else PASS, words, _BOUND, share_over=0.0)
+    return Verdict(EXACT if is_exact else PASS, words, BOUND, share_over=0.0)
 
 
 def _counts(gone: Array, told: Array, leading: int | None) -> tuple[int | None, int]:

@@ -18,6 +18,7 @@ from planted_kernels import FAULTS, IN_FLOAT32, PLACES, planted
 from msprobe.pytorch import PrecisionDebugger
 from probe.api.cli import main
 from probe.api.precheck import load
+from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Where
 from probe.precheck.calls.cases import Selection
 from probe.precheck.options import PrecheckOptions
@@ -378,3 +379,39 @@ def test_a_function_that_hides_its_autocast_is_run_under_it(tmp_path: Path) -> N
 
     report = check(dump_of(tmp_path / "run", calls), tmp_path / "out")
     assert report.failed == []
+
+
+def test_a_dropout_that_scales_wrongly_is_wrong(tmp_path: Path) -> None:
+    path = dump_of(tmp_path / "run", lambda: torch.nn.functional.dropout(torch.rand(64, 64) + 1, 0.3))
+    assert check(path, tmp_path / "right").failed == []
+    with planted(torch.nn.functional, "dropout", FAULTS["twice as large"]):
+        assert [result.base for result in check(path, tmp_path / "wrong").failed] == ["Functional.dropout"]
+
+
+def test_memory_that_is_not_there_is_no_fault_of_a_kernel(tmp_path: Path) -> None:
+    def without_memory(result: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    path = dump_of(tmp_path / "run", lambda: torch.exp(torch.ones(3)))
+    with planted(torch, "exp", without_memory):
+        (exp,) = check(path, tmp_path / "out").results
+    assert "out of memory" in exp.not_run
+
+
+def test_a_table_of_another_dump_is_not_gone_on_with(recorded: dict[str, str], tmp_path: Path) -> None:
+    check(str(REPLAY), tmp_path)
+    (table,) = tmp_path.glob("accuracy_checking_result_*.csv")
+    with pytest.raises(MsprobeException, match="another dump's"):
+        check(recorded["tensor"], tmp_path, resume=str(table))
+
+
+def test_a_misspelt_name_is_refused(recorded: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(MsprobeException, match=r'"white_list" has "sillu".*silu'):
+        check(recorded["tensor"], tmp_path, selection=Selection(frozenset(("sillu",))))
+
+
+def test_a_dump_that_is_cut_off_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dump_of(tmp_path / "run", lambda: (torch.exp(torch.ones(3)), torch.sin(torch.ones(3))))
+    os.truncate(path, os.path.getsize(path) - 40)
+    main(["acc_check", "-api_info", path, "-o", str(tmp_path / "out")])
+    assert "is cut off at byte" in capsys.readouterr().out

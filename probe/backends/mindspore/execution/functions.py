@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import operator
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
@@ -26,6 +27,31 @@ _MODULES = (
     "mindspore.ops.operations.math_ops",
     "mindspore.ops.operations.nn_ops",
 )
+# A dump may come from anybody, and names the primitives that are made: only those that compute may be in reach of it.
+# Others load libraries (Custom), run functions (PyFunc, PyExecute), write files (TensorDump) or wait for other ranks.
+_COMPUTING = re.compile(
+    r"mindspore\.ops\.(auto_generate\.gen_ops_prim|deprecated|operations\.(manually_defined\.\w+|"
+    r"(array|image|inner|math|nn|random|sparse|spectral)_ops))"
+)
+"""Modules that define primitives which compute, ..."""
+
+_ACTING = re.compile(
+    "Dump|Print|Summary|Hook|Custom|PyFunc|Execute|File|GetNext|Generator|AsStrided|^Free$|[GS]etData|[GP](e|u)tMem"
+    "|SymmetricMemory|Signal[OW]|Remote|ToDevice|Comm[A-Z]|I?[Ss]end|I?[Rr]ecv|AllGather|AllReduce|ReduceScatter"
+    "|Distribute|AllToAll|AlltoAll|Barrier|SyncBatchNorm"
+)
+"""... without those which do something else, or use memory that is not that of their inputs, ..."""
+
+_COMPUTING_AMONG_OTHERS = frozenset((
+    "BoundingBoxDecode", "BoundingBoxEncode", "CheckValid", "ConfusionMatrix", "Depend", "IOU", "StopGradient",
+    "AntiQuant", "Centralization", "ClipByNorm", "Dequant", "DynamicBroadcastTo", "DynamicStitch", "FFN", "MatrixDiag",
+    "MatrixDiagPart", "MatrixSetDiag", "NonZeroWithValue", "ParallelResizeBilinear", "PsROIPooling", "Quant",
+    "SequenceMask",
+))  # fmt: skip
+"""... and these of ``operations.other_ops`` and ``operations._inner_ops``, which hold all kinds."""
+_MIXED = ("mindspore.ops.operations.other_ops", "mindspore.ops.operations._inner_ops")
+_SIDE_EFFECT = "side_effect_io"
+
 COMMUNICATION = frozenset(("distributed", "mint_distributed"))
 """Families of functions that need other ranks."""
 
@@ -104,13 +130,13 @@ def _numbers_as_tuple(value: Any) -> Any:
 
 
 def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:
-    """A new primitive of that class; ``None`` where MindSpore has none of the name, or it communicates.
+    """A new primitive of that class; ``None`` where MindSpore has none of the name that only computes.
 
     Raises:
         UnknownValue: the dump does not say what it was made with, or the class refuses it.
     """
     kind = _class(class_name)
-    if kind is None or kind.__module__.endswith(".comm_ops"):
+    if kind is None:
         return None
     if attributes is None and _takes_arguments(kind):
         raise UnknownValue(f"the dump does not say with which arguments the primitive {class_name} was made")
@@ -123,6 +149,8 @@ def primitive(class_name: str, attributes: Mapping[str, Any] | None) -> Any:
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).split("\n")[0]
         raise UnknownValue(f"the primitive {class_name} cannot be made with {made_with}: {reason}") from error
+    if getattr(made, _SIDE_EFFECT, False):
+        return None
     return one_result(made) if class_name in _ONE_RESULT else made
 
 
@@ -142,7 +170,14 @@ def _class(name: str) -> Any:
 
 def _primitive_in(module: str, name: str) -> Any:
     found = getattr(importlib.import_module(module), name, None)
-    return found if isinstance(found, type) and issubclass(found, ops.Primitive) else None
+    return found if isinstance(found, type) and issubclass(found, ops.Primitive) and _computes(found) else None
+
+
+def _computes(kind: type) -> bool:
+    """Whether calling a primitive of this class does nothing but compute."""
+    if kind.__module__ in _MIXED:
+        return kind.__name__ in _COMPUTING_AMONG_OTHERS
+    return _COMPUTING.fullmatch(kind.__module__) is not None and _ACTING.search(kind.__name__) is None
 
 
 def settings(attributes: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from typing import Any, Callable
 
@@ -14,6 +15,11 @@ from probe.backends.torch.hooks.api_hooks import RECURRENT
 _REMOVED = "torch._linalg_utils"
 """The module of functions that torch has only left a message of, such as ``torch.lstsq``."""
 
+_FILE = re.compile("file|path|library|code", re.IGNORECASE)
+"""In names of arguments that say what is read, written, loaded or compiled."""
+_ACTING = re.compile("file|load|save|dump|print|compile|custom|hook|record|profil|config", re.IGNORECASE)
+"""In names of functions that do more than compute."""
+
 
 def function(base: str) -> Callable[..., Any] | None:
     """What ``Prefix.api`` calls now, replacements included; ``None`` for a name that this torch does not have."""
@@ -24,9 +30,10 @@ def function(base: str) -> Callable[..., Any] | None:
     prefix, _, api = base.partition(".")
     if prefix == "Aten":
         return _aten(api)
-    if prefix == "NPU" and api.startswith("npu_"):
+    if prefix == "NPU" and api.startswith("npu_") and _ACTING.search(api) is None:
         # Not in the list of a process that imported torch_npu after it was made.
-        return getattr(sys.modules.get("torch_npu"), api, None)
+        call = getattr(sys.modules.get("torch_npu"), api, None)
+        return call if callable(call) else None
     return None
 
 
@@ -75,12 +82,17 @@ def _first_that_takes(functions: list[Callable[..., Any]]) -> Callable[..., Any]
 
 
 def _aten(api: str) -> Callable[..., Any] | None:
-    """An operator of ATen that takes tensors, and no name of a file: those must not be in reach of a name in a dump."""
+    """An operator of ATen that takes tensors, and no name of a file: those must not be in reach of a name in a dump.
+
+    What is called unsafe and is sparse believes indices that it is given, and would write where they point.
+    """
+    if "unsafe" in api and "sparse" in api:
+        return None
     packet = getattr(torch.ops.aten, api, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return None
     overloads: Any = packet.overloads
     arguments = [argument for each in overloads() for argument in getattr(packet, each)._schema.arguments]
     takes_tensors = any("Tensor" in str(argument.type) for argument in arguments)
-    takes_files = any(argument.name == "filename" for argument in arguments)
+    takes_files = any("str" in str(argument.type) and _FILE.search(argument.name) for argument in arguments)
     return packet if takes_tensors and not takes_files else None
