@@ -108,7 +108,10 @@ def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside
     moved = subject.moved(step, False)
     if moves_inside and moved is not None:
         further = subject.moved(step, True)
-        moved = moved if further is None else np.fmax(moved, further)
+        if further is not None:
+            # Kernels of lower precision round to it at the end only, and that is granted already.
+            last = step * np.abs(reference) if unit > _ACCUMULATION else 0.0
+            moved = np.fmax(moved, further - last)
     if moved is not None:
         added += _finite(moved) if bound.kind == ELEMENTWISE else _no_less_than_typical(moved)
         added *= MOVES * (inside + growth(bound, unit)) * unit / step
