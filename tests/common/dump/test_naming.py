@@ -154,7 +154,9 @@ def test_a_name_that_is_too_long_is_cut_and_stays_its_own(tmp_path: Path) -> Non
 def test_a_file_name_can_be_turned_back(stem: str) -> None:
     for folded in (False, True):
         name = naming.file_name(stem, ".pt", folded)
-        assert urllib.parse.unquote(name[: -len(".pt")], errors="surrogatepass") == stem
+        # Thirty letters of four bytes each take more than a name may have, and are cut.
+        if "%~" not in name:
+            assert urllib.parse.unquote(name[: -len(".pt")], errors="surrogatepass") == stem
 
 
 CASES = st.text(st.sampled_from("aAbBéÉe\u0301ßs%0\u017f\u0131iI4Kk\u212a"), min_size=1, max_size=12)
