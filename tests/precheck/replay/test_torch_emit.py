@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 import torch.nn.functional as F
 from planted_kernels import FAULTS, IN_FLOAT32, planted
 
@@ -159,6 +161,20 @@ def test_the_recorded_value_is_printed_in_its_own_dtype(scripts: Scripts) -> Non
     text = scripts.text("bfloat16")
     assert text.count("    recorded ") == len(scripts.special["bfloat16"].replayed.results)
     assert "ULP of bfloat16" in text
+
+
+def test_an_element_that_was_wrong_when_it_was_recorded_is_shown(tmp_path: Path) -> None:
+    """However right the kernel of now is: the dump came from somewhere else."""
+    folder = Path(shutil.copytree(Path(LLAMA).parent, tmp_path / "run"))
+    path = folder / "dump_tensor_data" / "Functional.silu.0.forward.output.0.pt"
+    x = torch.load(folder / "dump_tensor_data" / "Functional.silu.0.forward.input.0.pt", weights_only=True)
+    output = torch.nn.functional.silu(x.detach())
+    output[0, 1, 2] = float("nan")
+    torch.save(output, path)
+    script = tmp_path / "silu.py"
+    probe.replay(folder, "Functional.silu.0.forward", emit=script)
+    ran = subprocess.run([sys.executable, "-I", str(script)], capture_output=True, text=True, check=True)
+    assert "furthest off when recorded, at [0, 1, 2]: nan" in ran.stdout
 
 
 def test_files_are_private_and_never_written_through_a_link(tmp_path: Path) -> None:

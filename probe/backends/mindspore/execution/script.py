@@ -71,6 +71,13 @@ for name, now in run().items():
 ''')
 _RECORDED = '''    if name in RECORDED:
         print(f"    recorded {values(RECORDED[name])[index]}")
+        was = values(RECORDED[name]).astype(wide)
+        same = (was == right) | (numpy.isnan(was) & numpy.isnan(right))
+        far = numpy.where(same, 0, numpy.abs(was - right)) / (numpy.abs(right) + numpy.abs(right).mean())
+        far = numpy.nan_to_num(far, nan=numpy.inf)
+        furthest = tuple(map(int, numpy.unravel_index(far.argmax(), far.shape)))
+        if furthest != index:
+            print(f"    furthest off when recorded, at {list(furthest)}: {was[furthest]}, exactly {right[furthest]}")
 '''
 
 

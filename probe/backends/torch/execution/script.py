@@ -59,6 +59,12 @@ for name, now in run(DEVICE).items():
 ''')
 _RECORDED = '''    if name in RECORDED:
         print(f"    recorded {RECORDED[name][index].item()}")
+        was = RECORDED[name].to(right.dtype)
+        far = (was - right).abs().masked_fill((was == right) | (was.isnan() & right.isnan()), 0)
+        far = (far / (right.abs() + right.abs().mean())).nan_to_num(nan=float("inf"))
+        furthest = tuple((far == far.max()).nonzero()[0].tolist())
+        if furthest != index:
+            print(f"    furthest off when recorded, at {list(furthest)}: {was[furthest]}, exactly {right[furthest]}")
 '''
 
 
