@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, cast
 
+import numpy as np
 from mindspore import Tensor
 
 from probe.backends.mindspore.autograd.interface import Tracker
@@ -238,10 +240,13 @@ class MindSporeAdapter:
         seeding.seed_draws(seed)
 
     def random_states(self) -> Any:
-        return seeding.get_states()
+        # A seed of MindSpore's is that of numpy and of Python as well.
+        return seeding.get_states(), np.random.get_state(), random.getstate()
 
     def set_random_states(self, states: Any) -> None:
-        seeding.set_states(states)
+        seeding.set_states(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
 
     def rounding_inside(self, unit: float, seed: int) -> contextlib.AbstractContextManager[None]:
         # A function is one kernel, of which nothing inside is seen.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -78,12 +79,13 @@ class MSAdapterAdapter(MindSporeAdapter):
         seeding.seed_draws(seed)
 
     def random_states(self) -> Any:
-        # On the CPU mindtorch draws from numpy.
-        return seeding.get_states(), np.random.get_state()
+        # On the CPU mindtorch draws from numpy, and a seed of MindSpore's is that of Python as well.
+        return seeding.get_states(), np.random.get_state(), random.getstate()
 
     def set_random_states(self, states: Any) -> None:
         seeding.set_states(states[0])
         np.random.set_state(states[1])
+        random.setstate(states[2])
 
 
 if TYPE_CHECKING:

@@ -50,6 +50,8 @@ class Network(nn.Cell):  # type: ignore[misc]
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
     """One step of the network; return the path of its dump.json."""
     folder = tmp_path_factory.mktemp("step")
+    # One of another test may be there.
+    PrecisionDebugger.reset()
     debugger = PrecisionDebugger(dump_path=str(folder), task="tensor", level="L1")
     network = Network()
     debugger.start(network)
@@ -57,6 +59,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
     ms.value_and_grad(network, 0, network.trainable_params())(inputs)
     debugger.stop()
     debugger.step()
+    PrecisionDebugger.reset()
     (path,) = folder.glob("step0/*/dump.json")
     return str(path)
 

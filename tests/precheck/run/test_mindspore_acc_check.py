@@ -67,11 +67,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
         Tensor(draws.integers(0, 10, (4, 5)).astype(np.int32)),
         Tensor(np.arange(4, dtype=np.int32)),
     ]
+    # One of another test may be there.
+    PrecisionDebugger.reset()
     debugger = PrecisionDebugger(str(folder / "config.json"))
     debugger.start(network)
     ms.value_and_grad(network, None, network.trainable_params())(*inputs)
     debugger.stop()
     debugger.step()
+    PrecisionDebugger.reset()
     (found,) = folder.rglob("dump.json")
     return str(found)
 

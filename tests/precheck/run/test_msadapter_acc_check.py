@@ -35,11 +35,14 @@ def test_correct_kernels_pass_forward_and_backward(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     network = Network()
     image = torch.tensor(np.random.default_rng(3).normal(size=(4, 3, 8, 8)).astype(np.float32))
+    # One of another test may be there.
+    PrecisionDebugger.reset()
     debugger = PrecisionDebugger(str(tmp_path / "config.json"))
     debugger.start(network)
     ms.value_and_grad(lambda given: network(given), None, list(network.parameters()))(image)
     debugger.stop()
     debugger.step()
+    PrecisionDebugger.reset()
     (path,) = tmp_path.rglob("dump.json")
     report = precheck(str(path), PrecheckOptions(output=str(tmp_path / "tables")), load)
     assert {result.name: result.not_run for result in report.results if result.not_run} == {}
