@@ -190,10 +190,10 @@ def values(drawn: Any) -> Any:
 @pytest.fixture
 def seeded() -> Iterator[None]:
     """Without a seed MindSpore's operators draw from the clock."""
-    states = seeding._get_states()
+    states = seeding.get_states()
     ms.set_seed(7)
     yield
-    seeding._set_states(states)
+    seeding.set_states(states)
 
 
 @pytest.mark.parametrize("call", RANDOM_CALLS)

@@ -55,7 +55,7 @@ class ApiCalls:
                 guarded(listener, call, listener.cancel_api, call)
             elif name.returns_arguments:
                 result = (*args, *kwargs.values())
-                if _is_coalesced():
+                if guarded(listener, call, _is_coalesced):
                     # It runs with others when the block around it ends, and nothing says when its result is there.
                     guarded(listener, call, listener.suspend_api, call)
                 elif not guarded(listener, call, self.async_handles.hold, call, output, result):
