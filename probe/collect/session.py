@@ -233,12 +233,13 @@ class Session:
         """The training step is over: close its files and count on; the numbers are for task ``overflow_check``."""
         if self._active or self._forward:
             self._attempt(self._detach)
-        ring = self._ring
+        ring = self._attempt(lambda: self._ring)
         self._attempt(self._close_step)
         self._attempt(self.collector.end_step)
         if self._watch is not None:
             kept = self._attempt(self._keeper.take) if self._keeper is not None else None
-            self._attempt(self._watch.end_step, self.current_step, self._known_rank(), ring, loss, grad_norm, kept)
+            rank = self._attempt(self._known_rank)
+            self._attempt(self._watch.end_step, self.current_step, rank, ring, loss, grad_norm, kept)
         elif loss is not None or grad_norm is not None:
             text = f'step(loss=, grad_norm=): task "{self.config.task}" does nothing with them'
             log.warning(f'{text}, only task "{OVERFLOW_CHECK}" does.', once="step-numbers")
@@ -636,7 +637,7 @@ class Session:
     def _finish(self) -> None:
         if self._active or self._forward:
             self._attempt(self._detach)
-        ring = self._ring
+        ring = self._attempt(lambda: self._ring)
         self._attempt(self._close_step)
         if self._watch is not None:
             self._attempt(self._watch.finish, self.current_step, self._known_rank(), ring)
