@@ -13,6 +13,7 @@ from probe.common.dump.naming import file_name
 from probe.precheck.output.journal import VERSION, plain
 from probe.precheck.result import CaseResult, Row
 from probe.precheck.tables.details import ERROR as STAGE_ERROR
+from probe.precheck.tables.details import SKIP
 from probe.precheck.tables.results import ResultRow
 from probe.precheck.verdict.subject import FAILURES, NOT_RUN, SUSPECT, Verdict
 
@@ -82,7 +83,10 @@ def lines(report: Report) -> Iterator[str]:
     yield from _left_out(report)
     if report.second_stage is not None:
         worse = report.failed_second_stage
-        yield f"against the other device: {len(worse)} of {len(report.second_stage)} cases are worse"
+        compared = sum(row.forward != SKIP for row in report.second_stage)
+        rest = len(report.second_stage) - compared
+        lacking = f"; {rest} cannot be compared" if rest else ""
+        yield f"against the other device: {len(worse)} of {compared} cases are worse{lacking}"
         yield from (f"  {row.name}" for row in worse[:_MOST_SHOWN])
     for path in report.files:
         yield f"written: {path}"

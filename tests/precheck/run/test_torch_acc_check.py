@@ -213,6 +213,18 @@ def test_both_stages_in_one_command(recorded: dict[str, str], tmp_path: Path) ->
     assert wrong == {"Functional.silu"}
 
 
+def test_a_table_of_other_calls_is_said_to_be_one(
+    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check(str(REPLAY), tmp_path / "gpu")
+    (gpu,) = (tmp_path / "gpu").glob("accuracy_checking_details_*.csv")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"acc_check": {"white_list": ["gelu"]}}))
+    arguments = ["-api_info", recorded["tensor"], "-o", str(tmp_path / "npu"), "--against", str(gpu)]
+    main(["acc_check", *arguments, "-config", str(config)])
+    assert "against the other device: 0 of 0 cases are worse; " in capsys.readouterr().out
+
+
 def test_the_users_process_keeps_what_it_has(recorded: dict[str, str], tmp_path: Path) -> None:
     """Whoever calls it from Python gets no other random numbers and no other functions afterwards."""
     silu, state, threads = torch.nn.functional.silu, torch.get_rng_state(), torch.get_num_threads()
