@@ -233,7 +233,7 @@ class Session:
         """The training step is over: close its files and count on; the numbers are for task ``overflow_check``."""
         if self._active or self._forward:
             self._attempt(self._detach)
-        ring = self._attempt(lambda: self._ring)
+        ring = self._attempt(self._ring)
         self._attempt(self._close_step)
         self._attempt(self.collector.end_step)
         if self._watch is not None:
@@ -282,7 +282,7 @@ class Session:
 
     def _is_without_records(self) -> bool:
         """Whether nothing was recorded in this step yet; a folder of it is away then."""
-        ring = self._ring
+        ring = self._ring()
         if isinstance(self.collector, CheckingCollector):
             return not self.collector.numbers()
         return self._folder.discard() if ring is None else not ring.frames
@@ -353,7 +353,6 @@ class Session:
         assert isinstance(self.collector.folder, DumpFolder)
         return self.collector.folder
 
-    @property
     def _ring(self) -> StepRing | None:
         """The records of the step, where they are in memory."""
         return self.collector.folder if isinstance(self.collector.folder, StepRing) else None
@@ -637,7 +636,7 @@ class Session:
     def _finish(self) -> None:
         if self._active or self._forward:
             self._attempt(self._detach)
-        ring = self._attempt(lambda: self._ring)
+        ring = self._attempt(self._ring)
         self._attempt(self._close_step)
         if self._watch is not None:
             self._attempt(self._watch.finish, self.current_step, self._known_rank(), ring)
