@@ -12,6 +12,7 @@ from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run
+from probe.common.parallel.tasks import processors
 from probe.common.progress import ProgressCallback
 from probe.precheck.calls.cases import Case, Selection, cases_of
 from probe.precheck.check import CheckOptions
@@ -19,7 +20,16 @@ from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.report import Report
 from probe.precheck.output.run_output import Output, OutputFiles
 from probe.precheck.result import CaseResult
-from probe.precheck.work import CASES_OF_A_PART, LoadAdapter, Part, check_part, device_for, opened
+from probe.precheck.work import (
+    CASES_OF_A_PART,
+    MOST_OF_A_PART,
+    PARTS_OF_A_PROCESS,
+    LoadAdapter,
+    Part,
+    check_part,
+    device_for,
+    opened,
+)
 
 
 def precheck(
@@ -49,7 +59,7 @@ def precheck(
         other = output.done.difference(case.name for case in cases)
         if other:
             raise MsprobeException(f"{options.resume} has {min(other)}, and {dump.path} has not: it is another dump's.")
-        parts = _parts(cases, output.done)
+        parts = _parts(cases, output.done, options.where.jobs or processors())
         for number, result in enumerate(_checked(dump.path, parts, devices, options, load, output.error_data), 1):
             output.add(result)
             if watch is not None:
@@ -80,13 +90,19 @@ def _check_names(selection: Selection, cases: Sequence[Case]) -> None:
             log.warning(text)
 
 
-def _parts(cases: Sequence[Case], done: Collection[str]) -> list[tuple[int, int]]:
-    """Consecutive cases that are still to be done, at most so many together as a process takes at once."""
+def _parts(cases: Sequence[Case], done: Collection[str], jobs: int) -> list[tuple[int, int]]:
+    """Consecutive cases that are still to be done, as many together as a process takes at once.
+
+    Several processes take some parts each, so that none waits long for the others at the end; each part costs them a
+    search for garbage.
+    """
+    left = len(cases) - len(done)
+    most = CASES_OF_A_PART if jobs == 1 else max(1, min(MOST_OF_A_PART, left // (jobs * PARTS_OF_A_PROCESS)))
     found: list[tuple[int, int]] = []
     for number, case in enumerate(cases):
         if case.name in done:
             continue
-        if found and found[-1][1] == number and number - found[-1][0] < CASES_OF_A_PART:
+        if found and found[-1][1] == number and number - found[-1][0] < most:
             found[-1] = found[-1][0], number + 1
         else:
             found.append((number, number + 1))

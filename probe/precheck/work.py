@@ -18,7 +18,11 @@ from probe.precheck.result import CaseResult
 LoadAdapter = Callable[[str], FrameworkAdapter]
 """Gives the adapter of a framework by the name that dumps have for it; a function at the top of a module."""
 CASES_OF_A_PART = 64
-"""Cases that a process takes at once: a tenth of a second of small ones."""
+"""Cases that one process takes at once: a tenth of a second of small ones."""
+MOST_OF_A_PART = 512
+"""Cases that one of several processes takes at once at most, ..."""
+PARTS_OF_A_PROCESS = 6
+"""... and so many parts are there for each."""
 
 
 @dataclass(frozen=True)
