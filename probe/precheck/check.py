@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
@@ -30,7 +30,7 @@ from probe.precheck.calls.prepared import (
     recorded_results,
     run_as_recorded,
 )
-from probe.precheck.first_stage import details_rows
+from probe.precheck.first_stage import details_rows, raised_rows
 from probe.precheck.output.error_data import write_error_data
 from probe.precheck.result import CaseResult, Row
 from probe.precheck.standards.constants import DOCUMENTED
@@ -105,18 +105,17 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
         direction = BACKWARD if call.of_outputs else FORWARD
         raised = [_raised(f"{case.name}.{direction}", f"it raises {reason(error)}")]
         if not call.of_outputs:
-            return CaseResult(case.name, case.base, tuple(raised), stands_for=case.stands_for)
+            return _without_results(prepared, raised, options)
         prepared, reference = _without_backward(prepared, ""), replace(reference, gradients=[])
         call.of_outputs = []
         try:
             results, autocast = run_as_recorded(adapter, prepared, options.device)
         except Exception as of_forward:
-            raised = [_raised(case.forward.name, f"it raises {reason(of_forward)}")]
-            return CaseResult(case.name, case.base, tuple(raised), stands_for=case.stands_for)
+            return _without_results(prepared, [_raised(case.forward.name, f"it raises {reason(of_forward)}")], options)
     rows = (*judged(prepared, results, reference, options.device, autocast), *raised)
     if _fails(rows) and not autocast and options.device != RECORDED:
         half = half_of_mixed([leaf.dtype for leaf in prepared.arguments.leaves])
-        cast = None if half is None else _under_autocast(prepared, reference, options.device, half)
+        cast = None if half is None else _under_autocast(prepared, results, reference, options.device, half)
         if half is not None and cast is not None:
             (results, rows), autocast = cast, half
     # Dropout is judged by what it promises of its draws.
@@ -128,6 +127,7 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
     if options.error_data is not None and any(row.verdict.status in FAILURES for row in rows):
         saved = _saved(adapter, options.error_data, prepared, results, reference)
     details = details_rows(case, prepared.arguments, results, reference, options.standard, dump.framework)
+    details += raised_rows(raised, options.standard)
     return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs, saved, details)
 
 
@@ -136,12 +136,18 @@ def _fails(rows: Iterable[Row]) -> bool:
 
 
 def _under_autocast(
-    prepared: Prepared, reference: Results, device: str, half: str
+    prepared: Prepared, without: Results, reference: Results, device: str, half: str
 ) -> tuple[Results, tuple[Row, ...]] | None:
-    """The call under autocast, if it is right then: not every function shows by its dtype that it was cast."""
+    """The call under autocast, if it is right then: not every function shows by its dtype that it was cast.
+
+    What autocast changes nothing of (`without` it the results are the same) has no other tolerance for its sake.
+    """
     try:
         results = prepared.call.on(device, half)
     except Exception:
+        # It could not have been recorded so.
+        return None
+    if _same(results, without):
         return None
     rows = tuple(judged(prepared, results, reference, device, half))
     return None if _fails(rows) else (results, rows)
@@ -157,6 +163,12 @@ def _raised(name: str, text: str) -> Row:
     """The row of a direction that could not be run, though its reference was."""
     of = "" if name.endswith(FORWARD) else "every input"
     return Row(name, of, "", "", (), Verdict(ERROR, text))
+
+
+def _without_results(prepared: Prepared, raised: Sequence[Row], options: CheckOptions) -> CaseResult:
+    case = prepared.case
+    details = raised_rows(raised, options.standard)
+    return CaseResult(case.name, case.base, tuple(raised), stands_for=case.stands_for, details=details)
 
 
 def _saved(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from probe.common.dump.naming import BACKWARD
@@ -9,8 +10,10 @@ from probe.common.dump.reading.items import OUTPUT
 from probe.precheck.calls.arguments import Arguments
 from probe.precheck.calls.cases import Case
 from probe.precheck.calls.evaluation import Output, Results
+from probe.precheck.result import Row
+from probe.precheck.standards.constants import RELEASE
 from probe.precheck.standards.outputs import Tensor, judge_output
-from probe.precheck.tables.details import SKIP, DetailsRow
+from probe.precheck.tables.details import ERROR, SKIP, DetailsRow
 
 
 def details_rows(
@@ -29,6 +32,12 @@ def details_rows(
         found, expected = _by_argument(arguments, results), _by_argument(arguments, reference)
         rows += judge_output(case.base, found, expected, f"{case.name}.{BACKWARD}.{OUTPUT}", standard, mindspore)
     return tuple(rows)
+
+
+def raised_rows(rows: Iterable[Row], standard: str) -> tuple[DetailsRow, ...]:
+    """The rows of directions that raised; msProbe leaves what it cannot run out of its judgement."""
+    status = SKIP if standard == RELEASE else ERROR
+    return tuple(DetailsRow(f"{row.name}.{OUTPUT}.0", status, row.verdict.interpretation) for row in rows)
 
 
 def _values(returned: Any) -> Any:

@@ -321,6 +321,8 @@ def test_a_kernel_that_raises_is_wrong(tmp_path: Path) -> None:
     with planted(torch, "tanh", raising):
         found = rows_of(check(path, tmp_path / "out"))
     assert found == {"Torch.tanh.0.forward": ("error", "it raises RuntimeError: kernel launch failed")}
+    (table,) = (tmp_path / "out").glob("accuracy_checking_result_*.csv")
+    assert [row["Forward Test Success"] for row in rows(str(table))] == ["error"]
 
 
 def test_a_backward_that_raises_costs_no_forward(tmp_path: Path) -> None:
@@ -439,3 +441,12 @@ def test_a_call_that_raised_when_it_was_recorded_is_not_judged(tmp_path: Path) -
     assert {result.base: result.not_run for result in report.results} == {
         "Torch.matmul": "it did not return when it was recorded", "Torch.exp": "",
     }  # fmt: skip
+
+
+def test_digits_that_are_lost_without_autocast_are_not_excused_by_it(tmp_path: Path) -> None:
+    """Adding bfloat16 to float32 gives float32, and autocast has no part in it."""
+    half, single = torch.randn(64, 8).bfloat16(), torch.randn(64, 8)
+    path = dump_of(tmp_path / "run", lambda: torch.add(half, single))
+    assert check(path, tmp_path / "right").failed == []
+    with planted(torch, "add", IN_FLOAT32["digits of bfloat16"]):
+        assert [result.base for result in check(path, tmp_path / "wrong").failed] == ["Torch.add"]
