@@ -450,3 +450,12 @@ def test_digits_that_are_lost_without_autocast_are_not_excused_by_it(tmp_path: P
     assert check(path, tmp_path / "right").failed == []
     with planted(torch, "add", IN_FLOAT32["digits of bfloat16"]):
         assert [result.base for result in check(path, tmp_path / "wrong").failed] == ["Torch.add"]
+
+
+def test_a_product_of_complex_numbers_is_rounded_more_than_once(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    z, w = torch.randn(40, 40, dtype=torch.complex64), torch.randn(40, 40, dtype=torch.complex64)
+    path = dump_of(tmp_path / "run", lambda: (torch.mul(z, w), torch.div(z, w)))
+    assert failing(check(path, tmp_path / "right")) == {}
+    with planted(torch, "mul", FAULTS["one element 10 % off"]):
+        assert [result.base for result in check(path, tmp_path / "wrong").failed] == ["Torch.mul"]
