@@ -15,35 +15,29 @@ from typing import Any, Callable, TypeVar
 import torch
 from typing_extensions import Protocol
 
+from probe.backends.torch import internals
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _key_set(*names: str) -> Any:
-    keys = None
-    for name in names:
-        key = getattr(torch._C.DispatchKey, name, None)
-        if key is not None:
-            one = torch._C.DispatchKeySet(key)
-            keys = one if keys is None else keys | one
-    return keys
 
 
 _OBSERVERS = (
     "Tracer", "Python", "PythonTLSSnapshot",
     "AutocastCPU", "AutocastCUDA", "AutocastXPU", "AutocastMPS", "AutocastPrivateUse1",
 )  # fmt: skip
-_observers = _key_set(*_OBSERVERS)
-_observers_and_autograd = _key_set(
+_observers = internals.key_set(*_OBSERVERS)
+_observers_and_autograd = internals.key_set(
     *_OBSERVERS, "AutogradCPU", "AutogradCUDA", "AutogradXPU", "AutogradMPS", "AutogradMeta", "AutogradPrivateUse1",
     "AutogradOther", "AutogradFunctionality", "ADInplaceOrView",
 )  # fmt: skip
-_modes_of_export: Any = torch._ops._len_torch_dispatch_stack_pre_dispatch
-_without_modes: Any = torch.utils._python_dispatch._disable_current_modes
-_observers_but_dispatch_modes = _key_set(*(name for name in _OBSERVERS if not name.startswith("Python")))
-_no_function_modes = torch._C.DisableTorchFunction
-_without_keys = torch._C._ExcludeDispatchKeyGuard
-_get_tracing_state = torch._C._get_tracing_state
-_set_tracing_state: Callable[[Any], None] = torch._C._set_tracing_state  # type: ignore[attr-defined]
+_observers_but_dispatch_modes = internals.key_set(*(name for name in _OBSERVERS if not name.startswith("Python")))
+_no_function_modes = internals.without_function_modes
+_without_keys = internals.without_keys
+_force_keys = internals.force_keys
+_included_keys = internals.included_keys
+_get_tracing_state = internals.tracing_state
+_set_tracing_state = internals.set_tracing_state
+_is_compiling = internals.is_compiling
+_tracing_context = internals.tracing_context
 
 
 def skipped(function: _Function) -> _Function:
@@ -51,7 +45,7 @@ def skipped(function: _Function) -> _Function:
 
     As ``torch.compiler.disable`` does, which would import the compiler for everyone.
     """
-    frames: Any = torch._C._dynamo.eval_frame
+    frames = internals.compiler_frames
     if hasattr(frames, "set_code_exec_strategy"):
         skip = frames._FrameAction.SKIP
         frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
@@ -60,7 +54,7 @@ def skipped(function: _Function) -> _Function:
 
 def passed_over(function: _Function) -> _Function:
     """Keep torch.compile away from a function of the tool, but not from what it calls."""
-    frames: Any = torch._C._dynamo.eval_frame
+    frames = internals.compiler_frames
     if hasattr(frames, "set_code_exec_strategy"):
         actions = frames._FrameAction
         frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(actions.SKIP, actions.DEFAULT))
@@ -71,13 +65,13 @@ def compiling() -> bool:
     """Whether torch.compile is at work: reading the caller, which takes this for true and leaves out what follows, or
     running operations on fake tensors to find out their shapes.
     """
-    if torch.compiler.is_compiling():
+    if _is_compiling():
         return True
-    return _fake_mode(_FAKE) is not None and torch._guards.TracingContext.try_get() is not None
+    return _fake_mode(_FAKE) is not None and _tracing_context() is not None
 
 
-_fake_mode = torch._C._get_dispatch_mode
-_FAKE = torch._C._TorchDispatchModeKey.FAKE
+_fake_mode = internals.dispatch_mode
+_FAKE = internals.FAKE_MODE
 
 
 @skipped
@@ -94,8 +88,8 @@ def unobserved(function: Callable[..., Any], *args: Any) -> Any:
             _set_tracing_state(tracing)
 
 
-_transforms = torch._C._functorch.peek_interpreter_stack
-_of_transforms = _key_set("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode")
+_transforms = internals.transforms
+_of_transforms = internals.key_set("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode")
 
 
 def beneath_transforms(function: Callable[..., Any], *args: Any) -> Any:
@@ -143,26 +137,24 @@ def guarded(listener: Logs, about: Any, function: Callable[..., Any], *args: Any
 @contextlib.contextmanager
 def with_dispatch_modes() -> Iterator[None]:
     """Inside `unobserved`: where a dispatch mode of the tool is to see operations."""
-    included = torch._C._dispatch_tls_local_include_set()
-    with torch._C._ForceDispatchKeyGuard(included, _observers_but_dispatch_modes), torch.no_grad():
+    with _force_keys(_included_keys(), _observers_but_dispatch_modes), torch.no_grad():
         yield
 
 
 @contextlib.contextmanager
 def with_autograd_kernels() -> Iterator[None]:
     """Inside `unobserved`: for operations, those of sparse tensors say, that do not work without autograd's kernels."""
-    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), _observers), torch.no_grad():
+    with _force_keys(_included_keys(), _observers), torch.no_grad():
         yield
 
 
 @contextlib.contextmanager
 def with_mode(mode: Any) -> Iterator[None]:
     """Inside `alone`: a dispatch mode of the tool sees operations, and no other one does."""
-    included = torch._C._dispatch_tls_local_include_set()
     # To take modes away torch imports sympy, which takes seconds.
-    others = torch._C._len_torch_dispatch_stack() or _modes_of_export()
-    without_others = _without_modes() if others else contextlib.nullcontext()
-    with torch._C._ForceDispatchKeyGuard(included, _observers_but_dispatch_modes), without_others, mode:
+    others = internals.count_dispatch_modes() or internals.count_export_modes()
+    without_others = internals.without_dispatch_modes() if others else contextlib.nullcontext()
+    with _force_keys(_included_keys(), _observers_but_dispatch_modes), without_others, mode:
         yield
 
 
@@ -173,12 +165,10 @@ _AUTOCAST_KEYS = {
 _MODES = tuple(name for name in _OBSERVERS if not name.startswith("Autocast"))
 # Outside of every autocast its keys are excluded, so what is left out here is what casts.
 _excluded_alone = {
-    device: _key_set(*_MODES, *(key for kind, key in _AUTOCAST_KEYS.items() if kind != device))
+    device: internals.key_set(*_MODES, *(key for kind, key in _AUTOCAST_KEYS.items() if kind != device))
     for device in (None, *_AUTOCAST_KEYS)
 }
-_saved_tensor_hooks: Callable[[bool], Any] = getattr(
-    torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore_is_tracing: True
-)
+_saved_tensor_hooks = internals.saved_tensor_hooks
 
 
 @contextlib.contextmanager
@@ -193,13 +183,12 @@ def alone(gradients: bool = False, autocast: str | None = None) -> Iterator[None
     """
     with _rare_surroundings():
         recorded = torch.is_grad_enabled()
-        included = torch._C._dispatch_tls_local_include_set()
-        with _no_function_modes(), torch._C._ForceDispatchKeyGuard(included, _excluded_alone[autocast]):
-            torch._C._set_grad_enabled(gradients)
+        with _no_function_modes(), _force_keys(_included_keys(), _excluded_alone[autocast]):
+            internals.set_grad_enabled(gradients)
             try:
                 yield
             finally:
-                torch._C._set_grad_enabled(recorded)
+                internals.set_grad_enabled(recorded)
 
 
 _nothing_rare = contextlib.nullcontext()
@@ -214,7 +203,7 @@ def _rare_surroundings() -> contextlib.AbstractContextManager[Any]:
         return _nothing_rare
     stack = contextlib.ExitStack()
     if transformed:
-        stack.enter_context(torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack())
+        stack.enter_context(internals.without_transforms())
     if tracing is not None:
         _set_tracing_state(None)
         stack.callback(_set_tracing_state, tracing)

@@ -11,6 +11,7 @@ import torch
 
 from probe.backends.shared.autograd.graph import Edge, GradientEdge, ReturnedView, Writes
 from probe.backends.shared.autograd.node_hooks import PostHook, PreHook
+from probe.backends.torch import internals
 from probe.backends.torch.autograd.call_inputs import CallInputs
 from probe.backends.torch.autograd.graph_release import FreedInTurn
 from probe.backends.torch.autograd.tensor_edges import edge_or_none, gradient_edge, part_of_whole, whole_of
@@ -24,8 +25,9 @@ for _hook in (PreHook, PostHook):
     skipped(_hook.__call__)
 
 _Tensor = torch.Tensor
-_next_sequence_number = torch._C._autograd._get_sequence_nr
-_current_node = torch._C._current_autograd_node
+_next_sequence_number = internals.next_sequence_number
+_current_node = internals.current_node
+_queue_callback = internals.queue_callback
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -42,7 +44,7 @@ class TorchGraph:
         # Bound here so that the hot path calls them directly.
         self.guarded: Callable[..., Any] = functools.partial(guarded, listener)
         self.recording: Callable[[], bool] = torch.is_grad_enabled
-        self.current_pass: Callable[[], int] = torch._C._current_graph_task_id
+        self.current_pass: Callable[[], int] = internals.current_pass
         self.next_edges: Callable[[Any], Sequence[Edge]] = operator.attrgetter("next_functions")
         self.number: Callable[[Any], int] = operator.methodcaller("_sequence_nr")
         # A leaf holds its accumulation node weakly; the metadata of one would be lost before the backward.
@@ -134,7 +136,9 @@ class TorchGraph:
         return None if node is None else self.number(node)
 
     def at_end_of_pass(self, callback: Callable[[], None]) -> None:
-        torch.autograd.Variable._execution_engine.queue_callback(callback)
+        # Where this is not to be had, what is due is done at the end of the step.
+        if _queue_callback is not None:
+            _queue_callback(callback)
 
     def release(self, number: int) -> None:
         # A node keeps its metadata itself, and may run again where the graph is retained. But a leaf whose node is held

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from probe.backends.shared.autograd.graph import Edge
+from probe.backends.torch import internals
 from probe.backends.torch.autograd.views import Part, has_lost_its_node
 
 
@@ -16,7 +17,7 @@ def gradient_edge(tensor: torch.Tensor) -> Edge:
     if node is not None:
         return node, tensor.output_nr
     # Asking for a leaf's accumulation node takes a view of it, which needs autograd at work.
-    with torch._C.DisableTorchFunction(), torch.enable_grad():
+    with internals.without_function_modes(), torch.enable_grad():
         return torch.autograd.graph.get_gradient_edge(tensor).node, 0
 
 

@@ -15,14 +15,15 @@ from typing import Any
 
 import torch
 
+from probe.backends.torch import internals
 from probe.backends.torch.autograd.strides import Layout
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
 
 WRITTEN = "CopySlices"
 """The end of the name of the node of a write through a view."""
-_next_sequence_number = torch._C._autograd._get_sequence_nr
-_set_versions = torch._C._autograd._unsafe_set_version_counter
-_is_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+_next_sequence_number = internals.next_sequence_number
+_set_version = internals.set_version
+_is_functorch_wrapped = internals.is_transformed
 
 
 def can_be_cut(whole: torch.Tensor) -> bool:
@@ -62,11 +63,11 @@ def has_lost_its_node(view: torch.Tensor) -> bool:
         if _next_sequence_number() == number:
             return False
         version = view._version
-        _set_versions((view,), (version + 1,))
+        _set_version(view, version + 1)
         try:
             view.grad_fn  # noqa: B018
         finally:
-            _set_versions((view,), (version,))
+            _set_version(view, version)
     return True
 
 

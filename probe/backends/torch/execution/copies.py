@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from probe.backends.protocol import UnknownValue
+from probe.backends.torch import internals
 from probe.backends.torch.guards import alone
 
 _ALIGNMENT = 64
@@ -21,7 +22,7 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     Raises:
         UnknownValue: it has no values.
     """
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if internals.is_transformed(tensor):
         raise UnknownValue("a tensor inside of a function transform (vmap, grad) has no values of its own")
     with alone():
         plain = tensor.detach()

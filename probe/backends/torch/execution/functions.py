@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 import torch
 
+from probe.backends.torch import internals
 from probe.backends.torch.hooks import api_list
 from probe.backends.torch.hooks.api_hooks import RECURRENT
 
@@ -60,7 +61,7 @@ def _places() -> dict[str, list[tuple[Any, str]]]:
                 places.setdefault(watched.name.base, []).append((watched.owner, watched.attribute))
     for candidates in places.values():
         candidates.sort(key=lambda place: place[0] is not torch)
-    vf: Any = torch._VF
+    vf = internals.VariableFunctions
     for attribute in {watched.attribute for watched in families.get("torch", [])} | RECURRENT:
         if hasattr(vf, attribute):
             places.setdefault(f"VF.{attribute}", [(vf, attribute)])
@@ -89,7 +90,7 @@ def _aten(api: str) -> Callable[..., Any] | None:
     if "unsafe" in api and "sparse" in api:
         return None
     packet = getattr(torch.ops.aten, api, None)
-    if not isinstance(packet, torch._ops.OpOverloadPacket):
+    if not isinstance(packet, internals.OperatorPacket):
         return None
     overloads: Any = packet.overloads
     arguments = [argument for each in overloads() for argument in getattr(packet, each)._schema.arguments]

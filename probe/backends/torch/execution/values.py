@@ -10,6 +10,7 @@ import torch
 
 from probe.backends.protocol import UnknownValue
 from probe.backends.shared.rounding import rounded_to_odd
+from probe.backends.torch import internals
 from probe.backends.torch.guards import alone
 from probe.backends.torch.tensors.storage import GIVEN_BACK, whole
 
@@ -110,7 +111,7 @@ def _no_values(tensor: torch.Tensor) -> str | None:
 def dtype_name(tensor: torch.Tensor) -> str:
     """``bfloat16``, ``int64``, ``bool``."""
     # A function mode of the user's would be asked for every attribute.
-    with torch._C.DisableTorchFunction():
+    with internals.without_function_modes():
         return _ALL_DTYPES.get(tensor.dtype) or str(tensor.dtype).partition(".")[2]
 
 

@@ -11,12 +11,13 @@ import torch
 
 from probe.backends.shared.async_collectives import AsyncWorkHandles
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
+from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, guarded, passed_over
 from probe.backends.torch.hooks.api_backward import ApiBackward
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
 
-all_disabled = torch._C._is_torch_function_all_disabled
+all_disabled = internals.function_modes_disabled
 
 
 class ApiCalls:
@@ -122,15 +123,14 @@ def _wrapper(function: Callable[..., Any], record: Callable[..., Any]) -> Callab
 
 def _is_coalesced() -> bool:
     """Whether calls of communication are being gathered, to be run together later."""
-    world = getattr(torch.distributed.distributed_c10d, "_world", None)
-    return bool(getattr(world, "pg_coalesce_state", None))
+    return bool(getattr(internals.world(), "pg_coalesce_state", None))
 
 
 def _async_work_types() -> list[type]:
     if not torch.distributed.is_available():
         return []
     types: list[type] = []
-    ahead: list[type] = [torch._C._distributed_c10d.Work]
+    ahead = list(internals.work_types())
     while ahead:
         kind = ahead.pop()
         types.append(kind)

@@ -14,10 +14,9 @@ Outside a collected range none of these is in place.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import BuiltinFunctionType, FrameType, FunctionType, MethodDescriptorType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any, Callable
 
 import torch
@@ -25,6 +24,7 @@ import torch
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import Attributes, CodeSwap, each
+from probe.backends.torch import internals
 from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.guards import guarded, passed_over
 from probe.backends.torch.hooks.api_backward import ApiBackward
@@ -80,9 +80,9 @@ class ApiHooks:
             self._names[function] = name
 
     def _prepare_vf(self, always: set[str], torch_functions: list[Watched]) -> None:
-        """``torch._VF`` hands out torch's own built-ins, and torch.nn calls them there."""
+        """This module hands out torch's own built-ins, and torch.nn calls them there."""
         watched = always | {watched.attribute for watched in torch_functions} | RECURRENT
-        module: Any = torch._VF
+        module = internals.VariableFunctions
         self._replace(module, "vf", _VariableFunctions(self._calls, module.vf, watched, always))
 
     def _replace(self, owner: Any, attribute: str, wrapper: Any) -> None:
@@ -153,7 +153,7 @@ class ApiHooks:
         if not self._attached:
             # It was stopped on another thread.
             return function(*args, **kwargs)
-        if function is _VIEW_AS and _is_called_by_autograd(sys._getframe(2)):
+        if function is _VIEW_AS and _is_called_by_autograd(args):
             return function(*args, **kwargs)
         name = self._names.get(function)
         if name is None:
@@ -165,8 +165,8 @@ class ApiHooks:
         return self._calls.observe(name, function, args, kwargs)
 
     def _aten_name(self, function: Any) -> ApiName | None:
-        packet = function.overloadpacket if isinstance(function, torch._ops.OpOverload) else function
-        if not isinstance(packet, torch._ops.OpOverloadPacket):
+        packet = function.overloadpacket if isinstance(function, internals.OperatorOverload) else function
+        if not isinstance(packet, internals.OperatorPacket):
             return None
         namespace, _, api = packet._qualified_op_name.partition("::")
         if namespace != "aten":
@@ -176,18 +176,23 @@ class ApiHooks:
 
 
 _VIEW_AS = torch.Tensor.view_as
-_APPLY = torch.autograd.Function.apply.__code__
+_forward_gradients_enabled = internals.forward_gradients_enabled
 
 
-def _is_called_by_autograd(frame: FrameType | None) -> bool:
-    """Whether `frame`, the caller of a function that passed the mode, is torch at the end of a ``Function.apply``.
+def _is_called_by_autograd(args: Sequence[Any]) -> bool:
+    """Whether a call of `view_as` is torch's own, at the end of a ``Function.apply``.
 
-    torch calls `view_as` there for every input that the function returned as it is, since 2.3 by way of Python: for
-    the hooks of register_full_backward_hook, for example, which pass inputs and outputs of a module through a function.
+    torch calls it there for every input that the function returned as it is: for the hooks of
+    register_full_backward_hook, for example, which pass inputs and outputs of a module through a function. It is the
+    one who does so with both kinds of gradients off and outside of inference mode.
     """
-    while frame is not None and frame.f_code.co_name == "__torch_function__":
-        frame = frame.f_back  # a mode of the user's, which lies above ours
-    return frame is not None and frame.f_code is _APPLY
+    return (
+        len(args) == 2
+        and args[0] is args[1]
+        and not torch.is_grad_enabled()
+        and not _forward_gradients_enabled()
+        and not torch.is_inference_mode_enabled()
+    )
 
 
 _KNOWN_TO_MODE = frozenset((
@@ -204,7 +209,7 @@ RECURRENT = frozenset(
 
 
 class _VariableFunctions:
-    """Stands for what ``torch._VF`` looks its functions up in."""
+    """Stands for what `VariableFunctions` looks its functions up in."""
 
     def __init__(self, calls: ApiCalls, functions: Any, watched: set[str], always: set[str]) -> None:
         self._calls = calls

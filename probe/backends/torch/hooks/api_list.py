@@ -13,6 +13,7 @@ import torch
 
 from probe.backends.shared import api_list
 from probe.backends.shared.api_list import Watched
+from probe.backends.torch import internals
 from probe.backends.torch.hooks.npu_functions import npu_functions
 
 _LIST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "api_list.yaml")
@@ -26,7 +27,7 @@ def _owners() -> dict[str, Any]:
         "functional": torch.nn.functional,
         "tensor": torch.Tensor,
         "torch": torch,
-        "vf": torch._VF,
+        "vf": internals.VariableFunctions,
     }
     if torch.distributed.is_available():
         owners["distributed"] = torch.distributed

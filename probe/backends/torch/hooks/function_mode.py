@@ -14,13 +14,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from probe.backends.shared.patching import Attributes
+from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, guarded, passed_over
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import Listener
 
-_pop = torch._C._pop_torch_function_stack
-_push = torch._C._push_on_torch_function_stack
-_depth = torch._C._len_torch_function_stack
+_pop = internals.pop_function_mode
+_push = internals.push_function_mode
+_depth = internals.count_function_modes
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 _NONE: Mapping[str, Any] = {}
 _NO_MODE = object()
@@ -50,6 +51,8 @@ class FunctionMode:
 
     def install(self) -> None:
         """Put the mode in place on this thread."""
+        if not internals.HAS_FUNCTION_MODES:
+            return
         self.remove()
         if not self._threads:
             question = torch.overrides.has_torch_function
@@ -62,6 +65,8 @@ class FunctionMode:
 
         Until ours is taken off there too nobody may notice it, so the question whether there are modes stays replaced.
         """
+        if not internals.HAS_FUNCTION_MODES:
+            return
         _take_out(self._mode)
         here = threading.current_thread()
         self._threads = {thread for thread in self._threads if thread is not here and thread.is_alive()}
@@ -201,7 +206,7 @@ def _insert_lowest(mode: TorchFunctionMode) -> None:
     try:
         while _depth():
             above.append(_pop())
-        if above and above[-1] is getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", _NO_MODE):
+        if above and above[-1] is getattr(internals.default_device_mode, "device_context", _NO_MODE):
             _push(above.pop())
         _push(mode)
     finally:

@@ -19,6 +19,7 @@ from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
 from probe.backends.shared.models import LastModels, by_prefix, joined
 from probe.backends.shared.patching import Handles, each
+from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, guarded, skipped
 from probe.backends.torch.hooks.torch_compile import (
     compiled_by_wrapper,
@@ -33,7 +34,7 @@ from probe.common.dump import naming
 from probe.common.interfaces import Handle, Listener, ModuleName
 
 ROOT = "Module"
-_no_function_modes = torch._C.DisableTorchFunction
+_no_function_modes = internals.without_function_modes
 
 
 _Key = tuple[str, str, int]

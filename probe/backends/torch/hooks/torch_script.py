@@ -8,9 +8,9 @@ from types import FunctionType
 from typing import Any, Callable, Optional
 
 import torch
-from torch.jit import _recursive, _script
 
 from probe.backends.shared.patching import CodeSwap, plain_swap
+from probe.backends.torch import internals
 
 Suspended = Callable[[Optional[torch.nn.Module]], "AbstractContextManager[Any]"]
 """Gives what suspends hooks while a module is made into a ScriptModule, or a function (``None``) into another."""
@@ -27,11 +27,10 @@ class _ScriptGuard:
     def __init__(self) -> None:
         self._asked: dict[int, Suspended] = {}
         self._swaps: list[CodeSwap] = []
-        for owner, name, work in (
-            (_recursive, "create_script_module", self._make_module),
-            (_script, "_script_impl", self._make_function),
+        for function, work in (
+            (internals.script_module_maker, self._make_module),
+            (internals.script_function_maker, self._make_function),
         ):
-            function: Any = getattr(owner, name, None)
             if isinstance(function, FunctionType):
                 self._swaps.append(plain_swap(function, work))
 
@@ -43,8 +42,7 @@ class _ScriptGuard:
         if isinstance(args[0] if args else kwargs.get("obj"), torch.nn.Module):
             return body(*args, **kwargs)
         # It looks up names in the frame of whoever called it, which is so many frames further away now.
-        if "_frames_up" in kwargs:
-            kwargs = {**kwargs, "_frames_up": kwargs["_frames_up"] + _FRAMES_BETWEEN}
+        kwargs = {**kwargs, "_frames_up": kwargs.get("_frames_up", 0) + _FRAMES_BETWEEN}
         with self._suspended(None):
             return body(*args, **kwargs)
 

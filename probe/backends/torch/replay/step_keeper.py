@@ -13,6 +13,7 @@ import torch
 from probe.backends.protocol import KeptStep, ReplayError
 from probe.backends.shared.models import by_prefix
 from probe.backends.shared.patching import Handles
+from probe.backends.torch import internals
 from probe.backends.torch.autograd.graph import tensors_in
 from probe.backends.torch.guards import unobserved
 from probe.backends.torch.hooks.module_hooks import attach_calls
@@ -22,7 +23,7 @@ from probe.common.interfaces import Handle, ModuleName
 
 _MOST_CALLS = 64
 """Calls of the model that are kept of one step."""
-_current_pass: Callable[[], int] = torch._C._current_graph_task_id
+_current_pass = internals.current_pass
 
 _Numbers = Mapping[str, int]
 _Failed = Callable[[str, BaseException], None]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from probe.backends.shared.npy_file import npy_file
+from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.tensors import plain_tensors, statistics
 from probe.backends.torch.tensors.pt_file import tensor_file as pt_file
@@ -112,11 +113,8 @@ class _Special(NamedTuple):
     not_supported: str | None = None
 
 
-_wrapped_by_functorch = torch._C._functorch.is_functorch_wrapped_tensor
-_of_batched_gradients: Callable[[torch.Tensor], bool] = getattr(
-    torch._C._functorch, "is_legacy_batchedtensor", lambda tensor: False
-)
-"""Whether a tensor is several gradients at once, as of ``torch.autograd.grad(..., is_grads_batched=True)``."""
+_wrapped_by_functorch = internals.is_transformed
+_of_batched_gradients = internals.is_batch_of_gradients
 
 
 def is_wrapped(tensor: torch.Tensor) -> bool:
@@ -150,7 +148,7 @@ def _special(tensor: torch.Tensor) -> _Special:
         more = {"device_mesh": str(sharded.device_mesh), "placements": placements}
         return _special(sharded._local_tensor)._replace(type_name="torch.distributed.tensor.DTensor", more=more)
     if is_wrapped(tensor):
-        batched = _of_batched_gradients(tensor) or torch._C._functorch.is_batchedtensor(tensor)
+        batched = _of_batched_gradients(tensor) or internals.is_batched(tensor)
         name = "BatchedTensor" if batched else "GradTrackingTensor"
         return _Special(name, None, not_supported="a tensor inside a function transform has no values of its own")
     if tensor.is_meta:

@@ -13,6 +13,7 @@ import torch
 
 from probe.backends.shared.nonfinite import only_finite
 from probe.backends.shared.reduction import KINDS
+from probe.backends.torch import internals
 from probe.common.interfaces import Entry, StatisticsMode
 
 SEVERAL_THREADS_FROM = 1 << 18
@@ -28,7 +29,7 @@ def _describers() -> tuple[Describe, Describe] | None:
         return None
     exchange: Any = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     dtypes = {name: getattr(torch, name) for name in (*KINDS, "bool") if hasattr(torch, name)}
-    is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    is_wrapped = internals.is_transformed
     kinds = (torch.Tensor, torch.nn.Parameter, "torch.Tensor", dtypes, torch.strided, is_wrapped)
     fixed = (exchange, *kinds, torch.get_num_threads, SEVERAL_THREADS_FROM)
     try:

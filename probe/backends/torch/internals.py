@@ -1,0 +1,192 @@
+"""Parts of PyTorch that its documentation does not promise or that only some releases have.
+
+See `probe.backends.shared.internals`. A test hides each of them in turn and collects without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, Callable
+
+import torch
+
+from probe.backends.shared.internals import Absent, Internals
+
+_torch = Internals("torch")
+_find = _torch.find
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _no(*_: Any, **__: Any) -> bool:
+    return False
+
+
+def _zero(*_: Any, **__: Any) -> int:
+    return 0
+
+
+@contextlib.contextmanager
+def _no_guard(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+_OBSERVED = "function and dispatch modes of the program see the tool's own operations"
+_BUILT_IN = "calls of built-in functions have no records"
+_PASSES = "gradients of a backward inside another backward may be reported with the outer one"
+_ORDER = "gradients of views and of reused nodes may be missing"
+
+# --- function modes
+
+pop_function_mode: Callable[[], Any] = _find("_C._pop_torch_function_stack", None, _BUILT_IN)
+push_function_mode: Callable[[Any], None] = _find("_C._push_on_torch_function_stack", None, _BUILT_IN)
+count_function_modes: Callable[[], int] = _find("_C._len_torch_function_stack", None, _BUILT_IN)
+HAS_FUNCTION_MODES = None not in (pop_function_mode, push_function_mode, count_function_modes)
+"""Whether the tool can put its function mode below those of the program."""
+function_modes_disabled: Callable[[], bool] = _find("_C._is_torch_function_all_disabled", _no)
+"""Whether the program wants no function mode now. Releases before 2.5 do not tell: calls have records there."""
+without_function_modes: Any = _find("_C.DisableTorchFunction", _no_guard, _OBSERVED)
+default_device_mode: Any = _find("_GLOBAL_DEVICE_CONTEXT", SimpleNamespace())
+"""Has the mode of ``torch.set_default_device`` as `device_context`."""
+
+# --- dispatch keys and modes
+
+_DispatchKey = _find("_C.DispatchKey", None, _OBSERVED)
+_DispatchKeySet = _find("_C.DispatchKeySet", None, _OBSERVED)
+_ExcludeKeys = _find("_C._ExcludeDispatchKeyGuard", None, _OBSERVED)
+_ForceKeys = _find("_C._ForceDispatchKeyGuard", None, _OBSERVED)
+_HAS_KEYS = None not in (_DispatchKey, _DispatchKeySet, _ExcludeKeys, _ForceKeys)
+without_keys: Any = _ExcludeKeys if _HAS_KEYS else _no_guard
+"""Excludes a set of keys in a ``with`` block."""
+force_keys: Any = _ForceKeys if _HAS_KEYS else _no_guard
+"""Sets the included and the excluded keys of a ``with`` block."""
+included_keys: Callable[[], Any] = _find("_C._dispatch_tls_local_include_set", _nothing)
+
+
+def key_set(*names: str) -> Any:
+    """The set of those dispatch keys that this release has."""
+    keys = None
+    for name in names if _HAS_KEYS else ():
+        key = getattr(_DispatchKey, name, None)
+        if key is not None:
+            one = _DispatchKeySet(key)
+            keys = one if keys is None else keys | one
+    return keys
+
+
+dispatch_mode: Callable[[Any], Any] = _find("_C._get_dispatch_mode", _nothing)
+"""The active dispatch mode of a kind."""
+FAKE_MODE: Any = _find("_C._TorchDispatchModeKey.FAKE", None)
+count_dispatch_modes: Callable[[], int] = _find("_C._len_torch_dispatch_stack", _zero)
+count_export_modes: Callable[[], int] = _find("_ops._len_torch_dispatch_stack_pre_dispatch", _zero)
+without_dispatch_modes: Any = _find("utils._python_dispatch._disable_current_modes", _no_guard, _OBSERVED)
+OperatorOverload: type = _find("_ops.OpOverload", type(None), "operators called as torch.ops.aten have no records")
+OperatorPacket: type = _find("_ops.OpOverloadPacket", type(None), "operators called as torch.ops.aten have no records")
+
+# --- surroundings of a call
+
+is_compiling: Callable[[], bool] = _find("compiler.is_compiling", _find("_utils.is_compiling", _no))
+tracing_context: Callable[[], Any] = _find("_guards.TracingContext.try_get", _nothing)
+tracing_state: Callable[[], Any] = _find("_C._get_tracing_state", _nothing, "torch.jit.trace traces the tool's operations")
+set_tracing_state: Callable[[Any], None] = _find("_C._set_tracing_state", _nothing)
+compiler_frames: Any = _find("_C._dynamo.eval_frame", None)
+"""Keeps the compiler away from single functions from 2.6 on; before, the compiler reads the tool's functions too."""
+transforms: Callable[[], Any] = _find("_C._functorch.peek_interpreter_stack", _nothing)
+"""The innermost function transform that is under way."""
+saved_tensor_hooks: Callable[[bool], Any] = _find("_C._autograd._top_saved_tensors_default_hooks", None) or (
+    lambda ignore_is_tracing: True
+)
+"""The hooks on saved tensors that are in place; where it is not told they are taken to be there."""
+set_grad_enabled: Callable[[bool], None] = _find("_C._set_grad_enabled", torch.set_grad_enabled)
+forward_gradients_enabled: Callable[[], bool] = _find("_C._is_fwd_grad_enabled", lambda: True)
+
+
+@contextlib.contextmanager
+def without_transforms() -> Iterator[None]:
+    """Outside of every function transform."""
+    # Not imported by every release.
+    pyfunctorch = _find("_functorch.pyfunctorch", None)
+    clear = getattr(pyfunctorch, "temporarily_clear_interpreter_stack", _no_guard)
+    with clear():
+        yield
+
+
+# --- tensors
+
+is_transformed: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_functorch_wrapped_tensor", _no)
+"""Whether a function transform has put a wrapper around a tensor."""
+is_batched: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_batchedtensor", _no)
+is_batch_of_gradients: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_legacy_batchedtensor", _no)
+"""Whether a tensor is several gradients at once, as of ``torch.autograd.grad(..., is_grads_batched=True)``."""
+VariableFunctions: Any = _find("_VF", SimpleNamespace(), "recurrent functions have no records")
+"""What torch.nn calls torch's built-in functions by."""
+
+# --- the gradient graph
+
+next_sequence_number: Callable[[], int] = _find("_C._autograd._get_sequence_nr", _zero, _ORDER)
+current_node: Callable[[], Any] = _find("_C._current_autograd_node", _nothing, _PASSES)
+current_pass: Callable[[], int] = _find("_C._current_graph_task_id", _zero, _PASSES)
+"""The number of the backward that is under way on this thread, -1 outside of any."""
+queue_callback: Callable[[Callable[[], None]], None] | None = _find(
+    "autograd.Variable._execution_engine.queue_callback", None, "gradients are reported at the end of the step"
+)
+"""Has a function called at the end of the backward that is under way."""
+_set_versions: Any = _find("_C._autograd._unsafe_set_version_counter", None, _ORDER)
+
+
+def _takes_sequences() -> bool:
+    """Whether the counters of several tensors are set at once, as from 2.7 on."""
+    tensor = torch.empty(0)
+    try:
+        _set_versions((tensor,), (0,))
+    except TypeError:
+        return False
+    return True
+
+
+_SEVERAL = _set_versions is not None and _takes_sequences()
+
+
+def set_version(tensor: torch.Tensor, version: int) -> None:
+    """Set the counter of the writes to the memory of `tensor`."""
+    if _SEVERAL:
+        _set_versions((tensor,), (version,))
+    elif _set_versions is not None:
+        _set_versions(tensor, version)
+
+
+# --- scripts and communication
+
+script_module_maker: Any = _find("jit._recursive.create_script_module", None, "torch.jit.script compiles the tool's hooks")
+script_function_maker: Any = _find("jit._script._script_impl", None) or _find(
+    "jit._script.script", None, "torch.jit.script compiles the tool's functions"
+)
+
+
+@functools.cache
+def work_types() -> tuple[type, ...]:
+    """The class of what collectives that do not wait return; empty where this release does not tell."""
+    # Only builds with communication have the module.
+    work = _find("_C._distributed_c10d.Work", None)
+    return () if work is None else (work,)
+
+
+@functools.cache
+def world() -> Any:
+    """What torch knows of all process groups; ``None`` where this release does not tell."""
+    return _find("distributed.distributed_c10d._world", None)
+
+
+def absent() -> list[Absent]:
+    """What the installed release does not have, and what that costs."""
+    return _torch.absent
+
+
+def absent_text() -> str:
+    """The same as one line; empty where nothing is absent."""
+    return _torch.absent_text(torch.__version__)
