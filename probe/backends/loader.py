@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from probe.backends.protocol import FrameworkAdapter
+from probe.common import log
 from probe.common.errors import MissingDependency
 
 
@@ -65,6 +66,8 @@ def load(name: str) -> FrameworkAdapter:
     if adapter is None:
         backend = _BACKENDS[name]
         adapter = _loaded[name] = getattr(_import(backend, backend.module), backend.adapter)()
+        if adapter.absent:
+            log.warning(adapter.absent)
     return adapter
 
 

@@ -417,3 +417,5 @@ class FrameworkAdapter(Tensors, Hooks, Randomness, Watching, Replaying, Executio
 
     training: TrainingHooks
     script: ScriptWords
+    absent: str
+    """One line on parts of the framework that this release lacks, and which features that costs; empty without any."""

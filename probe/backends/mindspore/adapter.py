@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, cast
 import numpy as np
 from mindspore import Tensor
 
+from probe.backends.mindspore import internals
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.autograd.tracker import tracker_for
 from probe.backends.mindspore.execution import devices, evaluation, functions, in_float64, script
@@ -62,6 +63,7 @@ class MindSporeAdapter:
     script: ScriptWords = script
     # What is kept for the gradients of a call that nobody asks for is freed together with what the program needs.
     differentiates_anywhere = False
+    absent = internals.absent_text()
 
     def __init__(self) -> None:
         self.module_root = self.kind.root

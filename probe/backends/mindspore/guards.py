@@ -11,12 +11,12 @@ import threading
 from typing import Any, Callable
 
 from mindspore import Tensor
-from mindspore._c_expression import TensorPy
 
+from probe.backends.mindspore.internals import wait_pipeline
 from probe.common.containers import found_in
 from probe.common.interfaces import Listener
 
-_wait: Callable[[Any], None] = TensorPy.wait_pipeline
+_wait = wait_pipeline
 
 
 class _Thread(threading.local):

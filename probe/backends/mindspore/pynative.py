@@ -1,4 +1,4 @@
-"""What runs MindSpore's operations one by one, from where this release has it: importing the old place is warned of."""
+"""Running the operations of a function one by one, and their gradients."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from typing import Any, Callable
 
 from mindspore import ops
 
-try:
-    from mindspore.graph.api import _no_grad, _pynative_executor
-except ImportError:  # before 2.9
-    from mindspore.common.api import _no_grad, _pynative_executor
-
-executor = _pynative_executor
-no_grad = _no_grad
+from probe.backends.mindspore.internals import executor
 
 _gradients = ops.GradOperation(get_all=True, sens_param=True)
 # Neither weights nor positions are chosen; newer releases are also told that no output is left out.

@@ -21,6 +21,7 @@ from probe.backends.protocol import (
 )
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
+from probe.backends.torch import internals
 from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.execution import copies, evaluation, functions, rounding, script
 from probe.backends.torch.execution import values as array_values
@@ -61,6 +62,7 @@ class TorchAdapter:
     training: TrainingHooks = training_hooks
     script: ScriptWords = script
     differentiates_anywhere = True
+    absent = internals.absent_text()
 
     def __init__(self) -> None:
         self._statistics = Statistics()

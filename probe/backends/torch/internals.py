@@ -31,9 +31,12 @@ def _zero(*_: Any, **__: Any) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _no_guard(*_: Any, **__: Any) -> Iterator[None]:
-    yield
+_open = contextlib.nullcontext()
+
+
+def _no_guard(*_: Any, **__: Any) -> contextlib.AbstractContextManager[None]:
+    # One for all, which can be entered again, as the guards of torch.
+    return _open
 
 
 _OBSERVED = "function and dispatch modes of the program see the tool's own operations"
@@ -43,10 +46,12 @@ _ORDER = "gradients of views and of reused nodes may be missing"
 
 # --- function modes
 
-pop_function_mode: Callable[[], Any] = _find("_C._pop_torch_function_stack", None, _BUILT_IN)
-push_function_mode: Callable[[Any], None] = _find("_C._push_on_torch_function_stack", None, _BUILT_IN)
-count_function_modes: Callable[[], int] = _find("_C._len_torch_function_stack", None, _BUILT_IN)
-HAS_FUNCTION_MODES = None not in (pop_function_mode, push_function_mode, count_function_modes)
+pop_function_mode: Callable[[], Any] = _find("_C._pop_torch_function_stack", _nothing, _BUILT_IN)
+push_function_mode: Callable[[Any], None] = _find("_C._push_on_torch_function_stack", _nothing, _BUILT_IN)
+count_function_modes: Callable[[], int] = _find("_C._len_torch_function_stack", _zero, _BUILT_IN)
+HAS_FUNCTION_MODES = (
+    pop_function_mode is not _nothing and push_function_mode is not _nothing and count_function_modes is not _zero
+)
 """Whether the tool can put its function mode below those of the program."""
 function_modes_disabled: Callable[[], bool] = _find("_C._is_torch_function_all_disabled", _no)
 """Whether the program wants no function mode now. Releases before 2.5 do not tell: calls have records there."""
@@ -79,9 +84,9 @@ def key_set(*names: str) -> Any:
     return keys
 
 
-dispatch_mode: Callable[[Any], Any] = _find("_C._get_dispatch_mode", _nothing)
-"""The active dispatch mode of a kind."""
 FAKE_MODE: Any = _find("_C._TorchDispatchModeKey.FAKE", None)
+dispatch_mode: Callable[[Any], Any] = _nothing if FAKE_MODE is None else _find("_C._get_dispatch_mode", _nothing)
+"""The active dispatch mode of a kind."""
 count_dispatch_modes: Callable[[], int] = _find("_C._len_torch_dispatch_stack", _zero)
 count_export_modes: Callable[[], int] = _find("_ops._len_torch_dispatch_stack_pre_dispatch", _zero)
 without_dispatch_modes: Any = _find("utils._python_dispatch._disable_current_modes", _no_guard, _OBSERVED)
@@ -92,7 +97,8 @@ OperatorPacket: type = _find("_ops.OpOverloadPacket", type(None), "operators cal
 
 is_compiling: Callable[[], bool] = _find("compiler.is_compiling", _find("_utils.is_compiling", _no))
 tracing_context: Callable[[], Any] = _find("_guards.TracingContext.try_get", _nothing)
-tracing_state: Callable[[], Any] = _find("_C._get_tracing_state", _nothing, "torch.jit.trace traces the tool's operations")
+_TRACES = "torch.jit.trace traces operations of the tool"
+tracing_state: Callable[[], Any] = _find("_C._get_tracing_state", _nothing, _TRACES)
 set_tracing_state: Callable[[Any], None] = _find("_C._set_tracing_state", _nothing)
 compiler_frames: Any = _find("_C._dynamo.eval_frame", None)
 """Keeps the compiler away from single functions from 2.6 on; before, the compiler reads the tool's functions too."""
@@ -162,10 +168,9 @@ def set_version(tensor: torch.Tensor, version: int) -> None:
 
 # --- scripts and communication
 
-script_module_maker: Any = _find("jit._recursive.create_script_module", None, "torch.jit.script compiles the tool's hooks")
-script_function_maker: Any = _find("jit._script._script_impl", None) or _find(
-    "jit._script.script", None, "torch.jit.script compiles the tool's functions"
-)
+_SCRIPTS = "torch.jit.script reads functions and hooks of the tool"
+script_module_maker: Any = _find("jit._recursive.create_script_module", None, _SCRIPTS)
+script_function_maker: Any = _find("jit._script._script_impl", None) or _find("jit._script.script", None, _SCRIPTS)
 
 
 @functools.cache

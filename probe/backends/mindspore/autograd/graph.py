@@ -9,15 +9,12 @@ from typing import Any, Callable
 
 import mindspore as ms
 from mindspore import Tensor
-from mindspore._c_expression import TensorPy
 
 from probe.backends.mindspore.guards import guarded
-from probe.backends.mindspore.pynative import executor, no_grad
+from probe.backends.mindspore.internals import executor, no_grad, register_hook, remove_hook
 from probe.backends.shared.autograd.graph import LEAF_NUMBER, GradientEdge, ReturnedView
 from probe.common.containers import found_in
 from probe.common.interfaces import Listener
-
-HAS_NODES = hasattr(TensorPy, "_grad_node") and hasattr(TensorPy, "_output_index")
 
 DIFFERENTIABLE = frozenset((ms.float16, ms.bfloat16, ms.float32, ms.float64, ms.complex64, ms.complex128))
 """Types whose tensors can have a gradient."""
@@ -120,7 +117,7 @@ class MindSporeGraph:
         self._leaves.clear()
         hooks, self._leaf_hooks = self._leaf_hooks, []
         for number in hooks:
-            TensorPy.remove_hook(number)
+            remove_hook(number)
 
     def walked(self, nodes: Collection[Any]) -> None:
         """What was seen makes no difference to MindSpore."""
@@ -130,7 +127,7 @@ class MindSporeGraph:
         if leaf is None:
             node.register_prehook(callback)
         else:
-            self._leaf_hooks.append(TensorPy.register_hook(leaf, lambda gradient: callback((gradient,))))
+            self._leaf_hooks.append(register_hook(leaf, lambda gradient: callback((gradient,))))
 
     def register_posthook(self, node: Any, callback: Callable[[Sequence[Any], Sequence[Any]], None]) -> None:
         node.register_hook(callback)

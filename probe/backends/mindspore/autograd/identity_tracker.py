@@ -26,12 +26,11 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import Tensor, ops
-from mindspore._c_expression import TensorPy
 
 from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE, tensors_in
 from probe.backends.mindspore.autograd.interface import Arguments, PrimitiveWatch
 from probe.backends.mindspore.guards import guarded
-from probe.backends.mindspore.pynative import executor
+from probe.backends.mindspore.internals import executor, register_hook, remove_hook
 from probe.backends.shared.autograd.node_hooks import HookedCalls
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.common.interfaces import Listener
@@ -41,8 +40,8 @@ _HOOKED = "_msprobe_outputs"
 _alias: Callable[[Tensor], Tensor] = ops.stop_gradient
 """As it is when nothing is being collected yet."""
 _recording: Callable[[], bool] = executor.requires_grad
-_register_hook: Callable[[Tensor, Callable[[Any], None]], int] = TensorPy.register_hook
-_remove_hook: Callable[[int], None] = TensorPy.remove_hook
+_register_hook = register_hook
+_remove_hook = remove_hook
 
 
 def _hook(tensor: Tensor, callback: Callable[[Any], None]) -> int | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe.backends.mindspore.autograd.graph import HAS_NODES, MindSporeGraph
+from probe.backends.mindspore.autograd.graph import MindSporeGraph
 from probe.backends.mindspore.autograd.interface import Arguments, Tracker
+from probe.backends.mindspore.internals import HAS_NODES
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.common.interfaces import Listener

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 import mindspore as ms
-from mindspore._c_expression import RuntimeConf
+
+from probe.backends.mindspore.internals import RuntimeConf
 
 _NAMES = {"CPU": "cpu", "GPU": "cuda", "Ascend": "npu"}
 
@@ -21,7 +22,7 @@ def devices() -> Sequence[str]:
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Compute with one thread, from now on: MindSpore takes a number once; one that the user chose stays."""
-    configuration = RuntimeConf.get_instance()
-    if not configuration.is_op_threads_num_configured():
+    configuration = None if RuntimeConf is None else RuntimeConf.get_instance()
+    if configuration is not None and not configuration.is_op_threads_num_configured():
         configuration.set_op_threads_num(1)
     yield

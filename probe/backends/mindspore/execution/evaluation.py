@@ -14,14 +14,14 @@ from typing import Any, Callable
 
 import numpy as np
 from mindspore import Tensor, ops
-from mindspore._c_expression import TensorPy
 
 from probe.backends.mindspore import pynative
 from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE, tensors_in
 from probe.backends.mindspore.guards import unobserved, wait_for
+from probe.backends.mindspore.internals import register_hook
 from probe.backends.mindspore.tensors.describe import requires_grad
 
-_register_hook: Callable[[Tensor, Callable[[Any], Any]], int] = TensorPy.register_hook
+_register_hook = register_hook
 
 Function = Callable[[Sequence[Any]], Any]
 

@@ -11,16 +11,14 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
-from mindspore.common import api
 from typing_extensions import Protocol
 
 from probe.backends.mindspore.guards import guarded
+from probe.backends.mindspore.internals import compilers
 from probe.backends.shared.patching import Attributes
 from probe.common import log
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import Listener
-
-_COMPILERS = ("_JitExecutor", "_CellGraphExecutor")
 
 
 class Attached(Protocol):
@@ -42,7 +40,7 @@ class Compilation:
 
     def add(self, attached: Attached) -> None:
         if not self._attached:
-            for kind in _compilers():
+            for kind in compilers:
                 self._attributes.set(kind, "compile", self._aside(kind.compile))
         self._attached.append(attached)
 
@@ -83,7 +81,3 @@ def _warn(executor: Any) -> None:
             f"{name} is compiled with ms.jit and runs as a whole: what is inside it cannot be seen and has no records.",
             once=f"jit {name}",
         )
-
-
-def _compilers() -> list[Any]:
-    return [getattr(api, name) for name in _COMPILERS if hasattr(api, name)]

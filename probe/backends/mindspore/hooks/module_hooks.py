@@ -15,15 +15,13 @@ from typing import Any, Callable
 from weakref import ref
 
 from mindspore import nn
-from mindspore._c_expression import TensorPy
-from mindspore.common.hook_handle import HookHandle
 from typing_extensions import TypeAlias
 
 from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.guards import guarded, is_unobserved, unobserved, wait_for, wait_for_all
 from probe.backends.mindspore.hooks.jit import Compilation
-from probe.backends.mindspore.pynative import executor
+from probe.backends.mindspore.internals import HookHandle, executor, register_hook, remove_hook
 from probe.backends.protocol import ModuleHandles
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
@@ -34,8 +32,8 @@ from probe.common.dump import naming
 from probe.common.interfaces import Handle, Listener, ModuleName
 
 _recording: Callable[[], bool] = executor.requires_grad
-_register_hook: Callable[..., int] = TensorPy.register_hook
-_remove_hook: Callable[[int], None] = TensorPy.remove_hook
+_register_hook = register_hook
+_remove_hook = remove_hook
 
 
 Before: TypeAlias = Callable[[Any, Any, Any], Any]
@@ -80,7 +78,7 @@ def _registered(
     hooks: dict[int, Any], with_kwargs: dict[int, Any], hook: Any, register: Callable[..., Any], **options: bool
 ) -> Any:
     handle = register(hook, with_kwargs=True, **options)
-    if hook not in hooks.values():
+    if hook not in hooks.values() and HookHandle is not None:
         # MindSpore refuses hooks for a cell with a bprop of its own, where it runs them all the same.
         handle = HookHandle(hooks, extra_dict=with_kwargs)
         hooks[handle.handle_id] = hook

@@ -12,12 +12,11 @@ from typing import Any, Callable
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
-from mindspore._c_expression import TensorPy
 from mindspore.ops import constexpr
 
 from probe.backends.mindspore import guards
 from probe.backends.mindspore.hooks.graph_mode import check_device, compiling
-from probe.backends.mindspore.pynative import executor
+from probe.backends.mindspore.internals import executor, register_hook, remove_hook
 from probe.backends.mindspore.randomness.random_calls import rank
 from probe.backends.mindspore.tensors import statistics
 from probe.backends.mindspore.tensors.dtypes import dtype_name
@@ -173,7 +172,7 @@ def _save_grad(save_dir: Any, name: Any, data: Any) -> Any:
     if not isinstance(data, Tensor):
         raise MsprobeException(f"save_grad: data is of type {type(data).__name__}; allowed: a tensor.")
     while _Progress.used_hooks:
-        TensorPy.remove_hook(_Progress.used_hooks.pop())
+        remove_hook(_Progress.used_hooks.pop())
     if not _recording():
         return data  # no gradient will come, and a hook on a parameter would stay there
     hook: list[int] = []
@@ -184,7 +183,7 @@ def _save_grad(save_dir: Any, name: Any, data: Any) -> Any:
             _Progress.used_hooks.append(hook.pop())
             guards.unobserved(_write, save_dir, f"{name}_grad", gradient)
 
-    hook.append(TensorPy.register_hook(data, write_gradient))
+    hook.append(register_hook(data, write_gradient))
     return data
 
 

@@ -9,7 +9,7 @@ from mindspore import nn
 from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 
 from probe.backends.mindspore.guards import is_unobserved
-from probe.backends.mindspore.pynative import executor
+from probe.backends.mindspore.internals import executor
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
 from probe.backends.shared.patching import Handles, Record, plain_swap

@@ -9,8 +9,9 @@ import os
 
 import mindspore
 from mindspore import mint, ops
-from mindspore.communication import GlobalComm, get_rank
+from mindspore.communication import get_rank
 
+from probe.backends.mindspore import internals
 from probe.backends.shared.randomness.recorder import existing_calls
 from probe.common.interfaces import RandomCall
 
@@ -85,6 +86,6 @@ def random_calls() -> list[RandomCall]:
 def rank() -> int | None:
     """The rank in the world group, or None while there is none."""
     # Without the first question get_rank answers 0; the scheduler of a job has initialized but is none of its ranks.
-    if not GlobalComm.INITED or os.environ.get("MS_ROLE") == "MS_SCHED":
+    if not internals.has_communication() or os.environ.get("MS_ROLE") == "MS_SCHED":
         return None
     return int(get_rank())

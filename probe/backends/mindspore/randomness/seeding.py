@@ -10,8 +10,8 @@ from typing import Any, Callable, NamedTuple
 
 import mindspore
 from mindspore import mint, nn, ops
-from mindspore.context import _context
 
+from probe.backends.mindspore import internals
 from probe.backends.mindspore.randomness.random_calls import random_calls
 from probe.backends.shared.patching import Attributes, Handles
 from probe.backends.shared.randomness import repeat_draws
@@ -48,8 +48,7 @@ def seed_everything(seed: int, deterministic: bool) -> None:
     before = os.environ.pop("HCCL_DETERMINISTIC", "")
     if not deterministic and os.environ.get("TE_PARALLEL_COMPILER") == "1":
         del os.environ["TE_PARALLEL_COMPILER"]
-    # Not mindspore.set_deterministic, which a process may call only once, nor set_context, which warns of this option.
-    _context().set_deterministic("ON" if deterministic else "OFF")
+    internals.set_deterministic(deterministic)
     keep = deterministic and before in _HCCL_DETERMINISTIC
     os.environ["HCCL_DETERMINISTIC"] = before if keep else str(deterministic)
     repeat_draws.take_states()

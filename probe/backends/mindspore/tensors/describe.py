@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import operator
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 from mindspore import Tensor
-from mindspore._c_expression import TensorPy, typing
 
-from probe.backends.mindspore.autograd.graph import HAS_NODES
+from probe.backends.mindspore import internals
 from probe.backends.mindspore.tensors import statistics
 from probe.backends.mindspore.tensors.dtypes import dtype_name
 from probe.backends.mindspore.tensors.statistics import KEYS, Statistics
 from probe.backends.shared.npy_file import npy_file
 from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
-_Dtype = typing.Type
-
-# From 2.7.2 on every tensor knows; before, an input of the differentiated function does not (it has no history).
-_takes_gradient: Callable[[Tensor], Any] = (
-    operator.attrgetter("_requires_grad") if HAS_NODES else TensorPy._has_auto_grad
-)
+_Dtype = internals.DtypeKind
+_takes_gradient = internals.requires_gradient
 
 
 class TensorDescriber:

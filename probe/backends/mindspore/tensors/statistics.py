@@ -16,6 +16,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, ops
 
+from probe.backends.mindspore.internals import no_grad
 from probe.backends.shared import checksums, nonfinite, reduction
 from probe.common.interfaces import Entry, StatisticsMode
 
@@ -53,7 +54,7 @@ class Statistics:
             return
         entry.update(dict.fromkeys(KEYS))
         counted = summary.nonfinite and tensor.dtype in _FLOATING
-        with ms._no_grad():
+        with no_grad():
             results = on_device(tensor, summary.high_precision)
             finite = finite_on_device(tensor) if counted and results is not None else ()
         if results is not None:
@@ -76,7 +77,7 @@ class Statistics:
                 counted.append((entry, found))
                 for place, value in enumerate(finite):
                     groups.setdefault(str(value.dtype), []).append((found, place, value))
-        with ms._no_grad():
+        with no_grad():
             for places in groups.values():
                 values = to_array(ops.stack([value for _, _, value in places])).tolist()
                 for (holder, key, _), value in zip(places, values):

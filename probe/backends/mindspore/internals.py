@@ -1,0 +1,88 @@
+"""Parts of MindSpore that its documentation does not promise or that only some releases have.
+
+See `probe.backends.shared.internals`. MSAdapter uses the same, since its tensors are MindSpore's.
+"""
+
+from __future__ import annotations
+
+import operator
+from types import SimpleNamespace
+from typing import Any, Callable
+
+import mindspore
+
+from probe.backends.shared.internals import Absent, Internals
+
+_mindspore = Internals("mindspore")
+_find = _mindspore.find
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _no_hook(*_: Any, **__: Any) -> int:
+    return -1
+
+
+TensorPy: Any = _find("_c_expression.TensorPy", mindspore.Tensor, "gradients of tensors have no records")
+"""The class that tensors have in C++, with what `mindspore.Tensor` hides."""
+register_hook: Callable[..., int] = getattr(TensorPy, "register_hook", _no_hook)
+"""Calls a function with the gradient of a tensor; returns the hook's number."""
+remove_hook: Callable[[int], None] = getattr(TensorPy, "remove_hook", _nothing)
+wait_pipeline: Callable[[Any], None] = getattr(TensorPy, "wait_pipeline", _nothing)
+"""Waits until a tensor is computed; raises what failed."""
+DtypeKind: type = _find("_c_expression.typing.Type", type(None), "dtypes among arguments are not described")
+"""The class of MindSpore's dtypes."""
+HAS_NODES = hasattr(TensorPy, "_grad_node") and hasattr(TensorPy, "_output_index")
+"""Whether tensors give their node of the gradient graph, as from 2.7.2 on; before, identity functions are put in."""
+requires_gradient: Callable[[Any], bool] = (
+    operator.attrgetter("_requires_grad") if HAS_NODES else getattr(TensorPy, "_has_auto_grad", bool)
+)
+"""Whether a tensor takes a gradient; before 2.7.2 an input of the differentiated function does not know."""
+
+# From 2.9 on; importing the place of earlier releases is warned of.
+executor: Any = _find("graph.api._pynative_executor", None) or _find(
+    "common.api._pynative_executor", None, "nothing is collected"
+)
+"""Runs operations one by one."""
+no_grad: Any = _find("graph.api._no_grad", None) or _find("common.api._no_grad", None, "nothing is collected")
+compilers: list[Any] = [
+    kind
+    for kind in (_find("common.api._JitExecutor", None), _find("common.api._CellGraphExecutor", None))
+    if kind is not None
+]
+"""Classes whose `compile` is MindSpore's compiler."""
+if not compilers:
+    _mindspore.find("common.api._JitExecutor", None, "what ms.jit compiles is compiled together with the tool's hooks")
+
+HookHandle: Any = _find("common.hook_handle.HookHandle", None, "cells with a bprop of their own have no records")
+RuntimeConf: Any = _find("_c_expression.RuntimeConf", None)
+"""Sets the number of threads; without it results of one kernel may differ in their last bits between two runs."""
+_Communication: Any = _find("communication.GlobalComm", SimpleNamespace(INITED=False), "the rank is taken for unknown")
+_context: Any = _find("context._context", None, "seed_all does not switch deterministic operators")
+
+
+def has_communication() -> bool:
+    """Whether the program has set up communication between processes."""
+    return bool(_Communication.INITED)
+
+
+def set_deterministic(deterministic: bool) -> None:
+    """Switch deterministic operators.
+
+    Not by ``mindspore.set_deterministic``, which a process may call only once, nor by `set_context`, which warns of
+    this option.
+    """
+    if _context is not None:
+        _context().set_deterministic("ON" if deterministic else "OFF")
+
+
+def absent() -> list[Absent]:
+    """What the installed release does not have, and what that costs."""
+    return _mindspore.absent
+
+
+def absent_text() -> str:
+    """The same as one line; empty where nothing is absent."""
+    return _mindspore.absent_text(mindspore.__version__)
