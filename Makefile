@@ -12,6 +12,7 @@
 #   make test ENV=core         one of them
 #   make reliability           kills and faults in numbers: KILLS=200 SEED=1; see docs/explanations/reliability.md; and everything
 #                              that the other tests take samples of
+#   make newest                what pip gives today without a pin, and the oldest torch: gigabytes and most of an hour
 #   make verdicts              what a comparison says first, and whether it is right: writes benchmarks/VERDICTS.md;
 #                              ARGUMENTS="--only pairs" does a part of it
 #   make fuzz SECONDS=60       every reader fuzzed for so long
@@ -29,13 +30,14 @@ ARGUMENTS ?=
 # torch is named first everywhere, so that pip takes this build and not whatever a plain `torch` resolves to.
 TORCH := torch==2.13.0
 TOX := .tox/bootstrap/bin/tox
+NEWEST := newest-torch,previous-torch,oldest-torch,newest-mindspore,newest-msadapter
 # The output of each environment is printed when it ends.
 TOX_RUN = $(TOX) $(if $(filter 1,$(TOX_PARALLEL)),run,run-parallel --parallel $(TOX_PARALLEL))
 
 # The first Python on the path that has wheels of MindSpore.
 MINDSPORE_PYTHON ?= $(firstword $(foreach python,python3.11 python3.10 $(PYTHON),$(shell command -v $(python))))
 
-.PHONY: demo demo-compare demo-graph demo-overflow demo-precheck demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability fuzz clean
+.PHONY: demo demo-compare demo-graph demo-overflow demo-precheck demo-mindspore demo-msadapter test check lint docs benchmark verdicts reliability newest fuzz clean
 
 demo: .venv/.installed
 	.venv/bin/python examples/demo.py
@@ -81,6 +83,10 @@ verdicts: .tox/bootstrap/.installed
 reliability: .tox/bootstrap/.installed
 	$(TOX) run -e reliability -- --kills $(KILLS) $(if $(SEED),--seed $(SEED))
 	PROBE_TEST_LONG=1 $(TOX_RUN) -e torch,mindspore,mindspore27,msadapter -- -m sampled
+
+# One after the other: two builds for CUDA at once may not fit the disk.
+newest: .tox/bootstrap/.installed
+	$(TOX) run -e $(or $(ENV),$(NEWEST))
 
 fuzz: .tox/bootstrap/.installed
 	FUZZ_SECONDS=$(or $(SECONDS),60) $(TOX) run -e fuzz

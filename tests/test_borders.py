@@ -294,6 +294,42 @@ def test_logic_is_found(source: str) -> None:
     assert logic('"""Text."""\nfrom a import b\n__all__ = ["b"]\n' + source) == [4]
 
 
+INTERNALS = {"torch": "probe.backends.torch.internals", "mindspore": "probe.backends.mindspore.internals"}
+ALIASES = {"ms": "mindspore", "torch": "torch", "mindspore": "mindspore"}
+
+
+def private_parts(source: str, module: str) -> list[str]:
+    """Return what a file of a backend reaches for that its framework does not promise, one text for each."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        parts = []
+        if isinstance(node, ast.Attribute):
+            path = ast.unparse(node)
+            parts = path.split(".") if re.fullmatch(r"[\w.]+", path) else []
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            parts = [*node.module.split("."), *(alias.name for alias in node.names)]
+        framework = ALIASES.get(parts[0], "") if parts else ""
+        private = any(re.match("_[a-zA-Z]", part) for part in parts[1:])
+        if private and module != INTERNALS.get(framework, module):
+            found.append(f"{module}:{getattr(node, 'lineno', 0)}: {'.'.join(parts)}")
+    return found
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if "backends" in path.parts], ids=module_name)
+def test_private_parts_of_a_framework_are_looked_up_in_one_place(path: Path) -> None:
+    assert not private_parts(path.read_text(encoding="utf-8"), module_name(path))
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import torch\ntorch._C._get_tracing_state()", "from torch.jit import _script", "ms._no_grad()",
+     "from mindspore._c_expression import TensorPy"],
+)  # fmt: skip
+def test_a_private_part_is_found(source: str) -> None:
+    assert private_parts(source, "probe.backends.torch.hooks.api_calls")
+    assert not private_parts("torch.nn.Linear\nimport torch\ntorch.__version__", "probe.backends.torch.hooks.api_calls")
+
+
 def test_no_file_names_a_path_of_one_machine() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")

@@ -41,6 +41,9 @@ requires_gradient: Callable[[Any], bool] = (
 )
 """Whether a tensor takes a gradient; before 2.7.2 an input of the differentiated function does not know."""
 
+Function: Any = _find("_Function", object, "backwards have no records")
+"""The base class of functions with a gradient of their own."""
+
 # From 2.9 on; importing the place of earlier releases is warned of.
 executor: Any = _find("graph.api._pynative_executor", None) or _find(
     "common.api._pynative_executor", None, "nothing is collected"
@@ -56,6 +59,8 @@ compilers: list[Any] = [
 if not compilers:
     _mindspore.find("common.api._JitExecutor", None, "what ms.jit compiles is compiled together with the tool's hooks")
 
+calls_hooks: Any = _find("nn.Cell._run_forward_pre_hook", None)
+"""The method in whose frames the hooks of a cell run."""
 HookHandle: Any = _find("common.hook_handle.HookHandle", None, "cells with a bprop of their own have no records")
 RuntimeConf: Any = _find("_c_expression.RuntimeConf", None)
 """Sets the number of threads; without it results of one kernel may differ in their last bits between two runs."""

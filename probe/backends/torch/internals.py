@@ -9,9 +9,10 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from probe.backends.shared.internals import Absent, Internals
 
@@ -53,8 +54,24 @@ HAS_FUNCTION_MODES = (
     pop_function_mode is not _nothing and push_function_mode is not _nothing and count_function_modes is not _zero
 )
 """Whether the tool can put its function mode below those of the program."""
-function_modes_disabled: Callable[[], bool] = _find("_C._is_torch_function_all_disabled", _no)
-"""Whether the program wants no function mode now. Releases before 2.5 do not tell: calls have records there."""
+_is_enabled: Callable[[], bool] = _find("_C._is_torch_function_enabled", _no)
+_is_mode_enabled: Callable[[], bool] = _find("_C._is_torch_function_mode_enabled", lambda: True)
+_MODE = TorchFunctionMode()
+
+
+def _function_modes_disabled() -> bool:
+    """For releases that lack the question itself: modes are disabled where one that is there is not enabled."""
+    if _is_enabled() or not HAS_FUNCTION_MODES:
+        return False
+    push_function_mode(_MODE)
+    try:
+        return not _is_mode_enabled()
+    finally:
+        pop_function_mode()
+
+
+function_modes_disabled: Callable[[], bool] = _find("_C._is_torch_function_all_disabled", _function_modes_disabled)
+"""Whether no function mode is called now, as in a ``with`` block of `without_function_modes`."""
 without_function_modes: Any = _find("_C.DisableTorchFunction", _no_guard, _OBSERVED)
 default_device_mode: Any = _find("_GLOBAL_DEVICE_CONTEXT", SimpleNamespace())
 """Has the mode of ``torch.set_default_device`` as `device_context`."""
@@ -87,11 +104,26 @@ def key_set(*names: str) -> Any:
 FAKE_MODE: Any = _find("_C._TorchDispatchModeKey.FAKE", None)
 dispatch_mode: Callable[[Any], Any] = _nothing if FAKE_MODE is None else _find("_C._get_dispatch_mode", _nothing)
 """The active dispatch mode of a kind."""
+class _NoDispatchMode:
+    """Sees nothing."""
+
+    def __enter__(self) -> _NoDispatchMode:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+if TYPE_CHECKING:
+    from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+else:
+    _OPERATORS = "operators are not seen below autograd (online_check, replay_step, rounding inside a call)"
+    TorchDispatchMode = _find("utils._python_dispatch.TorchDispatchMode", _NoDispatchMode, _OPERATORS)
 count_dispatch_modes: Callable[[], int] = _find("_C._len_torch_dispatch_stack", _zero)
 count_export_modes: Callable[[], int] = _find("_ops._len_torch_dispatch_stack_pre_dispatch", _zero)
 without_dispatch_modes: Any = _find("utils._python_dispatch._disable_current_modes", _no_guard, _OBSERVED)
-OperatorOverload: type = _find("_ops.OpOverload", type(None), "operators called as torch.ops.aten have no records")
-OperatorPacket: type = _find("_ops.OpOverloadPacket", type(None), "operators called as torch.ops.aten have no records")
+OperatorOverload: Any = _find("_ops.OpOverload", type(None), "operators called as torch.ops.aten have no records")
+OperatorPacket: Any = _find("_ops.OpOverloadPacket", type(None), "operators called as torch.ops.aten have no records")
 
 # --- surroundings of a call
 
@@ -142,6 +174,9 @@ queue_callback: Callable[[Callable[[], None]], None] | None = _find(
     "autograd.Variable._execution_engine.queue_callback", None, "gradients are reported at the end of the step"
 )
 """Has a function called at the end of the backward that is under way."""
+engine: Any = _find("autograd.Variable._execution_engine", None, "gradients of single calls cannot be evaluated")
+rebuild_tensor: Callable[..., Any] = _find("_utils._rebuild_tensor_v2", None)
+"""The function that a tensor file names."""
 _set_versions: Any = _find("_C._autograd._unsafe_set_version_counter", None, _ORDER)
 
 

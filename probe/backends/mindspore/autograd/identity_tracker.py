@@ -24,13 +24,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import mindspore as ms
 from mindspore import Tensor, ops
 
 from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE, tensors_in
 from probe.backends.mindspore.autograd.interface import Arguments, PrimitiveWatch
 from probe.backends.mindspore.guards import guarded
-from probe.backends.mindspore.internals import executor, register_hook, remove_hook
+from probe.backends.mindspore.internals import Function, executor, register_hook, remove_hook
 from probe.backends.shared.autograd.node_hooks import HookedCalls
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.common.interfaces import Listener
@@ -63,7 +62,7 @@ def _in_backward() -> bool:
     return frame is not None
 
 
-class _Identity(ms._Function):  # type: ignore[misc]
+class _Identity(Function):  # type: ignore[misc]
     """Returns its inputs as new tensors over the same memory, and calls `callback` with their gradients."""
 
     @staticmethod

@@ -18,7 +18,7 @@ from mindspore import Tensor, ops
 from probe.backends.mindspore import pynative
 from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE, tensors_in
 from probe.backends.mindspore.guards import unobserved, wait_for
-from probe.backends.mindspore.internals import register_hook
+from probe.backends.mindspore.internals import executor, register_hook
 from probe.backends.mindspore.tensors.describe import requires_grad
 
 _register_hook = register_hook
@@ -136,7 +136,7 @@ class _Kept:
     def free(self) -> None:
         self._count = 0
         self._awaited.clear()
-        pynative.executor.clear_res()
+        executor.clear_res()
 
 
 _kept = _Kept()

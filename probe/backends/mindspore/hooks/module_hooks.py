@@ -21,7 +21,7 @@ from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE
 from probe.backends.mindspore.autograd.interface import Tracker
 from probe.backends.mindspore.guards import guarded, is_unobserved, unobserved, wait_for, wait_for_all
 from probe.backends.mindspore.hooks.jit import Compilation
-from probe.backends.mindspore.internals import HookHandle, executor, register_hook, remove_hook
+from probe.backends.mindspore.internals import HookHandle, calls_hooks, executor, register_hook, remove_hook
 from probe.backends.protocol import ModuleHandles
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
@@ -102,7 +102,7 @@ CELLS = ModuleKind(
 )
 
 # A call is open for as long as the frame that made it runs; these run only while they call the hooks.
-_calls_hooks: Any = nn.Cell._run_forward_pre_hook
+_calls_hooks = calls_hooks
 while _calls_hooks is not None:
     callstack.leave_out(_calls_hooks.__code__)
     _calls_hooks = getattr(_calls_hooks, "__wrapped__", None)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from probe.backends.torch.autograd.strides import Layout
 from probe.backends.torch.guards import skipped, unobserved, with_dispatch_modes
+from probe.backends.torch.internals import TorchDispatchMode
 
 
 class _CutOut(Exception):

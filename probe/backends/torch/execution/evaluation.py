@@ -12,12 +12,11 @@ from typing import Any, Callable
 import torch
 
 from probe.backends.protocol import UnknownValue
+from probe.backends.torch import internals
 from probe.backends.torch.execution.rounding import moving
 from probe.backends.torch.guards import alone
 from probe.backends.torch.randomness.seeding import ascend
 from probe.common.containers import found_in
-
-_engine: Any = torch.autograd.Variable._execution_engine
 
 
 class Evaluated:
@@ -57,7 +56,7 @@ class Evaluated:
                 return [None] * len(self._inputs)
             outputs, gradients = zip(*taken)
             # What torch.autograd.grad calls, which takes longer to prepare a small call than the engine to run it.
-            found = _engine.run_backward(
+            found = internals.engine.run_backward(
                 outputs, gradients, False, False, self._inputs, allow_unreachable=True, accumulate_grad=False
             )
         return list(found)

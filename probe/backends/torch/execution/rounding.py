@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from probe.backends.torch.guards import skipped, with_mode
+from probe.backends.torch.internals import TorchDispatchMode
 
 # Operations of ATen that compute no new number.
 _EXACT = frozenset(

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from probe.backends.protocol import OperatorListener
 from probe.backends.torch.guards import guarded
+from probe.backends.torch.internals import TorchDispatchMode
 
 _SEEDED = getattr(torch.Tag, "nondeterministic_seeded", None)
 _NOT_COMPUTED = frozenset((

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from probe.backends.protocol import ReplayError
+from probe.backends.torch.internals import TorchDispatchMode
 
 _SHARDED = ("torch.distributed.fsdp", "deepspeed", "fairscale", "megatron")
 """Packages with wrappers whose parameters, or the order of whose calls, are those of several ranks."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from probe.backends.shared import checksums
+from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms
 from probe.backends.torch.tensors.storage import bytes_of
 from probe.common.interfaces import TensorFile
@@ -174,7 +175,7 @@ class _Tensor:
         self._arguments = arguments
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return torch._utils._rebuild_tensor_v2, self._arguments
+        return internals.rebuild_tensor, self._arguments
 
 
 class _Pickler(pickle.Pickler):
