@@ -119,8 +119,8 @@ for step in range(3):
     for step in (0, 1):
         # Five calls of the first model, three of the one that was called after it.
         names = ran.forwards(step)
-        assert {"Module.0.Linear.forward.4", "Module.1.0.Linear.forward.2"} <= set(names)
-        assert not {"Module.0.Linear.forward.5", "Module.1.0.Linear.forward.3"} & set(names)
+        assert {"Module.0.Linear.forward.4", "Module.model~2.0.Linear.forward.2"} <= set(names)
+        assert not {"Module.0.Linear.forward.5", "Module.model~2.0.Linear.forward.3"} & set(names)
 
 
 def test_an_optimizer_that_is_gone_is_not_waited_for(scripts: Any, tmp_path: Path) -> None:
