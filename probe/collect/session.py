@@ -538,7 +538,7 @@ class Session:
             return
         if self.collector.folder.has_records() or (self._watch is None and self._folder.failed):
             return
-        what = "no module inside the model was called between start and stop, and a model of several has no record itself"
+        what = "no module inside the model was called between start and stop, and the model itself has no record"
         if config.level != "L0":
             what = "nothing that is recorded was called between start and stop"
         log.warning(f"step {self.current_step} has no records: {what}.")

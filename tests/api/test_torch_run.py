@@ -475,3 +475,132 @@ for step in range(5):
     assert (ran.status, ran.steps) == (0, steps), ran.err
     assert ("5 steps were watched, and none had a value that is not finite" in ran.out) == (not steps)
     assert not any("collected nothing" in line for line in ran.warnings)
+
+
+THREE_LAYERS = """
+words, memory, head = nn.Embedding(10, 8), nn.LSTM(8, 6, batch_first=True), nn.Linear(6, 4)
+parameters = [*words.parameters(), *memory.parameters(), *head.parameters()]
+optimizer, loss = torch.optim.SGD(parameters, 0.1), nn.CrossEntropyLoss()
+for step in range(3):
+    optimizer.zero_grad()
+    states, _ = memory(words(torch.arange(10).reshape(2, 5)))
+    loss(head(states[:, -1]), torch.tensor([1, 3])).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("level", ["L0", "mix"])
+def test_layers_in_variables_of_their_own_are_models(scripts: Any, tmp_path: Path, level: str) -> None:
+    ran = quick(scripts, tmp_path, THREE_LAYERS, "--level", level)
+    assert (ran.status, ran.steps, ran.warnings) == (0, ["step0", "step1"], []), ran.err
+    bases = ["Module.Embedding", "Module.model~2.LSTM", "Module.model~3.Linear"]
+    for step in (0, 1):
+        data = ran.data(step)
+        assert ran.forwards(step) == [f"{base}.forward.0" for base in bases]
+        assert {f"{base}.{what}.0" for base in bases for what in ("backward", "parameters_grad")} <= set(data)
+        assert list(data["Module.model~2.LSTM.parameters_grad.0"])
+    (path,) = ran.folder.glob("step0/*/construct.json")
+    tree = json.loads(path.read_text())
+    assert all(tree[f"{base}.{what}.0"] is None for base in bases for what in ("forward", "backward"))
+    if level == "mix":
+        assert tree["Functional.linear.0.forward"] == "Module.model~3.Linear.forward.0"
+
+
+NAMES_OF_MODELS = """
+import gc
+
+class Named(nn.Module):
+    def __init__(self, **children):
+        super().__init__()
+        for name, child in children.items():
+            setattr(self, name, child)
+
+    def forward(self, x):
+        for child in self.children():
+            x = child(x)
+        return x
+
+def layer():
+    return nn.Linear(8, 8)
+
+def train(*models):
+    for model in models:
+        model(torch.randn(2, 8)).sum().backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+optimizers = []
+def train_with(*models):
+    optimizers[:] = [torch.optim.SGD([p for model in models for p in model.parameters()], 0.1)]
+    train(*models)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "names"),
+    [
+        # A child of the first model has a child; so has the second model.
+        (
+            "first, second = nn.Sequential(layer(), nn.Sequential(layer())), nn.Sequential(layer())\n"
+            "train_with(first, second)",
+            [["0.Linear", "1.0.Linear", "1.Sequential", "model~2.0.Linear"]],
+        ),
+        # One has the name that the second model would get.
+        (
+            "first, second = nn.ModuleDict({'model~2': nn.Sequential(layer())}), nn.Sequential(layer())\n"
+            "first.forward = first['model~2'].forward\n"
+            "train_with(first, second)\n",
+            [["model~2.0.Linear", "model~2.0~2.Linear"]],
+        ),
+        # In the middle of a step, and in a later step.
+        (
+            "first, second, third = Named(a=layer()), Named(b=layer()), Named(c=layer())\n"
+            "train_with(first)\ntrain_with(first, second)\ntrain_with(third, second)",
+            [["a.Linear"], ["a.Linear", "model~2.b.Linear"], ["model~3.c.Linear", "model~2.b.Linear"]],
+        ),
+        # A module of two models.
+        (
+            "shared = layer()\nfirst, second = Named(a=shared), Named(b=shared, c=layer())\n"
+            "train_with(first, second)\ntrain_with(second)",
+            [["a.Linear", "a.Linear", "model~2.c.Linear"], ["a.Linear", "model~2.c.Linear"]],
+        ),
+        # A model becomes a child of another one, which is found later.
+        (
+            "trunk, word = Named(a=layer()), layer()\ntrain_with(word, trunk)\n"
+            "whole = Named(word=word, trunk=trunk, head=layer())\ntrain_with(whole)",
+            [
+                ["Linear", "model~2.a.Linear"],
+                ["Linear", "model~2.a.Linear", "model~3.trunk.Named", "model~3.head.Linear"],
+            ],
+        ),
+        # A model is gone, and another one comes; of the third one a part lives on.
+        (
+            "model = Named(a=layer())\ntrain_with(model)\noptimizers.clear()\nmodel = None\n"
+            "model = Named(a=layer())\ntrain_with(model)\noptimizers.clear()\nmodel = None\n"
+            "part = Named(b=layer())\nmodel = Named(part=part, c=layer())\nmodel.myself = [model]\n"
+            "train_with(model)\noptimizers.clear()\nmodel = None\ngc.collect()\ntrain_with(part, layer())",
+            [
+                ["a.Linear"],
+                ["model~2.a.Linear"],
+                ["model~3.part.b.Linear", "model~3.part.Named", "model~3.c.Linear"],
+                ["model~3.part.b.Linear", "model~3.part.Named", "model~4.Linear"],
+            ],
+        ),
+    ],
+    ids=["nested", "taken", "later", "shared", "child", "gone"],
+)
+def test_no_two_modules_of_a_run_have_one_name(
+    scripts: Any, tmp_path: Path, program: str, names: list[list[str]]
+) -> None:
+    ran = quick(scripts, tmp_path, NAMES_OF_MODELS + program, "--level", "L0", "--step", "all")
+    assert ran.status == 0, ran.err
+    found = [[name.partition(".forward.")[0] for name in ran.forwards(step)] for step in range(len(ran.steps))]
+    assert found == [[f"Module.{name}" for name in step] for step in names]
+
+
+def test_names_do_not_depend_on_the_steps_that_are_collected(scripts: Any, tmp_path: Path) -> None:
+    program = NAMES_OF_MODELS + (
+        "first, second = Named(a=layer()), Named(b=layer())\ntrain_with(first)\ntrain_with(second)\ntrain_with(second)"
+    )
+    ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "1-2")
+    assert ran.forwards(1) == ran.forwards(2) == ["Module.model~2.b.Linear.forward.0"]

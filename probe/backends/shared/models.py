@@ -67,7 +67,7 @@ class NamedModules:
     """The names of the modules of the models that were given last; no two modules have the same name.
 
     A module has one name, also if several of the models share it: the first model that has it gives the name, with the
-    first path there. A model itself has a name only if it is one layer and no other model has it inside.
+    first path there. A model itself has a name only if it is one layer, or was inside a model that is gone.
     """
 
     def __init__(self, shape: ModuleShape) -> None:
@@ -99,7 +99,7 @@ class NamedModules:
     def _named(self, models: dict[str, Any], lasting: dict[int, _Given]) -> dict[int, tuple[_Given, Any]]:
         found: dict[int, tuple[_Given, Any]] = {}
         used = {given.base for given in lasting.values()}
-        for prefix, path, module in self._positions(models):
+        for prefix, path, module in self._positions(models, lasting):
             if id(module) in found:
                 continue
             given = lasting.get(id(module))
@@ -111,13 +111,13 @@ class NamedModules:
             found[id(module)] = given, module
         return found
 
-    def _positions(self, models: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    def _positions(self, models: dict[str, Any], lasting: dict[int, _Given]) -> Iterator[tuple[str, str, Any]]:
         for prefix, model in models.items():
             for path, module in self._shape.inside(model):
                 if path:
                     yield prefix, path, module
         for prefix, model in models.items():
-            if self._shape.is_one_layer(model):
+            if id(model) in lasting or self._shape.is_one_layer(model):
                 yield prefix, "", model
 
 
