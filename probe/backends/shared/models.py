@@ -44,14 +44,18 @@ class ModuleShape:
     def is_one_layer(self, model: Any) -> bool:
         """Whether nothing but a record of the model itself shows its call and its parameters.
 
-        It has no modules inside it, or it is a layer of the framework that has modules inside for its own use, as
-        attention has its output projection: the parameters of the layer are no other module's.
+        It has no modules inside it but those that compute its parameters. Or it is a layer of the framework that has
+        parameters and modules inside for its own use, as attention has its output projection.
         """
-        if all(module is model for _, module in self.inside(model)):
+        if all(path.partition(".")[0] in ("", _PARAMETRIZATIONS) for path, _ in self.inside(model)):
             return True
         return type(model).__module__.startswith(self.layers) and any(
             parameter is not None for parameter in self.parameters(model).values()
         )
+
+
+_PARAMETRIZATIONS = "parametrizations"
+"""The attribute in which torch keeps what computes a parameter, for weight normalization say."""
 
 
 class _Given(NamedTuple):
