@@ -604,3 +604,82 @@ def test_names_do_not_depend_on_the_steps_that_are_collected(scripts: Any, tmp_p
     )
     ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "1-2")
     assert ran.forwards(1) == ran.forwards(2) == ["Module.model~2.b.Linear.forward.0"]
+
+
+TWO_NETWORKS = """
+maker = nn.Sequential(nn.Linear(4, 16), nn.Sequential(nn.Linear(16, 16), nn.Tanh()), nn.Linear(16, 8))
+judge = nn.Sequential(nn.Linear(8, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
+{fault}
+makers, judges = torch.optim.Adam(maker.parameters()), torch.optim.Adam(judge.parameters())
+entropy = nn.BCEWithLogitsLoss()
+for step in range(2):
+    fake = maker(torch.randn(5, 4))
+    judges.zero_grad()
+    (entropy(judge(torch.randn(5, 8)), torch.ones(5, 1)) + entropy(judge(fake.detach()), torch.zeros(5, 1))).backward()
+    judges.step()
+    makers.zero_grad()
+    entropy(judge(fake), torch.ones(5, 1)).backward()
+    makers.step()
+"""
+ONE_MODEL = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.memory, self.head = words, memory, head
+
+    def forward(self, x):
+        return self.head(self.memory(self.words(x))[0][:, -1])
+
+words, memory, head = nn.Embedding(10, 8), nn.LSTM(8, 6, batch_first=True), nn.Linear(6, 4)
+model, loss = Model(), nn.CrossEntropyLoss()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(3):
+    optimizer.zero_grad()
+    loss(model(torch.arange(10).reshape(2, 5)), torch.tensor([1, 3])).backward()
+    optimizer.step()
+"""
+
+
+def compared(scripts: Any, folder: Path, target: str, golden: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a comparison says of two programs that were run one after the other."""
+    from probe.api.cli import main
+
+    for name, program in (("target", target), ("golden", golden)):
+        (folder / name).mkdir()
+        assert quick(scripts, folder / name, program, "--step", "0").status == 0
+    capsys.readouterr()
+    main(["compare", "-tp", f"{folder}/target/out/step0", "-gp", f"{folder}/golden/out/step0", "-o", f"{folder}/table"])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("judge[1].negative_slope = 0.3", "in Module.model~2.1.LeakyReLU.forward.0"),
+        ("maker[1][0].weight.data[0, 0] += 0.01", "parameter 1.0.weight differs"),
+        ("judge[0].weight.data[0, 0] += 0.01", "parameter model~2.0.weight differs"),
+    ],
+    ids=["slope", "first", "second"],
+)
+def test_a_fault_in_one_of_two_networks_is_found_in_it(
+    scripts: Any, tmp_path: Path, fault: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, golden = TWO_NETWORKS.format(fault=fault), TWO_NETWORKS.format(fault="")
+    text = compared(scripts, tmp_path, target, golden, capsys)
+    assert text.startswith("first divergence") and said in text.partition(" rows by ")[0], text
+
+
+def test_a_fault_in_a_layer_of_its_own_is_found_in_it(
+    scripts: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = THREE_LAYERS.replace("for step", "memory.weight_hh_l0.data[0, 0] += 0.01\nfor step", 1)
+    text = compared(scripts, tmp_path, target, THREE_LAYERS, capsys)
+    assert text.startswith("first divergence") and "parameter model~2.weight_hh_l0 differs" in text, text
+
+
+def test_layers_in_variables_are_compared_with_those_of_one_model(
+    scripts: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = compared(scripts, tmp_path, THREE_LAYERS, ONE_MODEL, capsys)
+    assert text.startswith("no divergence: nothing differs") and "without match" not in text, text
+    assert "Embedding -> words in TopLayer, model~2 -> memory in TopLayer, model~3 -> head in TopLayer" in text
