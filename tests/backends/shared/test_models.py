@@ -138,9 +138,7 @@ def test_a_model_in_the_place_of_another_takes_its_names(
     assert "Module.fc.Net was another module in an earlier start" in capsys.readouterr().out
 
 
-def test_a_module_in_the_place_of_another_has_its_name(
-    names: NamedModules, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_module_in_the_place_of_another_has_its_name(names: NamedModules, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = Net(), Net()
     model = Net(fc=old)
     given(names, model)
