@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from probe.api import debugger, online, randomness
 from probe.backends import loader
+from probe.backends.shared.models import by_prefix
 from probe.common import log
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
     __doc__ = debugger.PrecisionDebugger.__doc__
 
     backend = BACKEND
-    _models: ClassVar[tuple[list[weakref.ref[Any]], bool]] = [], False
+    _models: ClassVar[dict[str, weakref.ref[Any]]] = {}
 
     @classmethod
     def reset(cls) -> None:
         """End collection, complete the files, put everything back, and forget the instance and the model given last."""
         super().reset()
-        cls._models = [], False
+        cls._models = {}
 
     @classmethod
     def start(
@@ -73,17 +74,13 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
     @classmethod
     def _remember(cls, model: Any) -> None:
         # Weakly: what was collected once must not live on because of it.
-        several = isinstance(model, (list, tuple))
-        given = model if several else [] if model is None else [model]
-        cls._models = [weakref.ref(one) for one in given], several
+        given = {} if model is None else by_prefix(model)
+        cls._models = {prefix: weakref.ref(one) for prefix, one in given.items()}
 
     @classmethod
     def _model_given_last(cls) -> Any:
-        references, several = cls._models
-        models = [reference() for reference in references]
-        if not models or None in models:
-            return None
-        return models if several else models[0]
+        models = {prefix: reference() for prefix, reference in cls._models.items()}
+        return None if None in models.values() else models or None
 
 
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_enhanced: bool = False) -> None:

@@ -538,7 +538,7 @@ class Session:
             return
         if self.collector.folder.has_records() or (self._watch is None and self._folder.failed):
             return
-        what = "no module inside of the model was called between start and stop; the model itself has no record"
+        what = "no module inside the model was called between start and stop, and the model itself has no record"
         if config.level != "L0":
             what = "nothing that is recorded was called between start and stop"
         log.warning(f"step {self.current_step} has no records: {what}.")
@@ -561,6 +561,9 @@ class Session:
     def _attach(self, model: Any, token_range: Sequence[int] | None) -> None:
         adapter, collector, level = self._adapter, self.collector, self.config.level
         self._forward.append(RaisedRecursionLimit())
+        if token_range is not None:
+            # Before the hooks on modules: a pass has begun when the model that is one layer is recorded.
+            self._forward.append(self._attach_passes(model, token_range[0], token_range[1]))
         if level in ("L0", "mix"):
             if not self._module_hooks_logged:
                 self._module_hooks_logged = True
@@ -574,8 +577,6 @@ class Session:
             self._attempt(self._attach_keeper, self._keeper, model)
         if token_range is None:
             collector.collecting = True
-        else:
-            self._forward.append(self._attach_passes(model, token_range[0], token_range[1]))
 
     def _attach_keeper(self, keeper: StepKeeper, models: Any) -> None:
         try:

@@ -7,6 +7,7 @@ has updated its parameters. What runs between that and the next such forward, su
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from probe.backends.protocol import TrainingHooks
 from probe.common import log
+from probe.common.dump import naming
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
 
@@ -78,10 +80,12 @@ class TrainingLoop:
         """Whether a step has begun and not ended."""
         self._end_due = False
         """The step ends when the forward has ended in which its optimizer was called."""
-        self._models: list[weakref.ref[Any]] = []
-        """In the order in which they were called first."""
-        self._noted: weakref.WeakSet[Any] = weakref.WeakSet()
-        """The modules of the models that were looked for."""
+        self._models: dict[str, weakref.ref[Any]] = {}
+        """By the prefix of their names, in the order in which they were called first."""
+        self._numbers = itertools.count(1), itertools.count(1)
+        """The numbers of further models, and of parts of models that are gone; none is used twice."""
+        self._noted: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDictionary()
+        """The modules of the models that were looked for, each with its model."""
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         """The modules that were called in training mode."""
         self._optimizers: weakref.WeakKeyDictionary[Any, frozenset[int]] | None = None
@@ -139,14 +143,14 @@ class TrainingLoop:
             return
         self.step_open = True
         self._thread = threading.get_ident()
-        self._models = [model for model in self._models if model() is not None]
+        # Of steps that are not wanted too: names do not depend on which steps are collected.
+        self._note(module)
         if self.session.step_wanted:
-            self._note(module)
             self.session.start(self._by_prefix(), None, None)
 
     def _add(self, module: Any) -> None:
         """A model that was not called before is collected from as well."""
-        if self.session is not None and self.session.active and self._note(module):
+        if self.session is not None and self._note(module) and self.session.active:
             self.session.extend(self._by_prefix())
 
     def _end_step(self) -> None:
@@ -187,22 +191,33 @@ class TrainingLoop:
     def _note(self, module: Any) -> bool:
         """Note the model that `module` is a part of; whether it is a new one.
 
-        One that has nothing inside it, such as a loss function, would have no records.
+        A module without parameters, such as a loss function, is no model.
         """
-        if module in self._noted or (self._models and not self._training.has_parameters(module)):
+        if self._is_noted(module) or not self._training.has_parameters(module):
             return False
-        model = self._training.outermost(module)
-        inside = self._training.inside(model)
-        self._noted.update((module, model, *inside))
-        if any(model is noted() for noted in self._models) or (self._models and not inside):
-            return False
-        self._models.append(weakref.ref(model))
+        # What outlives its model does not count as one: the garbage collector decides when the model is gone.
+        outlives = module in self._noted
+        model = module if outlives else self._training.outermost(module)
+        noted = weakref.ref(model)
+        if not self._is_noted(model):
+            models, parts = self._numbers
+            prefix = naming.part_prefix(next(parts)) if outlives else naming.model_prefix(next(models))
+            self._models[prefix] = noted
+        for each in (module, model, *self._training.inside(model)):
+            if not self._is_noted(each):
+                self._noted[each] = noted
         return True
 
+    def _is_noted(self, module: Any) -> bool:
+        """Whether `module` is part of a model that was noted and is there."""
+        noted = self._noted.get(module)
+        return noted is not None and noted() is not None
+
     def _by_prefix(self) -> dict[str, Any]:
-        """The models that are still there; the names of the first one's modules have no prefix."""
-        models = ((index, noted()) for index, noted in enumerate(self._models))
-        return {str(index or ""): model for index, model in models if model is not None}
+        """The models that are still there, each with a prefix that no other one has or had."""
+        self._models = {prefix: noted for prefix, noted in self._models.items() if noted() is not None}
+        models = ((prefix, noted()) for prefix, noted in self._models.items())
+        return {prefix: model for prefix, model in models if model is not None}
 
     # --- optimizers
 

@@ -68,3 +68,43 @@ print("ended")
     assert (ran.status, ran.steps) == (0, []) and "ended" in ran.out
     (line,) = ran.warnings
     assert "msprobe run collected nothing" in line and "ms.jit" in line
+
+
+def test_layers_in_variables_of_their_own_are_models(tmp_path: Path) -> None:
+    program = """
+words, memory, head = nn.Embedding(10, 8), nn.LSTM(8, 6, batch_first=True), nn.Dense(6, 4)
+layers = nn.CellList([words, memory, head])
+parameters = layers.trainable_params()
+del layers
+optimizer = nn.SGD(parameters, 0.1)
+
+def forward(x, y):
+    states, _ = memory(words(x))
+    return loss(head(states[:, -1]), y)
+
+gradient = ms.value_and_grad(forward, None, optimizer.parameters)
+for step in range(3):
+    value, gradients = gradient(ms.Tensor(np.arange(10).reshape(2, 5).astype(np.int32)), ms.Tensor(y[:2]))
+    optimizer(gradients)
+"""
+    ran = run(tmp_path, PRELUDE + program, "--level", "L0")
+    assert (ran.status, ran.steps, ran.warnings) == (0, ["step0", "step1"], []), ran.err
+    bases = ["Cell.Embedding", "Cell.model~2.LSTM", "Cell.model~3.Dense"]
+    for step in (0, 1):
+        assert [name for name in ran.forwards(step, "Cell") if ".rnn." not in name] == [f"{b}.forward.0" for b in bases]
+        data = ran.data(step)
+        assert {f"{base}.{what}.0" for base in bases for what in ("backward", "parameters_grad")} <= set(data)
+        assert "weight_ih_l0" in data["Cell.model~2.LSTM.parameters_grad.0"]
+
+
+def test_names_of_a_second_model_are_none_of_the_first(tmp_path: Path) -> None:
+    program = """
+first = nn.SequentialCell(nn.Dense(8, 8), nn.SequentialCell(nn.Dense(8, 8)))
+second = nn.SequentialCell(nn.Dense(8, 8))
+parameters = [*first.trainable_params(), *second.trainable_params()]
+gradient = ms.value_and_grad(lambda x: second(first(x)).sum(), None, parameters)
+gradient(ms.Tensor(x))
+"""
+    ran = run(tmp_path, PRELUDE + program, "--level", "L0")
+    cells = ["0.Dense", "1.0.Dense", "1.SequentialCell", "model~2.0.Dense"]
+    assert ran.forwards(0, "Cell") == [f"Cell.{cell}.forward.0" for cell in cells]

@@ -45,5 +45,6 @@ MODULES = ModuleKind(
     base=_Module,
     inside=lambda module: module.named_modules(),
     parameters=lambda module: module._parameters,
+    layers=f"{_Module.__module__.rpartition('.')[0]}.",
     attach=attach_to_module,
 )

@@ -95,12 +95,7 @@ def _comes_after(first: str, last: str) -> bool:
 
 def _record_name(name: object, location: Location) -> str:
     parsed = naming.parse(name) if isinstance(name, str) and len(name) <= _LONGEST_NAME else None
-    # A module's base is at least root, path and class.
-    complete = (
-        parsed is not None
-        and parsed.direction in (naming.FORWARD, naming.BACKWARD)
-        and (not parsed.is_module or parsed.base.count(".") >= 2)
-    )
+    complete = parsed is not None and parsed.direction in (naming.FORWARD, naming.BACKWARD)
     if not isinstance(name, str) or not complete or name != name.strip():
         described = location.describe(name)
         raise ScopeException(f"{described}; allowed: complete names as in dump.json, such as {_NAME_EXAMPLES}.")

@@ -5,7 +5,9 @@
     gradient   <Root>.<path>.<Class>.parameters_grad.<n>
     debug      <name>.<n>.debug  and  <name>_grad.<n>.debug
 
-`Root` is ``Module`` (torch-shaped frameworks) or ``Cell`` (MindSpore).
+`Root` is ``Module`` (torch-shaped frameworks) or ``Cell`` (MindSpore). The path is that of the module in its model. A
+model that is one layer has a record itself; its path is empty: ``<Root>.<Class>.forward.<n>``. If there are several
+models, the path begins with the prefix of the model.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ _IN_MODULES = tuple(f"{root}." for root in MODULE_ROOTS)
 # In older files a record's gradients have no number.
 _GRADIENTS = re.compile(r"parameters_grad(\.[0-9]+)?\Z")
 _DEBUG = ".debug"
+_MODEL, _PART = "model", "part"
 _LONGEST_FILE_NAME = 255
 
 
@@ -57,8 +60,31 @@ def module_name(base: str, number: int, direction: str) -> str:
 
 
 def module_base(root: str, path: str, class_name: str) -> str:
-    """What the names of all records of a module begin with."""
-    return f"{root}.{path}.{class_name}"
+    """The part of a module's name that all its records share; `path` is empty for a model that is one layer."""
+    return f"{root}.{path}.{class_name}" if path else f"{root}.{class_name}"
+
+
+def unused_module_base(root: str, path: str, class_name: str, used: Collection[str]) -> str:
+    """`module_base`; if `used` has it already, ``~2`` follows the path, or the next number that is free."""
+    base = module_base(root, path, class_name)
+    for number in itertools.count(2):
+        if base not in used:
+            break
+        base = module_base(root, f"{path}~{number}", class_name)
+    return base
+
+
+def model_prefix(number: int) -> str:
+    """The prefix of the `number`-th model of a program, counted from 1; the first model has none.
+
+    No module of the first model has such a path: ``model~2`` is neither an identifier nor an index.
+    """
+    return f"{_MODEL}~{number}" if number > 1 else ""
+
+
+def part_prefix(number: int) -> str:
+    """The prefix of the `number`-th part that is called when the model that it was a part of is gone."""
+    return f"{_PART}~{number}"
 
 
 def debug_name(name: str, number: int) -> str:

@@ -586,7 +586,7 @@ for _name in (
     "Functional.relu.0.forward.input",
     "Functional.relu.0.forward ",
     "relu.0.forward",
-    "Module.a.forward.0",
+    "Module.forward.0",
     "Module.fc.Linear.0.forward",
     "Module.fc.Linear.parameters_grad.0",
     "x.0.debug",

@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Callable
 from weakref import ref
@@ -25,10 +25,9 @@ from probe.backends.mindspore.internals import HookHandle, calls_hooks, executor
 from probe.backends.protocol import ModuleHandles
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
-from probe.backends.shared.models import LastModels, by_prefix, joined
+from probe.backends.shared.models import ModuleShape, NamedModules, by_prefix
 from probe.backends.shared.patching import Handles, each, remove_all
-from probe.common import callstack, log
-from probe.common.dump import naming
+from probe.common import callstack
 from probe.common.interfaces import Handle, Listener, ModuleName
 
 _recording: Callable[[], bool] = executor.requires_grad
@@ -43,21 +42,15 @@ After: TypeAlias = Callable[[Any, Any, Any, Any], None]
 
 
 @dataclass(frozen=True)
-class ModuleKind:
+class ModuleKind(ModuleShape):
     """What the modules of a framework are.
 
     Args:
-        root: First part of their names.
         base: The class of all modules.
-        inside: Every module below one, itself first, with its path.
-        parameters: Its own parameters by attribute name, ``None`` included.
         attach: Puts hooks before and after the forward of one module, and their handles into the list, each at once.
     """
 
-    root: str
     base: type
-    inside: Callable[[Any], Iterable[tuple[str, Any]]]
-    parameters: Callable[[Any], Mapping[str, Any]]
     attach: Callable[[Any, Before, After, list[Handle]], None]
 
 
@@ -98,6 +91,7 @@ CELLS = ModuleKind(
     base=nn.Cell,
     inside=lambda cell: cell.cells_and_names(),
     parameters=lambda cell: cell._params,
+    layers="mindspore.nn.layer.",
     attach=attach_to_cell,
 )
 
@@ -203,14 +197,6 @@ class _ForwardHooks:
         each((self.suspend, functools.partial(self._compilation.discard, self)))
 
 
-def named(kind: ModuleKind, models: Any) -> Iterator[tuple[ModuleName, Any]]:
-    """Every module below the given ones with its name; the given ones themselves have none."""
-    for prefix, model in by_prefix(models).items():
-        for path, module in kind.inside(model):
-            if path:
-                yield ModuleName(naming.module_base(kind.root, joined(prefix, path), type(module).__name__)), module
-
-
 class ModuleHooks:
     """Reports the calls of modules to a listener until `remove`."""
 
@@ -221,15 +207,13 @@ class ModuleHooks:
         self._kind = kind
         self._thread = _Thread()
         self._parameters = _ParameterHooks()
-        self._models = LastModels()
+        self._names = NamedModules(kind)
 
     def attach(self, models: Any) -> ModuleHandles:
-        """Watch the modules below `models`, and from their first call on the gradients of their parameters."""
-        if not self._models.replace(by_prefix(models)):
+        """Watch the modules of `models`, and from their first call on the gradients of their parameters."""
+        modules, kept = self._names.give(by_prefix(models))
+        if not kept:
             self._parameters.remove()
-        modules = list(named(self._kind, models))
-        if not modules:
-            log.warning("the model has no modules inside it, and the one given to start has itself no record.")
         return self._attach(modules)
 
     def attach_one(self, module: Any, name: ModuleName) -> ModuleHandles:

@@ -7,7 +7,6 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any, Callable
 
 import torch
@@ -17,7 +16,7 @@ from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.autograd.graph import GradientEdge
 from probe.backends.shared.autograd.watches import ModuleWatch
 from probe.backends.shared.copies import HooksStayOut, NotCopied
-from probe.backends.shared.models import LastModels, by_prefix, joined
+from probe.backends.shared.models import ModuleShape, NamedModules, by_prefix
 from probe.backends.shared.patching import Handles, each
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, guarded, skipped
@@ -30,10 +29,15 @@ from probe.backends.torch.hooks.torch_compile import (
 )
 from probe.backends.torch.hooks.torch_script import script_guard, without_hooks
 from probe.common import log
-from probe.common.dump import naming
 from probe.common.interfaces import Handle, Listener, ModuleName
 
 ROOT = "Module"
+SHAPE = ModuleShape(
+    root=ROOT,
+    inside=lambda module: module.named_modules(),
+    parameters=lambda module: module._parameters,
+    layers="torch.nn.modules.",
+)
 _no_function_modes = internals.without_function_modes
 
 
@@ -108,16 +112,6 @@ class _Thread(threading.local):
         self.open: list[_Open] = []
 
 
-def named(models: Any) -> Iterator[tuple[ModuleName, torch.nn.Module]]:
-    """Every module below the given ones with its name; the given ones themselves have none."""
-    for prefix, model in by_prefix(models).items():
-        for path, module in model.named_modules():
-            if path:
-                # A model from torch.compile is seen as the one it was made from, which only compiled code calls.
-                seen = model if path == "_orig_mod" and compiled_by_wrapper(model) else module
-                yield ModuleName(naming.module_base(ROOT, joined(prefix, path), type(module).__name__)), seen
-
-
 _nothing = contextlib.nullcontext()
 _no_hook = _nothing.__exit__
 """What a hook becomes where a class of the user's copies hooks in its own way: a function that returns ``None``
@@ -139,6 +133,9 @@ class _Hook(NotCopied):
 
     def __reduce__(self) -> Any:
         return getattr, (_nothing, _no_hook.__name__)
+
+    def is_needed(self) -> bool:
+        return self._module() is not None
 
     def is_for(self, module: Any) -> bool:
         # A replica of DataParallel does the work of the module it was made from.
@@ -177,19 +174,22 @@ class ModuleHooks:
         self._tracker = tracker
         self._thread = _Thread()
         self._parameters = _ParameterHooks()
-        self._models = LastModels()
+        self._names = NamedModules(SHAPE)
         self._hooks: dict[tuple[str, int], tuple[_ForwardPreHook, _ForwardHook]] = {}
         """The hooks of each module, by its name and identity."""
 
     def attach(self, models: Any) -> ModuleHandles:
-        """Watch the modules below `models`, and from their first call on the gradients of their parameters."""
+        """Watch the modules of `models`, and from their first call on the gradients of their parameters."""
         given = by_prefix(models)
-        if not self._models.replace(given):
+        # A model from torch.compile is seen in the place of the one it was made from, which only compiled code calls.
+        seen = {id(model._orig_mod): model for model in given.values() if compiled_by_wrapper(model)}
+        named, kept = self._names.give(given)
+        if not kept:
             self._parameters.remove()
             self._hooks.clear()
-        modules = list(named(models))
-        if not modules:
-            log.warning("the model has no modules inside it, and the one given to start has itself no record.")
+        if len(self._hooks) > len(named):
+            self._hooks = {key: hooks for key, hooks in self._hooks.items() if hooks[0].is_needed()}
+        modules = [(name, seen.get(id(module), module)) for name, module in named]
         say_what_is_compiled(modules, list(given.values()))
         return self._attach(modules)
 

@@ -52,8 +52,9 @@ def say_what_is_compiled(modules: list[tuple[ModuleName, torch.nn.Module]], give
                 "inside it have none.",
                 once=f"compiled {name.base}",
             )
+    recorded = {id(module) for _, module in modules}
     for index, model in enumerate(given):
-        if compiled_in_place(model) or compiled_forward(model):
+        if id(model) not in recorded and (compiled_in_place(model) or compiled_forward(model)):
             log.warning(
                 "the model given to start is compiled as a whole: none of its modules can be seen. To see them compile "
                 "it after collecting, or compile its blocks.",

@@ -71,7 +71,8 @@ def side_of(calls: list[Call], tree: Tree | None, framework: str) -> Side:
 
 def _module(base: str) -> tuple[Path, str]:
     _, *path, class_name = base.split(".")
-    return tuple(path), class_name
+    # No path is that of the top, and a model that is one layer is below it.
+    return tuple(path) or (class_name,), class_name
 
 
 def _parent(name: str, base: str, number: int, tree: Tree | None) -> Path:
