@@ -8,6 +8,7 @@ Each process has a folder of its own in that of the step, and in it
     dump_tensor_data/      the files of tensors
     dump.journal           what the others are made from, while the process runs or after it died
     dump_error_info.log    failures of the tool itself
+    process.json           which process of which run this is, under ``msprobe run``
 """
 
 from __future__ import annotations
@@ -56,6 +57,11 @@ def is_without_rank(name: str) -> bool:
 def is_of_rank(name: str) -> bool:
     """Whether a process folder is that of a rank."""
     return _RANK.match(name) is not None
+
+
+def place_of_process(name: str) -> tuple[bool, int]:
+    """What orders the folders of processes: ranks first, and each kind by its numbers."""
+    return is_without_rank(name), int("".join(filter(str.isdigit, name)) or -1)
 
 
 def is_of_layout(name: str) -> bool:

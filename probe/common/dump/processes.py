@@ -1,0 +1,132 @@
+"""Which processes are one run: what ``msprobe run`` began, and what these processes started.
+
+Each folder of a process gets a small file ``process.json``. A folder without it is of an older release, or of a script
+that makes its own debugger: nobody can say then to which run it belongs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Optional
+
+import msgspec
+
+from probe.common import files
+from probe.common.errors import FileCheckException
+
+PROCESS_FILE = "process.json"
+_LARGEST = 1 << 16
+"""Bytes of a file that can be one of ours."""
+_LONGEST_PROGRAM = 300
+
+
+@dataclass(frozen=True)
+class RunProcess:
+    """One process of a run.
+
+    Args:
+        run: A text that all processes of the run have in common, and no other run has.
+        order: Its number among the processes that its parent started, behind those of its parent; empty for the process
+            that began the run. It does not depend on process numbers, so that two runs of a program have the same.
+        pid: Its process number.
+        program: The command line that it ran, shortened.
+    """
+
+    run: str
+    order: tuple[int, ...] = ()
+    pid: int = 0
+    program: str = ""
+
+    def is_below(self, other: RunProcess) -> bool:
+        """Whether `other` started it, or started a process that did."""
+        return self.run == other.run and self.order != other.order and self.order[: len(other.order)] == other.order
+
+
+_present: Optional[RunProcess] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+_started = 0
+"""How many processes this one has started, as far as their numbers were asked for."""
+
+
+def present() -> RunProcess | None:
+    """What this process is in its run; ``None`` outside of ``msprobe run``."""
+    return _present
+
+
+def begin_run() -> RunProcess:
+    """This process begins a run."""
+    return adopt(RunProcess(f"{time.strftime('%Y%m%d%H%M%S')}-{secrets.token_hex(8)}"))
+
+
+def adopt(process: RunProcess) -> RunProcess:
+    """This process is `process`, which another one may have named without knowing its process number."""
+    global _present, _started
+    _present = RunProcess(process.run, process.order, os.getpid())
+    _started = 0
+    return _present
+
+
+def started() -> int:
+    """How many processes this one has forked or spawned since its run began."""
+    return _started
+
+
+def next_child() -> RunProcess | None:
+    """What the process is that this one starts next."""
+    global _started
+    if _present is None:
+        return None
+    _started += 1
+    return RunProcess(_present.run, (*_present.order, _started))
+
+
+def _forked() -> None:
+    if _present is not None:
+        # The parent has counted this one before.
+        adopt(RunProcess(_present.run, (*_present.order, _started)))
+
+
+def _before_fork() -> None:
+    global _started
+    _started += 1
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=_before_fork, after_in_child=_forked)
+
+
+def _program() -> str:
+    try:
+        text = " ".join(map(str, sys.argv))[:_LONGEST_PROGRAM]
+        # Arguments may hold bytes that are no text.
+        return text.encode("utf-8", "backslashreplace").decode()
+    except Exception:
+        return ""  # a program may do what it likes with its arguments
+
+
+def write(folder: str) -> None:
+    """Note in `folder` which process of which run writes there, if that is known.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path = os.path.join(folder, PROCESS_FILE)
+    if _present is not None:
+        with files.replacing(path) as stream:
+            # What it runs is known only now: a spawned process learns it late.
+            stream.write(json.dumps({"format": 1, **asdict(_present), "program": _program()}).encode())
+    elif os.path.lexists(path):
+        os.unlink(path)  # of an earlier run into the same folder
+
+
+def read(folder: str) -> RunProcess | None:
+    """The process that wrote into `folder`; ``None`` if nothing says so, or what does is damaged."""
+    try:
+        with files.open_for_reading(os.path.join(folder, PROCESS_FILE)) as stream:
+            return msgspec.json.decode(stream.read(_LARGEST), type=RunProcess)
+    except (OSError, FileCheckException, msgspec.DecodeError, RecursionError):
+        return None
