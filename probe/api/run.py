@@ -184,7 +184,7 @@ class RunningProgram:
             RunningProgram.present = None
 
     def make_room(self) -> None:
-        """Leave, and forget the debugger that was made for the program."""
+        """Leave, and forget the debugger that was made for the program, so that another one can be run here."""
         self.leave()
         if self._debugger is not None:
             self._debugger.reset()
@@ -192,6 +192,12 @@ class RunningProgram:
 
     def end(self, failed: bool) -> None:
         """The program has ended: say what was collected, or why nothing was."""
+        try:
+            self._say_what_was_collected(failed)
+        finally:
+            self.make_room()
+
+    def _say_what_was_collected(self, failed: bool) -> None:
         failure = next((loop.failure for loop in self._loops.values() if loop.failure), "")
         in_step = any(loop.step_open for loop in self._loops.values())
         unended = [loop.waiting_text() for loop in self._loops.values() if loop.step_open and not loop.steps]

@@ -1,8 +1,8 @@
 """What the environment of a followed program holds, by which a Python that it starts is collected from as well.
 
-Two variables: ``PYTHONPATH`` begins with the folder ``site``, so that a new Python runs the ``sitecustomize`` there, and
-`FOLLOW` says what to collect. Both are handed on by whatever starts whatever; what is no Python ignores them, and so does
-a Python with ``-I``, ``-E`` or ``-S``.
+Two variables: ``PYTHONPATH`` begins with the folder ``site``, so that a new Python runs the ``sitecustomize`` there,
+and `FOLLOW` says what to collect. Both are handed on by whatever starts whatever; what is no Python ignores them, and
+so does a Python with ``-I``, ``-E`` or ``-S``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
-from probe.common.dump.processes import RunProcess
+import msgspec
+
+from probe.common.dump.processes import RunProcess, order_of_child
 
 FOLLOW = "MSPROBE_FOLLOW"
 """Also in ``site/sitecustomize.py``, which cannot import us."""
@@ -40,7 +42,7 @@ class Followed:
         root, prefix: Where this package is, and the environment of its Python.
     """
 
-    config_path: str | None
+    config_path: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
     arguments: dict[str, Any]
     step_after: str
     run: str
@@ -50,14 +52,22 @@ class Followed:
     prefix: str
 
     def process(self, started: float) -> RunProcess:
-        """The process that has started at `started`; nobody has counted it, so time stands for its number."""
-        return RunProcess(self.run, (*self.order, max(1, int((started - self.began) * 1e6))))
+        """The process that has started at `started`, in seconds."""
+        return RunProcess(self.run, order_of_child(self.order, self.began, started))
 
 
 def read(text: str) -> Followed:
     """What the variable `FOLLOW` says."""
     given = json.loads(text)
     return Followed(**{**given, "order": tuple(given["order"])})
+
+
+@dataclass(frozen=True)
+class _Note:
+    run: str
+    pid: int
+    program: str
+    reason: str
 
 
 class FollowedChildren:
@@ -69,8 +79,12 @@ class FollowedChildren:
 
     def __init__(self, config_path: str | None, arguments: dict[str, Any], step_after: str) -> None:
         self._given = config_path, arguments, step_after
-        paths = os.environ.get(_PATH, "").split(os.pathsep)
-        os.environ[_PATH] = os.pathsep.join([_SITE, *(path for path in paths if path and path != _SITE)])
+        self._before = os.environ.get(_PATH)
+        self._path = self._before or ""
+        if self._path.split(os.pathsep)[0] != _SITE:  # as where the process is followed itself
+            # An empty part, which is the current folder, stays one.
+            self._path = os.pathsep.join([_SITE, *([self._path] if self._path else [])])
+        os.environ[_PATH] = self._path
 
     def tell(self, process: RunProcess) -> None:
         """From now on this process is `process`, and what it starts is started by that."""
@@ -80,11 +94,14 @@ class FollowedChildren:
     def remove(self) -> None:
         """Take out of the environment what was put in, and leave what the program has changed."""
         os.environ.pop(FOLLOW, None)
-        paths = [path for path in os.environ.get(_PATH, "").split(os.pathsep) if path and path != _SITE]
-        if paths:
-            os.environ[_PATH] = os.pathsep.join(paths)
-        else:
+        path = os.environ.get(_PATH, "")
+        before: str | None = os.pathsep.join(each for each in path.split(os.pathsep) if each != _SITE)
+        if path == self._path:
+            before = self._before
+        if before is None:
             os.environ.pop(_PATH, None)
+        else:
+            os.environ[_PATH] = before
 
 
 def unwatched(dump_path: str, run: str) -> Iterator[str]:
@@ -96,8 +113,8 @@ def unwatched(dump_path: str, run: str) -> Iterator[str]:
         return  # there is none
     for line in lines:
         try:
-            note = json.loads(line)
-        except ValueError:
+            note = msgspec.json.decode(line, type=_Note)
+        except msgspec.DecodeError:
             continue  # the process was killed while it wrote
-        if note.get("run") == run:
-            yield f"process {note['pid']} ({note['program']}) was not watched: {note['reason']}"
+        if note.run == run:
+            yield f"process {note.pid} ({note.program}) was not watched: {note.reason}"

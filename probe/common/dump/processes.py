@@ -31,8 +31,8 @@ class RunProcess:
 
     Args:
         run: A text that all processes of the run have in common, and no other run has.
-        order: Its number among the processes that its parent started, behind those of its parent; empty for the process
-            that began the run. It does not depend on process numbers, so that two runs of a program have the same.
+        order: Sorts the processes of a run by when they were started: how many microseconds that was after the parent
+            began, behind those of the parent; empty for the process that began the run.
         pid: Its process number.
         program: The command line that it ran, shortened.
     """
@@ -47,9 +47,14 @@ class RunProcess:
         return self.run == other.run and self.order != other.order and self.order[: len(other.order)] == other.order
 
 
+_SECOND = 1_000_000
 _present: Optional[RunProcess] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+_began = 0.0
+"""When this process became what it is, in seconds."""
 _started = 0
-"""How many processes this one has started, as far as their numbers were asked for."""
+"""How many processes this one has started."""
+_last = 0
+"""The last part of the order of the one that was started last."""
 
 
 def present() -> RunProcess | None:
@@ -64,9 +69,9 @@ def begin_run() -> RunProcess:
 
 def adopt(process: RunProcess) -> RunProcess:
     """This process is `process`, which another one may have named without knowing its process number."""
-    global _present, _started
+    global _present, _began, _started, _last
     _present = RunProcess(process.run, process.order, os.getpid())
-    _started = 0
+    _began, _started, _last = time.time(), 0, 0
     return _present
 
 
@@ -77,26 +82,30 @@ def started() -> int:
 
 def next_child() -> RunProcess | None:
     """What the process is that this one starts next."""
-    global _started
-    if _present is None:
-        return None
+    _count()
+    return None if _present is None else RunProcess(_present.run, (*_present.order, _last))
+
+
+def order_of_child(order: tuple[int, ...], began: float, started: float) -> tuple[int, ...]:
+    """The order of a process that nobody has counted, by when it and the parent, of `order`, have begun in seconds."""
+    return *order, max(1, int((started - began) * _SECOND))
+
+
+def _count() -> None:
+    global _started, _last
     _started += 1
-    return RunProcess(_present.run, (*_present.order, _started))
+    # Never twice the same, however fast they are started and however the clock is set.
+    _last = max(_last + 1, int((time.time() - _began) * _SECOND))
 
 
 def _forked() -> None:
     if _present is not None:
         # The parent has counted this one before.
-        adopt(RunProcess(_present.run, (*_present.order, _started)))
-
-
-def _before_fork() -> None:
-    global _started
-    _started += 1
+        adopt(RunProcess(_present.run, (*_present.order, _last)))
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(before=_before_fork, after_in_child=_forked)
+    os.register_at_fork(before=_count, after_in_child=_forked)
 
 
 def _program() -> str:

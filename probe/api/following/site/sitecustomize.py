@@ -15,6 +15,7 @@ _started = time.time()
 
 
 def _users_own():
+    # type: () -> None
     """Run the module that would have been imported without us.
 
     Raises:
@@ -26,28 +27,31 @@ def _users_own():
 
 
 def _follow(text):
+    # type: (str) -> None
     import importlib.util
 
     # By its path: nothing else of ours may be imported here, not even the package.
     path = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "import_watch.py")
     spec = importlib.util.spec_from_file_location("_msprobe_import_watch", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    watches = []
-
     def imported(name):
-        if not watches:
-            return
-        watches.pop().remove()
+        # type: (str) -> None
+        if watch not in sys.meta_path:
+            return  # one framework has imported another
+        watch.remove()
         try:
             _begin(text)
         except Exception as error:
             _note(text, f"{type(error).__name__}: {error}")
 
-    watches.append(module.ImportWatch(_FRAMEWORKS, imported))
+    watch = module.ImportWatch(_FRAMEWORKS, imported)
 
 
 def _begin(text):
+    # type: (str) -> None
     import importlib.util
     import json
 
@@ -68,6 +72,7 @@ def _begin(text):
 
 
 def _note(text, reason):
+    # type: (str, str) -> None
     """Leave a line for the process that began the run, which says it to the user."""
     import json
 
@@ -85,6 +90,7 @@ def _note(text, reason):
 
 
 def _main():
+    # type: () -> None
     text = os.environ.get(_FOLLOW)
     try:
         _users_own()
