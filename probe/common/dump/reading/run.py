@@ -142,6 +142,16 @@ def read(path: str | os.PathLike[str]) -> Dump | Run:
     return next(iter(run)) if len(run) == 1 else run
 
 
+def folders_of(path: str | os.PathLike[str]) -> list[str]:
+    """What `path` holds that `Dump` can be made of: itself where it is one dump, or the folders of a run.
+
+    Raises:
+        FileCheckException: it is a folder that holds no dump.
+    """
+    path = os.fspath(path)
+    return [path] if not os.path.isdir(path) or holds_records(path) else Run(path).folders
+
+
 def _places(path: str) -> list[_Place]:
     if not os.path.isdir(path):
         raise FileCheckException(f"{path} is not a folder.")
