@@ -21,6 +21,7 @@ from probe.common.dump.layout import (
     ERROR_LOG,
     JOURNAL_FILE,
     JSON_FILES,
+    PROCESS_FILE,
     RECORD_FILES,
     STACK_FILE,
     TENSOR_FOLDER,
@@ -85,7 +86,7 @@ class DumpFolder:
         try:
             processes.write(self.path)
         except Exception as error:
-            self.log_error(processes.PROCESS_FILE, error)
+            self.log_error(PROCESS_FILE, error)
         try:
             if not new:
                 files.remove_left(self.path, JSON_FILES)
@@ -125,7 +126,7 @@ class DumpFolder:
         if self.journal.frames != self._empty:
             return False
         self.journal.close()
-        for name in (JOURNAL_FILE, self.header.file_name, STACK_FILE, CONSTRUCT_FILE, processes.PROCESS_FILE):
+        for name in (JOURNAL_FILE, self.header.file_name, STACK_FILE, CONSTRUCT_FILE, PROCESS_FILE):
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self.path, name))
         for folder in (self.tensor_folder, self.path, self.step_path):

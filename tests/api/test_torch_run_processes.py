@@ -192,6 +192,19 @@ assert subprocess.check_output([*child, "12"], env={"PATH": os.environ["PATH"]},
     assert set(re.findall(r"(\w+) \(step 0-1\)", ended)) == set(folders(ran))
 
 
+def test_workers_of_a_launcher_that_have_no_ranks_are_one_run(tmp_path: Path) -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    text = TRAIN + "train(8 + 4 * int(os.environ['RANK']))\n"
+    for _ in range(2):
+        ran = run(tmp_path, text, "--level", "L0", launcher=launcher)
+        assert ran.status == 0, ran.err
+    assert len(folders(ran)) == 4 and len(runs_of(ran)) == 2
+    found = probe.read(ran.folder)
+    assert isinstance(found, probe.Run) and len(found) == 4
+    shapes = [found[0, name]["Module.0.Linear.forward.0"].items()[0].shape for name in found.processes]
+    assert shapes == [(5, 8), (5, 12)]
+
+
 def test_a_program_that_runs_another_under_msprobe_run_leaves_that_to_it(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(TRAIN + "train(8)\n")
     text = """
@@ -256,7 +269,7 @@ def test_a_second_run_into_the_same_folder_is_told_apart(
     found = probe.read(tmp_path / "out")
     assert isinstance(found, probe.Run) and set(found.processes) == later and len(found) == 4
     text = "".join(capsys.readouterr())
-    assert "also holds an earlier run" in text and all(name in text for name in earlier)
+    assert "also holds another run" in text and all(name in text for name in earlier)
 
 
 def test_two_runs_in_one_process_are_two_runs(scripts: Any, tmp_path: Path) -> None:

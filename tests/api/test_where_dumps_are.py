@@ -10,7 +10,7 @@ import pytest
 
 import probe
 from probe.api.cli import main
-from probe.common.dump.processes import PROCESS_FILE
+from probe.common.dump.layout import PROCESS_FILE
 
 NUMBERS = {"Max": 1.0, "Min": 0.0, "Mean": 0.5, "Norm": 1.0}
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], **NUMBERS}

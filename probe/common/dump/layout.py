@@ -22,6 +22,7 @@ STACK_FILE = "stack.json"
 CONSTRUCT_FILE = "construct.json"
 JOURNAL_FILE = "dump.journal"
 ERROR_LOG = "dump_error_info.log"
+PROCESS_FILE = "process.json"
 TENSOR_FOLDER = "dump_tensor_data"
 
 RECORD_FILES = (DUMP_FILE, DEBUG_FILE)
@@ -66,7 +67,7 @@ def place_of_process(name: str) -> tuple[bool, int]:
 
 def is_of_layout(name: str) -> bool:
     """Whether a file or a folder has the name of a part of a dump: ``step0``, ``rank3``, ``dump.json``."""
-    if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, TENSOR_FOLDER, "graph", "pynative"):
+    if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, PROCESS_FILE, TENSOR_FOLDER, "graph", "pynative"):
         return True
     return any(pattern.match(name) for pattern in (_STEP, _RANK, _PROCESS))
 

@@ -6,8 +6,10 @@ that makes its own debugger: nobody can say then to which run it belongs.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
 import secrets
 import sys
 import time
@@ -17,9 +19,9 @@ from typing import Optional
 import msgspec
 
 from probe.common import files
+from probe.common.dump.layout import PROCESS_FILE
 from probe.common.errors import FileCheckException
 
-PROCESS_FILE = "process.json"
 _LARGEST = 1 << 16
 """Bytes of a file that can be one of ours."""
 _LONGEST_PROGRAM = 300
@@ -63,8 +65,27 @@ def present() -> RunProcess | None:
 
 
 def begin_run() -> RunProcess:
-    """This process begins a run."""
-    return adopt(RunProcess(f"{time.strftime('%Y%m%d%H%M%S')}-{secrets.token_hex(8)}"))
+    """This process begins a run, or is one of those that a launcher has started together."""
+    return adopt(_launched() or RunProcess(f"{time.strftime('%Y%m%d%H%M%S')}-{secrets.token_hex(8)}"))
+
+
+def _launched() -> RunProcess | None:
+    """What this process is among the workers of torchrun or ``accelerate launch``, which are one run.
+
+    They have their parent in common, and each attempt of it is another run. Workers of other machines have ranks.
+    """
+    launcher, rank = os.environ.get("TORCHELASTIC_RUN_ID"), os.environ.get("RANK", "")
+    if launcher is None or not rank.isdecimal():
+        return None
+    try:
+        with open(f"/proc/{os.getppid()}/stat", encoding="utf-8", errors="replace") as stream:
+            # When it was started; its name, in parentheses, may hold anything.
+            since = stream.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None  # process numbers alone come again
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    parts = (platform.node(), str(os.getppid()), since, launcher, attempt)
+    return RunProcess(hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:24], (int(rank),))
 
 
 def adopt(process: RunProcess) -> RunProcess:

@@ -62,14 +62,15 @@ class StepProcesses:
         if not self.earlier:
             return ""
         of_earlier = _names([each.name for each in self.earlier])
-        return f"{self.step} also holds an earlier run ({of_earlier}); only {_names(chosen)} of the last one is {done}."
+        return f"{self.step} also holds another run ({of_earlier}), which is not {done}; the last run is {_names(chosen)}."
 
 
 def processes_of(step: str) -> StepProcesses:
     """The processes in the folder of a step that hold records.
 
-    If nothing says which run a process belongs to, folders of ranks win over others, and of several processes without
-    a rank the one that was written last wins.
+    Ranks belong together, since a launcher may begin a run for each of them. They win over processes without a rank,
+    unless these are known to be of a run that wrote later. If nothing says which run processes without a rank belong
+    to, the one that was written last wins.
     """
     found = [
         ProcessFolder(path, processes.read(path))
@@ -77,16 +78,17 @@ def processes_of(step: str) -> StepProcesses:
         if holds_records(path := os.path.join(step, name))
     ]
     ranks = [each for each in found if each.has_rank]
-    if any(each.process is None for each in ranks):
-        others = [each for each in found if not each.has_rank]
-        known = [each for each in others if each.process is not None]
-        return StepProcesses(step, ranks, known, [each for each in others if each not in known])
     runs: dict[str, list[ProcessFolder]] = {}
-    for each in found:
+    for each in found[len(ranks) :]:
         runs.setdefault(each.path if each.process is None else each.process.run, []).append(each)
-    if len(runs) < 2:
-        return StepProcesses(step, _in_order(found), [], [])
-    newest = max(runs, key=lambda run: max(_last_write(each.path) for each in runs[run]))
+    if ranks:
+        # A process of the same run that has no rank.
+        for run in {each.process.run for each in ranks if each.process is not None}:
+            ranks += runs.pop(run, [])
+        runs[""] = ranks
+    if not runs:
+        return StepProcesses(step, [], [], [])
+    newest = _newest(runs)
     others = [each for run, folders in runs.items() if run != newest for each in folders]
     is_known = runs[newest][0].process is not None
     return StepProcesses(
@@ -95,6 +97,14 @@ def processes_of(step: str) -> StepProcesses:
         [each for each in others if is_known or each.process is not None],
         [each for each in others if not is_known and each.process is None],
     )
+
+
+def _newest(runs: dict[str, list[ProcessFolder]]) -> str:
+    """The key of the run that wrote last, of those of which it counts; that of ranks is empty."""
+    if "" in runs:
+        all_say = all(each.process is not None for each in runs[""])
+        runs = {run: of for run, of in runs.items() if not run or (all_say and of[0].process is not None)}
+    return max(runs, key=lambda run: max(_last_write(each.path) for each in runs[run]))
 
 
 def folders_of_run(path: str, above: RunProcess) -> Iterator[tuple[int, ProcessFolder]]:

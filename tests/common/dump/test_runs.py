@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from probe.common.dump import processes
-from probe.common.dump.processes import PROCESS_FILE, RunProcess
+from probe.common.dump.layout import PROCESS_FILE
+from probe.common.dump.processes import RunProcess
 from probe.common.dump.runs import folders_of_run, processes_of
 
 
@@ -43,8 +44,13 @@ CASES = {
         [("rank10", "a", (3,), 1), ("rank2", "a", (4,), 1), ("proc7", "a", (1,), 1)],
         ["rank2", "rank10", "proc7"], [], [],
     ),
-    "fewer ranks than before": (
-        [("rank0", "b", (1,), 9), ("rank1", "b", (2,), 9), ("rank2", "a", (3,), 5)], ["rank0", "rank1"], ["rank2"], [],
+    "ranks that a launcher began, each as a run": (
+        [("rank0", "b", (), 9), ("rank1", "c", (), 5), ("proc7", "c", (3,), 9), ("proc8", "d", (), 1)],
+        ["rank0", "rank1", "proc7"], ["proc8"], [],
+    ),
+    "ranks of an earlier run": (
+        [("rank0", "a", (1,), 5), ("rank1", "a", (2,), 5), ("proc7", "b", (), 9), ("proc8", "", (), 10)],
+        ["proc7"], ["rank0", "rank1", "proc8"], [],
     ),
     "ranks that say nothing": (
         [("rank0", "", (), 1), ("proc7", "a", (1,), 9), ("proc8", "", (), 9)], ["rank0"], ["proc7"], ["proc8"],
