@@ -61,8 +61,8 @@ class StepProcesses:
             return f"{self.step} holds {count} proc folders; {chosen[0]}, which was written last, is {done}."
         if not self.earlier:
             return ""
-        of_earlier = _names([each.name for each in self.earlier])
-        return f"{self.step} also holds another run ({of_earlier}), which is not {done}; the last run is {_names(chosen)}."
+        others = _names([each.name for each in self.earlier])
+        return f"{self.step} also holds another run ({others}), which is not {done}; the last run is {_names(chosen)}."
 
 
 def processes_of(step: str) -> StepProcesses:

@@ -6,9 +6,10 @@ import json
 import os
 from pathlib import Path
 
+import jsonschema
 import pytest
 
-from probe.common.dump import processes
+from probe.common.dump import processes, schema
 from probe.common.dump.layout import PROCESS_FILE
 from probe.common.dump.processes import RunProcess
 from probe.common.dump.runs import folders_of_run, processes_of
@@ -98,6 +99,10 @@ def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     processes.write(str(tmp_path))
     found = processes.read(str(tmp_path))
     assert found is not None and (found.run, found.order, found.pid) == (began.run, (), os.getpid())
+    content = json.loads((tmp_path / PROCESS_FILE).read_text())
+    jsonschema.validate(content, schema.load("process"))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**content, "order": ["x"]}, schema.load("process"))
     assert found.program.startswith("train.py \\udcff xxx") and len(found.program) < 400
     first, second = processes.next_child(), processes.next_child()
     assert first is not None and second is not None and first.order < second.order
