@@ -14,8 +14,10 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from probe.api.following import environment
+from probe.api.following.environment import FollowedChildren
 from probe.api.import_watch import ImportWatch
 from probe.backends import loader
 from probe.backends.shared.patching import wrap_attribute
@@ -23,6 +25,10 @@ from probe.collect.config_reload import ConfigReload
 from probe.collect.training_loop import AUTO, TrainingLoop
 from probe.common import log
 from probe.common.config.fields import numbers_text
+from probe.common.dump import processes
+from probe.common.dump.processes import RunProcess
+from probe.common.dump.runs import folders_of_run
+from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
 
 if TYPE_CHECKING:
@@ -32,8 +38,24 @@ if TYPE_CHECKING:
 _FRAMEWORKS = ("torch", "mindspore", "mindtorch")
 _SPAWN = "multiprocessing.spawn"
 """Not imported by us: MindSpore reports errors at the end of a program in which it was imported first."""
+_WATCHING = ("overflow_check", "free_benchmark")
+"""Tasks that write only what they find."""
+_MOST_SHOWN = 12
+"""Processes that are named in a line."""
 _NAMES = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore", "msadapter": "probe.api.mindspore"}
 """Where the debugger of a backend is."""
+
+
+_BEGIN_IN_CHILD = """
+try:
+    from probe.api.run import begin_in_child
+except Exception as error:
+    import os, sys
+    print(f"msprobe run collects nothing in process {os.getpid()} ({type(error).__name__}: {error}).", file=sys.stderr)
+else:
+    begin_in_child(*given)
+"""
+"""What a process runs that is spawned, perhaps by a Python for which this package is not installed."""
 
 
 class RunningProgram:
@@ -43,12 +65,24 @@ class RunningProgram:
         config_path: A configuration file, or ``None``.
         arguments: `task`, `dump_path`, `level` and `step`, which win over the file.
         step_after: What a step ends with, see `TrainingLoop`.
+        process: What this process is in a run that another one began; without it, it begins one.
+        follow: Whether to collect from Pythons, too, that the program starts as commands of their own.
 
     Raises:
         MsprobeException: something in the configuration is wrong.
     """
 
-    def __init__(self, config_path: str | None, arguments: dict[str, Any], step_after: str = AUTO) -> None:
+    present: ClassVar[RunningProgram | None] = None
+    """The one of this process."""
+
+    def __init__(
+        self,
+        config_path: str | None,
+        arguments: dict[str, Any],
+        step_after: str = AUTO,
+        process: RunProcess | None = None,
+        follow: bool = False,
+    ) -> None:
         self.config = ConfigReload(config_path, arguments).config
         # The program may change its directory.
         self._config_path = config_path and os.path.abspath(config_path)
@@ -56,13 +90,36 @@ class RunningProgram:
         self._step_after = step_after
         self._loops: dict[str, TrainingLoop] = {}
         self._own_debugger = False
-        self._spawned = False
-        """Whether the program started processes that collect by themselves."""
+        self._debugger: type[PrecisionDebugger] | None = None
+        """The debugger that was made for the program."""
         self._spawning: Handle | None = None
+        if RunningProgram.present is not None:
+            RunningProgram.present.make_room()  # the program runs another one under msprobe run
+        RunningProgram.present = self
+        self._process = processes.begin_run() if process is None else processes.adopt(process)
+        self._follower = FollowedChildren(self._config_path, self._arguments, step_after) if follow else None
+        self._tell_children()
         self._watch = ImportWatch((*_FRAMEWORKS, _SPAWN), self._imported)
         for name in (*_FRAMEWORKS, _SPAWN):
             if name in sys.modules:
                 self._imported(name)
+
+    def adopt(self, process: RunProcess) -> None:
+        """This process is `process` of its run from now on."""
+        self._process = processes.adopt(process)
+        self._tell_children()
+
+    def _tell_children(self) -> None:
+        if self._follower is not None:
+            self._follower.tell(self._process)
+
+    def forked(self) -> None:
+        """This process was forked from the one that collected; if it trains, its steps are its own, from 0 on."""
+        self._process = processes.present() or self._process
+        self._tell_children()
+        if not self._own_debugger:
+            for loop in self._loops.values():
+                loop.forked()
 
     def _with_run(self, preparation: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
         """What a process is given that is spawned, and not forked: it has to begin such a run itself.
@@ -71,13 +128,14 @@ class RunningProgram:
         """
 
         def given(*args: Any, **kwargs: Any) -> dict[str, Any]:
-            self._spawned = True
-            return {**preparation(*args, **kwargs), "msprobe run": self}
+            return {**preparation(*args, **kwargs), "msprobe run": _Spawned(self._for_child())}
 
         return given
 
-    def __reduce__(self) -> Any:
-        return _begin_in_child, (self._config_path, self._arguments, self._step_after)
+    def _for_child(self) -> tuple[Any, ...]:
+        child = processes.next_child() or self._process
+        follows = self._follower is not None
+        return self._config_path, self._arguments, self._step_after, child.run, child.order, follows
 
     def _imported(self, name: str) -> None:
         if name == _SPAWN:
@@ -96,6 +154,10 @@ class RunningProgram:
         """The session of the one debugger, made when the first of the frameworks trains."""
         if any(loop.session is not None for loop in self._loops.values()):
             return None
+        if self._debugger is not None:
+            # Of the process that this one was forked from.
+            self._debugger.reset()
+            self._debugger = None
         if any(_debugger(each).exists() for each in _NAMES):
             self._own_debugger = True
             log.warning("the script has a PrecisionDebugger of its own, which collects; msprobe run does not.")
@@ -104,29 +166,60 @@ class RunningProgram:
             loader.room("mindspore", "hooks.graph_mode").check_pynative()
         kind = _debugger(backend)
         kind(self._config_path, **self._arguments)
+        self._debugger = kind
         return kind.session()
 
-    def end(self, failed: bool) -> None:
-        """The program has ended: say what was collected, or why nothing was."""
+    def leave(self) -> None:
+        """Collect nothing more from this process, and leave nothing of it in the way."""
         self._watch.remove()
         if self._spawning is not None:
             self._spawning.remove()
+        if self._follower is not None:
+            self._follower.remove()
+        for loop in self._loops.values():
+            loop.end()
+            if loop.session is not None:
+                loop.session.stop()
+        if RunningProgram.present is self:
+            RunningProgram.present = None
+
+    def make_room(self) -> None:
+        """Leave, and forget the debugger that was made for the program, so that another one can be run here."""
+        self.leave()
+        if self._debugger is not None:
+            self._debugger.reset()
+            self._debugger = None
+
+    def end(self, failed: bool) -> None:
+        """The program has ended: say what was collected, or why nothing was."""
+        try:
+            self._say_what_was_collected(failed)
+        finally:
+            self.make_room()
+
+    def _say_what_was_collected(self, failed: bool) -> None:
         failure = next((loop.failure for loop in self._loops.values() if loop.failure), "")
         in_step = any(loop.step_open for loop in self._loops.values())
         unended = [loop.waiting_text() for loop in self._loops.values() if loop.step_open and not loop.steps]
-        for loop in self._loops.values():
-            loop.end()
+        self.leave()
+        for text in environment.unwatched(self._arguments["dump_path"], self._process.run):
+            log.warning(text)
         if self._own_debugger:
             return
+        children = self._children_text()
+        if children:
+            log.info(f"collected in processes that the program started: {children}.")
         forwards = sum(loop.forwards for loop in self._loops.values())
-        if self._spawned and not forwards:
+        session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
+        if children and session is None:
+            log.info(f"this process itself collected nothing; see: {self._show_command}")
+            return
+        if processes.started() and not forwards and self.config.task in _WATCHING:
             log.info(f"the processes that were started collect by themselves; see: {self._show_command}")
             return
-        session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
         if session is None:
             log.warning(f"msprobe run collected nothing: {failure or self._why_nothing(forwards)}")
             return
-        session.stop()
         if unended and not failed:
             log.warning(f"the program ended in its first step. {unended[0]}")
         collected = session.collected_steps
@@ -147,6 +240,14 @@ class RunningProgram:
         until = f", step {collected[-1]} until the program failed in it," if failed and in_step else ""
         log.info(f"collected {which}{until} into {self._arguments['dump_path']}; see: {self._show_command}")
 
+    def _children_text(self) -> str:
+        """Which processes below this one have collected, and which steps: ``proc12 (step 0-1), rank1 (step 0)``."""
+        steps: dict[str, list[int]] = {}
+        for step, folder in folders_of_run(self._arguments["dump_path"], self._process):
+            steps.setdefault(folder.name, []).append(step)
+        shown = [f"{name} (step {numbers_text(tuple(sorted(of)))})" for name, of in steps.items()]
+        return ", ".join(shown[:_MOST_SHOWN]) + (f" and {len(shown) - _MOST_SHOWN} more" if shown[_MOST_SHOWN:] else "")
+
     @property
     def _show_command(self) -> str:
         return f"msprobe show {shlex.quote(self.config.dump_path)}"
@@ -154,8 +255,13 @@ class RunningProgram:
     def _why_nothing(self, forwards: int) -> str:
         if not self._loops:
             text = f"the program imported none of {', '.join(_FRAMEWORKS)} in this process. "
-            return text + "What launches others is put in front: torchrun ... -m msprobe run train.py."
-        text = "no call of a model was seen in this process. What launches others is put in front of msprobe run. "
+            text += "What launches others is put in front: torchrun ... -m msprobe run train.py."
+            follows = self._follower is not None
+            return text if follows else f"{text} Programs that it starts by itself are seen with --follow-children."
+        text = "no call of a model was seen in this process"
+        if processes.started():
+            text += f", and of the {processes.started()} that it started none has collected anything so far"
+        text += ". What launches others is put in front of msprobe run, or --follow-children is given. "
         if forwards:
             text = f"none of the {forwards} calls of models that were seen recorded gradients. "
             text += "--step-after forward collects inference too. "
@@ -167,10 +273,67 @@ def _debugger(backend: str) -> type[PrecisionDebugger]:
     return found
 
 
-def _begin_in_child(config_path: str | None, arguments: dict[str, Any], step_after: str) -> RunningProgram | None:
+class _Spawned:
+    """What a spawned process is given, which has it begin such a run when it is unpickled."""
+
+    def __init__(self, given: tuple[Any, ...]) -> None:
+        self._given = given
+
+    def __reduce__(self) -> Any:
+        return exec, (_BEGIN_IN_CHILD, {"given": self._given})
+
+
+def begin_in_child(
+    config_path: str | None, arguments: dict[str, Any], step_after: str, run: str, order: tuple[int, ...], follow: bool
+) -> None:
     """Collect from a process that the program has spawned; whatever is wrong, the process begins."""
+    process = RunProcess(run, order)
     try:
-        return RunningProgram(config_path, arguments, step_after)
+        if RunningProgram.present is not None:
+            # The server that forks processes has begun it.
+            RunningProgram.present.adopt(process)
+        else:
+            RunningProgram(config_path, arguments, step_after, process, follow)
     except Exception as error:
         log.error(f"msprobe run collects nothing in process {os.getpid()} ({type(error).__name__}: {error}).")
-        return None
+
+
+def begin_followed(text: str, started: float) -> None:
+    """Collect from a process that a followed program has started as a command of its own.
+
+    What it prints may be what the program reads, so nothing is said there but what goes wrong with a step.
+
+    Args:
+        text: What the environment says.
+        started: When the process has started, in seconds.
+
+    Raises:
+        Exception: it cannot be watched.
+    """
+    if RunningProgram.present is not None:
+        return  # it was spawned, or runs a program under msprobe run itself
+    importlib.import_module("numpy")
+    given = environment.read(text)
+    with log.collected() as lines:
+        running = RunningProgram(
+            given.config_path, given.arguments, given.step_after, given.process(started), follow=True
+        )
+    wrong = [line.text for line in lines if line.level >= log.ERROR]
+    if wrong:
+        running.leave()
+        raise MsprobeException(wrong[0])
+    log.set_least(log.WARNING)
+
+
+def _forked() -> None:
+    running = RunningProgram.present
+    if running is None:
+        return
+    try:
+        running.forked()
+    except Exception as error:
+        log.error(f"msprobe run collects nothing in process {os.getpid()} ({type(error).__name__}: {error}).")
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forked)

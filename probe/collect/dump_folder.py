@@ -14,13 +14,14 @@ from typing_extensions import Protocol
 
 from probe.common import files, log
 from probe.common.config.config import Config
-from probe.common.dump import json_files
+from probe.common.dump import json_files, processes
 from probe.common.dump.journal import Header, JournalWriter
 from probe.common.dump.layout import (
     CONSTRUCT_FILE,
     ERROR_LOG,
     JOURNAL_FILE,
     JSON_FILES,
+    PROCESS_FILE,
     RECORD_FILES,
     STACK_FILE,
     TENSOR_FOLDER,
@@ -83,6 +84,10 @@ class DumpFolder:
         self._written = self._empty = self.journal.frames
         self._failures: set[str] = set()
         try:
+            processes.write(self.path)
+        except Exception as error:
+            self.log_error(PROCESS_FILE, error)
+        try:
             if not new:
                 files.remove_left(self.path, JSON_FILES)
         except Exception as error:
@@ -121,7 +126,7 @@ class DumpFolder:
         if self.journal.frames != self._empty:
             return False
         self.journal.close()
-        for name in (JOURNAL_FILE, self.header.file_name, STACK_FILE, CONSTRUCT_FILE):
+        for name in (JOURNAL_FILE, self.header.file_name, STACK_FILE, CONSTRUCT_FILE, PROCESS_FILE):
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self.path, name))
         for folder in (self.tensor_folder, self.path, self.step_path):
@@ -196,13 +201,17 @@ def earlier_run(folder: DumpFolder, begin: float) -> str:
         ``step0/proc17 of 2026-11-23 10:15, and 3 more``
     """
     root = os.path.dirname(folder.step_path)
+    run = processes.present()
     found: list[tuple[float, str]] = []
     for name in itertools.islice(_process_folders(root), _MOST_EARLIER):
         path = os.path.join(root, name)
         changed = _changed(path)
         # Other ranks of this run may have begun before it, and hold their journals.
-        if path != folder.path and 0 < changed < begin and not files.in_use(os.path.join(path, JOURNAL_FILE)):
-            found.append((changed, name))
+        if path == folder.path or not 0 < changed < begin or files.in_use(os.path.join(path, JOURNAL_FILE)):
+            continue
+        if run is not None and (other := processes.read(path)) is not None and other.run == run.run:
+            continue  # a process that this run has started, and that has ended
+        found.append((changed, name))
     if not found:
         return ""
     latest, name = max(found)

@@ -6,6 +6,7 @@ import atexit
 import dataclasses
 import functools
 import os
+import sys
 import time
 import weakref
 from collections.abc import Sequence
@@ -110,6 +111,7 @@ class Session:
         self._custom: dict[tuple[int, str], Handle] = {}
         self._process = os.getpid()
         atexit.register(self._at_exit)
+        self._worker_end = _at_end_of_worker(self._at_exit)
         _open_sessions.add(self)
         if self.config.level in ("L1", "mix"):
             log.info("Hooks for APIs are ready; they are in place between start and stop only.")
@@ -263,6 +265,8 @@ class Session:
         self._ended = True
         _open_sessions.discard(self)
         atexit.unregister(self._at_exit)
+        if self._worker_end is not None:
+            self._worker_end.cancel()
 
     def set_init_step(self, step: Any) -> None:
         if type(step) is not int or step < 0:
@@ -646,6 +650,7 @@ class Session:
         self._attempt(self._log_unreached)
 
     def _at_exit(self) -> None:
+        atexit.unregister(self._at_exit)
         if os.getpid() == self._process:
             self._finish()
 
@@ -714,6 +719,18 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_forked)
+
+
+def _at_end_of_worker(action: Callable[[], None]) -> Any:
+    """Have `action` called when a worker of multiprocessing ends; a forked one ends without what `atexit` knows.
+
+    Returns:
+        What can be cancelled; ``None`` in a process that is no such worker.
+    """
+    process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
+    if process is None or util is None or process.parent_process() is None:
+        return None
+    return util.Finalize(None, action, exitpriority=0)
 
 
 def _title(owner: Any) -> str:

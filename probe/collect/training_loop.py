@@ -90,6 +90,8 @@ class TrainingLoop:
         """The modules that were called in training mode."""
         self._optimizers: weakref.WeakKeyDictionary[Any, frozenset[int]] | None = None
         """The parameters of each optimizer that is waited for; ``None`` until they were looked for."""
+        self._of_parent: weakref.WeakSet[Any] = weakref.WeakSet()
+        """In a process that was forked: the optimizers of its parent, which are waited for once they step here."""
         self._updated: set[int] = set()
         """The parameters that were updated in this step."""
         self._updates: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -174,6 +176,23 @@ class TrainingLoop:
         if handle is not None:
             handle.remove()
 
+    def forked(self) -> None:
+        """This process is another one now, which has trained nothing yet; the old session is its parent's."""
+        left, ended = self.session, self._handle is None
+        self.session = None
+        self.forwards = self.steps = 0
+        self.step_open = self._end_due = self._in_forward = False
+        self._models.clear()
+        self._noted = weakref.WeakSet()
+        self._trained = weakref.WeakSet()
+        self._of_parent = weakref.WeakSet(self._optimizers or ())
+        self._optimizers = None
+        self._updated.clear()
+        self._updates.clear()
+        if ended and left is not None and not self.failure:
+            # The parent has all that it wanted.
+            self._handle = self._training.attach_training(self)
+
     # --- models
 
     def _begins_step(self, module: Any, recording: bool) -> bool:
@@ -229,7 +248,8 @@ class TrainingLoop:
     def _find_optimizers(self) -> None:
         self._optimizers = self._optimizers or weakref.WeakKeyDictionary()
         for optimizer in self._training.optimizers():
-            self._note_optimizer(optimizer)
+            if optimizer not in self._of_parent:
+                self._note_optimizer(optimizer)
 
     def _note_optimizer(self, optimizer: Any) -> None:
         parameters = self._training.parameters(optimizer)

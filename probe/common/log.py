@@ -25,6 +25,7 @@ LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR, "sil
 
 _rank: int | None = None
 _level = INFO
+_least = DEBUG
 _given: set[str] = set()
 
 
@@ -51,6 +52,12 @@ def set_level(level: int) -> None:
     _level = level
 
 
+def set_least(level: int) -> None:
+    """Show nothing below `level` in this process, whatever a configuration says; the environment still wins."""
+    global _least
+    _least = level
+
+
 def reset() -> None:
     """Log as at the beginning: no rank, the default level, and what is said once may be said again."""
     set_rank(None)
@@ -63,7 +70,7 @@ def threshold() -> int:
     text = os.environ.get("MSPROBE_LOG_LEVEL", "")
     if text.lower() in LEVELS:
         return LEVELS[text.lower()]
-    return int(text) if text in ("0", "1", "2", "3", "4") else _level
+    return int(text) if text in ("0", "1", "2", "3", "4") else max(_level, _least)
 
 
 @contextmanager

@@ -216,6 +216,7 @@ class _Analysis:
         result.findings = [*first, *further[:_MOST_FURTHER]]
         result.affected = {scan.rank: scan.affected + self._bad_communication(scan) for scan in scans}
         result.records = {scan.rank: scan.records for scan in scans}
+        result.processes = {scan.rank: scan.process for scan in scans if scan.process}
         result.intended = [(scan.rank, name) for scan in scans for name in scan.intended]
         result.uninitialised = [(scan.rank, name) for scan in scans for name in scan.uninitialised]
         result.notes = list(self._notes(scans, len(further)))
@@ -270,11 +271,11 @@ class _Analysis:
             yield f"{further - _MOST_FURTHER} further findings are left out."
         for scan in scans:
             if scan.ending:
-                yield f"rank {scan.rank}: its dump {scan.ending}; what it holds was read."
-        for rank, item in [(scan.rank, item) for scan in scans for item in scan.norms][:5]:
-            yield f"rank {rank}: {item} is finite, and its norm is beyond its type."
-        nearly = [(scan.rank, *each) for scan in scans for each in scan.nearly_full]
-        for rank, item, part in nearly[:5]:
-            yield f"rank {rank}: {item} reaches {part:.0%} of the largest number of its type."
+                yield f"{scan.name}: its dump {scan.ending}; what it holds was read."
+        for name, item in [(scan.name, item) for scan in scans for item in scan.norms][:5]:
+            yield f"{name}: {item} is finite, and its norm is beyond its type."
+        nearly = [(scan.name, *each) for scan in scans for each in scan.nearly_full]
+        for name, item, part in nearly[:5]:
+            yield f"{name}: {item} reaches {part:.0%} of the largest number of its type."
         if len(nearly) > 5:
             yield f"{len(nearly) - 5} more tensors come that near to the largest number of their type."

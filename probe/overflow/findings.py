@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -96,6 +97,12 @@ class StepFindings:
     """The record that was asked for, on each rank where it is not finite."""
     intended: list[tuple[int, str]] = field(default_factory=list)
     uninitialised: list[tuple[int, str]] = field(default_factory=list)
+    processes: dict[int, str] = field(default_factory=dict)
+    """``proc123`` for each process without a rank whose number stands in the place of one."""
+
+    def name_of(self, rank: int) -> str:
+        """``rank 3``, or ``proc123`` of a process without a rank."""
+        return self.processes.get(rank, f"rank {rank}")
 
     @property
     def first(self) -> list[Finding]:
@@ -106,6 +113,24 @@ class StepFindings:
         """Whether a record of this name was not finite on a rank, meant or not."""
         listed = (*self.intended, *self.uninitialised)
         return any(each.record == record for each in self.explained) or any(name == record for _, name in listed)
+
+
+def together(parts: Sequence[StepFindings]) -> StepFindings:
+    """What was found in a step, of processes that have nothing to do with each other."""
+    if len(parts) == 1:
+        return parts[0]
+    first = [finding for part in parts for finding in part.first]
+    return StepFindings(
+        parts[0].step,
+        [*first, *(finding for part in parts for finding in part.findings if not finding.is_first)],
+        {rank: count for part in parts for rank, count in part.affected.items()},
+        {rank: count for part in parts for rank, count in part.records.items()},
+        list(dict.fromkeys(note for part in parts for note in part.notes)),
+        [each for part in parts for each in part.explained],
+        [each for part in parts for each in part.intended],
+        [each for part in parts for each in part.uninitialised],
+        {rank: name for part in parts for rank, name in part.processes.items()},
+    )
 
 
 @dataclass

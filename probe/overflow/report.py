@@ -22,17 +22,17 @@ def lines(report: Report) -> Iterator[str]:
             yield from _notes(step)
         return
     where = "" if found.step is None else f"step {found.step}, "
-    yield from (f"{where}{_title(finding)}" for finding in found.first[:1])
+    yield from (f"{where}{_title(finding, found)}" for finding in found.first[:1])
     for number, finding in enumerate(found.first[:_MOST_SHOWN]):
         if number:
-            yield _title(finding)
+            yield _title(finding, found)
         yield from (f"  {text}" for text in _of_finding(finding))
     if len(found.first) > _MOST_SHOWN:
         yield f"{len(found.first) - _MOST_SHOWN} more first findings are in the report."
     yield f"Not finite: {_affected(found)}."
     further = [finding for finding in found.findings if not finding.is_first]
     for finding in further[:_MOST_SHOWN]:
-        yield f"Further, on a rank that was reached before: {_title(finding)}"
+        yield f"Further, on a rank that was reached before: {_title(finding, found)}"
     later = [str(step.step) for step in report.steps if step.findings and step is not found]
     if later:
         yield f"Later steps with findings: {', '.join(later[:20])}{' ...' if len(later) > 20 else ''}."
@@ -48,12 +48,12 @@ def explanation(report: Report, record: str) -> Iterator[str]:
             anywhere = True
             yield f"{where}{_explained(each, step)}"
         meant = [rank for rank, name in step.intended if name == record]
-        for rank in meant:
+        for name in map(step.name_of, meant):
             anywhere = True
-            yield f"{where}rank {rank}: {record} makes an infinity that was meant; what is computed of it is finite."
+            yield f"{where}{name}: {record} makes an infinity that was meant; what is computed of it is finite."
         for rank in [rank for rank, name in step.uninitialised if name == record]:
             anywhere = True
-            yield f"{where}rank {rank}: {record} gives memory that was never written, which may hold anything."
+            yield f"{where}{step.name_of(rank)}: {record} gives memory that was never written, which may hold anything."
     if not anywhere:
         yield f"{record} is finite wherever it is recorded in {report.path}."
 
@@ -63,17 +63,19 @@ def _explained(each: Explanation, step: StepFindings) -> str:
     if own is None:
         own = next((one for one in step.findings if (each.rank, each.record) in one.members), None)
     if own is not None:
-        return f"{_title(own)} {own.sentence}"
+        return f"{_title(own, step)} {own.sentence}"
+    name = step.name_of(each.rank)
     if not each.causes:
-        return f"rank {each.rank}: {each.item} is not finite; a record that stands behind it in the file made that."
-    causes = ", ".join(f"{record} of rank {rank}" for rank, record in each.causes[:3])
-    return f"rank {each.rank}: {each.item} is not finite, and came from {causes}."
+        return f"{name}: {each.item} is not finite; a record that stands behind it in the file made that."
+    causes = ", ".join(f"{record} of {step.name_of(rank)}" for rank, record in each.causes[:3])
+    return f"{name}: {each.item} is not finite, and came from {causes}."
 
 
-def _title(finding: Finding) -> str:
+def _title(finding: Finding, step: StepFindings) -> str:
     ranks = sorted({rank for rank, _ in finding.members}) or [finding.rank]
     shown = ", ".join(map(str, ranks[:8])) + (" ..." if len(ranks) > 8 else "")
-    return f"{'ranks' if len(ranks) > 1 else 'rank'} {shown}: {finding.record} ({finding.kind}: {KINDS[finding.kind]})"
+    whose = f"ranks {shown}" if len(ranks) > 1 else step.name_of(ranks[0])
+    return f"{whose}: {finding.record} ({finding.kind}: {KINDS[finding.kind]})"
 
 
 def _of_finding(finding: Finding) -> Iterator[str]:
@@ -113,7 +115,8 @@ def _short(value: Any) -> str:
 
 def _affected(found: StepFindings) -> str:
     several = [
-        f"{count} of {found.records[rank]} records on rank {rank}" for rank, count in sorted(found.affected.items())
+        f"{count} of {found.records[rank]} records on {found.name_of(rank)}"
+        for rank, count in sorted(found.affected.items())
         if count
     ]  # fmt: skip
     return "; ".join(several[:_MOST_SHOWN]) + (f"; and on {len(several) - 8} more ranks" if len(several) > 8 else "")
@@ -121,19 +124,21 @@ def _affected(found: StepFindings) -> str:
 
 def _in_all(steps: Sequence[StepFindings]) -> str:
     ranks = {rank for step in steps for rank in step.records}
+    what = "process" if any(step.processes for step in steps) else "rank"
     records = sum(count for step in steps for count in step.records.values())
-    return f" in {records} records of {_counted(len(ranks), 'rank')} and {_counted(len(steps), 'step')}"
+    return f" in {records} records of {_counted(len(ranks), what)} and {_counted(len(steps), 'step')}"
 
 
 def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{number} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 def _notes(step: StepFindings) -> Iterator[str]:
     if step.intended:
         rank, record = step.intended[0]
         more = "" if len(step.intended) == 1 else f", and {len(step.intended) - 1} more"
-        yield f"Infinities that were meant, and of which finite values are made: {record} of rank {rank}{more}."
+        of_rank = step.name_of(rank)
+        yield f"Infinities that were meant, and of which finite values are made: {record} of {of_rank}{more}."
     yield from step.notes
 
 
@@ -152,6 +157,7 @@ def _step_as_json(step: StepFindings) -> dict[str, Any]:
         "uninitialised": step.uninitialised,
         "explained": [asdict(each) for each in step.explained],
         "notes": step.notes,
+        **({"processes": {str(rank): name for rank, name in step.processes.items()}} if step.processes else {}),
     }
 
 

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 
 from probe.common import log
-from probe.common.dump.layout import JOURNAL_FILE, holds_records
+from probe.common.dump.layout import (
+    DUMP_FILE,
+    JOURNAL_FILE,
+    folder_of,
+    holds_records,
+    is_without_rank,
+    step_and_rank,
+)
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.run import Run
@@ -18,7 +25,7 @@ from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
 from probe.overflow.analysis import analyse
 from probe.overflow.details import add_details
-from probe.overflow.findings import Finding, Report, StepFindings
+from probe.overflow.findings import Finding, Report, StepFindings, together
 from probe.overflow.scan import RankScan, scan
 
 MOST_DETAILED = 16
@@ -46,12 +53,19 @@ def find_overflow(
     for each in scans:
         steps.setdefault(each.step, []).append(each)
     folders = {(each.step, each.rank): each.folder for each in scans}
-    report = Report(path, [analyse(of_step, wanted) for of_step in steps.values()], folders)
+    report = Report(path, [_analysed(of_step, wanted) for of_step in steps.values()], folders)
     for step in report.steps:
         _add_details(report, step)
     if wanted is not None and not any(step.names(wanted) for step in report.steps):
         _check_recorded(wanted, folders.values())
     return report
+
+
+def _analysed(scans: Sequence[RankScan], wanted: str | None) -> StepFindings:
+    """What was found in one step. Values pass from rank to rank, and not between processes without a rank."""
+    ranks = [scan for scan in scans if not scan.process]
+    alone = [[scan] for scan in scans if scan.process]
+    return together([analyse(group, wanted) for group in ([ranks] if ranks else []) + alone])
 
 
 def _check_recorded(record: str, folders: Iterable[str]) -> None:
@@ -84,8 +98,9 @@ def folders_of(path: str) -> list[str]:
 def _scans(folders: Sequence[str], where: Where, watch: ProgressCallback | None) -> list[RankScan]:
     found = []
     # A process elsewhere may run in another folder.
-    tasks = [os.path.abspath(folder) for folder in folders]
-    if where == Where() and not are_large(tasks):
+    paths = [os.path.abspath(folder) for folder in folders]
+    tasks = list(zip(paths, _numbers(paths)))
+    if where == Where() and not are_large(paths):
         where = Where(1)
     with closing(run(where, scan, tasks, watch)) as outcomes:
         for outcome in outcomes:
@@ -94,6 +109,21 @@ def _scans(folders: Sequence[str], where: Where, watch: ProgressCallback | None)
                 raise outcome.error or AssertionError("no outcome")
             found.append(outcome.value)
     return found
+
+
+def _numbers(paths: Sequence[str]) -> list[int | None]:
+    """The number by which each dump of a process without a rank is known; ``None`` for ranks, and for a single process.
+
+    A process has the same number in all steps, which is that of no rank.
+    """
+    known = [step_and_rank(os.path.join(folder_of(path), DUMP_FILE)) for path in paths]
+    names = [os.path.basename(folder_of(path)) for path in paths]
+    without_rank = [(step, name) for (step, _), name in zip(known, names) if is_without_rank(name)]
+    if len(dict(without_rank)) == len(without_rank) == len({step for step, _ in known}):
+        return [None] * len(paths)
+    first = 1 + max((rank for _, rank in known if rank is not None), default=-1)
+    numbers = {name: first + index for index, name in enumerate(dict.fromkeys(name for _, name in without_rank))}
+    return [numbers.get(name) for name in names]
 
 
 def _add_details(report: Report, found: StepFindings) -> None:

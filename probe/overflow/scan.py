@@ -5,6 +5,7 @@ Records without such a number are not decoded, but for communication, by which v
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import dataclass, field
@@ -70,11 +71,13 @@ class RankScan:
     folder: str
     step: Optional[int]  # noqa: UP045 (evaluated, on Python 3.9 too)
     rank: int
-    """0 where the folder names none."""
+    """0 where the folder names none; of several processes without a rank, the number by which each is known."""
     framework: str
     level: str
     records: int
     bad: list[BadRecord] = field(default_factory=list)
+    process: str = ""
+    """``proc123`` where several processes without a rank are told apart."""
     more: int = 0
     """How many further records hold a NaN or an infinity, if only as a norm."""
     communication: list[Communication] = field(default_factory=list)
@@ -94,20 +97,31 @@ class RankScan:
         """How many records are not finite, those that were meant left out."""
         return len(self.bad) + self.more
 
+    @property
+    def name(self) -> str:
+        """``rank 3`` or ``proc123``."""
+        return self.process or f"rank {self.rank}"
 
-def scan(path: str) -> RankScan:
-    """What is not finite in the dump at `path`.
+
+def scan(task: tuple[str, int | None]) -> RankScan:
+    """What is not finite in a dump.
+
+    Args:
+        task: Its path, and the number by which the process is known; ``None`` if that is its rank.
 
     Raises:
         FileCheckException: there is no dump.
         DumpFormatError: a file is damaged.
         MsprobeException: it has no statistics.
     """
+    path, number = task
     dump = read(path)
     if dump.task == "structure":
         raise MsprobeException(f"{dump.path}: task structure has no values; collect with task statistics or tensor.")
-    rank = dump.rank or 0
-    result = RankScan(folder_of(path), dump.step, rank, dump.framework, dump.level or "", len(dump), ending=dump.ending)
+    folder, rank = folder_of(path), (dump.rank or 0) if number is None else number
+    result = RankScan(folder, dump.step, rank, dump.framework, dump.level or "", len(dump), ending=dump.ending)
+    if number is not None:
+        result.process = os.path.basename(folder)
     return _Scan(dump, result).run()
 
 

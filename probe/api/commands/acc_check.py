@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,9 @@ _MOST_SPLITS = 64
 class AccCheck:
     """Run each recorded call again alone and judge it against a result of higher precision.
 
-    FILE is the dump.json of a run collected at level L1 or mix. The status is 0 where every call passes, 3 where one
-    fails, 1 where the dump cannot be checked or no call of it be run, 2 for a wrong command.
+    FILE is the dump.json of a run collected at level L1 or mix. For the folder of a step or of a run each dump in it
+    is checked, with tables of its own. The status is 0 where every call passes, 3 where one fails, 1 where a dump
+    cannot be checked or no call of it be run, 2 for a wrong command.
     """
 
     name = "acc_check"
@@ -70,21 +72,60 @@ class AccCheck:
             return _REFUSED
 
     def _check(self, args: argparse.Namespace) -> int:
+        from probe.common.dump.reading.run import folders_of
+
+        paths = folders_of(args.api_info_file)
+        if len(paths) == 1:
+            report = self._report(args, paths[0], args.out_path)
+            _print([report], args.json)
+            return _status(report, args.fail_on)
+        for flag in ("result_csv_path", "against"):
+            if getattr(args, flag) is not None:
+                text = f"--{flag} belongs to one dump, and {args.api_info_file} holds {len(paths)}"
+                raise MsprobeException(f"{text}; give the folder of one, such as {paths[0]}.")
+        return self._check_several(args, paths)
+
+    def _check_several(self, args: argparse.Namespace, paths: list[str]) -> int:
+        reports: list[Report] = []
+        statuses = []
+        for path in paths:
+            # As the dumps lie: step0/rank1.
+            output = os.path.join(args.out_path, os.path.relpath(path, args.api_info_file))
+            try:
+                report = self._report(args, path, output)
+            except MsprobeException as error:
+                print_text(f"msprobe {self.name}: {path}: {error}", sys.stderr)
+                statuses.append(_REFUSED)
+                continue
+            reports.append(report)
+            statuses.append(_status(report, args.fail_on))
+            if not args.json:
+                print_text(f"{path}:")
+                _print([report], as_json=False)
+        if args.json:
+            _print(reports, as_json=True, as_list=True)
+        return max(statuses)
+
+    def _report(self, args: argparse.Namespace, path: str, output: str) -> Report:
         from probe.api.precheck import load
         from probe.common.report.progress_bar import Progress
-        from probe.precheck.output.report import as_json, lines
         from probe.precheck.runner import precheck
 
-        options = _options(args)
         quiet = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
         with quiet, Progress(not args.json) as progress:
-            report = precheck(args.api_info_file, options, load, progress.watch)
-        if args.json:
-            print(json.dumps(as_json(report), allow_nan=False, indent=1))
-        else:
-            for text in lines(report):
-                print_text(text)
-        return _status(report, args.fail_on)
+            return precheck(path, _options(args, output), load, progress.watch)
+
+
+def _print(reports: list[Report], as_json: bool, as_list: bool = False) -> None:
+    from probe.precheck.output import report as texts
+
+    if as_json:
+        found = [texts.as_json(report) for report in reports]
+        print(json.dumps(found if as_list else found[0], allow_nan=False, indent=1))
+        return
+    for report in reports:
+        for text in texts.lines(report):
+            print_text(text)
 
 
 class MultiAccCheck(AccCheck):
@@ -111,7 +152,7 @@ def _splits(text: str) -> int:
     return number
 
 
-def _options(args: argparse.Namespace) -> PrecheckOptions:
+def _options(args: argparse.Namespace, output: str) -> PrecheckOptions:
     from probe.common.parallel.tasks import Where
     from probe.precheck.calls.cases import Selection
     from probe.precheck.config import read_config
@@ -121,13 +162,13 @@ def _options(args: argparse.Namespace) -> PrecheckOptions:
         raise MsprobeException(f"--device is {' '.join(args.device)}; each may be given once.")
     config = read_config(args.config_path)
     return PrecheckOptions(
-        output=args.out_path,
+        output=output,
         devices=args.device,
         selection=Selection(config.white_list, config.black_list, args.filter_api),
         standard=args.standard,
         headers=args.headers,
         resume=args.result_csv_path,
-        error_data=(config.error_data or args.out_path) if args.save_error_data else None,
+        error_data=(config.error_data or output) if args.save_error_data else None,
         seed=args.seed,
         where=Where(args.jobs, args.dask),
         against=args.against,

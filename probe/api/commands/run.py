@@ -25,8 +25,8 @@ class Run:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = (
-            "msprobe run [--config FILE] [--level LEVEL] [--step STEPS] [--task TASK] [--step-after EVENT] [-o DIR]\n"
-            "                   (train.py | -m MODULE) [argument ...]"
+            "msprobe run [--config FILE] [--level LEVEL] [--step STEPS] [--task TASK] [--step-after EVENT]\n"
+            "                   [--follow-children] [-o DIR] (train.py | -m MODULE) [argument ...]"
         )
         parser.epilog = (
             "A step begins with the first forward that records gradients, and ends when every optimizer has stepped. "
@@ -46,6 +46,11 @@ class Run:
             metavar="EVENT",
             help="have a step end with each backward, each optimizer's step, or each forward",
         )
+        parser.add_argument(
+            "--follow-children",
+            action="store_true",
+            help="collect from Python programs too that the program starts by subprocess, os.exec or a notebook",
+        )
         parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
         parser.add_argument("program", nargs=argparse.REMAINDER, metavar="train.py", help="the script, its arguments")
 
@@ -56,7 +61,7 @@ class Run:
         from probe.api.run import RunningProgram
 
         name = program[0]
-        running = RunningProgram(args.config, self._arguments(args), args.step_after)
+        running = RunningProgram(args.config, self._arguments(args), args.step_after, follow=args.follow_children)
         if running.config.level == "debug":
             raise MsprobeException('level is "debug", which needs lines in a script; allowed: "L0", "L1", "mix".')
         loaded = script.load_script(name) if args.module is None else script.load_module(name)

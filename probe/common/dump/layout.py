@@ -8,6 +8,7 @@ Each process has a folder of its own in that of the step, and in it
     dump_tensor_data/      the files of tensors
     dump.journal           what the others are made from, while the process runs or after it died
     dump_error_info.log    failures of the tool itself
+    process.json           which process of which run this is, under ``msprobe run``
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ STACK_FILE = "stack.json"
 CONSTRUCT_FILE = "construct.json"
 JOURNAL_FILE = "dump.journal"
 ERROR_LOG = "dump_error_info.log"
+PROCESS_FILE = "process.json"
 TENSOR_FOLDER = "dump_tensor_data"
 
 RECORD_FILES = (DUMP_FILE, DEBUG_FILE)
@@ -58,9 +60,14 @@ def is_of_rank(name: str) -> bool:
     return _RANK.match(name) is not None
 
 
+def place_of_process(name: str) -> tuple[bool, int]:
+    """What orders the folders of processes: ranks first, and each kind by its numbers."""
+    return is_without_rank(name), int("".join(filter(str.isdigit, name)) or -1)
+
+
 def is_of_layout(name: str) -> bool:
     """Whether a file or a folder has the name of a part of a dump: ``step0``, ``rank3``, ``dump.json``."""
-    if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, TENSOR_FOLDER, "graph", "pynative"):
+    if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, PROCESS_FILE, TENSOR_FOLDER, "graph", "pynative"):
         return True
     return any(pattern.match(name) for pattern in (_STEP, _RANK, _PROCESS))
 

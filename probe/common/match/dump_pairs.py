@@ -15,11 +15,15 @@ from probe.common.dump.layout import (
     JOURNAL_FILE,
     RECORD_FILES,
     holds_records,
+    is_of_rank,
+    is_without_rank,
     processes_in,
     ranks_in,
     steps_in,
 )
+from probe.common.dump.runs import processes_of
 from probe.common.errors import FileCheckException
+from probe.common.match.processes import pair_processes
 
 _KINDS = ("graph", "pynative")
 
@@ -58,11 +62,12 @@ def locate(target: str, golden: str) -> list[DumpPair]:
     if holds_records(target) and holds_records(golden):
         return [DumpPair(target, golden)]
     steps = _steps_of_kinds(target, golden) or _steps(target, golden)
+    partners: dict[str, str] = {}
     if steps:
         return _with_steps_before(
-            [pair for step in steps for pair in _ranks(f"{target}/{step}", f"{golden}/{step}", step)]
+            [pair for step in steps for pair in _processes(f"{target}/{step}", f"{golden}/{step}", step, partners)]
         )
-    return _ranks(target, golden, "")
+    return _processes(target, golden, "", partners)
 
 
 def _file_and_folder(target: str, golden: str) -> DumpPair:
@@ -126,45 +131,88 @@ def _common_steps(target: str, golden: str) -> list[str]:
     return common
 
 
-def _ranks(target: str, golden: str, step: str) -> list[DumpPair]:
-    of_target, of_golden = ranks_in(target), ranks_in(golden)
+def _processes(target: str, golden: str, step: str, partners: dict[str, str]) -> list[DumpPair]:
+    """The pairs of one step; `partners` are processes without a rank that were paired at a step before, and are now."""
     if holds_records(target) != holds_records(golden):
         whole, other = (target, golden) if holds_records(target) else (golden, target)
         raise FileCheckException(
             f"{whole} is the folder of one process and {other} holds folders of processes; give both in the same form."
         )
-    pairs = _pairs_of_processes(target, golden, of_target, of_golden)
     return [
         DumpPair(os.path.join(target, name), os.path.join(golden, other), label if label != "rank" else "rank0", step)
-        for name, other, label in pairs
+        for name, other, label in _pairs_of_processes(target, golden, partners)
     ]
 
 
-def _pairs_of_processes(
-    target: str, golden: str, of_target: list[str], of_golden: list[str]
-) -> list[tuple[str, str, str]]:
+def _pairs_of_processes(target: str, golden: str, partners: dict[str, str]) -> list[tuple[str, str, str]]:
     """The folders that belong together, each pair with its label.
 
     Ranks are paired by number. Where one side is a single process without a rank, each rank of the other is compared
-    with it.
+    with it. Several processes without a rank are paired by what they ran.
     """
+    of_target, of_golden = _folders(target), _folders(golden)
     has_several = len(of_target) > 1 or len(of_golden) > 1
     if has_several and _are_numbered(of_target) and _are_numbered(of_golden):
         return _pairs_of_ranks(target, golden, of_target, of_golden)
-    single_target = of_target[0] if of_target else _newest_process(target)
-    single_golden = of_golden[0] if of_golden else _newest_process(golden)
+    if any(len(names) > 1 and any(map(is_without_rank, names)) for names in (of_target, of_golden)):
+        return _pairs_by_work(target, golden, of_target, of_golden, partners)
     if len(of_target) > 1:
         log.info(f"{golden} holds one process; each rank of {target} is compared with it.")
-        return [(name, single_golden, name) for name in of_target]
+        return [(name, of_golden[0], name) for name in of_target]
     if len(of_golden) > 1:
         log.info(f"{target} holds one process; it is compared with each rank of {golden}.")
-        return [(single_target, name, name) for name in of_golden]
-    return [(single_target, single_golden, single_target)]
+        return [(of_target[0], name, name) for name in of_golden]
+    return [(of_target[0], of_golden[0], of_target[0])]
+
+
+def _folders(step: str) -> list[str]:
+    """The folders of the processes of a step, in order; a rank is one of them even if its folder holds nothing.
+
+    Raises:
+        FileCheckException: there is none.
+    """
+    found = processes_of(step)
+    left_out = found.left_out("compared")
+    if left_out:
+        log.warning(left_out)
+    others = {each.name for each in found.earlier}
+    ranks = [name for name in ranks_in(step) if name not in others]
+    names = [*ranks, *(each.name for each in found.folders if each.name not in ranks)] or processes_in(step)[:1]
+    if not names:
+        raise FileCheckException(
+            f"{step} holds neither rank folders nor the folder of a process; give the folder of a dumped step."
+        )
+    return names
+
+
+def _pairs_by_work(
+    target: str, golden: str, of_target: list[str], of_golden: list[str], partners: dict[str, str]
+) -> list[tuple[str, str, str]]:
+    # A process stays the same over all steps.
+    known = {name: partners[name] for name in of_target if partners.get(name) in of_golden}
+    known.update({name: name for name in of_target if is_of_rank(name) and name in of_golden})
+    left = [name for name in of_target if name not in known]
+    others = [name for name in of_golden if name not in known.values()]
+    found = pair_processes([f"{target}/{name}" for name in left], [f"{golden}/{name}" for name in others])
+    known.update({left[index]: others[other] for index, other in found})
+    new = [f"{name} with {known[name]}" for name in of_target if name in known and partners.get(name) != known[name]]
+    if new:
+        shown = ", ".join(new[:8]) + (f" and {len(new) - 8} more" if len(new) > 8 else "")
+        log.info(f"processes without a rank are paired by what they ran and the order in which they began: {shown}.")
+    partners.update(known)
+    _warn_of_alone(target, [name for name in of_target if name not in known])
+    _warn_of_alone(golden, [name for name in of_golden if name not in known.values()])
+    return [(name, known[name], name) for name in of_target if name in known]
+
+
+def _warn_of_alone(folder: str, alone: list[str]) -> None:
+    if alone:
+        log.warning(f"{', '.join(alone)}: in {folder} only, and not compared.")
 
 
 def _are_numbered(ranks: list[str]) -> bool:
     """Whether these are folders of ranks; a process that knew no rank has one without a number."""
-    return bool(ranks) and all(name[-1].isdigit() for name in ranks)
+    return bool(ranks) and all(is_of_rank(name) and name[-1].isdigit() for name in ranks)
 
 
 def _pairs_of_ranks(
@@ -177,28 +225,8 @@ def _pairs_of_ranks(
             "common. To compare two ranks with each other, give their folders."
         )
     for folder, found in ((target, of_target), (golden, of_golden)):
-        alone = [name for name in found if name not in common]
-        if alone:
-            log.warning(f"{', '.join(alone)}: in {folder} only, and not compared.")
+        _warn_of_alone(folder, [name for name in found if name not in common])
     return [(name, name, name) for name in common]
-
-
-def _newest_process(folder: str) -> str:
-    """The folder of the process that wrote last; others are those of earlier runs."""
-    found = processes_in(folder)
-    if not found:
-        raise FileCheckException(
-            f"{folder} holds neither rank folders nor the folder of a process; give the folder of a dumped step."
-        )
-    if len(found) == 1:
-        return found[0]
-    newest = max(found, key=lambda name: _last_write(os.path.join(folder, name)))
-    log.warning(f"{folder} holds {len(found)} proc folders; {newest}, which was written last, is compared.")
-    return newest
-
-
-def _last_write(folder: str) -> float:
-    return max((entry.stat().st_mtime for entry in os.scandir(folder)), default=0.0)
 
 
 def _with_steps_before(pairs: list[DumpPair]) -> list[DumpPair]:

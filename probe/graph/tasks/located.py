@@ -15,11 +15,10 @@ from probe.common.dump.layout import (
     RECORD_FILES,
     folder_of,
     holds_records,
-    processes_in,
-    ranks_in,
     step_and_rank,
     steps_in,
 )
+from probe.common.dump.runs import processes_of
 from probe.common.errors import FileCheckException
 from probe.common.match.dump_pairs import locate
 
@@ -127,8 +126,11 @@ def steps_of(path: str) -> list[str]:
 
 
 def _processes(step: str) -> Iterator[str]:
-    for name in (*ranks_in(step), *processes_in(step)):
-        yield os.path.join(step, name)
+    """Those of the last run, and those of which nobody can say whether they are of another one."""
+    found = processes_of(step)
+    if found.earlier:
+        log.warning(found.left_out("shown"), once=f"earlier run in {step}")
+    yield from (each.path for each in found.possible)
 
 
 def _alone(path: str, shown: Iterable[str], side: str, other: str) -> Iterator[str]:

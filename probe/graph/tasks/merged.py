@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.dump.layout import processes_in, ranks_in
+from probe.common.dump.layout import ranks_in
 from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.runs import processes_of
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 from probe.graph.merging.merge import Merged, merged
@@ -96,8 +97,10 @@ def dumps_of(step: str) -> dict[int, Dump]:
 
 def _folders(step: str) -> dict[int, str]:
     """The folder of each rank of a step; that of a run of one process, which has no rank, is the one of rank 0."""
-    names = {int(name.removeprefix("rank") or 0): name for name in ranks_in(step)}
-    processes = processes_in(step)
+    found = processes_of(step)
+    others = {each.name for each in found.earlier}
+    names = {int(name.removeprefix("rank") or 0): name for name in ranks_in(step) if name not in others}
+    processes = [each.name for each in found.possible if not each.has_rank]
     if not names and len(processes) == 1:
         names[0] = processes[0]
     return {rank: os.path.join(step, name) for rank, name in names.items()}

@@ -8,10 +8,11 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from probe.common import html_table, log
-from probe.common.dump.layout import holds_records, processes_in, ranks_in, step_and_rank, steps_in
+from probe.common.dump.layout import holds_records, is_without_rank, step_and_rank, steps_in
 from probe.common.dump.reading import conditions, dump
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.selection import Selection
+from probe.common.dump.runs import processes_of
 from probe.common.errors import FileCheckException
 
 
@@ -20,12 +21,19 @@ class _Place(NamedTuple):
     rank: int | None
     folder: str
 
+    @property
+    def process(self) -> str | None:
+        """``proc123`` of a process without a rank."""
+        name = os.path.basename(os.path.abspath(self.folder))
+        return name if is_without_rank(name) else None
+
 
 class Run:
     """The dumps of several processes or steps, in order: step by step, and in each rank by rank.
 
-    ``run[step]`` and ``run[step, rank]`` are one of them, ``len(run)`` their number. Each is opened when it is asked
-    for, and again when it is asked for again, so that only those that are in use take memory.
+    ``run[step]`` and ``run[step, rank]`` are one of them, ``run[step, "proc123"]`` is that of a process without a rank,
+    ``len(run)`` is their number. Each is opened when it is asked for, and again when it is asked for again, so that
+    only those that are in use take memory.
 
     Args:
         path: a ``dump_path``, which holds folders of steps, or the folder of a step.
@@ -58,22 +66,34 @@ class Run:
         found = dict.fromkeys(place.rank for place in self._places)
         return sorted(found, key=lambda rank: -1 if rank is None else rank)
 
+    @property
+    def processes(self) -> list[str]:
+        """The names of the processes without a rank, such as ``proc123``, in the order in which they were started."""
+        return list(dict.fromkeys(place.process for place in self._places if place.process is not None))
+
     def __len__(self) -> int:
         return len(self._places)
 
     def __iter__(self) -> Iterator[Dump]:
         return (dump.read(place.folder) for place in self._places)
 
-    def __getitem__(self, index: int | tuple[int | None, int | None]) -> Dump:
-        """The dump of a step, or of a step and a rank.
+    def __getitem__(self, index: int | tuple[int | None, int | str | None]) -> Dump:
+        """The dump of a step, or of a step and a rank or a process such as ``proc123``.
 
         Raises:
-            LookupError: there is none, or a step has several ranks and none was named.
+            LookupError: there is none, or a step has several ranks or processes and none was named.
         """
         step, *rank = index if isinstance(index, tuple) else (index,)
-        found = [place for place in self._places if place.step == step and (not rank or [place.rank] == rank)]
+        found = [place for place in self._places if place.step == step]
+        if rank:
+            found = [place for place in found if rank[0] == (place.process if isinstance(rank[0], str) else place.rank)]
         if len(found) == 1:
             return dump.read(found[0].folder)
+        names = [place.process for place in found if place.process is not None]
+        if len(names) > 1:
+            raise LookupError(
+                f"step {step} has processes {_numbers(names)}; give one of them: run[{step}, {names[0]!r}]"
+            )
         if found:
             ranks = _numbers([place.rank for place in found])
             raise LookupError(f"step {step} has ranks {ranks}; give one of them: run[{step}, {found[0].rank}]")
@@ -122,6 +142,16 @@ def read(path: str | os.PathLike[str]) -> Dump | Run:
     return next(iter(run)) if len(run) == 1 else run
 
 
+def folders_of(path: str | os.PathLike[str]) -> list[str]:
+    """What `path` holds that `Dump` can be made of: itself where it is one dump, or the folders of a run.
+
+    Raises:
+        FileCheckException: it is a folder that holds no dump.
+    """
+    path = os.fspath(path)
+    return [path] if not os.path.isdir(path) or holds_records(path) else Run(path).folders
+
+
 def _places(path: str) -> list[_Place]:
     if not os.path.isdir(path):
         raise FileCheckException(f"{path} is not a folder.")
@@ -137,29 +167,18 @@ def _places(path: str) -> list[_Place]:
     return [_place(folder) for folder in found]
 
 
-def _processes(folder: str) -> list[str]:
-    """The folders of the ranks of a step; where there are none, that of the process that wrote last."""
-    ranks, others = (
-        [path for name in names if holds_records(path := os.path.join(folder, name))]
-        for names in (ranks_in(folder), processes_in(folder))
-    )
-    if ranks or len(others) < 2:
-        return ranks or others
-    # Others are those of earlier runs; `compare` takes the same one.
-    newest = max(others, key=_last_write)
-    log.warning(f"{folder} holds {len(others)} proc folders; {os.path.basename(newest)}, written last, is read.")
-    return [newest]
-
-
-def _last_write(folder: str) -> float:
-    # Of a link the time of the link itself, for it may lead nowhere.
-    return max(entry.stat(follow_symlinks=False).st_mtime for entry in os.scandir(folder))
+def _processes(step: str) -> list[str]:
+    found = processes_of(step)
+    left_out = found.left_out()
+    if left_out:
+        log.warning(left_out)
+    return [each.path for each in found.folders]
 
 
 def _place(folder: str) -> _Place:
     return _Place(*step_and_rank(os.path.join(folder, "dump.json")), folder)
 
 
-def _numbers(values: Sequence[int | None]) -> str:
+def _numbers(values: Sequence[int | str | None]) -> str:
     shown = ", ".join("none" if value is None else str(value) for value in values[:6])
     return f"{shown}, ..." if len(values) > 6 else shown

@@ -9,7 +9,7 @@ from typing import Any
 VERSION = 1
 """1 (2026-11): first version. In the ``$id`` of every schema."""
 
-NAMES = ("dump", "debug", "stack", "construct")
+NAMES = ("dump", "debug", "stack", "construct", "process")
 
 
 def load(name: str) -> dict[str, Any]:

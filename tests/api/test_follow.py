@@ -1,0 +1,141 @@
+"""``msprobe run --follow-children`` and Pythons of which nothing can be collected: they run as without it.
+
+No framework is needed: what stands in for one is a module called ``torch`` that holds nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import forks
+import pytest
+
+from probe.api.following import environment
+from probe.common.dump.processes import RunProcess
+
+STATE = """
+import json, os, sys
+print(json.dumps({
+    "path": sys.path,
+    "customized": "sitecustomize" in sys.modules,
+    "ours": sorted(name for name in sys.modules if name.split(".")[0] in ("probe", "msprobe", "numpy")),
+    "finders": [str(finder) for finder in sys.meta_path if "_msprobe" in type(finder).__module__],
+    "arguments": sys.argv,
+}))
+"""
+PARENT = """
+import json, subprocess, sys
+for command in json.loads(sys.argv[1]):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(json.dumps([done.returncode, done.stdout]))
+"""
+
+
+def children(folder: Path, *commands: list[str], follow: bool = True, path: str = "") -> tuple[list[Any], str]:
+    """Status and output of each command that a program under ``msprobe run`` starts, and the lines of the log."""
+    (folder / "parent.py").write_text(PARENT)
+    options = ["--follow-children"] if follow else []
+    command = [sys.executable, "-m", "msprobe", "run", *options, "-o", "out", "parent.py", json.dumps(commands)]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([*([path] if path else []), forks.CHECKOUT])}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    log = [line for line in (done.stdout + done.stderr).splitlines() if "] " in line and not line.startswith("[")]
+    return printed, "\n".join(log)
+
+
+def test_an_interpreter_that_trains_nothing_is_as_without_us(tmp_path: Path) -> None:
+    (tmp_path / "state.py").write_text(STATE)
+    commands = [[sys.executable, *flags, "state.py", "--x"] for flags in ([], ["-I"], ["-E"], ["-P"])]
+    if sys.version_info < (3, 11):
+        commands = [command for command in commands if "-P" not in command]
+    followed, bare = children(tmp_path, *commands)[0], children(tmp_path, *commands, follow=False)[0]
+    assert [status for status, _ in followed] == [0] * len(commands)
+    for (_, out), (_, expected), command in zip(followed, bare, commands):
+        found, wanted = json.loads(out), json.loads(expected)
+        watched = found.pop("finders")
+        assert len(watched) == (not {"-I", "-E"} & set(command))
+        del wanted["finders"]
+        assert found == wanted
+
+
+def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins\nbuiltins.customized = __file__\n")
+    program = "import builtins, sitecustomize; print(builtins.customized, sitecustomize.__file__)"
+    (found,), _ = children(tmp_path, [sys.executable, "-c", program], path=str(own))
+    assert found == [0, f"{own}/sitecustomize.py {own}/sitecustomize.py\n"]
+
+
+def test_an_error_in_the_users_own_sitecustomize_is_shown_as_without_us(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("raise RuntimeError('mine')\n")
+    command = [sys.executable, "-c", "print('runs')"]
+    followed, _ = children(tmp_path, command, path=str(tmp_path))
+    bare, _ = children(tmp_path, command, follow=False, path=str(tmp_path))
+    assert followed == bare and "RuntimeError: mine" in followed[0][1] and "runs" in followed[0][1]
+
+
+def test_what_cannot_be_watched_runs_undisturbed_and_is_named_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("value = 7\n")
+    without_numpy = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(without_numpy)], check=True, timeout=120)
+    program = "import torch, sys; print(torch.value, torch.__spec__.loader.__class__.__name__)"
+    commands = [[sys.executable, "-c", program], [str(without_numpy / "bin" / "python"), "-c", program]]
+    found, log = children(tmp_path, *commands)
+    assert found == [[0, "7 SourceFileLoader\n"]] * 2
+    notes = [line for line in log.splitlines() if "was not watched: " in line]
+    assert len(notes) == 2 and all("[WARNING]" in line for line in notes), log
+    assert "numpy" in notes[1] or "msgspec" in notes[1]
+
+
+def test_what_is_no_python_hands_on_what_it_was_given(tmp_path: Path) -> None:
+    (tmp_path / "state.py").write_text(STATE)
+    (found, plain), _ = children(tmp_path, ["sh", "-c", f"{sys.executable} state.py"], ["sh", "-c", "echo plain"])
+    assert len(json.loads(found[1])["finders"]) == 1 and plain == [0, "plain\n"]
+
+
+def test_a_module_of_the_programs_that_has_our_name_is_the_programs(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "probe.py").write_text("mine = True\n")
+    (inside / "torch.py").write_text("")
+    (inside / "child.py").write_text("import torch, probe; print(probe.mine)\n")
+    (found,), log = children(tmp_path, [sys.executable, "inside/child.py"])
+    assert found == [0, "True\n"] and "was not watched" in log
+
+
+def test_without_the_option_the_environment_stays(tmp_path: Path) -> None:
+    program = "import os; print(sorted(key for key in os.environ if 'MSPROBE' in key), os.environ['PYTHONPATH'])"
+    (found,), _ = children(tmp_path, [sys.executable, "-c", program], follow=False)
+    assert found == [0, f"[] {forks.CHECKOUT}\n"]
+
+
+@pytest.mark.parametrize("before", [None, "", "/one", os.pathsep.join(("/one", "", "/two"))])
+def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch, before: str | None) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PYTHONPATH", before)
+    monkeypatch.delenv(environment.FOLLOW, raising=False)
+    for _ in range(2):
+        follower = environment.FollowedChildren("config.json", {"dump_path": "/out"}, "auto")
+        follower.tell(RunProcess("run", (1,)))
+        first, *others = os.environ["PYTHONPATH"].split(os.pathsep)
+        assert first.endswith("site") and others == (before.split(os.pathsep) if before else [])
+        told = environment.read(os.environ[environment.FOLLOW])
+        assert (told.config_path, told.arguments, told.order) == ("config.json", {"dump_path": "/out"}, (1,))
+        follower.remove()
+        assert environment.FOLLOW not in os.environ and os.environ.get("PYTHONPATH") == before
+
+
+def test_damaged_notes_are_passed_over(tmp_path: Path) -> None:
+    note = {"run": "a", "pid": 7, "program": "x.py", "reason": "why"}
+    lines = [json.dumps(note), json.dumps({**note, "run": "b"}), '{"run": "a", "pi', "[]", "\x00"]
+    (tmp_path / environment.UNWATCHED_FILE).write_text("\n".join(lines))
+    assert list(environment.unwatched(str(tmp_path), "a")) == ["process 7 (x.py) was not watched: why"]
+    assert list(environment.unwatched(str(tmp_path / "missing"), "a")) == []

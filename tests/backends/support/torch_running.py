@@ -1,0 +1,31 @@
+"""Programs of PyTorch under ``msprobe run``, with a small network at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from running import Ran
+
+PRELUDE = """
+import sys, torch
+from torch import nn
+
+torch.manual_seed(0)
+
+def network(width=8):
+    return nn.Sequential(nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, 4))
+"""
+IN_A_FORK = """
+import sys
+{before}
+from probe.api.cli import main
+sys.exit(main(["run", "-o", "out", *{options!r}, "program.py"]))
+"""
+
+
+def quick(scripts: Any, folder: Path, program: str, *options: str, before: str = "") -> Ran:
+    """The same as `run` in a fork of a process that has imported torch before."""
+    (folder / "program.py").write_text(PRELUDE + program, encoding="utf-8")
+    ended = scripts.run(folder, IN_A_FORK.format(options=options, before=before))
+    return Ran(ended.status, ended.out, ended.err, folder / "out")

@@ -1,0 +1,65 @@
+"""Several processes of one run without ranks: each is followed by itself, and named by its folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probe.api.cli import main
+from probe.common.dump.layout import PROCESS_FILE
+from probe.overflow.run import find_overflow
+
+
+def tensor(largest: float) -> dict[str, Any]:
+    numbers = {"Max": largest, "Min": 0.0, "Mean": largest, "Norm": largest}
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], **numbers}
+
+
+def process(folder: Path, order: int, given: float, made: float) -> None:
+    folder.mkdir(parents=True)
+    record = {"input_args": [tensor(given)], "input_kwargs": {}, "output": [tensor(made)]}
+    head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
+    (folder / "dump.json").write_text(json.dumps({**head, "data": {"Torch.sqrt.0.forward": record}}))
+    (folder / PROCESS_FILE).write_text(json.dumps({"run": "a", "order": [order]}))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """In step 1 the second process gets what is not finite from outside, and the third one makes it."""
+    for step in range(2):
+        for order, (given, made) in enumerate([(1.0, 1.0), (math.nan, math.nan), (1.0, math.nan)]):
+            values = (given, made) if step else (1.0, 1.0)
+            process(tmp_path / f"step{step}" / f"proc{99 - order}", order, *values)
+    return tmp_path
+
+
+def test_what_one_process_finds_is_not_blamed_on_another(run: Path) -> None:
+    report = find_overflow(str(run))
+    assert report.found is not None and report.found.step == 1 and len(report.folders) == 6
+    found = {report.found.name_of(each.rank): each.kind for each in report.first}
+    assert found == {"proc98": "outside", "proc97": "origin"}
+    assert report.found.affected == {0: 0, 1: 1, 2: 1} and report.found.notes == []
+    # The same process in the step before.
+    growth = {report.found.name_of(each.rank): each.growth for each in report.first}
+    assert [len(growth["proc97"]), growth["proc97"][0]["step"]] == [1, 0]
+
+
+def test_the_processes_are_named_by_their_folders(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["overflow_check", "-i", str(run), "-o", str(tmp_path / "out"), "--no_page"]
+    assert main(call) == 3
+    text = capsys.readouterr().out
+    assert "proc97: Torch.sqrt.0.forward (origin" in text and "1 of 1 records on proc98" in text
+    assert main([*call, "--json"]) == 3
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    assert steps[1]["processes"] == {"0": "proc99", "1": "proc98", "2": "proc97"}
+
+
+def test_where_all_is_finite_every_process_is_counted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["overflow_check", "-i", str(run / "step0")]) == 0
+    assert "all values are finite in 3 records of 3 processes and 1 step." in capsys.readouterr().out
