@@ -5,6 +5,7 @@
     ├── FileCheckException      a path is missing, is a link or has the wrong kind
     │   └── ConfigSyntaxError   a configuration file is not valid JSON
     ├── MissingDependency       an optional package is needed and not installed
+    ├── FrameworkError          a framework is installed, and the tool cannot work with it
     └── DumpFormatError         a file of a dump cannot be read
 
 The names are those that scripts written for msProbe already catch.
@@ -36,6 +37,10 @@ class ConfigSyntaxError(FileCheckException, RuntimeError):
 
 class MissingDependency(MsprobeException, ImportError):
     """An optional package is needed; the message names the extra to install."""
+
+
+class FrameworkError(MsprobeException):
+    """A framework is installed, and the tool cannot work with it; the message has its version and those tested."""
 
 
 class DumpFormatError(MsprobeException, ValueError):

@@ -85,7 +85,7 @@ def test_nothing_that_a_program_can_set_is_imported_before_it(tmp_path: Path) ->
 def test_a_program_without_a_framework_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("")
     done = run(tmp_path, "-m", "msprobe", "run", "program.py", MSPROBE_LOG_LEVEL="2")
-    assert "collected nothing: the program imported none of torch, mindspore, mindtorch" in done.stdout
+    assert "collected nothing: the program imported none of torch, mindspore, mindtorch" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
 
 

@@ -71,7 +71,7 @@ def run(scripts: Any, folder: Path, work: str, task: str = "tensor", **more: Any
     if "cannot mount" in ended.said:
         pytest.skip("neither root nor a user name space, so no file system can be mounted here")
     assert ended.status == 0 and ended.said == ["same"] and ended.err == "", ended.err
-    ended.lines = re.findall(r"\[(?:WARNING|ERROR)\] (.*)", ended.out)
+    ended.lines = re.findall(r"\[(?:WARNING|ERROR)\] (.*)", ended.log)
     return ended
 
 
@@ -156,7 +156,7 @@ def test_a_second_run_keeps_away_from_a_folder_that_is_being_written(scripts: An
     (tmp_path / "config.json").write_text(json.dumps({**config, "statistics": {}}))
     ended = scripts.run(tmp_path, TWO_RUNS)
     assert ended.status == 0 and ended.err == "", ended.err
-    lines = re.findall(r"\[(?:WARNING|ERROR)\] (.*)", ended.out)
+    lines = re.findall(r"\[(?:WARNING|ERROR)\] (.*)", ended.log)
     (line,) = lines
     assert "another process is collecting into this folder" in line and "is not collected" in line
     assert dumped.read(tmp_path / "dump", 0, "rank3").names == ["Torch.relu.0.forward"]
@@ -186,7 +186,7 @@ def test_eight_processes_side_by_side(scripts: Any, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     ended = scripts.run(tmp_path, RANKS.format(world=8), copies=8)
     assert [process.status for process in ended] == [0] * 8, ended[0].err
-    assert "ERROR" not in ended[0].out
+    assert "ERROR" not in ended[0].log
     for step in range(2):
         names = [dumped.read(tmp_path / "dump", step, f"rank{rank}").names for rank in range(8)]
         assert names[0] and names == [names[0]] * 8
@@ -198,7 +198,7 @@ def test_a_rank_that_never_starts_costs_the_others_nothing_that_they_have(script
     (tmp_path / "config.json").write_text(json.dumps({**config, "statistics": {}}))
     code = RANKS.format(world=3).replace("dist.init", "debugger.start()\ntorch.abs(torch.ones(1))\ndist.init")
     ended = scripts.run(tmp_path, code, copies=2)
-    assert [process.status for process in ended] == [1, 1] and "ERROR" not in ended[0].out
+    assert [process.status for process in ended] == [1, 1] and "ERROR" not in ended[0].log
     assert "Error" in ended[0].err, "the program gets what it would get without the tool"
     for process in ended:
         assert dumped.read(tmp_path / "dump", 0, f"proc{process.pid}").names == ["Torch.abs.0.forward"]

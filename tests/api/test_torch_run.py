@@ -32,7 +32,7 @@ def quick(scripts: Any, folder: Path, program: str, *options: str, before: str =
     """The same as `run` in a fork of a process that has imported torch before."""
     (folder / "program.py").write_text(PRELUDE + program, encoding="utf-8")
     ended = scripts.run(folder, IN_A_FORK.format(options=options, before=before))
-    return Ran(ended.status, ended.out, ended.err, folder / "out")
+    return Ran(ended.status, ended.out, ended.written_to_err, folder / "out")
 
 
 LINEAR_RELU_LINEAR = ["Module.0.Linear", "Module.1.ReLU", "Module.2.Linear"]
@@ -473,5 +473,5 @@ for step in range(5):
 """
     ran = quick(scripts, tmp_path, program, "--task", "overflow_check")
     assert (ran.status, ran.steps) == (0, steps), ran.err
-    assert ("5 steps were watched, and none had a value that is not finite" in ran.out) == (not steps)
+    assert ("5 steps were watched, and none had a value that is not finite" in ran.log) == (not steps)
     assert not any("collected nothing" in line for line in ran.warnings)
