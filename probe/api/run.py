@@ -23,13 +23,16 @@ from probe.collect.config_reload import ConfigReload
 from probe.collect.training_loop import AUTO, TrainingLoop
 from probe.common import log
 from probe.common.config.fields import numbers_text
+from probe.common.dump.frameworks import FRAMEWORKS, all_tested_text, is_installed
+from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
 
 if TYPE_CHECKING:
     from probe.api.debugger import PrecisionDebugger
     from probe.collect.session import Session
 
-_FRAMEWORKS = ("torch", "mindspore", "mindtorch")
+_BACKENDS = {framework.module: backend for backend, framework in FRAMEWORKS.items()}
+"""By the module that a program imports."""
 _SPAWN = "multiprocessing.spawn"
 """Not imported by us: MindSpore reports errors at the end of a program in which it was imported first."""
 _NAMES = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore", "msadapter": "probe.api.mindspore"}
@@ -59,8 +62,10 @@ class RunningProgram:
         self._spawned = False
         """Whether the program started processes that collect by themselves."""
         self._spawning: Handle | None = None
-        self._watch = ImportWatch((*_FRAMEWORKS, _SPAWN), self._imported)
-        for name in (*_FRAMEWORKS, _SPAWN):
+        self._unwatched: dict[str, str] = {}
+        """By the module, why the framework cannot be watched."""
+        self._watch = ImportWatch((*_BACKENDS, _SPAWN), self._imported, self._not_imported)
+        for name in (*_BACKENDS, _SPAWN):
             if name in sys.modules:
                 self._imported(name)
 
@@ -83,31 +88,39 @@ class RunningProgram:
         if name == _SPAWN:
             self._spawning = wrap_attribute(sys.modules[name], "get_preparation_data", self._with_run)
             return
-        backend = "msadapter" if name == "mindtorch" else loader.detect(name)
+        backend = loader.detect(_BACKENDS[name])
         if backend in self._loops:
             return
         try:
             training = loader.load(backend).training
             self._loops[backend] = TrainingLoop(training, self._step_after, lambda: self._session(backend))
+            self._unwatched.pop(name, None)
         except Exception as error:
-            log.error(f"msprobe run cannot watch {name} ({type(error).__name__}: {error}); the program runs without.")
+            why = str(error) if isinstance(error, MsprobeException) else loader.unusable(FRAMEWORKS[backend], error)
+            self._unwatched[name] = why
+            log.error(f"msprobe run cannot watch {name}, and the program runs without: {why}")
+
+    def _not_imported(self, name: str, error: Exception) -> None:
+        """The program gets the error, and may go on without the framework."""
+        if name in _BACKENDS:
+            self._unwatched[name] = loader.unusable(FRAMEWORKS[_BACKENDS[name]], error)
 
     def _session(self, backend: str) -> Session | None:
         """The session of the one debugger, made when the first of the frameworks trains."""
         if any(loop.session is not None for loop in self._loops.values()):
             return None
-        if any(_debugger(each).exists() for each in _NAMES):
+        if any(debugger_class(each).exists() for each in _NAMES):
             self._own_debugger = True
             log.warning("the script has a PrecisionDebugger of its own, which collects; msprobe run does not.")
             return None
         if backend != "torch":
             loader.room("mindspore", "hooks.graph_mode").check_pynative()
-        kind = _debugger(backend)
+        kind = debugger_class(backend)
         kind(self._config_path, **self._arguments)
         return kind.session()
 
-    def end(self, failed: bool) -> None:
-        """The program has ended: say what was collected, or why nothing was."""
+    def end(self, failed: bool) -> bool:
+        """The program has ended: say what was collected, or why nothing was; false if nothing was."""
         self._watch.remove()
         if self._spawning is not None:
             self._spawning.remove()
@@ -117,15 +130,14 @@ class RunningProgram:
         for loop in self._loops.values():
             loop.end()
         if self._own_debugger:
-            return
+            return True
         forwards = sum(loop.forwards for loop in self._loops.values())
         if self._spawned and not forwards:
             log.info(f"the processes that were started collect by themselves; see: {self._show_command}")
-            return
+            return True
         session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
         if session is None:
-            log.warning(f"msprobe run collected nothing: {failure or self._why_nothing(forwards)}")
-            return
+            return self._log_nothing(failure or self._why_nothing(forwards))
         session.stop()
         if unended and not failed:
             log.warning(f"the program ended in its first step. {unended[0]}")
@@ -134,35 +146,48 @@ class RunningProgram:
             steps = sum(loop.steps for loop in self._loops.values())
             if session.starts and session.is_watching and not failure:
                 log.info(f"{steps} steps were watched, and none had a value that is not finite.")
-                return
+                return True
             why = f"the program ran {steps} steps, none of them wanted."
             if session.starts:
                 why = failure or "what was wanted could not be written, or is not of this rank; see the lines above."
-            log.warning(f"msprobe run collected nothing: {why}")
-            return
+            return self._log_nothing(why)
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
         if session.is_checking:
             log.info(f"the calls of {which} were checked; what was found is below {self._arguments['dump_path']}.")
-            return
+            return True
         until = f", step {collected[-1]} until the program failed in it," if failed and in_step else ""
         log.info(f"collected {which}{until} into {self._arguments['dump_path']}; see: {self._show_command}")
+        return True
+
+    def _log_nothing(self, why: str) -> bool:
+        log.warning(f"msprobe run collected nothing: {why}")
+        return False
 
     @property
     def _show_command(self) -> str:
         return f"msprobe show {shlex.quote(self.config.dump_path)}"
 
     def _why_nothing(self, forwards: int) -> str:
+        """Why nothing was collected, with the versions that are installed and those that were tested."""
+        if self._unwatched and not self._loops:
+            return " ".join(self._unwatched.values())
         if not self._loops:
-            text = f"the program imported none of {', '.join(_FRAMEWORKS)} in this process. "
-            return text + "What launches others is put in front: torchrun ... -m msprobe run train.py."
+            text = f"the program imported none of {', '.join(_BACKENDS)} in this process. "
+            text += "What launches others is put in front: torchrun ... -m msprobe run train.py. "
+            there = [one.installed_text() for one in FRAMEWORKS.values() if is_installed(one.module)]
+            return f"{text}Installed: {', '.join(there) or 'none of them'}. Tested: {all_tested_text()}."
         text = "no call of a model was seen in this process. What launches others is put in front of msprobe run. "
         if forwards:
             text = f"none of the {forwards} calls of models that were seen recorded gradients. "
             text += "--step-after forward collects inference too. "
-        return text + "Calls inside of a compiled function (torch.compile, ms.jit) are not seen."
+        text += "Calls inside of a compiled function (torch.compile, ms.jit) are not seen."
+        for backend in self._loops:
+            text += f" Watched: {FRAMEWORKS[backend].installed_text()} (tested: {FRAMEWORKS[backend].tested_text})."
+        return " ".join([text, *self._unwatched.values()])
 
 
-def _debugger(backend: str) -> type[PrecisionDebugger]:
+def debugger_class(backend: str) -> type[PrecisionDebugger]:
+    """The `PrecisionDebugger` of a backend."""
     found: type[PrecisionDebugger] = importlib.import_module(_NAMES[backend]).PrecisionDebugger
     return found
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.dump.frameworks import FRAMEWORKS, Framework, is_installed
-from probe.common.errors import FrameworkError, MissingDependency, MsprobeException
+from probe.common.errors import FrameworkError, MissingDependency, MsprobeException, failure_text
 
 _Result = TypeVar("_Result")
 
@@ -106,17 +105,11 @@ def _guarded(backend: _Backend, action: Callable[[], _Result]) -> _Result:
     except MsprobeException:
         raise
     except Exception as error:
-        # Without its cause, whose lines of ours and of the framework's are of no use to who reads it; doctor has more.
-        raise FrameworkError(_unusable(backend.framework, error)) from None
+        # Without its cause, whose frames are no help to who reads it; doctor looks at the context.
+        raise FrameworkError(unusable(backend.framework, error)) from None
 
 
-def unusable(name: str, error: BaseException) -> str:
-    """Why the tool cannot work with the framework of a backend: its version, the error, and the versions tested."""
-    return _unusable(_BACKENDS[name].framework, error)
-
-
-def _unusable(framework: Framework, error: BaseException) -> str:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    why = f"{type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"
-    tested = f"Tested: {framework.tested_text}. See: msprobe doctor"
-    return f"the tool cannot work with {framework.installed_text()}: {why}. {tested}."
+def unusable(framework: Framework, error: BaseException) -> str:
+    """Why the tool cannot work with `framework`: its version, the error, and the versions that were tested."""
+    text = f"the tool cannot work with {framework.installed_text()}: {failure_text(error)}"
+    return f"{text}. Tested: {framework.tested_text}. See: msprobe doctor."

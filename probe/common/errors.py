@@ -13,6 +13,8 @@ The names are those that scripts written for msProbe already catch.
 
 from __future__ import annotations
 
+import traceback
+
 from probe.common.terminal_text import printable
 
 
@@ -45,3 +47,15 @@ class FrameworkError(MsprobeException):
 
 class DumpFormatError(MsprobeException, ValueError):
     """A journal or a file of a dump is truncated, corrupted or of another version."""
+
+
+def failure_text(error: BaseException) -> str:
+    """An error in one line, with the line of code that raised it.
+
+    Example:
+        ``AttributeError: module 'torch' has no attribute 'xpu' (probe/backends/torch/guards.py, line 12)``
+    """
+    # A `__getattr__` that raises only says what the line before asked for.
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name != "__getattr__"]
+    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return printable(f"{type(error).__name__}: {error}{where}")

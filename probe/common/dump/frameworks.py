@@ -38,9 +38,9 @@ class Framework(NamedTuple):
 
     @property
     def tested_text(self) -> str:
-        """Example: ``mindtorch of mindnlp 0.5.1 with MindSpore 2.7.0 or 2.7.1``."""
-        text = f"{self.title}{self._origin} {_either(self.tested)}"
-        return f"{text} with {FRAMEWORKS[self.base].title} {_either(self.tested_bases)}" if self.base else text
+        """Example: ``mindtorch of mindnlp 0.5.1 with MindSpore 2.7.0 and 2.7.1``."""
+        text = f"{self.title}{self._origin} {_listed(self.tested)}"
+        return f"{text} with {FRAMEWORKS[self.base].title} {_listed(self.tested_bases)}" if self.base else text
 
     def installed_text(self) -> str:
         """The name with the version that is installed, such as ``PyTorch 2.13.0+cpu``."""
@@ -103,6 +103,6 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, found[0].split("."))) if found else (sys.maxsize,)
 
 
-def _either(versions: tuple[str, ...]) -> str:
+def _listed(versions: tuple[str, ...]) -> str:
     *most, last = versions
-    return f"{', '.join(most)} or {last}" if most else last
+    return f"{', '.join(most)} and {last}" if most else last
