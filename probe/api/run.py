@@ -141,7 +141,12 @@ class RunningProgram:
         session.stop()
         if unended and not failed:
             log.warning(f"the program ended in its first step. {unended[0]}")
-        collected = session.collected_steps
+        losses = session.losses
+        session.log_losses()
+        collected = [step for step in session.collected_steps if step not in losses]
+        if losses and not collected:
+            # There may be a part of a step.
+            return bool(session.collected_steps) or self._log_nothing("it could not be written; see the line above.")
         if not collected:
             steps = sum(loop.steps for loop in self._loops.values())
             if session.starts and session.is_watching and not failure:
@@ -149,7 +154,7 @@ class RunningProgram:
                 return True
             why = f"the program ran {steps} steps, none of them wanted."
             if session.starts:
-                why = failure or "what was wanted could not be written, or is not of this rank; see the lines above."
+                why = failure or "what was wanted is not of this rank; see the lines above."
             return self._log_nothing(why)
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
         if session.is_checking:

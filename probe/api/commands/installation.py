@@ -181,7 +181,8 @@ def _judge(one: _Package, answers: Mapping[str, Any], done: subprocess.Completed
         return _Tried(f"BROKEN: {said[-1] if said else ended}", True)
     text = f"imports in {answers[self_check.IMPORTING]:.1f} s"
     if one.backend:
-        text += f"; a dump of {answers[self_check.RECORDS]} records made and read in {answers[self_check.READING]:.1f} s"
+        number, seconds = answers[self_check.RECORDS], answers[self_check.READING]
+        text += f"; a dump of {number} records made and read in {seconds:.1f} s"
     return _Tried(text)
 
 

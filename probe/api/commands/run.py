@@ -50,7 +50,7 @@ class Run:
         )
         parser.add_argument("-q", "--quiet", action="store_true", help="show only warnings and errors of the tool")
         parser.add_argument(
-            "--strict", action="store_true", help="end with status 2 if nothing was collected and the script ended with 0"
+            "--strict", action="store_true", help="end with status 2 if nothing was collected and the script's is 0"
         )
         parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
         parser.add_argument("program", nargs=argparse.REMAINDER, metavar="train.py", help="the script, its arguments")

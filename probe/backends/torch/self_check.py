@@ -18,10 +18,11 @@ EXPECTED = {
 
 def train(debugger: Any) -> None:
     """Collect one step: forward and backward of ``(3 * 1 + 4 * 2 + 0.5) ** 2``."""
-    model = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.ReLU())
+    linear = torch.nn.Linear(2, 1)
+    model = torch.nn.Sequential(linear, torch.nn.ReLU())
     with torch.no_grad():
-        model[0].weight.copy_(torch.tensor([[1.0, 2.0]]))
-        model[0].bias.copy_(torch.tensor([0.5]))
+        linear.weight.copy_(torch.tensor([[1.0, 2.0]]))
+        linear.bias.copy_(torch.tensor([0.5]))
     debugger.start(model)
     (model(torch.tensor([[3.0, 4.0]])) ** 2).sum().backward()
     debugger.stop()
