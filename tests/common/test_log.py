@@ -52,9 +52,11 @@ def test_a_standard_error_without_flush_gets_its_lines(monkeypatch: pytest.Monke
     assert [line.rpartition(" ")[2] for line in stream.text.splitlines()] == ["first", "second"]
 
 
-def test_an_error_is_one_line_with_its_kind(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line_with_its_kind_and_not_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     log.error("first\nsecond")
-    (line,) = capsys.readouterr().err.splitlines()
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert said.out == ""
     assert line.endswith("[ERROR] first\\nsecond")
 
 
