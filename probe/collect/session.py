@@ -521,7 +521,9 @@ class Session:
         self._attempt(self.collector.end_step)
 
     def _lose(self, step: int, what: str, error: BaseException) -> None:
-        self._losses[step] = f"{what} ({getattr(error, 'strerror', None) or error})"
+        # Without the path, which is another one for each step.
+        reason = getattr(error, "strerror", None) or getattr(error.__cause__, "strerror", None) or error
+        self._losses[step] = f"{what} ({reason})"
 
     @property
     def losses(self) -> dict[int, str]:
