@@ -65,6 +65,6 @@ net(ms.Tensor(x))
 print("ended")
 """
     ran = run(tmp_path, PRELUDE + program)
-    assert (ran.status, ran.steps) == (0, []) and "ended" in ran.log
+    assert (ran.status, ran.steps) == (0, []) and "ended" in ran.out
     (line,) = ran.warnings
     assert "msprobe run collected nothing" in line and "ms.jit" in line
