@@ -142,9 +142,9 @@ class RunningProgram:
         if unended and not failed:
             log.warning(f"the program ended in its first step. {unended[0]}")
         losses = session.losses
-        session.log_losses()
         collected = [step for step in session.collected_steps if step not in losses]
         if losses and not collected:
+            session.log_losses()
             # There may be a part of a step.
             return bool(session.collected_steps) or self._log_nothing("it could not be written; see the line above.")
         if not collected:
@@ -162,6 +162,7 @@ class RunningProgram:
             return True
         until = f", step {collected[-1]} until the program failed in it," if failed and in_step else ""
         log.info(f"collected {which}{until} into {self._arguments['dump_path']}; see: {self._show_command}")
+        session.log_losses()
         return True
 
     def _log_nothing(self, why: str) -> bool:

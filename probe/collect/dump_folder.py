@@ -178,7 +178,8 @@ class DumpFolder:
             ``28 records or tensor files are missing or incomplete (No space left on device)``
         """
         number = len(self._missing)
-        parts = [f"{number} records or tensor files are missing or incomplete"] if number else []
+        several = f"{number} records or tensor files are missing or incomplete"
+        parts = [several if number > 1 else "1 record or tensor file is missing or incomplete"] if number else []
         if self._is_unmade:
             parts.append(f"{self.header.file_name} and the files beside it are not made")
         return f"{', '.join(parts)} ({self._reason})" if parts else ""

@@ -515,10 +515,14 @@ class Session:
         self._attempt(self._flush)
         self._attempt(self._log_unmatched)
         self._attempt(self._log_empty)
-        self._losses = self.losses
+        self._attempt(self._note_loss)
         self._attempt(self._adapter.end_step)
         self._attempt(self._remove, self._gradients)
         self._attempt(self.collector.end_step)
+
+    def _note_loss(self) -> None:
+        """The step is over: keep what is missing of it."""
+        self._losses = self.losses
 
     def _lose(self, step: int, what: str, error: BaseException) -> None:
         # Without the path, which is another one for each step.
