@@ -12,11 +12,21 @@ from typing import Any
 
 
 class ImportWatch(importlib.abc.MetaPathFinder):
-    """Calls `imported` with the name of each of `names` when it has been imported, until `remove`."""
+    """Calls `imported` with the name of each of `names` when it has been imported, until `remove`.
 
-    def __init__(self, names: Sequence[str], imported: Callable[[str], None]) -> None:
+    Args:
+        failed: Called with a name and the error whose import ended with one, which the program gets as well.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        imported: Callable[[str], None],
+        failed: Callable[[str, Exception], None],
+    ) -> None:
         self._names = set(names)
         self._imported = imported
+        self._failed = failed
         self._searching: set[str] = set()
         sys.meta_path.insert(0, self)
 
@@ -32,7 +42,7 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         finally:
             self._searching.discard(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._imported)
+            spec.loader = _Loader(spec.loader, self._imported, self._failed)
         return spec
 
     def remove(self) -> None:
@@ -43,9 +53,15 @@ class ImportWatch(importlib.abc.MetaPathFinder):
 class _Loader(importlib.abc.Loader):
     """Loads as `loader` does, which the module has for its loader in the end."""
 
-    def __init__(self, loader: importlib.abc.Loader, imported: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        loader: importlib.abc.Loader,
+        imported: Callable[[str], None],
+        failed: Callable[[str, Exception], None],
+    ) -> None:
         self._loader = loader
         self._imported = imported
+        self._failed = failed
 
     def __getattr__(self, name: str) -> Any:
         # A program may look at the specification and not import the module.
@@ -58,5 +74,9 @@ class _Loader(importlib.abc.Loader):
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
+        try:
+            self._loader.exec_module(module)
+        except Exception as error:
+            self._failed(module.__name__, error)
+            raise
         self._imported(module.__name__)

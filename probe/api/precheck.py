@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter
+from probe.common.dump.frameworks import BACKEND_OF
 
 if TYPE_CHECKING:
     from probe.precheck.output.report import Report
-
-_BACKENDS = {"pytorch": "torch", "mindspore": "mindspore", "mindtorch": "msadapter"}
 
 
 def load(framework: str) -> FrameworkAdapter:
@@ -20,7 +19,7 @@ def load(framework: str) -> FrameworkAdapter:
     Raises:
         MissingDependency: the framework is not installed.
     """
-    return loader.load(_BACKENDS[framework])
+    return loader.load(BACKEND_OF[framework])
 
 
 def acc_check(path: str | os.PathLike[str], **options: Any) -> Report:

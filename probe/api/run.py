@@ -26,6 +26,7 @@ from probe.collect.training_loop import AUTO, TrainingLoop
 from probe.common import log
 from probe.common.config.fields import numbers_text
 from probe.common.dump import processes
+from probe.common.dump.frameworks import FRAMEWORKS, all_tested_text, is_installed
 from probe.common.dump.processes import RunProcess
 from probe.common.dump.runs import folders_of_run
 from probe.common.errors import MsprobeException
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from probe.api.debugger import PrecisionDebugger
     from probe.collect.session import Session
 
-_FRAMEWORKS = ("torch", "mindspore", "mindtorch")
+_BACKENDS = {framework.module: backend for backend, framework in FRAMEWORKS.items()}
+"""By the module that a program imports."""
 _SPAWN = "multiprocessing.spawn"
 """Not imported by us: MindSpore reports errors at the end of a program in which it was imported first."""
 _WATCHING = ("overflow_check", "free_benchmark")
@@ -93,14 +95,16 @@ class RunningProgram:
         self._debugger: type[PrecisionDebugger] | None = None
         """The debugger that was made for the program."""
         self._spawning: Handle | None = None
+        self._unwatched: dict[str, str] = {}
+        """By the module, why the framework cannot be watched."""
         if RunningProgram.present is not None:
             RunningProgram.present.make_room()  # the program runs another one under msprobe run
         RunningProgram.present = self
         self._process = processes.begin_run() if process is None else processes.adopt(process)
         self._follower = FollowedChildren(self._config_path, self._arguments, step_after) if follow else None
         self._tell_children()
-        self._watch = ImportWatch((*_FRAMEWORKS, _SPAWN), self._imported)
-        for name in (*_FRAMEWORKS, _SPAWN):
+        self._watch = ImportWatch((*_BACKENDS, _SPAWN), self._imported, self._not_imported)
+        for name in (*_BACKENDS, _SPAWN):
             if name in sys.modules:
                 self._imported(name)
 
@@ -141,14 +145,22 @@ class RunningProgram:
         if name == _SPAWN:
             self._spawning = wrap_attribute(sys.modules[name], "get_preparation_data", self._with_run)
             return
-        backend = "msadapter" if name == "mindtorch" else loader.detect(name)
+        backend = loader.detect(_BACKENDS[name])
         if backend in self._loops:
             return
         try:
             training = loader.load(backend).training
             self._loops[backend] = TrainingLoop(training, self._step_after, lambda: self._session(backend))
+            self._unwatched.pop(name, None)
         except Exception as error:
-            log.error(f"msprobe run cannot watch {name} ({type(error).__name__}: {error}); the program runs without.")
+            why = str(error) if isinstance(error, MsprobeException) else loader.unusable(FRAMEWORKS[backend], error)
+            self._unwatched[name] = why
+            log.error(f"msprobe run cannot watch {name}, and the program runs without: {why}")
+
+    def _not_imported(self, name: str, error: Exception) -> None:
+        """The program gets the error, and may go on without the framework."""
+        if name in _BACKENDS:
+            self._unwatched[name] = loader.unusable(FRAMEWORKS[_BACKENDS[name]], error)
 
     def _session(self, backend: str) -> Session | None:
         """The session of the one debugger, made when the first of the frameworks trains."""
@@ -158,13 +170,13 @@ class RunningProgram:
             # Of the process that this one was forked from.
             self._debugger.reset()
             self._debugger = None
-        if any(_debugger(each).exists() for each in _NAMES):
+        if any(debugger_class(each).exists() for each in _NAMES):
             self._own_debugger = True
             log.warning("the script has a PrecisionDebugger of its own, which collects; msprobe run does not.")
             return None
         if backend != "torch":
             loader.room("mindspore", "hooks.graph_mode").check_pynative()
-        kind = _debugger(backend)
+        kind = debugger_class(backend)
         kind(self._config_path, **self._arguments)
         self._debugger = kind
         return kind.session()
@@ -190,14 +202,14 @@ class RunningProgram:
             self._debugger.reset()
             self._debugger = None
 
-    def end(self, failed: bool) -> None:
-        """The program has ended: say what was collected, or why nothing was."""
+    def end(self, failed: bool) -> bool:
+        """The program has ended: say what was collected, or why nothing was; false if nothing was."""
         try:
-            self._say_what_was_collected(failed)
+            return self._say_what_was_collected(failed)
         finally:
             self.make_room()
 
-    def _say_what_was_collected(self, failed: bool) -> None:
+    def _say_what_was_collected(self, failed: bool) -> bool:
         failure = next((loop.failure for loop in self._loops.values() if loop.failure), "")
         in_step = any(loop.step_open for loop in self._loops.values())
         unended = [loop.waiting_text() for loop in self._loops.values() if loop.step_open and not loop.steps]
@@ -205,7 +217,7 @@ class RunningProgram:
         for text in environment.unwatched(self._arguments["dump_path"], self._process.run):
             log.warning(text)
         if self._own_debugger:
-            return
+            return True
         children = self._children_text()
         if children:
             log.info(f"collected in processes that the program started: {children}.")
@@ -213,32 +225,41 @@ class RunningProgram:
         session = next((loop.session for loop in self._loops.values() if loop.session is not None), None)
         if children and session is None:
             log.info(f"this process itself collected nothing; see: {self._show_command}")
-            return
+            return True
         if processes.started() and not forwards and self.config.task in _WATCHING:
             log.info(f"the processes that were started collect by themselves; see: {self._show_command}")
-            return
+            return True
         if session is None:
-            log.warning(f"msprobe run collected nothing: {failure or self._why_nothing(forwards)}")
-            return
+            return self._log_nothing(failure or self._why_nothing(forwards))
         if unended and not failed:
             log.warning(f"the program ended in its first step. {unended[0]}")
-        collected = session.collected_steps
+        losses = session.losses
+        collected = [step for step in session.collected_steps if step not in losses]
+        if losses and not collected:
+            session.log_losses()
+            # There may be a part of a step.
+            return bool(session.collected_steps) or self._log_nothing("it could not be written; see the line above.")
         if not collected:
             steps = sum(loop.steps for loop in self._loops.values())
             if session.starts and session.is_watching and not failure:
                 log.info(f"{steps} steps were watched, and none had a value that is not finite.")
-                return
+                return True
             why = f"the program ran {steps} steps, none of them wanted."
             if session.starts:
-                why = failure or "what was wanted could not be written, or is not of this rank; see the lines above."
-            log.warning(f"msprobe run collected nothing: {why}")
-            return
+                why = failure or "what was wanted is not of this rank; see the lines above."
+            return self._log_nothing(why)
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
         if session.is_checking:
             log.info(f"the calls of {which} were checked; what was found is below {self._arguments['dump_path']}.")
-            return
+            return True
         until = f", step {collected[-1]} until the program failed in it," if failed and in_step else ""
         log.info(f"collected {which}{until} into {self._arguments['dump_path']}; see: {self._show_command}")
+        session.log_losses()
+        return True
+
+    def _log_nothing(self, why: str) -> bool:
+        log.warning(f"msprobe run collected nothing: {why}")
+        return False
 
     def _children_text(self) -> str:
         """Which processes below this one have collected, and which steps: ``proc12 (step 0-1), rank1 (step 0)``."""
@@ -253,11 +274,16 @@ class RunningProgram:
         return f"msprobe show {shlex.quote(self.config.dump_path)}"
 
     def _why_nothing(self, forwards: int) -> str:
+        """Why nothing was collected, with the versions that are installed and those that were tested."""
+        if self._unwatched and not self._loops:
+            return " ".join(self._unwatched.values())
         if not self._loops:
-            text = f"the program imported none of {', '.join(_FRAMEWORKS)} in this process. "
-            text += "What launches others is put in front: torchrun ... -m msprobe run train.py."
-            follows = self._follower is not None
-            return text if follows else f"{text} Programs that it starts by itself are seen with --follow-children."
+            text = f"the program imported none of {', '.join(_BACKENDS)} in this process. "
+            text += "What launches others is put in front: torchrun ... -m msprobe run train.py. "
+            if self._follower is None:
+                text += "Programs that it starts by itself are seen with --follow-children. "
+            there = [one.installed_text() for one in FRAMEWORKS.values() if is_installed(one.module)]
+            return f"{text}Installed: {', '.join(there) or 'none of them'}. Tested: {all_tested_text()}."
         text = "no call of a model was seen in this process"
         if processes.started():
             text += f", and of the {processes.started()} that it started none has collected anything so far"
@@ -265,10 +291,14 @@ class RunningProgram:
         if forwards:
             text = f"none of the {forwards} calls of models that were seen recorded gradients. "
             text += "--step-after forward collects inference too. "
-        return text + "Calls inside of a compiled function (torch.compile, ms.jit) are not seen."
+        text += "Calls inside of a compiled function (torch.compile, ms.jit) are not seen."
+        for backend in self._loops:
+            text += f" Watched: {FRAMEWORKS[backend].installed_text()} (tested: {FRAMEWORKS[backend].tested_text})."
+        return " ".join([text, *self._unwatched.values()])
 
 
-def _debugger(backend: str) -> type[PrecisionDebugger]:
+def debugger_class(backend: str) -> type[PrecisionDebugger]:
+    """The `PrecisionDebugger` of a backend."""
     found: type[PrecisionDebugger] = importlib.import_module(_NAMES[backend]).PrecisionDebugger
     return found
 
@@ -322,7 +352,7 @@ def begin_followed(text: str, started: float) -> None:
     if wrong:
         running.leave()
         raise MsprobeException(wrong[0])
-    log.set_least(log.WARNING)
+    log.quieten()
 
 
 def _forked() -> None:

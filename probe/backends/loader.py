@@ -12,32 +12,34 @@ framework has imported it.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
+from collections.abc import Callable
 from types import ModuleType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common import log
-from probe.common.errors import MissingDependency
+from probe.common.dump.frameworks import FRAMEWORKS, Framework, is_installed
+from probe.common.errors import FrameworkError, MissingDependency, MsprobeException, failure_text
+
+_Result = TypeVar("_Result")
 
 
 class _Backend(NamedTuple):
     module: str
     adapter: str
-    package: str
-    install: str
-    """What pip is to be given. Not an extra of ours: on the package index that name belongs to somebody else."""
+    framework: Framework
+
+    @property
+    def package(self) -> str:
+        """The module that has to be installed. An MSAdapter need not be the one of the table."""
+        return FRAMEWORKS[self.framework.base].module if self.framework.base else self.framework.module
 
 
 _BACKENDS: dict[str, _Backend] = {
-    "torch": _Backend("probe.backends.torch.adapter", "TorchAdapter", "torch", "torch"),
-    "mindspore": _Backend(
-        "probe.backends.mindspore.adapter", "MindSporeAdapter", "mindspore", "'mindspore==2.10.0' 'numpy<2'"
-    ),
-    "msadapter": _Backend(
-        "probe.backends.msadapter.adapter", "MSAdapterAdapter", "mindspore", "'mindspore==2.7.0' 'numpy<2' ml_dtypes"
-    ),
+    "torch": _Backend("probe.backends.torch.adapter", "TorchAdapter", FRAMEWORKS["torch"]),
+    "mindspore": _Backend("probe.backends.mindspore.adapter", "MindSporeAdapter", FRAMEWORKS["mindspore"]),
+    "msadapter": _Backend("probe.backends.msadapter.adapter", "MSAdapterAdapter", FRAMEWORKS["msadapter"]),
 }
 _loaded: dict[str, FrameworkAdapter] = {}
 
@@ -61,13 +63,15 @@ def load(name: str) -> FrameworkAdapter:
 
     Raises:
         MissingDependency: its framework is not installed.
+        FrameworkError: it is installed, and the adapter cannot be made.
     """
     adapter = _loaded.get(name)
     if adapter is None:
         backend = _BACKENDS[name]
-        adapter = _loaded[name] = getattr(_import(backend, backend.module), backend.adapter)()
+        module = _import(backend, backend.module)
+        adapter = _loaded[name] = _guarded(backend, lambda: getattr(module, backend.adapter)())
         if adapter.absent:
-            log.warning(adapter.absent)
+            log.warning(f"{adapter.absent} Tested: {backend.framework.tested_text}.")
     return adapter
 
 
@@ -81,18 +85,34 @@ def room(name: str, file: str) -> ModuleType:
 
     Raises:
         MissingDependency: its framework is not installed.
+        FrameworkError: it is installed, and the module cannot be imported.
     """
     backend = _BACKENDS[name]
     return _import(backend, f"{backend.module.rpartition('.')[0]}.{file}")
 
 
 def _import(backend: _Backend, module: str) -> ModuleType:
-    found = importlib.util.find_spec(backend.package)
-    # Without an origin it is no package, but any folder of that name in which a script was started.
-    if found is None or found.origin is None:
-        text = f"{backend.package} is not installed; run: pip install {backend.install}."
-        if importlib.util.find_spec("mindtorch") is not None:
+    if not is_installed(backend.package):
+        text = f"{backend.package} is not installed; run: pip install {backend.framework.install}."
+        adapted = FRAMEWORKS["msadapter"].module
+        if is_installed(adapted):
             # Installing the real one beside it would hide it.
-            text = f"{backend.package} is not imported yet; mindtorch is installed: make torch mean it first."
+            text = f"{backend.package} is not imported yet; {adapted} is installed: make torch mean it first."
         raise MissingDependency(text)
-    return importlib.import_module(module)
+    return _guarded(backend, lambda: importlib.import_module(module))
+
+
+def _guarded(backend: _Backend, action: Callable[[], _Result]) -> _Result:
+    try:
+        return action()
+    except MsprobeException:
+        raise
+    except Exception as error:
+        # Without its cause, whose frames are no help to who reads it; doctor looks at the context.
+        raise FrameworkError(unusable(backend.framework, error)) from None
+
+
+def unusable(framework: Framework, error: BaseException) -> str:
+    """Why the tool cannot work with `framework`: its version, the error, and the versions that were tested."""
+    text = f"the tool cannot work with {framework.installed_text()}: {failure_text(error)}"
+    return f"{text}. Tested: {framework.tested_text}. See: msprobe doctor."

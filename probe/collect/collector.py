@@ -24,6 +24,7 @@ from probe.common.config.selection import Selection, wanted_by_risk
 from probe.common.config.unmatched import Met, unmatched
 from probe.common.dump import journal as journals
 from probe.common.dump import naming
+from probe.common.errors import failure_text
 from probe.common.interfaces import ApiName, Entry, ModuleName, StatisticsMode, Tensors
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -176,7 +177,8 @@ class Collector:
             if self.folder is not None:
                 self.folder.log_error(str(name), error)
             else:
-                log.warning(f"{name}: {type(error).__name__}: {error}; the training goes on.", once=f"failed {name}")
+                # There is no folder whose log could have the place.
+                log.warning(f"{name}: {failure_text(error)}; the training goes on.", once=f"failed {name}")
         except Exception as second:
             log.warning(f"a failure of the tool cannot be noted ({second!r}); the training goes on.", once="not noted")
 

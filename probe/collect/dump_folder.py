@@ -79,10 +79,22 @@ class DumpFolder:
         data_folder = os.path.join(config.dump_path, self.relative, TENSOR_FOLDER) if with_tensors else None
         self.header = Header(config.task, config.level, framework, data_folder, config.extra_info)
         self._keep_journal_of_dead_run()
-        json_files.skeleton(self.path, self.header)
-        self.journal = JournalWriter(os.path.join(self.path, JOURNAL_FILE), self.header)
+        try:
+            json_files.skeleton(self.path, self.header)
+            self.journal = JournalWriter(os.path.join(self.path, JOURNAL_FILE), self.header)
+        except BaseException:
+            # Files without a record would look like a step in which nothing was called.
+            if new:
+                self._remove()
+            raise
         self._written = self._empty = self.journal.frames
         self._failures: set[str] = set()
+        self._missing: set[str] = set()
+        """The records and tensor files that could not be written, or not completely."""
+        self._reason = ""
+        """The first failure."""
+        self._is_unmade = False
+        """Whether the json files could not be made from the journal."""
         try:
             processes.write(self.path)
         except Exception as error:
@@ -126,6 +138,10 @@ class DumpFolder:
         if self.journal.frames != self._empty:
             return False
         self.journal.close()
+        self._remove()
+        return True
+
+    def _remove(self) -> None:
         for name in (JOURNAL_FILE, self.header.file_name, STACK_FILE, CONSTRUCT_FILE, PROCESS_FILE):
             with contextlib.suppress(OSError):
                 os.unlink(os.path.join(self.path, name))
@@ -133,13 +149,14 @@ class DumpFolder:
             # One that holds files of others stays.
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
-        return True
 
     def write_files(self) -> bool:
         """Make the json files from the journal, unless nothing is new; whether anything was."""
         if self.journal.frames == self._written:
             return False
+        self._is_unmade = True
         json_files.write(self.path)
+        self._is_unmade = False
         self._written = self.journal.frames
         return True
 
@@ -149,9 +166,28 @@ class DumpFolder:
         return os.path.join(self.path, self.header.file_name)
 
     @property
+    def is_recoverable(self) -> bool:
+        """Whether the json files could not be made, and the journal is there to make them from."""
+        return self._is_unmade and os.path.exists(os.path.join(self.path, JOURNAL_FILE))
+
+    @property
     def failed(self) -> bool:
         """Whether something could not be recorded, which was logged."""
         return bool(self._failures)
+
+    @property
+    def loss(self) -> str:
+        """How much of the step is missing in its files, and why; empty if nothing is.
+
+        Example:
+            ``28 records or tensor files are missing or incomplete (No space left on device)``
+        """
+        number = len(self._missing)
+        several = f"{number} records or tensor files are missing or incomplete"
+        parts = [several if number > 1 else "1 record or tensor file is missing or incomplete"] if number else []
+        if self._is_unmade:
+            parts.append(f"{self.header.file_name} and the files beside it are not made")
+        return f"{', '.join(parts)} ({self._reason})" if parts else ""
 
     def has_records(self) -> bool:
         """Whether there are any in the files; true as well where these do not say so, or are not there any more."""
@@ -181,13 +217,16 @@ class DumpFolder:
         slug = _slug(error)
         first = slug not in self._failures
         self._failures.add(slug)
+        self._reason = self._reason or (getattr(error, "strerror", None) or kind)
+        if report:
+            self._missing.add(name)
         details = "".join(traceback.format_exception(type(error), error, error.__traceback__)) if first else kind + "\n"
         where = f"Details: {ERROR_LOG}"
         try:
             with files.open_for_writing(os.path.join(self.path, ERROR_LOG), append=True) as stream:
                 stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {name}\n{details}\n".encode("utf-8", "replace"))
         except OSError as second:
-            where = f"Others are not counted, for {ERROR_LOG} cannot be written ({second.strerror})"
+            where = f"{ERROR_LOG} cannot be written ({second.strerror}); the end of the run tells how much is missing"
         if first and report:
             log.error(f"{name} could not be recorded completely ({kind}); the training goes on. {where}.")
 

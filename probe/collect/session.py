@@ -100,6 +100,11 @@ class Session:
         """How often `start` or `save` was called."""
         self.collected_steps: list[int] = []
         """The steps that have a folder."""
+        self._losses: dict[int, str] = {}
+        """By step, what is missing of it and why."""
+        self._told_losses: dict[int, str] = {}
+        self._journals = False
+        """Whether a step's files can be made from its journal."""
         self._active = False
         self._watch = self._new_watch()
         self._keeper = self._new_keeper()
@@ -131,8 +136,9 @@ class Session:
         if self.config.task != OVERFLOW_CHECK:
             return None
         return OverflowWatch(
-            self.config, self._adapter, self.collector.failed, self.collected_steps.append, self._end_for_good
-        )
+            self.config, self._adapter, self.collector.failed, self.collected_steps.append, self._lose,
+            self._end_for_good,
+        )  # fmt: skip
 
     def _new_keeper(self) -> StepKeeper | None:
         """What keeps the steps that ``replay_step`` runs again."""
@@ -468,6 +474,7 @@ class Session:
             log.warning(f"{root} holds an earlier run already: {earlier}. This one goes to {folder.relative}.")
 
     def _log_unwritable(self, error: Exception) -> None:
+        self._lose(self.current_step, "the folder could not be made", error)
         # Once, and not at each of ten thousand steps, while the reason is the same.
         reason = type(error).__name__ if not isinstance(error, OSError) else str(error.errno)
         if reason != self._unwritable:
@@ -512,9 +519,44 @@ class Session:
         self._attempt(self._flush)
         self._attempt(self._log_unmatched)
         self._attempt(self._log_empty)
+        self._attempt(self._note_loss)
         self._attempt(self._adapter.end_step)
         self._attempt(self._remove, self._gradients)
         self._attempt(self.collector.end_step)
+
+    def _note_loss(self) -> None:
+        """The step is over: keep what is missing of it."""
+        self._losses = self.losses
+
+    def _lose(self, step: int, what: str, error: BaseException) -> None:
+        # Without the path, which is another one for each step.
+        reason = getattr(error, "strerror", None) or getattr(error.__cause__, "strerror", None) or error
+        self._losses[step] = f"{what} ({reason})"
+
+    @property
+    def losses(self) -> dict[int, str]:
+        """By step, what could not be written of it and why: of those that are over, and of the one that goes on."""
+        folder = self.collector.folder
+        if isinstance(folder, DumpFolder) and folder.loss:
+            self._journals = self._journals or folder.is_recoverable
+            return {**self._losses, self.current_step: folder.loss}
+        return dict(self._losses)
+
+    def log_losses(self) -> None:
+        """Log what could not be written, unless it was logged before."""
+        losses = self.losses
+        if losses == self._told_losses:
+            return
+        self._told_losses = losses
+        steps: dict[str, list[int]] = {}
+        for step, loss in losses.items():
+            steps.setdefault(loss, []).append(step)
+        parts = [f"step{'s' if len(of) > 1 else ''} {numbers_text(of)}: {loss}" for loss, of in steps.items()]
+        text = f"not everything was collected. {'; '.join(parts)}."
+        if self._journals:
+            root = os.path.abspath(self.config.dump_path)
+            text += f" When there is room, `msprobe recover {root}` makes files from the journals."
+        log.error(text)
 
     def _log_folder(self) -> None:
         log.info(f"{os.path.basename(self._folder.record_file)} is at {self._folder.record_file}.")
@@ -648,6 +690,7 @@ class Session:
         if self._keeper is not None:
             self._attempt(self._keeper.forget)
         self._attempt(self._log_unreached)
+        self._attempt(self.log_losses)
 
     def _at_exit(self) -> None:
         atexit.unregister(self._at_exit)

@@ -1,7 +1,9 @@
-"""Log lines for the user: ``<date> <time> (<pid>) [rank N] [LEVEL] text`` on standard output.
+"""Log lines for the user: ``<date> <time> (<pid>) [rank N] [LEVEL] text`` on standard error.
+
+Standard output belongs to the user's program and to the answers of commands; no log line is ever written there.
 
 ``MSPROBE_LOG_LEVEL`` 0, 1, 2, 3 shows debug, info (the default), warning, error and above; 4 is silent. Where it is
-not set, ``log_level`` of the configuration decides.
+not set, ``log_level`` of the configuration decides. `quieten` raises whichever counts to warnings.
 The standard library's ``logging`` is not used because a training script configures it for itself, and a
 root logger set to DEBUG must not fill with the tool's lines, nor one set to ERROR hide where the data went.
 """
@@ -19,13 +21,13 @@ from typing import NamedTuple, Optional
 from probe.common.terminal_text import printable
 
 DEBUG, INFO, WARNING, ERROR, SILENT = range(5)
+_VARIABLE = "MSPROBE_LOG_LEVEL"
 _LABELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR, "silent": SILENT}
 """The words for them in a configuration."""
 
 _rank: int | None = None
 _level = INFO
-_least = DEBUG
 _given: set[str] = set()
 
 
@@ -52,10 +54,12 @@ def set_level(level: int) -> None:
     _level = level
 
 
-def set_least(level: int) -> None:
-    """Show nothing below `level` in this process, whatever a configuration says; the environment still wins."""
-    global _least
-    _least = level
+def quieten() -> None:
+    """Show only warnings and errors from now on, or less if less is shown already.
+
+    It goes into the environment, so that processes which this one starts do the same.
+    """
+    os.environ[_VARIABLE] = str(max(threshold(), WARNING))
 
 
 def reset() -> None:
@@ -67,10 +71,10 @@ def reset() -> None:
 
 def threshold() -> int:
     """The lowest level that is shown now."""
-    text = os.environ.get("MSPROBE_LOG_LEVEL", "")
+    text = os.environ.get(_VARIABLE, "")
     if text.lower() in LEVELS:
         return LEVELS[text.lower()]
-    return int(text) if text in ("0", "1", "2", "3", "4") else max(_level, _least)
+    return int(text) if text in ("0", "1", "2", "3", "4") else _level
 
 
 @contextmanager
@@ -106,9 +110,9 @@ def _write(level: int, text: str, once: str | None = None) -> None:
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     line = f"{stamp} ({os.getpid()}){rank} [{_LABELS[level]}] {printable(text)}"
     try:
-        print(line, file=sys.stdout, flush=True)
+        print(line, file=sys.stderr, flush=True)
     except Exception:
-        # A standard output that is closed or broken, or an object of the user's in its place that lacks `flush` or
+        # A standard error that is closed or broken, or an object of the user's in its place that lacks `flush` or
         # raises what it likes, is the user's affair and must not end the training. There is nowhere else to say it.
         pass
 

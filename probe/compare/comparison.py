@@ -9,6 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from probe.common.match.layers.proposal import Proposal
     from probe.common.progress import ProgressCallback
 
-_FRAMEWORKS = ("pytorch", "mindspore", "mindtorch")
 # What the reference tool holds against what: MindSpore runs against the run they were ported from, never the other way.
 _GOLDEN_OF = {
     "pytorch": ("pytorch",),
@@ -437,9 +437,9 @@ def _with_settings(divergence: Divergence, target: Dump, golden: Dump) -> Diverg
 
 def _check_frameworks(target: Dump, golden: Dump, compat: bool) -> None:
     for dump in (target, golden):
-        if dump.framework not in _FRAMEWORKS:
+        if dump.framework not in BACKEND_OF:
             raise MsprobeException(
-                f'{dump.path}: "framework" is {dump.framework!r}; known: {", ".join(map(repr, _FRAMEWORKS))}.'
+                f'{dump.path}: "framework" is {dump.framework!r}; known: {", ".join(map(repr, BACKEND_OF))}.'
             )
     allowed = _GOLDEN_OF[target.framework]
     if compat and golden.framework not in allowed:

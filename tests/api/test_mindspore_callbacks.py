@@ -97,7 +97,7 @@ def test_the_start_of_the_callback_is_no_second_start(debuggers: Any, capsys: An
     debugger, net = debuggers("L0"), Net()
     debugger.start(net)
     train(net, [MsprobeStep(debugger)])
-    assert "twice" not in capsys.readouterr().out
+    assert "twice" not in capsys.readouterr().err
 
 
 def test_the_callback_changes_nothing(debuggers: Any) -> None:

@@ -89,7 +89,7 @@ def test_containers_are_opened_and_what_is_no_tensor_is_named(tmp_path: Path, ca
     x = Tensor(VALUES)
     save(str(tmp_path), "all", {"a": [x, (x,)], 1: x, "note": "text"})
     assert list(saved(tmp_path)) == ["all.1_float32_0.npy", "all.a.0_float32_0.npy", "all.a.1.0_float32_0.npy"]
-    assert 'save: "all.note" is of type str and is not saved; only tensors are.' in capsys.readouterr().out
+    assert 'save: "all.note" is of type str and is not saved; only tensors are.' in capsys.readouterr().err
 
 
 def test_a_file_holds_the_values_of_the_call_and_not_later_ones(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_wrong_argument_is_refused_by_its_name(call: Any, message: str) -> Non
 def test_a_folder_that_cannot_be_written_costs_the_file_and_not_the_training(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "file").write_text("in the way")
     save(str(tmp_path / "file"), "x", Tensor(VALUES))
-    assert "is not a folder" in capsys.readouterr().out
+    assert "is not a folder" in capsys.readouterr().err
 
 
 def test_a_name_cannot_leave_the_folder(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def python(code: str, folder: Path) -> str:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def dumped(folder: Path) -> dict[str, Any]:

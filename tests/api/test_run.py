@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from fake_packages import package
 
 import probe
+from probe.common import log
+from probe.common.dump.frameworks import FRAMEWORKS, all_tested_text
 
 CHECKOUT = str(Path(probe.__file__).parents[1])
 
@@ -82,11 +86,109 @@ def test_nothing_that_a_program_can_set_is_imported_before_it(tmp_path: Path) ->
     assert run(tmp_path, "-m", "msprobe", "run", "program.py").stdout == "set()\n"
 
 
+def told(done: subprocess.CompletedProcess[str], level: str = "") -> list[str]:
+    """The texts of the tool's lines of a level, or of all."""
+    return [line.partition("] ")[2] for line in done.stderr.splitlines() if f"[{level}" in line]
+
+
 def test_a_program_without_a_framework_is_told_of(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("")
     done = run(tmp_path, "-m", "msprobe", "run", "program.py", MSPROBE_LOG_LEVEL="2")
-    assert "collected nothing: the program imported none of torch, mindspore, mindtorch" in done.stdout
+    (line,) = told(done)
+    assert line.startswith("msprobe run collected nothing: the program imported none of torch, mindspore, mindtorch")
+    assert line.endswith(f"Tested: {all_tested_text()}.") and " Installed: " in line
     assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
+
+
+def test_standard_output_holds_what_the_program_writes_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("print('loss 0.5')")
+    done = run(tmp_path, "-m", "msprobe", "run", "program.py", MSPROBE_LOG_LEVEL="0")
+    assert done.stdout == "loss 0.5\n" and len(told(done, "INFO")) == len(told(done, "WARNING")) == 1
+
+
+@pytest.mark.parametrize("flag", ["-q", "--quiet"])
+@pytest.mark.parametrize(
+    ("variable", "configured", "threshold"),
+    [("", "info", log.WARNING), ("0", "info", log.WARNING), ("1", "error", log.WARNING), ("", "error", log.ERROR),
+     ("3", "info", log.ERROR)],
+)  # fmt: skip
+def test_quiet_leaves_warnings_and_errors_unless_even_less_is_asked_for(
+    tmp_path: Path, flag: str, variable: str, configured: str, threshold: int
+) -> None:
+    (tmp_path / "program.py").write_text(CHILD)
+    (tmp_path / "config.json").write_text(f'{{"level": "L1", "task": "statistics", "log_level": "{configured}"}}')
+    command = ["-m", "msprobe", "run", "--config", "config.json", "-o", "out", flag, "program.py"]
+    done = run(tmp_path, *command, MSPROBE_LOG_LEVEL=variable)
+    assert re.findall(r"\[([A-Z]+)\]", done.stderr) == ["WARNING"] * (threshold == log.WARNING)
+    # A process that the program starts says as little.
+    assert done.stdout == f"{threshold}\n"
+
+
+CHILD = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", "from probe.common import log; print(log.threshold())"])
+"""
+
+
+# --- a framework that cannot be watched
+
+BROKEN = {
+    "cannot be imported": ("raise ImportError('libcudart.so.12: absent')", "ImportError: libcudart.so.12: absent"),
+    "lacks a part": ("", "Error: "),
+}
+TRIES = "try:\n    import torch\nexcept ImportError:\n    pass\nprint('done')"
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_framework_that_cannot_be_watched_is_the_reason_with_its_version(tmp_path: Path, how: str) -> None:
+    source, error = BROKEN[how]
+    package(tmp_path / "broken", "torch", "2.99.1", source)
+    (tmp_path / "program.py").write_text(TRIES)
+    path = f"{tmp_path / 'broken'}{os.pathsep}{CHECKOUT}"
+    done = run(tmp_path, "-m", "msprobe", "run", "program.py", MSPROBE_LOG_LEVEL="2", PYTHONPATH=path)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    line = told(done, "WARNING")[-1]
+    assert line.startswith("msprobe run collected nothing: the tool cannot work with PyTorch 2.99.1: ")
+    assert error in line
+    assert line.endswith(f". Tested: {FRAMEWORKS['torch'].tested_text}. See: msprobe doctor.")
+    assert "imported none" not in done.stderr and "Traceback" not in done.stderr
+    strict = run(tmp_path, "-m", "msprobe", "run", "--strict", "program.py", PYTHONPATH=path)
+    assert (strict.returncode, strict.stdout) == (2, "done\n")
+
+
+def test_a_debugger_for_a_framework_that_cannot_be_used_is_one_error(tmp_path: Path) -> None:
+    package(tmp_path / "broken", "torch", "2.99.1", "")
+    (tmp_path / "program.py").write_text(DEBUGGER)
+    done = run(tmp_path, "program.py", PYTHONPATH=f"{tmp_path / 'broken'}{os.pathsep}{CHECKOUT}")
+    first, second = done.stdout.splitlines()
+    # A second attempt in one process says the same, and nothing of the first is half there.
+    assert first.startswith("FrameworkError the tool cannot work with PyTorch 2.99.1: ") and first == second, done
+    assert f"Tested: {FRAMEWORKS['torch'].tested_text}" in first
+    assert done.stderr.count("Traceback") == 1, "the error, and not what it comes from"
+
+
+DEBUGGER = """
+from msprobe.pytorch import PrecisionDebugger
+from probe.common.errors import MsprobeException
+for _ in range(2):
+    try:
+        PrecisionDebugger()
+    except MsprobeException as error:
+        print(type(error).__name__, error)
+PrecisionDebugger()
+"""
+
+
+ENDS = [("", 2), ("raise SystemExit(0)", 2), ("raise SystemExit(3)", 3), ("1 / 0", 1)]
+
+
+@pytest.mark.parametrize(("end", "status"), ENDS)
+def test_strict_is_2_where_nothing_was_collected_and_the_script_ended_well(
+    tmp_path: Path, end: str, status: int
+) -> None:
+    (tmp_path / "program.py").write_text(end)
+    assert run(tmp_path, "-m", "msprobe", "run", "--strict", "program.py").returncode == status
+    assert run(tmp_path, "-m", "msprobe", "run", "program.py").returncode == (0 if status == 2 else status)
 
 
 @pytest.mark.parametrize(

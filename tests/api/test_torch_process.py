@@ -90,7 +90,7 @@ debugger.step()
     dump = dumped.read(tmp_path / "dump")
     assert dump.names == relus(0, 1) and list(dump.tree) == relus(0, 1) and dump.journals == []
     assert dumped.read(tmp_path / "dump", 1).names == relus(0)
-    assert "ERROR" not in ended.out
+    assert "ERROR" not in ended.log
 
 
 def test_workers_of_a_data_loader_write_nothing(scripts: Any, tmp_path: Path) -> None:
@@ -148,11 +148,11 @@ net(x)
     ended = run(scripts, tmp_path, code, level="mix")
     assert ended.status == status, ended.err
     (folder,) = (tmp_path / "dump" / "step0").iterdir()
-    assert files(folder) == COMPLETE, ended.out
+    assert files(folder) == COMPLETE, ended.log
     dump = dumped.Dump(folder)
     # A module that was open when collection stopped keeps its inputs.
     assert {"Module.0.fc.Linear.forward.0", *relus(0)} <= set(dump.names)
-    assert dump.tree["Torch.relu.0.forward"] == "Module.0.Net.forward.0" and "dump.json is at" in ended.out
+    assert dump.tree["Torch.relu.0.forward"] == "Module.0.Net.forward.0" and "dump.json is at" in ended.log
 
 
 def test_a_run_that_ends_by_sigterm_leaves_a_journal(scripts: Any, tmp_path: Path) -> None:
@@ -167,8 +167,8 @@ def test_a_second_run_warns_and_overwrites(scripts: Any, tmp_path: Path) -> None
     first = run(scripts, tmp_path, AGAIN.format(count=5))
     second = run(scripts, tmp_path, AGAIN.format(count=2))
     folder = tmp_path / "dump" / "step0" / "rank3"
-    assert "WARNING" not in first.out
-    assert re.search(rf"\[rank 3\] \[WARNING\] {folder} holds an earlier dump", second.out)
+    assert "WARNING" not in first.log
+    assert re.search(rf"\[rank 3\] \[WARNING\] {folder} holds an earlier dump", second.log)
     assert dumped.Dump(folder).names == relus(0, 1) and files(folder) == COMPLETE
 
 
@@ -182,7 +182,7 @@ def test_the_journal_of_a_run_that_died_is_kept_aside(scripts: Any, tmp_path: Pa
     (kept,) = dump.journals
     assert re.fullmatch(r"dump\.journal\.\d+", kept) and (folder / kept).read_bytes() == left
     assert dump.names == relus(0, 1)
-    warning = re.search(r"\[WARNING\] a run that died left a journal here; it is kept as ([^\s,]+)", second.out)
+    warning = re.search(r"\[WARNING\] a run that died left a journal here; it is kept as ([^\s,]+)", second.log)
     assert warning and warning[1] == str(folder / kept)
 
 

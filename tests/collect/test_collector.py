@@ -548,7 +548,7 @@ def test_max_gib_ends_the_saving_of_tensors_and_no_record_names_a_file_that_is_n
             run.begin(1)
     # 2 * 3 KiB + 4 * 0.5 KiB in the first step; of the second the first file did not fit, nor did any later one.
     assert dump.files == []
-    (warning,) = [line for line in capsys.readouterr().out.splitlines() if "WARNING" in line]
+    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
     assert '"max_gib" is reached: the tensor files of this process take 8 KiB, the last in ' in warning
     assert str(tmp_path / "step1" / "rank0") in warning and "above 9.536743164e-06, or to -1" in warning
 
@@ -584,7 +584,7 @@ def test_what_a_step_takes_is_said_after_the_first_forward_pass(
         run.collector.flush()
         run.collector.end_step()
         run.begin(step + 1)
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "tensor files" in line]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "tensor files" in line]
     assert "[INFO] The tensor files of step0 take about 6 KiB, of which 3 KiB are the forward pass. " in line
     assert 'takes about as much; at 100 GiB ("max_gib") the saving of tensors ends, and not the training; ' in line
     assert line.endswith("GiB are free on the disk.") or line.endswith("TiB are free on the disk.")
@@ -596,9 +596,9 @@ def test_what_a_step_without_a_backward_takes_is_said_at_its_end(
     run = Run(tmp_path, level="L1", tensor_list=("relu",), max_gib=-1)
     run.api(RELU, np.zeros(KIB, np.float32), np.zeros(KIB, np.float32))
     run.files()
-    assert "tensor files" not in capsys.readouterr().out
+    assert "tensor files" not in capsys.readouterr().err
     run.collector.end_step()
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert "The tensor files of step0 take 1 KiB. Each further step takes about as much; " in out
     assert '; "max_gib" is -1, so there is no limit; ' in out
 
@@ -787,7 +787,7 @@ def test_a_full_disk_reaches_no_caller(tmp_path: Path, how: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(tests.parent)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0 and done.stdout.endswith("survived\n"), done.stdout[-1000:] + done.stderr
-    assert len(done.stdout.splitlines()) < 40, "the user is told once and not thousands of times"
+    assert len(done.stderr.splitlines()) < 40, "the user is told once and not thousands of times"
 
 
 def test_files_that_cannot_be_written_leave_the_journal(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Lines on standard output, whatever stands in its place."""
+"""Lines on standard error, whatever stands in its place."""
 
 from __future__ import annotations
 
@@ -34,27 +34,29 @@ def closed() -> Any:
 
 
 @pytest.mark.parametrize("stream", [Raising, closed, object, lambda: None])
-def test_a_standard_output_that_takes_nothing_raises_nothing(
+def test_a_standard_error_that_takes_nothing_raises_nothing(
     stream: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", stream())
+        patch.setattr(sys, "stderr", stream())
         log.error("said to nobody")
     log.error("said to somebody")
-    assert "said to nobody" not in (out := capsys.readouterr().out) and "said to somebody" in out
+    assert "said to nobody" not in (out := capsys.readouterr().err) and "said to somebody" in out
 
 
-def test_a_standard_output_without_flush_gets_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standard_error_without_flush_gets_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = WithoutFlush()
-    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
     log.error("first")
     log.error("second")
     assert [line.rpartition(" ")[2] for line in stream.text.splitlines()] == ["first", "second"]
 
 
-def test_an_error_is_one_line_with_its_kind(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_line_with_its_kind_and_not_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     log.error("first\nsecond")
-    (line,) = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert said.out == ""
     assert line.endswith("[ERROR] first\\nsecond")
 
 
@@ -83,7 +85,7 @@ def test_the_level_decides_what_is_shown_and_the_environment_wins(
         log.error("an error")
     finally:
         log.reset()
-    assert [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines()] == shown
+    assert [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()] == shown
 
 
 def test_after_a_reset_what_is_said_once_is_said_again(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,5 +95,5 @@ def test_after_a_reset_what_is_said_once_is_said_again(capsys: pytest.CaptureFix
         log.warning("again", once="test-reset")
         log.reset()
     log.info("of no rank")
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert out.count("[rank 3] [WARNING] again") == 2 and "[rank" not in out.splitlines()[-1]

@@ -94,7 +94,7 @@ def test_forty_steps_give_forty_folders_in_order(tmp_path: Path, capsys: pytest.
 def test_the_lines_of_each_pair_stand_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(6)], real_data=True)
     assert compare(target, golden, tmp_path / "out", "--jobs", "2", "-tensor_log") == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if "[INFO]" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "[INFO]" in line]
     assert all(f"{RECORD}.input.0 and {RECORD}.input.0: Cosine 1.0, " in line for line in lines)
     # The relative error of n against n + 0.5.
     errors = [float(line.partition("MaxRelativeErr ")[2].split(",")[0]) for line in lines]
@@ -122,7 +122,7 @@ def test_a_process_that_is_killed_costs_its_own_pair(tmp_path: Path, capsys: pyt
     assert compare(target, golden, tmp_path / "out", "--algorithms", metric(tmp_path, KILL), "--jobs", "2") == 0
     found = sorted(path.parent.name for path in (tmp_path / "out").rglob("*.*"))
     assert found == ["step0", "step2", "step3", "step4"]
-    errors = [line for line in capsys.readouterr().out.splitlines() if "[ERROR]" in line]
+    errors = [line for line in capsys.readouterr().err.splitlines() if "[ERROR]" in line]
     assert len(errors) == 1
     assert "step1 rank0 is left out: its process was killed (SIGKILL), as the system does when memory" in errors[0]
 
@@ -234,7 +234,7 @@ def test_a_step_that_only_one_run_has_is_reported(tmp_path: Path, capsys: pytest
     target, golden = two_runs(tmp_path, ["step0/rank0", "step1/rank0", "step2/rank0"])
     shutil.rmtree(target / "step2")
     assert compare(target, golden, tmp_path / "out") == 0
-    assert f"[WARNING] step2: in {golden} only, and not compared.\n" in capsys.readouterr().out
+    assert f"[WARNING] step2: in {golden} only, and not compared.\n" in capsys.readouterr().err
 
 
 def test_a_rank_that_one_side_lacks_is_reported_and_the_rest_compared(
@@ -243,7 +243,7 @@ def test_a_rank_that_one_side_lacks_is_reported_and_the_rest_compared(
     target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1", "step0/rank2"])
     (target / "step0" / "rank1").rename(target / "step0" / "rank5")
     assert compare(target, golden, tmp_path / "out") == 0
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert f"[WARNING] rank5: in {target / 'step0'} only, and not compared.\n" in said
     assert f"[WARNING] rank1: in {golden / 'step0'} only, and not compared.\n" in said
     names = sorted(path.name.split("_")[2] for path in (tmp_path / "out" / "step0").iterdir())
@@ -266,7 +266,7 @@ def test_one_process_is_compared_with_each_rank(tmp_path: Path, capsys: pytest.C
     shutil.rmtree(golden / "step0" / "rank1")
     (golden / "step0" / "rank0").rename(golden / "step0" / "proc7")
     assert compare(target, golden, tmp_path / "out") == 0
-    assert f"{golden / 'step0'} holds one process; each rank of" in capsys.readouterr().out
+    assert f"{golden / 'step0'} holds one process; each rank of" in capsys.readouterr().err
     names = sorted(path.name.split("_")[2] for path in (tmp_path / "out" / "step0").iterdir())
     assert names == ["rank0", "rank1"]
 
@@ -277,7 +277,7 @@ def test_a_single_rank_is_compared_with_the_rank_of_its_number_alone(
     target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1"])
     shutil.rmtree(target / "step0" / "rank0")
     assert compare(target, golden, tmp_path / "out") == 0
-    assert f"[WARNING] rank0: in {golden / 'step0'} only, and not compared.\n" in capsys.readouterr().out
+    assert f"[WARNING] rank0: in {golden / 'step0'} only, and not compared.\n" in capsys.readouterr().err
     names = [path.name.split("_")[2] for path in (tmp_path / "out" / "step0").iterdir()]
     assert names == ["rank1"]
 
@@ -289,7 +289,7 @@ def test_of_several_processes_the_one_that_wrote_last_is_compared(
     shutil.copytree(golden / "step0" / "proc7", golden / "step0" / "proc9")
     os.utime(golden / "step0" / "proc9" / "dump.json", (1, 1))
     assert compare(target, golden, tmp_path / "out") == 0
-    assert "holds 2 proc folders; proc7, which was written last, is compared." in capsys.readouterr().out
+    assert "holds 2 proc folders; proc7, which was written last, is compared." in capsys.readouterr().err
 
 
 def test_one_process_against_a_step_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

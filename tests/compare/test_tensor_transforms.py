@@ -48,7 +48,7 @@ def test_a_rotation_is_undone(tmp_path: Path, section: str, capsys: pytest.Captu
     assert without[2] > 0.1 and rotated_back[0] == 1.0 and rotated_back[2] < 1e-9
     paths = ["-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out")]
     assert cli.main(["compare", *paths, "--config", config, "-tensor_log"]) == 0
-    assert f"{NAME[:-4]} and {NAME[:-4]}: Cosine 1.0, EucDist " in capsys.readouterr().out
+    assert f"{NAME[:-4]} and {NAME[:-4]}: Cosine 1.0, EucDist " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("matrix", ["small.npy", "none.npy"])
@@ -60,7 +60,7 @@ def test_a_matrix_that_does_not_fit_leaves_the_tensor(
     (tmp_path / "config.yaml").write_text(json.dumps({"right_matmul": {"golden_tensor_map": {matrix: [NAME]}}}))
     options = Options(post_processing=str(tmp_path / "config.yaml"))
     (row,) = compare_dumps(read(side), read(side), options).rows
-    assert row.metrics[2] == 0.0 and "is compared as it is" in capsys.readouterr().out
+    assert row.metrics[2] == 0.0 and "is compared as it is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

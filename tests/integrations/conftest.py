@@ -84,7 +84,7 @@ class Programs:
         ended = forks.server(*SERVED).run(
             HERE / f"train_with_{library}.py", *arguments, environment={**os.environ, **ENVIRONMENT}, timeout=90,
         )  # fmt: skip
-        output = "".join(process.out + process.err for process in ended)
+        output = "".join(process.out + process.written_to_err for process in ended)
         assert not any(process.status for process in ended), output
         return Training(self.folder, name, output)
 

@@ -162,7 +162,7 @@ def main() -> None:
 
     def one(data: bytes) -> None:
         path.write_bytes(data)
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stderr(io.StringIO()):
             try:
                 read(path)
             except MsprobeException as error:

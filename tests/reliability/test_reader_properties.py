@@ -57,7 +57,7 @@ def answered(name: str, content: bytes, read: Callable[[str], Any], **beside: by
         path = os.path.join(folder, name)
         Path(path).write_bytes(content)
         try:
-            with contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stderr(io.StringIO()):
                 return read(path)
         except MsprobeException as error:
             assert name in str(error) and len(str(error)) < 2000

@@ -101,7 +101,7 @@ class Compare:
 
         start = time.perf_counter()
         paths = args.target_path, args.golden_path, args.output_path
-        with _log_beside_json(args.json), Progress(not args.json) as progress:
+        with _prints_beside_json(args.json), Progress(not args.json) as progress:
             page = None
             if args.html:
                 found, page = summaries_and_page(
@@ -132,7 +132,7 @@ class Compare:
         from probe.compare.ranks.analysis import analyse
 
         paths = args.target_path, args.golden_path, args.output_path
-        with _log_beside_json(args.json), Progress(not args.json) as progress:
+        with _prints_beside_json(args.json), Progress(not args.json) as progress:
             analyses = analyse(*paths, options, where=where, watch=progress.watch)
             with contextlib.closing(analyses):
                 found = list(analyses)
@@ -141,8 +141,8 @@ class Compare:
         return int(any(analysis.found for analysis in found) and args.fail_on != "never")
 
 
-def _log_beside_json(as_json: bool) -> AbstractContextManager[Any]:
-    """Log lines go to standard error where standard output is for a machine to read."""
+def _prints_beside_json(as_json: bool) -> AbstractContextManager[Any]:
+    """A metric of the user's may print: to standard error, if standard output is for a machine to read."""
     return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 

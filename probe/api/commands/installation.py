@@ -3,43 +3,50 @@
 from __future__ import annotations
 
 import importlib.machinery
-import importlib.metadata
-import importlib.util
+import json
 import os
 import platform
-import re
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from probe import _version as package
+from probe.api import self_check
+from probe.common.dump.frameworks import (
+    FRAMEWORKS,
+    Framework,
+    all_tested_text,
+    is_installed,
+    numbers,
+    version,
+)
 
-_TIMEOUT_S = 120
+_TIMEOUT_S = 180
 
 
-class _Framework(NamedTuple):
+class _Package(NamedTuple):
     """A framework, or what belongs to one."""
 
     name: str
     distribution: str
-    oldest: tuple[int, ...]
+    backend: str = ""
+    """The backend to check with it; ``""`` if it has none and is imported only."""
 
 
-_FRAMEWORKS = (
-    _Framework("torch", "torch", (2, 2)),
-    _Framework("torch_npu", "torch_npu", ()),
-    _Framework("mindspore", "mindspore", (2, 7)),
-    _Framework("mindtorch", "mindnlp", ()),
+_PACKAGES = (
+    *(_Package(each.module, each.distribution, backend) for backend, each in FRAMEWORKS.items()),
+    _Package("torch_npu", "torch_npu"),
 )
-# With numpy 2 MindSpore fails at arithmetic between a tensor and a number.
-_MINDSPORE = "pip install 'mindspore==2.10.0' 'numpy<2'"
-_MINDSPORE_OF_MINDTORCH = "pip install 'mindspore==2.7.0' 'numpy<2' ml_dtypes"
-_VERSIONS_OF_MINDTORCH = ((2, 7, 0), (2, 7, 1))
+_MSADAPTER = FRAMEWORKS["msadapter"]
+_MINDSPORE = f"pip install {FRAMEWORKS['mindspore'].install}"
+_MINDSPORE_OF_MINDTORCH = f"pip install {_MSADAPTER.install}"
 # It comes inside of mindnlp, which must be installed without what it asks for.
-_MINDTORCH = "pip install --no-deps mindnlp==0.5.1"
+_MINDTORCH = f"pip install --no-deps {_MSADAPTER.distribution}=={_MSADAPTER.tested[-1]}"
+_CHECKED_WITH = {"MSPROBE_LOG_LEVEL": "2", "GLOG_v": "3"}
+"""Variables of the process in which a framework is tried: what the tool reports is looked at, MindSpore's notes not."""
 _COMPILED = (
     ("backends/shared/_reduction", "statistics on the CPU take three or four passes over a tensor and not one"),
     ("backends/torch/tensors/_plain_tensors", "describing a small PyTorch tensor takes more than twice the time"),
@@ -56,39 +63,57 @@ _OPTIONAL = (
 )
 
 
-def lines(imported: bool = True) -> Iterator[str]:
-    """What is there and what is missing, line by line.
+class _Tried(NamedTuple):
+    """What came of trying a package."""
+
+    text: str
+    is_broken: bool = False
+
+
+class Installation:
+    """What is there and what is missing.
 
     Args:
-        imported: whether it is tried to import the frameworks.
+        tried: Whether each framework is imported, and a dump made with it.
     """
-    system = f"{platform.system()} {platform.machine()}"
-    yield f"msprobe {package.__version__} in {os.path.dirname(os.path.abspath(package.__file__))}"
-    yield f"Python {platform.python_version()} ({system}) at {sys.executable}"
-    for title, found in (
-        ("frameworks", _frameworks(imported)),
-        ("compiled parts", _compiled()),
-        ("packages", _packages()),
-    ):
-        yield from ("", title)
-        yield from (f"  {text}" for text in found)
+
+    def __init__(self, tried: bool = True) -> None:
+        # Found without importing any: that takes seconds, and may end the process.
+        self._found = {one.name: version(one.distribution) for one in _PACKAGES if is_installed(one.name)}
+        self._pool = ThreadPoolExecutor()
+        there = [one for one in _PACKAGES if one.name in self._found] if tried else []
+        self._tried = {one.name: self._pool.submit(_try, one) for one in there}
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a framework is there and does not work."""
+        return any(tried.result().is_broken for tried in self._tried.values())
+
+    def lines(self) -> Iterator[str]:
+        """All of it, line by line."""
+        system = f"{platform.system()} {platform.machine()}"
+        yield f"msprobe {package.__version__} in {os.path.dirname(os.path.abspath(package.__file__))}"
+        yield f"Python {platform.python_version()} ({system}) at {sys.executable}"
+        for title, found in (
+            ("frameworks", self._frameworks()),
+            ("compiled parts", _compiled()),
+            ("packages", _packages()),
+        ):
+            yield from ("", title)
+            yield from (f"  {text}" for text in found)
+
+    def _frameworks(self) -> Iterator[str]:
+        for one in _PACKAGES:
+            if one.name in self._found:
+                result = self._tried[one.name].result().text if one.name in self._tried else "installed"
+                yield f"{one.name:12} {_shown(one, self._found[one.name]):20} {result}"
+            elif advice := _advice(one.name, self._found):
+                yield f"{one.name:12} {'not installed':20} {advice}"
+        yield from _conflicts(self._found)
+        yield f"tested: {all_tested_text()}"
 
 
 # --- frameworks
-
-
-def _frameworks(imported: bool) -> Iterator[str]:
-    # Found without importing any: that takes seconds, and may end the process.
-    found = {one.name: _version(one.distribution) for one in _FRAMEWORKS if _is_installed(one.name)}
-    with ThreadPoolExecutor() as pool:
-        tried = {name: pool.submit(_try_import, name) for name in found if imported}
-        for one in _FRAMEWORKS:
-            if one.name in found:
-                result = tried[one.name].result() if one.name in tried else "installed"
-                yield f"{one.name:12} {_shown(one, found[one.name]):20} {result}"
-            elif advice := _advice(one.name, found):
-                yield f"{one.name:12} {'not installed':20} {advice}"
-    yield from _conflicts(found)
 
 
 def _advice(missing: str, found: dict[str, str]) -> str:
@@ -108,66 +133,75 @@ def _advice(missing: str, found: dict[str, str]) -> str:
 
 
 def _suits_mindtorch(mindspore: str) -> bool:
-    return _numbers(mindspore)[:3] in _VERSIONS_OF_MINDTORCH
+    return numbers(mindspore)[:3] in map(numbers, _MSADAPTER.tested_bases)
 
 
-def _shown(one: _Framework, version: str) -> str:
-    return version if one.name == one.distribution else f"of {one.distribution} {version}"
+def _shown(one: _Package, installed: str) -> str:
+    return installed if one.name == one.distribution else f"of {one.distribution} {installed}"
 
 
-def _is_installed(module: str) -> bool:
-    """Whether a package of this name would be imported; it is not imported to find out."""
-    try:
-        found = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        return False
-    # Without an origin it is any folder of that name.
-    return found is not None and found.origin is not None
+def _try(one: _Package) -> _Tried:
+    """Import a package in a process of its own, and check the backend that it has."""
+    with tempfile.TemporaryDirectory(prefix="msprobe_doctor_") as folder:
+        answers = os.path.join(folder, "answers.jsonl")
+        program = "from probe.api.self_check import main; main()"
+        command = [sys.executable, "-c", program, one.name, one.backend, os.path.join(folder, "dump"), answers]
+        environment = {**os.environ, **_CHECKED_WITH}
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, env=environment
+            )
+        except subprocess.TimeoutExpired:
+            return _Tried(f"BROKEN: {_part(_answers(answers))} did not end within {_TIMEOUT_S} s", True)
+        return _judge(one, _answers(answers), done)
 
 
-def _version(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "of unknown version"
+def _answers(path: str) -> dict[str, Any]:
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as stream:
+        return dict(json.loads(line) for line in stream)
 
 
-def _try_import(name: str) -> str:
-    start = time.perf_counter()
-    command = [sys.executable, "-c", f"import {name}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return f"BROKEN: importing it did not end within {_TIMEOUT_S} s"
-    if done.returncode == 0:
-        return f"imports in {time.perf_counter() - start:.1f} s"
+def _part(answers: Mapping[str, Any]) -> str:
+    """The part of the check that did not end."""
+    return next((part for part in self_check.PARTS if part not in answers), "ending the process")
+
+
+def _judge(one: _Package, answers: Mapping[str, Any], done: subprocess.CompletedProcess[str]) -> _Tried:
+    if self_check.BROKEN in answers:
+        text = answers[self_check.BROKEN]
+        part = "" if self_check.IMPORTING not in answers else f"{_part(answers)}: "
+        return _Tried(f"BROKEN: {part}{text}", True)
     if done.returncode < 0:
-        return f"BROKEN: importing it ends the process (signal {-done.returncode})"
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    return f"BROKEN: {said[-1] if said else f'importing it ends with status {done.returncode}'}"
+        return _Tried(f"BROKEN: {_part(answers)} ends the process (signal {-done.returncode})", True)
+    if done.returncode or self_check.IMPORTING not in answers:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        ended = f"{_part(answers)} ends the process with status {done.returncode}"
+        return _Tried(f"BROKEN: {said[-1] if said else ended}", True)
+    text = f"imports in {answers[self_check.IMPORTING]:.1f} s"
+    if one.backend:
+        number, seconds = answers[self_check.RECORDS], answers[self_check.READING]
+        text += f"; a dump of {number} records made and read in {seconds:.1f} s"
+    return _Tried(text)
 
 
 def _conflicts(found: dict[str, str]) -> Iterator[str]:
-    for one in _FRAMEWORKS:
-        if one.name in found and one.oldest and _numbers(found[one.name]) < one.oldest:
-            yield f"! {one.name} {found[one.name]} is older than what is supported{_newer(one, found)}"
+    for backend in ("torch", "mindspore"):
+        one = FRAMEWORKS[backend]
+        if one.module in found and numbers(found[one.module]) < one.oldest:
+            yield f"! {one.module} {found[one.module]} is older than what is supported{_newer(one, found)}"
     if "mindtorch" in found and "torch" in found:
         yield "! torch stands beside mindtorch, which it hides: pip uninstall torch, where MSAdapter is meant"
-    if "mindspore" in found and _is_installed("numpy") and _numbers(_version("numpy")) >= (2,):
+    if "mindspore" in found and is_installed("numpy") and numbers(version("numpy")) >= (2,):
         yield "! MindSpore fails at arithmetic between a tensor and a number with numpy 2: pip install 'numpy<2'"
 
 
-def _newer(one: _Framework, found: dict[str, str]) -> str:
+def _newer(one: Framework, found: dict[str, str]) -> str:
     if "mindtorch" in found:
         # There a newer MindSpore is wrong as well, and a torch is not to be there at all.
-        return f": {_MINDSPORE_OF_MINDTORCH}" if one.name == "mindspore" else ""
-    return f": pip install '{one.name}>={'.'.join(map(str, one.oldest))}'"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers that a version begins with; those of an unknown version are newer than any."""
-    found = re.match(r"\d+(\.\d+)*", version)
-    return tuple(map(int, found[0].split("."))) if found else (sys.maxsize,)
+        return f": {_MINDSPORE_OF_MINDTORCH}" if one.module == "mindspore" else ""
+    return f": pip install '{one.module}>={'.'.join(map(str, one.oldest))}'"
 
 
 # --- the rest
@@ -188,7 +222,7 @@ def _compiled() -> Iterator[str]:
 
 def _packages() -> Iterator[str]:
     for name, purpose, command in _OPTIONAL:
-        if _is_installed(name):
-            yield f"{name:12} {_version(name):14} {purpose}"
+        if is_installed(name):
+            yield f"{name:12} {version(name):14} {purpose}"
         else:
             yield f"{name:12} {'not installed':14} {purpose}: {command}"

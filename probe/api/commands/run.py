@@ -14,6 +14,8 @@ from probe.common.errors import MsprobeException
 
 _DEFAULTS = {"level": "mix", "dump_path": "./msprobe_output", "step": ["0-1"]}
 """Where no configuration file is given."""
+_NOTHING = 2
+"""The exit status with ``--strict`` where nothing was collected."""
 _WATCHING = "overflow_check"
 """The task for which no step is more worth a look than others."""
 
@@ -25,8 +27,8 @@ class Run:
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = (
-            "msprobe run [--config FILE] [--level LEVEL] [--step STEPS] [--task TASK] [--step-after EVENT]\n"
-            "                   [--follow-children] [-o DIR] (train.py | -m MODULE) [argument ...]"
+            "msprobe run [--config FILE] [--level LEVEL] [--step STEPS] [--task TASK] [--step-after EVENT] [-o DIR]\n"
+            "                   [--follow-children] [--quiet] [--strict] (train.py | -m MODULE) [argument ...]"
         )
         parser.epilog = (
             "A step begins with the first forward that records gradients, and ends when every optimizer has stepped. "
@@ -51,6 +53,10 @@ class Run:
             action="store_true",
             help="collect from Python programs too that the program starts by subprocess, os.exec or a notebook",
         )
+        parser.add_argument("-q", "--quiet", action="store_true", help="show only warnings and errors of the tool")
+        parser.add_argument(
+            "--strict", action="store_true", help="end with status 2 if nothing was collected and the script's is 0"
+        )
         parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
         parser.add_argument("program", nargs=argparse.REMAINDER, metavar="train.py", help="the script, its arguments")
 
@@ -62,6 +68,8 @@ class Run:
 
         name = program[0]
         running = RunningProgram(args.config, self._arguments(args), args.step_after, follow=args.follow_children)
+        if args.quiet:
+            log.quieten()
         if running.config.level == "debug":
             raise MsprobeException('level is "debug", which needs lines in a script; allowed: "L0", "L1", "mix".')
         loaded = script.load_script(name) if args.module is None else script.load_module(name)
@@ -71,8 +79,8 @@ class Run:
         steps = f"step {numbers_text(config.step)}" if config.step else "every step"
         log.info(f"msprobe run: {steps} at level {config.level}, task {config.task}, into {config.dump_path}.")
         status = script.execute(loaded, arguments)
-        running.end(failed=status != 0)
-        return status
+        is_collected = running.end(failed=status != 0)
+        return _NOTHING if args.strict and not (status or is_collected) else status
 
     def _arguments(self, args: argparse.Namespace) -> dict[str, Any]:
         given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -52,9 +51,7 @@ class Show:
         from probe.common.dump.reading.run import read
 
         wanted = Wanted.of(args.module, args.api, args.where, args.items)
-        # Standard output is for what was asked for.
-        with contextlib.redirect_stdout(sys.stderr):
-            opened = read(args.path)
+        opened = read(args.path)
         if args.json:
             _print_json([opened] if isinstance(opened, Dump) else opened, wanted, args)
             return 0
@@ -104,7 +101,5 @@ def _print(lines: Iterable[Line], limit: int) -> None:
 def _print_json(dumps: Iterable[Dump], wanted: Wanted, args: argparse.Namespace) -> None:
     from probe.api.commands.show_text import dump_as_json
 
-    # What is missing is warned of, and is no part of the JSON.
-    with contextlib.redirect_stdout(sys.stderr):
-        found = [dump_as_json(dump, wanted, args.stack, args.limit or 0) for dump in dumps]
+    found = [dump_as_json(dump, wanted, args.stack, args.limit or 0) for dump in dumps]
     print(json.dumps(found, allow_nan=False))

@@ -49,6 +49,7 @@ class OverflowWatch:
         adapter: The framework.
         failed: Called with a text and the error when something in here fails.
         written: Called with the number of each step that gets a folder.
+        lost: Called with a step that should have been written, what is missing, and why.
         ended: Called when as many steps were written as the configuration allows.
     """
 
@@ -58,12 +59,14 @@ class OverflowWatch:
         adapter: FrameworkAdapter,
         failed: Callable[[Any, BaseException], None],
         written: Callable[[int], None],
+        lost: Callable[[int, str, BaseException], None],
         ended: Callable[[], None],
     ) -> None:
         self._config = config
         self._adapter = adapter
         self._failed = failed
         self._written = written
+        self._lost = lost
         self._ended = ended
         self._waiting: list[_Ended] = []
         self._left = config.overflow_nums
@@ -213,12 +216,17 @@ class OverflowWatch:
     def _write(self, ring: StepRing, rank: int | None) -> None:
         # What is written is a dump of statistics like any other.
         config = dataclasses.replace(self._config, task="statistics")
-        folder = DumpFolder(config, ring.step, process_folder(rank), self._adapter.framework, False)
+        try:
+            folder = DumpFolder(config, ring.step, process_folder(rank), self._adapter.framework, False)
+        except Exception as error:
+            self._lost(ring.step, "it has a value that is not finite, and its folder could not be made", error)
+            raise
         self._written(ring.step)
         try:
             ring.write(folder)
         except Exception as error:
             folder.log_error(f"step {ring.step}", error, report=False)
+            self._lost(ring.step, "it has a value that is not finite, and its records are not written", error)
             log.error(f"Its records cannot be written to {folder.path} ({type(error).__name__}: {error}).")
             return
         finally:

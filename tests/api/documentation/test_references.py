@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from probe.common.dump.frameworks import FRAMEWORKS, numbers
+
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", ROOT / "tests" / "reference" / "README.md"]
 PAGES += sorted([*ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
@@ -32,6 +34,24 @@ def test_links_lead_somewhere(page: Path) -> None:
         found = (page.parent / target).resolve() if target else page
         assert found.exists(), target
         assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/backends.md", "docs/reference/reading.md"])
+def test_the_versions_that_were_tested_are_those_of_the_table(page: str) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    for framework in FRAMEWORKS.values():
+        assert framework.tested_text in text
+
+
+def test_what_the_tests_are_run_with_is_in_the_table() -> None:
+    pinned = re.findall(r"^ +(torch|mindspore|mindnlp)==([\d.]+)", (ROOT / "tox.ini").read_text(encoding="utf-8"), re.M)
+    tested = {framework.distribution: framework.tested for framework in FRAMEWORKS.values()}
+    assert {name for name, _ in pinned} >= {"torch", "mindspore"}
+    assert not [f"{name} {version}" for name, version in pinned if version not in tested[name]]
+    oldest = ".".join(map(str, FRAMEWORKS["torch"].oldest))
+    assert f'torch = ["torch>={oldest}"]' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    # Whatever is written into messages as the oldest one is the first.
+    assert all(list(each.tested) == sorted(each.tested, key=numbers) for each in FRAMEWORKS.values())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

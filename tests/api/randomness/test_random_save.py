@@ -175,7 +175,7 @@ random.random()
     assert done.returncode == 0, done.stderr
     assert names_of(only_file(folder)) == [f"python_random.random.{number}" for number in range(3)]
     assert not (tmp_path / "elsewhere").exists()
-    assert re.search(r'\[WARNING\].*output_path "elsewhere" is not used', done.stdout)
+    assert re.search(r'\[WARNING\].*output_path "elsewhere" is not used', done.stderr)
 
 
 @needs_posix
@@ -253,7 +253,7 @@ assert drawn == [random.random(), random.random()]
     )
     assert done.returncode == 0, done.stderr
     assert names_of(only_file(folder)) == ["python_random.random.0"]
-    assert done.stdout.count("[WARNING]") == 1 and "No space left on device" in done.stdout
+    assert done.stderr.count("[WARNING]") == 1 and "No space left on device" in done.stderr
 
 
 def test_stopping_puts_the_very_same_functions_back(tmp_path: Path) -> None:

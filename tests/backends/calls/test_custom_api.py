@@ -132,7 +132,7 @@ def test_registering_twice_warns_and_records_once(runs: Any, backend: Any, capsy
     debugger = runs.new()
     debugger.register_custom_api(owner, "twice", "User")
     debugger.register_custom_api(owner, "twice", "User")
-    assert "registered already" in capsys.readouterr().out
+    assert "registered already" in capsys.readouterr().err
     debugger.start()
     owner.twice(batch(backend))
     debugger.stop()

@@ -232,14 +232,14 @@ def test_after_the_last_wanted_step_collection_ends_for_good(
 ) -> None:
     debugger = steps(runs, backend, 2, step=[0])
     text = "All wanted data has been collected"
-    assert capsys.readouterr().out.count(text) == 1
+    assert capsys.readouterr().err.count(text) == 1
     before = backend.api_objects()
     debugger.start()
     during = backend.api_objects()
     assert all(during[name] is before[name] for name in before), "nothing is attached any more"
     backend.apis["abs"].call(batch(backend))
     debugger.stop()
-    assert text not in capsys.readouterr().out
+    assert text not in capsys.readouterr().err
     assert dumped.folders(runs.path) == ["step0/procN"]
 
 

@@ -122,7 +122,7 @@ def test_compiled_code_is_said_once_and_neither_before_nor_later_disturbed(
         debugger.step()
     results.append(differentiate(model))
     assert results == [(36.0, [[6.0, 6.0, 6.0]])] * 3
-    assert capsys.readouterr().out.count("Compiled.construct is compiled with ms.jit") == 1
+    assert capsys.readouterr().err.count("Compiled.construct is compiled with ms.jit") == 1
 
 
 # 5; more in test_life.py
@@ -215,7 +215,7 @@ def test_structure_at_l1_is_said_to_become_mix(
 ) -> None:
     monkeypatch.setattr(log, "_given", set())
     _, dump = collected(runs, Net(Scale()), "L1", task="structure")
-    assert 'Task "structure" needs level "L0" or "mix"; "L1" becomes "mix".' in capsys.readouterr().out
+    assert 'Task "structure" needs level "L0" or "mix"; "L1" becomes "mix".' in capsys.readouterr().err
     assert dump.data == {} and dump.tree["Functional.sum.0.forward"] is None
     assert dump.tree["Tensor.__mul__.0.forward"] == "Cell.inner.Scale.forward.0"
 

@@ -73,7 +73,7 @@ def test_steps_that_a_scaler_skips_are_counted_and_not_written(runs: Any, capsys
     train(runs.new(task="overflow_check", level="mix"), scaler, [1.0, 1e30, 1.0, 1e30])
     runs.end()
     assert not runs.path.exists()
-    assert "skipped 2 steps" in capsys.readouterr().out
+    assert "skipped 2 steps" in capsys.readouterr().err
     assert amp.DynamicLossScaler.adjust is adjust and adjust.__code__ is code
 
 
@@ -97,4 +97,4 @@ def test_the_cell_that_other_cells_ask_is_seen(runs: Any, capsys: Any) -> None:
         debugger.step()
     runs.end()
     assert float(scale) == 256
-    assert "skipped 2 steps" in capsys.readouterr().out
+    assert "skipped 2 steps" in capsys.readouterr().err

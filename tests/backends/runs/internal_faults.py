@@ -269,7 +269,7 @@ def test_whatever_fails_inside_the_tool_the_training_goes_on_unchanged(
         if not failing.done:
             continue  # done once in a process, and that was in the run that was watched
         done += 1
-        found += list(untold(failing, path, step, capsys.readouterr().out, whole, names))
+        found += list(untold(failing, path, step, capsys.readouterr().err, whole, names))
         if debugger.session().current_step != step + 2 and code.co_name != "step":
             found.append(f"the steps are counted wrongly: {step}, then {debugger.session().current_step}")
         # What could not be taken away did nothing, and the end of the next step takes it away.
@@ -434,7 +434,7 @@ def always_fails(
     debugger = runs.new(level="mix", task="tensor", risk_level="FOCUS" if name == "risk_class" else "ALL")
     training = Training(backend, debugger, own=True)
     assert training.outcome == expected and training.left == []
-    lines = [line for line in capsys.readouterr().out.splitlines() if re.search(r"\[(WARNING|ERROR)\]", line)]
+    lines = [line for line in capsys.readouterr().err.splitlines() if re.search(r"\[(WARNING|ERROR)\]", line)]
     noted = [name for folder in folders(runs.path, 0) for name, _ in failures_in(folder)]
     never = {**NEVER_CALLED[backend.name], **NEVER_CALLED.get(f"{backend.name} {backend.release}", {})}
     if name in never:

@@ -50,7 +50,7 @@ def test_a_tensor_that_cannot_be_described_does_not_stop_the_program(
     assert "OurFault: cannot describe this" in dump.errors and "Traceback" in dump.errors
     name = f"{Names(backend).fc}.forward.0" if level != "L1" else f"{backend.apis['linear'].base}.0.forward"
     assert name in dump.errors
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert out.count("could not be recorded completely") == 1, "told once, not for every tensor"
     assert "[ERROR]" in out and "the training goes on" in out
     assert backend.traces_left(model) == []

@@ -41,7 +41,7 @@ def test_a_correct_training_has_no_findings_and_is_bitwise_the_same(
     expected = gradients(backend, None)
     assert gradients(backend, checking(runs, mode)) == expected
     assert rows(runs) == []
-    assert f"free_benchmark, {mode}, forward: 0 calls" not in capsys.readouterr().out
+    assert f"free_benchmark, {mode}, forward: 0 calls" not in capsys.readouterr().err
 
 
 def test_an_ill_conditioned_call_is_named(runs: Any, backend: Any) -> None:

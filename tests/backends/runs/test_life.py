@@ -108,7 +108,7 @@ def test_start_twice_records_once(runs: Any, backend: Any, capsys: pytest.Captur
     debugger, model = runs.new(level="mix"), block_network(backend)
     debugger.start(model)
     debugger.start(model)
-    assert "start was called twice" in capsys.readouterr().out
+    assert "start was called twice" in capsys.readouterr().err
     model(batch(backend))
     debugger.stop()
     assert len(runs.read().names) == 7
@@ -148,10 +148,10 @@ def test_a_second_constructor_call_names_what_it_ignores(
     capsys.readouterr()
     for equal in ({}, {"config_path": config}, {"level": "mix"}, {"step": [0, "2-3"], "dump_path": str(runs.path)}):
         assert cls(**equal) is debugger
-    assert "ignored" not in capsys.readouterr().out
+    assert "ignored" not in capsys.readouterr().err
     cls("other.json", task="tensor", dump_path="./other", level="mix", step=["7-9"])
     cls(level=3, step=4)
-    first, second = [line.partition("[WARNING] ")[2] for line in capsys.readouterr().out.splitlines()]
+    first, second = [line.partition("[WARNING] ")[2] for line in capsys.readouterr().err.splitlines()]
     exists = "A PrecisionDebugger exists already, so these arguments are ignored: "
     room = "PrecisionDebugger.reset() makes room for a new one."
     assert first == (

@@ -35,7 +35,7 @@ def train(debugger: Any, backend: Any, steps: int = 1, rank_id: int | None = Non
 
 def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """The text of each warning since the last time."""
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().err.splitlines()
     return [line.partition("[WARNING] ")[2] for line in lines if "[WARNING] " in line]
 
 
@@ -185,7 +185,7 @@ def test_the_lines_name_the_real_file_also_after_the_process_got_a_rank(
         backend.apis["abs"].call(batch(backend))
         debugger.stop()
     without, rank = runs.path / "step0" / f"proc{os.getpid()}", runs.path / "step0" / "rank0"
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert re.findall(r"dump.json is at (.*)\.", out) == [str(without / "dump.json"), str(rank / "dump.json")]
     assert f"[INFO] This process has a rank now: {without} is {rank} from here on." in out
     assert re.findall(r"the data goes to (.*)\.", out) == [str(without), str(rank)] and rank.is_dir()
@@ -204,7 +204,7 @@ def test_what_tensors_take_is_said_and_max_gib_ends_them_and_not_the_training(
     runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train(runs.new(task="tensor", level="mix"), backend)
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     (line,) = [line for line in out.splitlines() if "The tensor files of step0 take about" in line]
     assert 'at 100 GiB ("max_gib") the saving of tensors ends' in line
     limit = taken(runs.read().folder) // 2
@@ -233,5 +233,5 @@ def test_log_level_leaves_out_lines(
     runs: Any, backend: Any, capsys: pytest.CaptureFixture[str], level: str, labels: set[str]
 ) -> None:
     train(runs.new(level="mix", log_level=level, list=["no such name"], diff_nums=3), backend)
-    assert set(re.findall(r"\[(INFO|WARNING|ERROR)\]", capsys.readouterr().out)) == labels
+    assert set(re.findall(r"\[(INFO|WARNING|ERROR)\]", capsys.readouterr().err)) == labels
     assert dumped.folders(runs.path) == ["step0/procN"]

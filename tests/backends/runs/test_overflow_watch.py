@@ -78,7 +78,7 @@ def test_exactly_the_step_is_written_in_which_a_value_is_not_finite(
     dump = runs.read(PLANTED)
     assert dump.head["task"] == "statistics" and not dump.journals and len(dump.stacks) > 0
     planted = first_record(backend, level)
-    assert f"step {PLANTED}: {planted} is the first record" in capsys.readouterr().out
+    assert f"step {PLANTED}: {planted} is the first record" in capsys.readouterr().err
     assert [finding["record"] for finding in findings(runs.path / f"step{PLANTED}", tmp_path / "o")] == [planted]
 
 
@@ -180,7 +180,7 @@ def test_numbers_of_the_program_make_a_step_be_written(
     program.step(debugger, **numbers)
     program.step(debugger)
     assert dumped.folders(runs.path) == ["step16/procN"]
-    assert reason in capsys.readouterr().out
+    assert reason in capsys.readouterr().err
 
 
 def test_the_loss_may_be_a_tensor(runs: Any, backend: Any, program: Program) -> None:
@@ -194,7 +194,7 @@ def test_other_tasks_say_that_they_have_no_use_for_the_numbers(runs: Any, progra
     debugger = runs.new(level="L0")
     program.step(debugger, loss=float("nan"))
     program.step(debugger, grad_norm=1.0)
-    assert capsys.readouterr().out.count('task "statistics" does nothing with them') == 1
+    assert capsys.readouterr().err.count('task "statistics" does nothing with them') == 1
     assert dumped.folders(runs.path) == ["step0/procN", "step1/procN"]
 
 
@@ -207,7 +207,7 @@ def test_a_step_is_run_again_or_it_is_said_that_it_cannot_be(
         program.step(debugger, 1e30 if step == 2 else 1.0)
     planted = first_record(backend, "mix")
     assert planted in runs.read(2).names
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     if backend.name == "torch":
         assert planted in dumped.read(runs.path / "replay", 2).names
         assert "step 2 was run again" in out
@@ -229,7 +229,7 @@ def test_a_failure_of_the_watch_does_not_stop_the_training(
         program.step(debugger, 1e30)
     program.step(debugger, 1e30)
     assert dumped.folders(runs.path) == ["step2/procN"]
-    assert "ZeroDivisionError" in capsys.readouterr().out
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_a_step_that_cannot_be_written_is_not_said_to_be(
@@ -241,7 +241,7 @@ def test_a_step_that_cannot_be_written_is_not_said_to_be(
     runs.errors_expected = True
     monkeypatch.setattr(StepRing, "write", fail)
     program.step(watching(runs), 1e30)
-    output = capsys.readouterr().out
+    output = capsys.readouterr().err
     assert "cannot be written to" in output and "OSError: no space left" in output
     assert "records are in" not in output
 

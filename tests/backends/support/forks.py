@@ -12,6 +12,7 @@ import atexit
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ import probe
 
 CHECKOUT = str(Path(probe.__file__).parents[1])
 STARTED_WITH = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+LOG_LINE = re.compile(r"\(\d+\)( \[rank \d+\])? \[(DEBUG|INFO|WARNING|ERROR)\] ")
+"""The beginning of a line of the tool's, after the time."""
 MODULES = {
     # An optimizer's first step imports the second, which takes as long as the first.
     "torch": ("torch", "torch._dynamo"),
@@ -37,15 +40,31 @@ Programs over msadapter import mindtorch themselves, in their own order.
 """
 
 
+class ToolLines:
+    """Tells the tool's lines in standard error from what else is there."""
+
+    written_to_err: str
+
+    @property
+    def log(self) -> str:
+        """The tool's own lines."""
+        return "".join(line for line in self.written_to_err.splitlines(keepends=True) if LOG_LINE.search(line))
+
+    @property
+    def err(self) -> str:
+        """What else was written to standard error."""
+        return "".join(line for line in self.written_to_err.splitlines(keepends=True) if not LOG_LINE.search(line))
+
+
 @dataclass
-class Ended:
+class Ended(ToolLines):
     """What a program left behind when it ended."""
 
     status: int
     """Negative after a signal; ``-SIGALRM`` when it took longer than it may."""
     pid: int
     out: str
-    err: str
+    written_to_err: str
 
     @property
     def said(self) -> list[str]:
@@ -109,6 +128,9 @@ class ForkServer:
             }
             pids, statuses = self._ask(job)
             texts = [[path.read_text(errors="replace") if path.exists() else "" for path in pair] for pair in files]
+        for out, _ in texts:
+            # But for processes that write both into one file.
+            assert (output and output[0] == output[1]) or not LOG_LINE.search(out), f"a line of the tool's in {out}"
         return [Ended(status, pid, *pair) for pid, status, pair in zip(pids, statuses, texts)]
 
     def _ask(self, job: dict[str, object]) -> tuple[list[int], list[int]]:
@@ -142,4 +164,4 @@ def run_python(backend: str, script: Path, *arguments: str, **more: object) -> s
     `more` is what `ForkServer.run` takes.
     """
     (ended,) = server(*MODULES[backend]).run(script, arguments, **more)  # type: ignore[arg-type]
-    return subprocess.CompletedProcess([str(script), *arguments], ended.status, ended.out, ended.err)
+    return subprocess.CompletedProcess([str(script), *arguments], ended.status, ended.out, ended.written_to_err)

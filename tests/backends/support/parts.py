@@ -55,10 +55,18 @@ def run_script(
     done = subprocess.run(
         [sys.executable, str(path), *arguments],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": PATHS, "OMP_NUM_THREADS": "1", **(environment or {})},
-        capture_output=True,
+        # Unbuffered, so that both streams come in the order in which they were written.
+        env={
+            **os.environ,
+            "PYTHONPATH": PATHS,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            **(environment or {}),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=120,
     )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    assert done.returncode == code, done.stdout
+    return done.stdout

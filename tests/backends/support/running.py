@@ -14,12 +14,12 @@ import forks
 
 
 @dataclass
-class Ran:
+class Ran(forks.ToolLines):
     """What a program left behind that was run so."""
 
     status: int
     out: str
-    err: str
+    written_to_err: str
     folder: Path
 
     @property
@@ -38,7 +38,7 @@ class Ran:
 
     @property
     def warnings(self) -> list[str]:
-        return [line.partition("] ")[2] for line in (self.out + self.err).splitlines() if "[WARNING]" in line]
+        return [line.partition("] ")[2] for line in self.log.splitlines() if "[WARNING]" in line]
 
 
 def run(
@@ -51,4 +51,5 @@ def run(
     output = folder / "out"
     command = [sys.executable, *launcher, "-m", "msprobe", "run", "-o", str(output), *options, "train.py", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert not forks.LOG_LINE.search(done.stdout), f"a line of the tool's in {done.stdout}"
     return Ran(done.returncode, done.stdout, done.stderr, output)

@@ -28,4 +28,4 @@ def quick(scripts: Any, folder: Path, program: str, *options: str, before: str =
     """The same as `run` in a fork of a process that has imported torch before."""
     (folder / "program.py").write_text(PRELUDE + program, encoding="utf-8")
     ended = scripts.run(folder, IN_A_FORK.format(options=options, before=before))
-    return Ran(ended.status, ended.out, ended.err, folder / "out")
+    return Ran(ended.status, ended.out, ended.written_to_err, folder / "out")

@@ -20,4 +20,4 @@ def run(folder: Path, source: str, *arguments: str, timeout: int = 90) -> list[s
         script, *([str(rank), port, *arguments] for rank in (0, 1)), environment=environment, timeout=timeout,
         tear_down=True,
     )  # fmt: skip
-    return [process.out + process.err for process in ended]
+    return [process.out + process.written_to_err for process in ended]

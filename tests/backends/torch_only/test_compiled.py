@@ -197,7 +197,7 @@ def test_what_cannot_be_seen_is_said_once(
         debugger.start(model)
         debugger.stop()
         debugger.step()
-    lines = [line for line in capsys.readouterr().out.splitlines() if "[WARNING]" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "[WARNING]" in line]
     # Nothing was called, which is said as well.
     (line,) = [line for line in lines if "has no records" not in line]
     assert text in line

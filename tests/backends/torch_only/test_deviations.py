@@ -256,7 +256,7 @@ def test_step_without_stop_ends_collection_quietly(runs: Any, capsys: pytest.Cap
     debugger.start()
     torch.abs(torch.ones(1))
     debugger.stop()
-    assert "not a dict" not in capsys.readouterr().out
+    assert "not a dict" not in capsys.readouterr().err
     assert runs.read(0).names == runs.read(1).names == ["Torch.abs.0.forward"]
 
 

@@ -133,7 +133,7 @@ def test_a_deprecated_backward_hook_is_named_and_its_module_has_no_backward(
     debugger.start(model)
     model(torch.ones(3, 4, requires_grad=True)).sum().backward()
     debugger.stop()
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert "Module.2.Linear has a hook of the deprecated register_backward_hook" in out and "[WARNING]" in out
     assert called == [1]
     assert runs.read().backward == ["Module.1.Tanh.backward.0", "Module.0.Linear.backward.0"]

@@ -113,7 +113,7 @@ def test_other_values_are_refused_with_a_warning(
     debugger = runs.new(level="debug")
     debugger.save(value, "odd")
     debugger.step()
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert "WARNING" in out and "odd" in out and "allowed: tensor, int, float, str, bool" in out
     assert not list(runs.path.glob("step0/*/debug.json"))
 
@@ -126,7 +126,7 @@ def test_a_container_that_holds_itself_is_refused(runs: Any, backend: Any, capsy
     debugger.save([endless, shared], "odd")
     debugger.save([shared, {"a": shared}], "even", save_backward=False)
     debugger.step()
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert out.count("WARNING") == 1 and '"odd" is or holds a container that holds itself' in out
     assert list(dumped.read_debug(runs.path, 0)["data"]) == ["even.0.debug"]
 
@@ -140,7 +140,7 @@ def test_a_value_too_deep_to_look_at_is_told_of(runs: Any, backend: Any, capsys:
     debugger.save(deep, "deep")
     debugger.save(1, "flat", save_backward=False)
     debugger.step()
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert out.count("WARNING") == 1 and "save('deep'): RecursionError" in out
     assert list(dumped.read_debug(runs.path, 0)["data"]) == ["flat.0.debug"]
 

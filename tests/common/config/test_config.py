@@ -72,7 +72,7 @@ def test_null_is_the_same_as_absent(key):
 
 def test_sections_of_other_tasks_are_not_looked_at(capsys):
     assert load({"tensor": {"list": 3}, "run_ut": "x"}) == load()
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
 
 
 def test_the_configuration_cannot_be_changed():
@@ -170,7 +170,7 @@ def test_structure_needs_the_modules(level, effective):
 def test_structure_at_l1_warns_once(capsys):
     load({"task": "structure"})
     load({"task": "structure"})
-    assert capsys.readouterr().out.count('Task "structure" needs level "L0" or "mix"; "L1" becomes "mix".') == 1
+    assert capsys.readouterr().err.count('Task "structure" needs level "L0" or "mix"; "L1" becomes "mix".') == 1
 
 
 def test_structure_at_l1_takes_a_scope_of_modules():
@@ -819,7 +819,7 @@ def test_says_that_what_selects_kernels_of_a_compiled_graph_is_not_available():
 def test_warns_of_a_key_without_effect(changes, warning, capsys):
     load(changes)
     load(changes)
-    lines = [line for line in capsys.readouterr().out.splitlines() if "becomes" not in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "becomes" not in line]
     assert len(lines) == 1
     assert lines[0].endswith(f"[WARNING] config.json: {warning}")
 
@@ -830,7 +830,7 @@ def test_a_setting_that_has_an_effect_or_says_the_default_gets_no_warning(capsys
     load({"level": "debug", "statistics": {"scope": [], "list": [], "data_mode": ["all"]}, "async_dump_max_mib": 1024})
     load({"task": "tensor", "tensor": {"diff_nums": 1}})
     load({"level": "L0", "risk_level": "ALL"})
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
 
 
 # -- the folder
@@ -877,7 +877,7 @@ def test_a_dump_path_that_is_a_folder_or_can_become_one_is_accepted_and_not_made
 
 def test_many_unknown_keys_do_not_flood_the_log(capsys):
     load({f"q{number}z": 1 for number in range(1000)})
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 11
     assert lines[-1].endswith("config.json: 990 more keys are not known and are ignored.")
 
@@ -892,7 +892,7 @@ def documentation():
 def test_the_documented_example_is_accepted_without_a_warning(capsys):
     example_text = re.search(r"```json\n(.*?)```", documentation(), re.DOTALL)[1]
     assert load_config(write(json.loads(example_text))).step == (0, 10, 11, 12)
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
 
 
 def documented_keys():

@@ -96,7 +96,7 @@ def test_a_repeated_key_counts_last_and_is_named(capsys):
     with open("config.json", "w") as stream:
         stream.write('{"dump_path": "d", "level": "L0", "level": "mix"}')
     assert load_config("config.json").level == "mix"
-    assert '[WARNING] config.json: "level" is given more than once; the last value counts.' in capsys.readouterr().out
+    assert '[WARNING] config.json: "level" is given more than once; the last value counts.' in capsys.readouterr().err
 
 
 # -- whatever the file holds

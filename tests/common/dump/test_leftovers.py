@@ -150,7 +150,7 @@ def test_pipes_in_the_place_of_files_are_not_waited_for(
     for end in ends:
         assert os.read(end, 1) == b"", "a reader of the pipe gets nothing"
         os.close(end)
-    said = capsys.readouterr().out
+    said = capsys.readouterr().err
     assert "Torch.relu.0.forward could not be recorded completely (ValueError: odd)" in said
     assert "dump_error_info.log cannot be written" in said
     assert stat.S_ISFIFO((path / "dump.journal.1").stat().st_mode), "it was moved aside like a journal"

@@ -173,7 +173,7 @@ def test_a_wrong_entry_is_left_out_with_a_word(
 ) -> None:
     (tmp_path / "map.yaml").write_text(f"- {entry}\n- {{ms_api: Functional.x, pt_api: Torch.x}}")
     (kept,) = load_api_entries(str(tmp_path / "map.yaml"))
-    assert kept.target == "Functional.x" and "entry 0" in capsys.readouterr().out
+    assert kept.target == "Functional.x" and "entry 0" in capsys.readouterr().err
 
 
 def test_every_name_of_the_table_is_well_formed() -> None:
@@ -208,7 +208,7 @@ def told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, con
     (tmp_path / "map.yaml").write_text(content)
     for _ in range(2):
         compared(tmp_path / "a", tmp_path / "b", **{option: str(tmp_path / "map.yaml")})
-    return re.findall(r"\[WARNING\] .*map\.yaml: (.*)", capsys.readouterr().out)
+    return re.findall(r"\[WARNING\] .*map\.yaml: (.*)", capsys.readouterr().err)
 
 
 def test_names_of_a_data_mapping_that_no_item_has_are_reported(
@@ -262,7 +262,7 @@ def test_a_layer_that_has_no_record_of_its_own_has_a_place(
         (folder / "construct.json").write_text(json.dumps(dict.fromkeys(names)))
     (tmp_path / "map.yaml").write_text(f"{{TopLayer: {{{layer}: {layer}}}}}")
     compared(tmp_path / "a", tmp_path / "b", layer_mapping=str(tmp_path / "map.yaml"))
-    assert "map.yaml" not in capsys.readouterr().out
+    assert "map.yaml" not in capsys.readouterr().err
 
 
 def test_the_advisor_knows_frameworks() -> None:

@@ -111,7 +111,7 @@ def test_a_metric_that_fails_says_so_in_its_cell_and_once_in_the_log(
     # The verdict is about the tensors, and these are the same.
     assert [(row["Result"], row["Cosine"]) for row in found] == [("pass", "1.0")] * 3
     assert all(json.loads(row["Err_message"])[0].startswith(f"note: Mine failed: {said}") for row in found)
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert out.count("failed, first at Torch.sin.0.forward.input.0") == 1 and file in out
 
 
@@ -191,10 +191,10 @@ def test_a_file_is_read_again_when_it_has_changed_and_leaves_nothing_behind(tmp_
 def test_statistics_have_no_use_for_it_and_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, ["rank0"])
     assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, "1")) == 0
-    assert "for real data, and these dumps hold none" in capsys.readouterr().out
+    assert "for real data, and these dumps hold none" in capsys.readouterr().err
     assert "Mine" not in rows(only_table(tmp_path / "out"))[0]
     assert compare(target, golden, tmp_path / "out", "--algorithms", returning(tmp_path, "1"), "-da") == 0
-    assert "metrics of --algorithms are not used" in capsys.readouterr().out
+    assert "metrics of --algorithms are not used" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("more", [(), ("--xlsx",)])
@@ -218,7 +218,7 @@ def test_a_metric_that_fails_in_every_process_is_logged_once(
     target, golden = two_runs(tmp_path, [f"rank{n}" for n in range(4)], real_data=True)
     file = returning(tmp_path, "1 // 0")
     assert compare(target, golden, tmp_path / "out", "--algorithms", file, "--jobs", "2") == 0
-    assert capsys.readouterr().out.count("'Mine' failed") == 1
+    assert capsys.readouterr().err.count("'Mine' failed") == 1
     assert [rows(table)[0]["Mine"] for table in (tmp_path / "out").iterdir()] == ["failed"] * 4
 
 

@@ -80,11 +80,11 @@ def test_log_lines_come_back_in_order_and_are_shown_by_the_one_who_asked(
 ) -> None:
     monkeypatch.setattr(log, "_given", set())
     first, second = run(TWO, parallel_tasks.talk, ["first", "second"])
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().err == ""
     assert [line.text for line in first.logged] == ["first begins", "known to both", "first ends"]
     for outcome in (first, second):
         log.show(outcome.logged)
-    shown = [line.partition("] ")[2] for line in capsys.readouterr().out.splitlines()]
+    shown = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
     assert shown == ["first begins", "known to both", "first ends", "second begins", "second ends"]
 
 

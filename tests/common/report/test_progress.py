@@ -27,6 +27,7 @@ def compare(n_value, b_value):
     time.sleep(0.4)
     return 0
 """
+QUIET = {"PYTHONPATH": str(Path(probe.__file__).parents[1]), "MSPROBE_LOG_LEVEL": "3"}
 COMMAND = "from probe.api import cli; sys.exit(cli.main(['compare', *sys.argv[1:]]))"
 
 
@@ -34,7 +35,7 @@ def on_terminal(folder: Path, *more: str, before: str = "import sys; ") -> str:
     """What a terminal gets to see of a comparison of the two runs in `folder`, control sequences included."""
     (folder / "slow.py").write_text(SLOW)
     paths = ("-tp", "target", "-gp", "golden", "-o", "out", "--algorithms", "slow.py")
-    environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1]), "TERM": "xterm", "COLUMNS": "100"}
+    environment = {**os.environ, **QUIET, "TERM": "xterm", "COLUMNS": "100"}
     master, terminal = os.openpty()
     command = [sys.executable, "-c", before + COMMAND, *paths, *more]
     process = subprocess.Popen(command, stdout=terminal, stderr=subprocess.PIPE, cwd=folder, env=environment)
@@ -105,7 +106,7 @@ def test_what_is_no_terminal_gets_none(tmp_path: Path) -> None:
     pairs(tmp_path)
     (tmp_path / "slow.py").write_text(SLOW)
     command = [sys.executable, "-c", f"import sys; {COMMAND}", "-tp", "target", "-gp", "golden", "-o", "out"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1])}
+    environment = {**os.environ, **QUIET}
     more = ("--algorithms", "slow.py")
     done = subprocess.run([*command, *more], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert "\x1b" not in done.stdout + done.stderr and "\r" not in done.stdout + done.stderr

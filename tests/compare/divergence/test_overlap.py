@@ -116,7 +116,7 @@ def test_the_search_over_ranks_says_so_too(tmp_path: Path, capsys: pytest.Captur
     arguments = ["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out"), "-da"]
     assert cli.main(arguments) == 0
     ending = "the target ends at Functional.linear.3.forward; the golden run has 5 more records."
-    assert ending in capsys.readouterr().out
+    assert ending in capsys.readouterr().err
 
 
 # --- levels

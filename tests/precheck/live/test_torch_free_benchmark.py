@@ -122,7 +122,7 @@ def test_casts_are_not_checked(check: Check, capsys: pytest.CaptureFixture[str])
         x.half().float().type(torch.float64)
 
     assert check.run("bit_noise", casts) == []
-    assert " 0 calls of step 0" in capsys.readouterr().out
+    assert " 0 calls of step 0" in capsys.readouterr().err
 
 
 # --- what is found
@@ -284,7 +284,7 @@ def test_a_failure_of_the_tool_is_logged_once(
     monkeypatch.setattr("probe.precheck.live.findings.FindingsFile.add", fails)
     for_tan = torch.full((8,), 1.5707964)
     assert check.run("bit_noise", lambda: (torch.tan(for_tan), torch.tan(for_tan))) == []
-    assert capsys.readouterr().out.count("the disk is gone") == 1
+    assert capsys.readouterr().err.count("the disk is gone") == 1
 
 
 # --- what is chosen

@@ -65,7 +65,7 @@ def test_a_wrong_operator_is_found_and_nothing_else(tmp_path: Path, capsys: pyte
     with planted("silu", wrong(lambda right: right * 1.002)), online_check(str(tmp_path)) as check:
         F.silu(torch.randn(4, 16) @ torch.randn(16, 16)).exp().sum()
     assert [(each.name, each.verdict.status) for each in check.failures] == [("Aten.silu.0", "error")]
-    assert "error: Aten.silu.0 float32 [4, 16]: every element 0.2 % high: scale" in capsys.readouterr().out
+    assert "error: Aten.silu.0 float32 [4, 16]: every element 0.2 % high: scale" in capsys.readouterr().err
     (table,) = tmp_path.glob("msprobe_rank0_*/compare_result_rank0_*.csv")
     (row,) = csv.DictReader(table.read_text(encoding="utf-8").splitlines())
     assert (row["operation"], row["verdict"], row["shape"]) == ("Aten.silu.0", "error", "[4, 16]")

@@ -162,7 +162,7 @@ def test_steps_that_a_scaler_skips_are_counted_and_not_written(runs: Any, scaler
     train(debugger, scaler, [1.0, 1e30, 1.0, 1e30, 1e30])
     runs.end()
     assert not runs.path.exists()
-    assert "skipped 3 steps" in capsys.readouterr().out
+    assert "skipped 3 steps" in capsys.readouterr().err
     assert torch.cuda.amp.GradScaler.step.__kwdefaults__ is None
 
 

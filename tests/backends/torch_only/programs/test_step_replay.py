@@ -120,7 +120,7 @@ def test_training_goes_on_bitwise_and_the_tensors_are_there(runs: Any, plain: Tr
     assert torch.equal(trained.masks[PLANTED + 1], trained.masks[PLANTED]) and torch.equal(
         saved(runs, given), trained.masks[PLANTED]
     )
-    assert f"step {PLANTED} was run again" in capsys.readouterr().out
+    assert f"step {PLANTED} was run again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])
@@ -169,7 +169,7 @@ def test_a_failure_changes_nothing_and_is_told_once(
 
     monkeypatch.setattr(Square, "forward", fails_again)
     trained = Trained(watching(runs, level="mix"))
-    out = capsys.readouterr().out
+    out = capsys.readouterr().err
     assert out.count("not twice") == out.count("could not be run again to its end (ZeroDivisionError: not twice)") == 1
     assert trained.state == plain.state
     assert dumped.folders(runs.path)[-1] == f"step{PLANTED}/procN"
@@ -178,7 +178,7 @@ def test_a_failure_changes_nothing_and_is_told_once(
 def test_with_the_batch_alone_the_parameters_are_those_of_now(runs: Any, plain: Trained, capsys: Any) -> None:
     trained = Trained(watching(runs, level="L0", keep="batch"))
     assert trained.state == plain.state
-    assert "with the parameters that it has now" in capsys.readouterr().out
+    assert "with the parameters that it has now" in capsys.readouterr().err
 
 
 def test_of_a_first_record_outside_of_the_model_only_those_around_it_are_there(runs: Any, capsys: Any) -> None:
@@ -188,7 +188,7 @@ def test_of_a_first_record_outside_of_the_model_only_those_around_it_are_there(r
     debugger.step()
     dump = dumped.read(runs.path / "replay")
     assert "Functional.linear.0.forward" in dump.names and "Torch.log.0.forward" not in dump.names
-    assert "Torch.log.0.forward itself is no record of what is run again" in capsys.readouterr().out
+    assert "Torch.log.0.forward itself is no record of what is run again" in capsys.readouterr().err
 
 
 def test_a_graph_of_the_users_stays_valid(runs: Any) -> None:

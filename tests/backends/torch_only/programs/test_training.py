@@ -298,7 +298,7 @@ def test_a_script_module_is_named_and_left_alone(runs: Any, capsys: pytest.Captu
     debugger.start(model)
     model(torch.ones(1, 2))
     debugger.stop()
-    assert "ScriptModule" in capsys.readouterr().out
+    assert "ScriptModule" in capsys.readouterr().err
     assert "Module.1.ReLU.forward.0" in runs.read().names
 
 

@@ -119,7 +119,7 @@ def test_what_is_cut_off_beside_the_records_is_missing_and_said_to_be(
     assert 0 < len(found) < len(beside(complete))
     assert all(beside(complete)[key] == value for key, value in found.items())
     assert not dump.died and len(dump) == len(NAMES)
-    assert f"{folder / name} is cut off at byte {size}" in capsys.readouterr().out
+    assert f"{folder / name} is cut off at byte {size}" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -169,4 +169,4 @@ def test_a_file_goes_with_the_folder_of_one_process(tmp_path: Path, capsys: pyte
         for sides in ((LLAMA / "dump.json", LLAMA), (LLAMA, LLAMA / "dump.json")):
             target, golden = map(str, sides)
             assert cli.main([command, "-tp", target, "-gp", golden, "-o", str(tmp_path / command)]) == 0
-            assert "no counterpart" not in capsys.readouterr().out
+            assert "no counterpart" not in capsys.readouterr().err

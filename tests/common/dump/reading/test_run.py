@@ -101,7 +101,7 @@ def test_of_several_processes_without_rank_the_last_that_wrote_is_read(
         for file in folder.iterdir():
             os.utime(file, (written, written))
     assert probe.read(tmp_path)[RELU].items()[-1].max == 1.0
-    assert "step0 holds 2 proc folders; proc9, which was written last, is read." in capsys.readouterr().out
+    assert "step0 holds 2 proc folders; proc9, which was written last, is read." in capsys.readouterr().err
 
 
 def test_where_chooses_items_of_all_dumps(run: Path) -> None:
