@@ -97,7 +97,7 @@ def test_forked_processes_are_one_run(scripts: Any, tmp_path: Path, kind: str) -
     assert {width for _, width in widths(ran)} == {8, 12} and {len(order) for order, _ in widths(ran)} == {1}
     assert widths(ran, 0) == widths(ran, 1)
     collected = ", ".join(f"{name} (step 0-1)" for name in folders(ran))
-    assert f"collected in processes that the program started: {collected}." in ran.out + ran.err
+    assert f"collected in processes that the program started: {collected}." in ran.out + ran.written_to_err
 
 
 def test_a_forked_process_has_steps_of_its_own_beside_those_of_its_parent(scripts: Any, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ assert subprocess.check_output([*child, "12"], env={"PATH": os.environ["PATH"]},
     # The ranks were started at once.
     assert found[:3] == [8, 9, 10] and sorted(found[3:]) == [4, 5]
     assert all(steps == ["step0", "step1"] for steps in folders(ran).values()) and len(folders(ran)) == 5
-    ended = next(line for line in (ran.out + ran.err).splitlines() if "processes that the program started" in line)
+    ended = next(line for line in (ran.out + ran.written_to_err).splitlines() if "processes that the program started" in line)
     assert set(re.findall(r"(\w+) \(step 0-1\)", ended)) == set(folders(ran))
 
 

@@ -29,7 +29,7 @@ def layer(backend: Any, path: str = "") -> str:
 
 
 def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return [line for line in capsys.readouterr().out.splitlines() if "[WARNING]" in line]
+    return [line for line in capsys.readouterr().err.splitlines() if "[WARNING]" in line]
 
 
 @pytest.mark.parametrize("level", ["L0", "mix"])

@@ -133,9 +133,9 @@ def test_a_model_in_the_place_of_another_takes_its_names(
 ) -> None:
     first, second = Net(fc=Net()), Net(fc=Net())
     assert given(names, first) == {"Module.fc.Net": id(first.children["fc"])}
-    assert "[WARNING]" not in capsys.readouterr().out
+    assert "[WARNING]" not in capsys.readouterr().err
     assert given(names, second) == {"Module.fc.Net": id(second.children["fc"])}
-    assert "Module.fc.Net was another module in an earlier start" in capsys.readouterr().out
+    assert "Module.fc.Net was another module in an earlier start" in capsys.readouterr().err
 
 
 def test_a_module_in_the_place_of_another_has_its_name(names: NamedModules, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +144,7 @@ def test_a_module_in_the_place_of_another_has_its_name(names: NamedModules, caps
     given(names, model)
     model.children["fc"] = new
     assert given(names, model) == {"Module.fc.Net": id(new)}
-    assert "[WARNING]" not in capsys.readouterr().out
+    assert "[WARNING]" not in capsys.readouterr().err
 
 
 def test_names_are_said_to_hold_while_every_model_is_given_or_gone(names: NamedModules) -> None:
