@@ -111,6 +111,8 @@ class RunningProgram:
         self._watch.remove()
         if self._spawning is not None:
             self._spawning.remove()
+        for loop in self._loops.values():
+            loop.finish(failed)
         failure = next((loop.failure for loop in self._loops.values() if loop.failure), "")
         in_step = any(loop.step_open for loop in self._loops.values())
         unended = [loop.waiting_text() for loop in self._loops.values() if loop.step_open and not loop.steps]
@@ -155,7 +157,9 @@ class RunningProgram:
         if not self._loops:
             text = f"the program imported none of {', '.join(_FRAMEWORKS)} in this process. "
             return text + "What launches others is put in front: torchrun ... -m msprobe run train.py."
-        text = "no call of a model was seen in this process. What launches others is put in front of msprobe run. "
+        text = "no call of a model was seen in this process, and a step begins with one. A computation without a "
+        text += "torch.nn.Module or mindspore.nn.Cell is put into one, or collected with a PrecisionDebugger in the "
+        text += "script. What launches other processes is put in front of msprobe run. "
         if forwards:
             text = f"none of the {forwards} calls of models that were seen recorded gradients. "
             text += "--step-after forward collects inference too. "

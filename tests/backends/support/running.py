@@ -12,6 +12,22 @@ from typing import Any
 
 import forks
 
+PRELUDE = """
+import sys, torch
+from torch import nn
+
+torch.manual_seed(0)
+
+def network(width=8):
+    return nn.Sequential(nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, 4))
+"""
+IN_A_FORK = """
+import sys
+{before}
+from probe.api.cli import main
+sys.exit(main(["run", "-o", "out", *{options!r}, "program.py"]))
+"""
+
 
 @dataclass
 class Ran:
@@ -52,3 +68,10 @@ def run(
     command = [sys.executable, *launcher, "-m", "msprobe", "run", "-o", str(output), *options, "train.py", *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     return Ran(done.returncode, done.stdout, done.stderr, output)
+
+
+def quick(scripts: Any, folder: Path, program: str, *options: str, before: str = "") -> Ran:
+    """The same as `run` with `PRELUDE`, in a fork of a process that has imported torch before."""
+    (folder / "program.py").write_text(PRELUDE + program, encoding="utf-8")
+    ended = scripts.run(folder, IN_A_FORK.format(options=options, before=before))
+    return Ran(ended.status, ended.out, ended.err, folder / "out")
