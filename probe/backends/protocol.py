@@ -137,7 +137,7 @@ class TrainingHooks(Protocol):
         """Report to `listener` until the handle is removed."""
 
     def attach_gradients(self, listener: TrainingListener) -> Handle:
-        """Call `return_gradients` of `listener` until the handle is removed; for programs without an optimizer."""
+        """Call `return_gradients` of `listener` until the handle is removed."""
 
     def outermost(self, module: Any) -> Any:
         """The module that holds `module`, directly or not, and is held by none: the model it is a part of."""

@@ -90,7 +90,9 @@ class TrainingLoop:
         """How often gradients were computed."""
         self._handle: Handle | None = training.attach_training(self)
         self._gradients: Handle | None = None
-        """Of a program without an optimizer: reports gradients that are returned to it."""
+        """Reports gradients that are returned to the program, unless it has an optimizer."""
+        if step_after in (AUTO, BACKWARD):
+            self._gradients = training.attach_gradients(self)
 
     # --- what the program does
 
@@ -201,8 +203,8 @@ class TrainingLoop:
         self._thread = threading.current_thread()
         self._models = [model for model in self._models if model() is not None]
         self._turns.called(module)
-        if self._gradients is None and self._step_after in (AUTO, BACKWARD) and not self._turns.exist():
-            self._gradients = self._training.attach_gradients(self)
+        if not self.steps and self._step_after == AUTO and self._turns.exist():
+            self._leave_gradients()
         if self.session.step_wanted:
             self._note(module)
             self.session.start(self._by_prefix(), None, None)
@@ -242,11 +244,16 @@ class TrainingLoop:
 
     def end(self) -> None:
         """Watch the program no longer."""
-        handles, self._handle, self._gradients = (self._handle, self._gradients), None, None
+        handle, self._handle = self._handle, None
         self.step_open = self._end_due = self._paused = False
-        for handle in handles:
-            if handle is not None:
-                handle.remove()
+        self._leave_gradients()
+        if handle is not None:
+            handle.remove()
+
+    def _leave_gradients(self) -> None:
+        handle, self._gradients = self._gradients, None
+        if handle is not None:
+            handle.remove()
 
     # --- models
 

@@ -554,3 +554,46 @@ def test_steps_are_those_that_a_person_counts(scripts: Any, tmp_path: Path, name
     steps, program = PROGRAMS[name]
     ran = quick(scripts, tmp_path, program, "--level", "L0", "--task", "structure", "--step", "all")
     assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], steps), ran.err
+
+
+FOLDS = """
+kept = []
+for fold in range(2):
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    if {keep}:
+        kept.append((net, optimizer))
+    for step in range(2):
+        net(torch.randn(5, 8)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            net(torch.randn(2, 8)).argmax(1)
+"""
+
+
+def test_an_optimizer_that_is_kept_changes_no_record(scripts: Any, tmp_path: Path) -> None:
+    found = []
+    for keep in (False, True):
+        folder = tmp_path / str(keep)
+        folder.mkdir()
+        ran = quick(scripts, folder, FOLDS.format(keep=keep), "--step", "all", "--level", "L1")
+        assert len(ran.steps) == 4, ran.err
+        found.append([ran.data(step) for step in range(4)])
+    assert found[0] == found[1] and "Functional.relu.0.backward" in found[1][3]
+    assert "Functional.relu.1.forward" not in found[1][3]
+
+
+def test_a_later_turn_in_a_step_is_collected_with_its_gradients(scripts: Any, tmp_path: Path) -> None:
+    ran = quick(scripts, tmp_path, PROGRAMS["TD3, the actor every other time"][1], "--step", "0-1")
+    first, second = ran.data(0), ran.data(1)
+    assert "Module.0.Linear.backward.0" in first and not any(name.startswith("Module.1.") for name in first)
+    # The critic, the actor and the critic again.
+    forwards = {"Module.0.Linear.forward.0", "Module.1.0.Linear.forward.0", "Module.0.Linear.forward.1"}
+    assert forwards | {name.replace("forward", "backward") for name in forwards} <= set(second)
+
+
+def test_optimizers_that_step_in_the_backward_leave_its_records_whole(scripts: Any, tmp_path: Path) -> None:
+    ran = quick(scripts, tmp_path, PROGRAMS["optimizers that step in the backward"][1], "--step", "0")
+    backward = {f"Module.{layer}.backward.0" for layer in ("0.Linear", "1.ReLU", "2.Linear")}
+    assert backward | {"Module.0.Linear.parameters_grad.0", "Functional.linear.0.backward"} <= set(ran.data(0))

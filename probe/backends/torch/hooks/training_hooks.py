@@ -54,7 +54,7 @@ def attach_training(listener: TrainingListener) -> Handle:
 def attach_gradients(listener: TrainingListener) -> Handle:
     """Report gradients that are returned to the program: by ``torch.autograd.grad`` and ``torch.func.grad``.
 
-    Compiled code that calls them is compiled again, so this is for programs that have no other end of a step.
+    Compiled code that calls them is compiled again when the handle is removed.
     """
     signature = inspect.signature(torch.autograd.grad)
 
