@@ -33,6 +33,8 @@ class OptimizerTurns:
         self._stacks = CallStacks()
         self._owned: weakref.WeakKeyDictionary[Any, frozenset[int]] | None = None
         """The parameters of each optimizer; ``None`` until optimizers were looked for."""
+        self._empty: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Optimizers that have no parameters."""
         self._partners: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
         """The optimizers that stepped in the last step in which the key did."""
         self._misses: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -51,6 +53,8 @@ class OptimizerTurns:
         """A forward has gone on to an optimizer that has not stepped; so do those that follow, until one steps."""
         self._calls: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
         """The modules that were called in this step, and the numbers of the stacks they were called from."""
+        self._new_calls: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Those that were called since an optimizer stepped last."""
         self._owners: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
         """The optimizers of each of these modules, at the time of the update that followed its call."""
 
@@ -78,6 +82,7 @@ class OptimizerTurns:
     def called(self, module: Any) -> None:
         """A module was called."""
         self._calls.setdefault(module, set()).add(self._stacks.current())
+        self._new_calls.add(module)
 
     def enter_backward(self, mark: Callable[[Any], object]) -> None:
         """Gradients are about to be computed; for `mark` see `probe.backends.protocol.TrainingListener`."""
@@ -93,17 +98,18 @@ class OptimizerTurns:
 
     def stepped(self, optimizer: Any) -> bool:
         """An optimizer has stepped; whether it has parameters."""
-        if self._owned is None or optimizer not in self._owned:
+        if self._owned is None or (optimizer not in self._owned and optimizer not in self._empty):
             self._find()  # others may have been made together with it
         self.note(optimizer)
         assert self._owned is not None
         if optimizer not in self._owned:
+            self._empty.add(optimizer)
             return False
         self._given_up.discard(optimizer)
         self._turn_has_begun = False
         self._updated |= self._owned[optimizer]
         self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
-        if self.waiting():
+        if len(self._owned) > 1:
             self._note_owners()
         return True
 
@@ -112,11 +118,13 @@ class OptimizerTurns:
         owned = self._training.parameters(optimizer)
         return any(owned & self._training.trainable(module) for module in list(self._calls))
 
-    def give_up(self, optimizer: Any) -> list[Any]:
-        """The optimizers that are not waited for any more, because `optimizer` has stepped too often without them."""
-        waiting = self.waiting() if self.counts.get(optimizer, 0) >= _PATIENCE else []
-        self._given_up.update(waiting)
-        return waiting
+    def is_too_long(self, optimizer: Any) -> bool:
+        """Whether `optimizer` has stepped so often in this step that the others are not waited for any more."""
+        return self.counts.get(optimizer, 0) >= _PATIENCE and bool(self.waiting())
+
+    def give_up(self) -> None:
+        """Wait for none of the others any more, until they step."""
+        self._given_up.update(self.waiting())
 
     def end_step(self) -> None:
         """The step is over: remember which optimizers stepped in it."""
@@ -127,8 +135,9 @@ class OptimizerTurns:
         for optimizer in self.waiting():
             self._misses[optimizer] = self._misses.get(optimizer, 0) + 1
         self._turn_has_begun = False
-        for noted in (self.counts, self._updated, self._with_gradient, self._calls, self._owners):
+        for noted in (self.counts, self._updated, self._with_gradient, self._calls, self._new_calls):
             noted.clear()
+        self._owners.clear()
 
     # --- whose turn may still come
 
@@ -171,10 +180,11 @@ class OptimizerTurns:
         return any(optimizer in owners and not any(each in owners for each in stepped) for owners in calls)
 
     def _note_owners(self) -> None:
-        for module in list(self._calls):
+        for module in list(self._new_calls):
             trainable = self._training.trainable(module)
             owners = (each for each, owned in list((self._owned or {}).items()) if owned & trainable)
             self._owners.setdefault(module, weakref.WeakSet()).update(owners)
+        self._new_calls.clear()
 
     def waiting(self) -> list[Any]:
         """The optimizers that have not stepped in this step, nor another one with parameters of theirs."""

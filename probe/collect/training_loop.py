@@ -155,7 +155,9 @@ class TrainingLoop:
         if self._step_after == OPTIMIZER:
             self._end_due = True
         elif self._step_after == AUTO and self._turns.stepped(optimizer):
-            self._give_up(optimizer)
+            if self._turns.is_too_long(optimizer):
+                log.warning(f"{self.waiting_text()} A step no longer waits for the other one.")
+                self._turns.give_up()
             self._end_due = not self._turns.waiting()
         if self._is_of_step():  # otherwise the thread that began the step ends it
             self._end_if_due()
@@ -290,12 +292,6 @@ class TrainingLoop:
         return {str(index or ""): model for index, model in models if model is not None}
 
     # --- optimizers
-
-    def _give_up(self, optimizer: Any) -> None:
-        """Wait no longer for optimizers without which `optimizer` has stepped too often."""
-        text = self.waiting_text()
-        if self._turns.give_up(optimizer):
-            log.warning(f"{text} A step no longer waits for the other one.")
 
     def waiting_text(self) -> str:
         """Why the step that has begun has not ended."""
