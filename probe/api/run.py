@@ -210,6 +210,8 @@ class RunningProgram:
             self.make_room()
 
     def _say_what_was_collected(self, failed: bool) -> bool:
+        for loop in self._loops.values():
+            loop.finish(failed)
         failure = next((loop.failure for loop in self._loops.values() if loop.failure), "")
         in_step = any(loop.step_open for loop in self._loops.values())
         unended = [loop.waiting_text() for loop in self._loops.values() if loop.step_open and not loop.steps]
@@ -287,7 +289,9 @@ class RunningProgram:
         text = "no call of a model was seen in this process"
         if processes.started():
             text += f", and of the {processes.started()} that it started none has collected anything so far"
-        text += ". What launches others is put in front of msprobe run, or --follow-children is given. "
+        text += ". A step begins with a call of a torch.nn.Module or mindspore.nn.Cell; a computation without one is "
+        text += "put into one, or collected with a PrecisionDebugger in the script. What launches others is put in front "
+        text += "of msprobe run, or --follow-children is given. "
         if forwards:
             text = f"none of the {forwards} calls of models that were seen recorded gradients. "
             text += "--step-after forward collects inference too. "

@@ -130,7 +130,13 @@ def _status(error: SystemExit) -> int:
 
 
 def _wait_for_threads() -> None:
-    """As Python does at its end, where what they trained could not be told of any more."""
+    """As Python does at its end, where what they trained could not be told of any more.
+
+    Threads of a pool go on until a function is called that the pool has registered for the end.
+    """
+    at_end = getattr(threading, "_threading_atexits", [])
+    while at_end:
+        at_end.pop()()
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()

@@ -113,8 +113,18 @@ class TrainingListener(Protocol):
     def leave_forward(self) -> None:
         """It returned or raised."""
 
-    def leave_backward(self) -> None:
-        """Gradients were computed."""
+    def enter_backward(self, mark: Callable[[Any], object]) -> None:
+        """Gradients are about to be computed.
+
+        What `mark` returns for an optimizer differs from what the `mark` of `leave_backward` returns if gradients of
+        its parameters are computed in between.
+        """
+
+    def leave_backward(self, mark: Callable[[Any], object] | None) -> None:
+        """Gradients were computed; ``None``: computing them raised."""
+
+    def return_gradients(self) -> None:
+        """Gradients were computed and returned to the program, which nothing else is computed of with gradients."""
 
     def leave_optimizer(self, optimizer: Any) -> None:
         """An optimizer has updated its parameters, or its gradient scaler has passed it over."""
@@ -126,6 +136,9 @@ class TrainingHooks(Protocol):
     def attach_training(self, listener: TrainingListener) -> Handle:
         """Report to `listener` until the handle is removed."""
 
+    def attach_gradients(self, listener: TrainingListener) -> Handle:
+        """Call `return_gradients` of `listener` until the handle is removed."""
+
     def outermost(self, module: Any) -> Any:
         """The module that holds `module`, directly or not, and is held by none: the model it is a part of."""
 
@@ -134,6 +147,9 @@ class TrainingHooks(Protocol):
 
     def has_parameters(self, module: Any) -> bool:
         """Whether `module` or a module inside of it has a parameter."""
+
+    def trainable(self, module: Any) -> frozenset[int]:
+        """The identities of the parameters of `module` that get gradients now."""
 
     def optimizers(self) -> Sequence[Any]:
         """Every optimizer that there is."""

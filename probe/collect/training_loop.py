@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from probe.backends.protocol import TrainingHooks
+from probe.collect.optimizer_turns import OptimizerTurns
 from probe.common import log
 from probe.common.dump import naming
 from probe.common.errors import MsprobeException
@@ -27,9 +28,6 @@ AUTO, FORWARD, BACKWARD, OPTIMIZER = "auto", "forward", "backward", "optimizer"
 STEP_AFTER = (BACKWARD, OPTIMIZER, FORWARD)
 """What a user can have every step end with; without that it is `AUTO`."""
 
-_PATIENCE = 16
-"""An optimizer that did not step while others did so often is not waited for any more."""
-
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -37,11 +35,11 @@ def _guarded(method: _Method) -> _Method:
     """A failure of the tool ends collection and not the training."""
 
     @functools.wraps(method)
-    def guarded(self: TrainingLoop, *args: Any) -> None:
+    def guarded(self: TrainingLoop, *args: Any) -> Any:
         if self._handle is None:
-            return
+            return None
         try:
-            method(self, *args)
+            return method(self, *args)
         except Exception as error:
             why = str(error) if isinstance(error, MsprobeException) else f"{type(error).__name__}: {error}"
             self.failure = self.failure or why
@@ -49,6 +47,7 @@ def _guarded(method: _Method) -> _Method:
             self.end()
             if self.session is not None:
                 self.session.stop()
+            return None
 
     return guarded  # type: ignore[return-value]
 
@@ -73,13 +72,15 @@ class TrainingLoop:
         """How many steps have ended."""
         self.failure = ""
         """Why nothing more is collected."""
-        self._in_forward = False
-        self._thread = 0
+        self._in_forward = self._in_backward = False
+        self._thread = threading.current_thread()
         """The thread that began the step."""
         self.step_open = False
         """Whether a step has begun and not ended."""
         self._end_due = False
-        """The step ends when the forward has ended in which its optimizer was called."""
+        """The step ends when the forward or the backward has ended in which its optimizer was called."""
+        self._paused = False
+        """The step that is open has most likely ended; the next forward tells."""
         self._models: dict[str, weakref.ref[Any]] = {}
         """By the prefix of their names, in the order in which they were called first."""
         self._numbers = itertools.count(1), itertools.count(1)
@@ -88,25 +89,33 @@ class TrainingLoop:
         """The modules of the models that were looked for, each with its model."""
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()
         """The modules that were called in training mode."""
-        self._optimizers: weakref.WeakKeyDictionary[Any, frozenset[int]] | None = None
-        """The parameters of each optimizer that is waited for; ``None`` until they were looked for."""
-        self._of_parent: weakref.WeakSet[Any] = weakref.WeakSet()
-        """In a process that was forked: the optimizers of its parent, which are waited for once they step here."""
-        self._updated: set[int] = set()
-        """The parameters that were updated in this step."""
-        self._updates: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        """How often each optimizer has stepped in this step."""
-        self._handle: Handle | None = training.attach_training(self)
+        self._turns = OptimizerTurns(training)
+        self._backwards = 0
+        """How often gradients were computed."""
+        self._handle: Handle | None = None
+        self._gradients: Handle | None = None
+        """Reports gradients that are returned to the program, unless it has an optimizer."""
+        self._attach()
+
+    def _attach(self) -> None:
+        if self._handle is None:
+            self._handle = self._training.attach_training(self)
+        if self._gradients is None and self._step_after in (AUTO, BACKWARD):
+            self._gradients = self._training.attach_gradients(self)
 
     # --- what the program does
 
     @_guarded
     def enter_forward(self, module: Any, recording: bool) -> None:
         self.forwards += 1
+        if self.step_open and not self._goes_on(module, recording):
+            self._end_step()
+        if self._handle is None:
+            return  # that was the last step
         if self.step_open:
             if self._is_of_step():
                 self._in_forward = True
-                self._add(module)
+                self._add(module, recording)
         elif self._begins_step(module, recording):
             self._in_forward = True
             self._begin_step(module)
@@ -116,26 +125,84 @@ class TrainingLoop:
         if not self._is_of_step():
             return
         self._in_forward = False
-        if self._end_due or (self._step_after == FORWARD and self.step_open):
-            self._end_step()
+        self._end_due = self._end_due or self._step_after == FORWARD
+        self._end_if_due()
 
     @_guarded
-    def leave_backward(self) -> None:
-        if self._is_of_step() and (self._step_after == BACKWARD or (self._step_after == AUTO and self._no_optimizer())):
-            self._end_step()
+    def enter_backward(self, mark: Callable[[Any], object]) -> None:
+        if self._is_of_step():
+            self._in_backward = True
+            if self._step_after == AUTO and self._turns.exist():
+                self._turns.enter_backward(mark)
+
+    @_guarded
+    def leave_backward(self, mark: Callable[[Any], object] | None) -> None:
+        self._backwards += 1
+        if not self._is_of_step():
+            return
+        self._in_backward = False
+        if mark is not None:
+            self._turns.leave_backward(mark)
+            self._end_due = self._end_due or self._ends_with_gradients()
+        self._end_if_due()
+
+    @_guarded
+    def return_gradients(self) -> None:
+        self._backwards += 1
+        if self._is_of_step():
+            self._end_due = self._end_due or self._ends_with_gradients()
+            self._end_if_due()
+
+    def _ends_with_gradients(self) -> bool:
+        return self._step_after == BACKWARD or (self._step_after == AUTO and not self._turns.exist())
 
     @_guarded
     def leave_optimizer(self, optimizer: Any) -> None:
-        if not self._is_of_step():
-            self._note_optimizer(optimizer)
-        elif self._step_after == OPTIMIZER or (self._step_after == AUTO and self._all_have_stepped(optimizer)):
-            self._end_step()
+        if not self._is_of_step() and not (self.step_open and self._turns.is_of_step(optimizer)):
+            self._turns.note(optimizer)
+            return
+        if self._step_after == OPTIMIZER:
+            self._end_due = True
+        elif self._step_after == AUTO and self._turns.stepped(optimizer):
+            if self._turns.is_too_long(optimizer):
+                log.warning(f"{self.waiting_text()} A step no longer waits for the other one.")
+                self._turns.give_up()
+            self._end_due = not self._turns.waiting()
+        if self._is_of_step():  # otherwise the thread that began the step ends it
+            self._end_if_due()
 
     def _is_of_step(self) -> bool:
         """Whether what is reported belongs to the step that has begun: another thread may train another model."""
-        return self.step_open and threading.get_ident() == self._thread
+        return self.step_open and threading.current_thread() is self._thread
 
     # --- steps
+
+    def _goes_on(self, module: Any, recording: bool) -> bool:
+        """Whether the step is still open in which `module` is called, or another thread calls it."""
+        if not self._is_of_step():
+            begins = self._paused or not self._thread.is_alive()
+            return not (begins and self._begins_step(module, recording))
+        if self._in_backward:
+            return True  # a forward that is repeated for its gradients
+        if self._end_due or not self._is_undecided():
+            return not self._end_due
+        if self._begins_step(module, recording):
+            return self._turns.goes_on(module)
+        return not self._evaluates(module)
+
+    def _is_undecided(self) -> bool:
+        """Whether an optimizer has stepped and another one may; the next forward tells whether the step is over."""
+        return self._step_after == AUTO and bool(self._turns.counts)
+
+    def _end_if_due(self) -> None:
+        if self._in_forward or self._in_backward:
+            return
+        if self._end_due:
+            self._end_step()
+        elif not self._paused and self._is_undecided() and self._turns.seem_over():
+            self._paused = True
+            if self.session is not None:
+                self.session.stop()
 
     def _begin_step(self, module: Any) -> None:
         if self.session is None:
@@ -144,35 +211,58 @@ class TrainingLoop:
             self.end()
             return
         self.step_open = True
-        self._thread = threading.get_ident()
+        self._thread = threading.current_thread()
         # Of steps that are not wanted too: names do not depend on which steps are collected.
         self._note(module)
+        self._turns.called(module)
+        if not self.steps and self._step_after == AUTO and self._turns.exist():
+            self._leave_gradients()
         if self.session.step_wanted:
             self.session.start(self._by_prefix(), None, None)
 
-    def _add(self, module: Any) -> None:
-        """A model that was not called before is collected from as well."""
-        if self.session is not None and self._note(module) and self.session.active:
-            self.session.extend(self._by_prefix())
+    def _add(self, module: Any, recording: bool) -> None:
+        """A call in a step that goes on; a model that was not called before is collected from as well."""
+        session = self.session
+        if session is None or (self._paused and not self._begins_step(module, recording)):
+            return
+        self._turns.called(module)
+        is_new = self._note(module)
+        if self._paused:
+            self._paused = False
+            if session.step_wanted:
+                session.start(self._by_prefix(), None, None)
+        elif is_new and session.active:
+            session.extend(self._by_prefix())
 
     def _end_step(self) -> None:
         session = self.session
-        if self._in_forward or session is None:
-            self._end_due = True
-            return
-        self.step_open = self._end_due = False
-        self._updated.clear()
-        self._updates.clear()
+        assert session is not None
+        self.step_open = self._end_due = self._paused = self._in_forward = self._in_backward = False
+        self._turns.end_step()
         self.steps += 1
         session.stop()
         session.step()
         if not session.remaining:
             self.end()
 
+    @_guarded
+    def finish(self, failed: bool) -> None:
+        """The program has ended, and so has a step in which each optimizer that has stepped did so once."""
+        once = max(self._turns.counts.values(), default=0) == 1 or self.steps > 0
+        undecided = self._is_undecided() and once and not failed
+        if self.step_open and (self._end_due or self._paused or undecided):
+            self._end_step()
+
     def end(self) -> None:
         """Watch the program no longer."""
         handle, self._handle = self._handle, None
-        self.step_open = self._end_due = False
+        self.step_open = self._end_due = self._paused = False
+        self._leave_gradients()
+        if handle is not None:
+            handle.remove()
+
+    def _leave_gradients(self) -> None:
+        handle, self._gradients = self._gradients, None
         if handle is not None:
             handle.remove()
 
@@ -180,18 +270,16 @@ class TrainingLoop:
         """This process is another one now, which has trained nothing yet; the old session is its parent's."""
         left, ended = self.session, self._handle is None
         self.session = None
-        self.forwards = self.steps = 0
-        self.step_open = self._end_due = self._in_forward = False
+        self.forwards = self.steps = self._backwards = 0
+        self.step_open = self._end_due = self._paused = self._in_forward = self._in_backward = False
         self._models.clear()
-        self._noted = weakref.WeakSet()
+        self._numbers = itertools.count(1), itertools.count(1)
+        self._noted = weakref.WeakKeyDictionary()
         self._trained = weakref.WeakSet()
-        self._of_parent = weakref.WeakSet(self._optimizers or ())
-        self._optimizers = None
-        self._updated.clear()
-        self._updates.clear()
-        if ended and left is not None and not self.failure:
-            # The parent has all that it wanted.
-            self._handle = self._training.attach_training(self)
+        self._turns = OptimizerTurns(self._training, self._turns.known())
+        if not self.failure and (left is not None or not ended):
+            # Also where the parent has all that it wanted.
+            self._attach()
 
     # --- models
 
@@ -240,48 +328,14 @@ class TrainingLoop:
 
     # --- optimizers
 
-    def _no_optimizer(self) -> bool:
-        if not self._optimizers:
-            self._find_optimizers()
-        return not self._optimizers
-
-    def _find_optimizers(self) -> None:
-        self._optimizers = self._optimizers or weakref.WeakKeyDictionary()
-        for optimizer in self._training.optimizers():
-            if optimizer not in self._of_parent:
-                self._note_optimizer(optimizer)
-
-    def _note_optimizer(self, optimizer: Any) -> None:
-        parameters = self._training.parameters(optimizer)
-        if parameters and self._optimizers is not None:
-            self._optimizers[optimizer] = parameters
-
-    def _all_have_stepped(self, optimizer: Any) -> bool:
-        """Whether every optimizer has stepped, or one that has parameters of it, such as the one that it wraps."""
-        if self._optimizers is None:
-            self._find_optimizers()
-        assert self._optimizers is not None
-        self._note_optimizer(optimizer)
-        if optimizer not in self._optimizers:
-            return False  # it has no parameters
-        self._updated |= self._optimizers[optimizer]
-        self._updates[optimizer] = self._updates.get(optimizer, 0) + 1
-        waiting = self._waiting()
-        if waiting and self._updates[optimizer] >= _PATIENCE:
-            log.warning(f"{self.waiting_text()} A step no longer waits for the other one.")
-            for unused in waiting:
-                del self._optimizers[unused]
-            waiting = []
-        return not waiting
-
-    def _waiting(self) -> list[Any]:
-        """The optimizers that the step waits for."""
-        return [each for each, owned in list((self._optimizers or {}).items()) if not owned & self._updated]
-
     def waiting_text(self) -> str:
         """Why the step that has begun has not ended."""
-        waiting = ", ".join(type(each).__name__ for each in self._waiting())
-        if self._step_after != AUTO or not self._updates or not waiting:
+        waiting = ", ".join(type(each).__name__ for each in self._turns.waiting())
+        counts = self._turns.counts
+        if not self._backwards:
+            text = "Neither gradients nor an optimizer were seen; "
+            return text + "--step-after forward ends a step with each model call."
+        if self._step_after != AUTO or not counts or not waiting:
             return "No optimizer was seen to step; --step-after backward, or forward, says what ends a step."
-        stepped = " and ".join(f"{type(each).__name__} ({count} times)" for each, count in self._updates.items())
+        stepped = " and ".join(f"{type(each).__name__} ({count} times)" for each, count in counts.items())
         return f"In one step {stepped} stepped and {waiting} not once; --step-after optimizer ends a step with each."

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from running import run
 
 PRELUDE = """
@@ -41,6 +42,93 @@ print("parameters", [float(p.asnumpy().sum()).hex() for p in net.trainable_param
     assert ran.forwards(1, "Cell") == ran.forwards(2, "Cell") == expected
     bare = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert bare.stdout.splitlines()[-1] in ran.out.splitlines()
+
+
+TURNS = """
+def network(inputs=8):
+    return nn.SequentialCell(nn.Dense(inputs, 16), nn.ReLU(), nn.Dense(16, 8))
+
+def sgd(cell):
+    return nn.SGD(cell.trainable_params(), 0.1)
+
+def update(optimizer, of_loss):
+    value, gradients = ms.value_and_grad(of_loss, None, optimizer.parameters)()
+    optimizer(gradients)
+
+x = ms.Tensor(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "program"),
+    [
+        # Cross validation.
+        (
+            6,
+            """
+kept = []
+for fold in range(3):
+    net = network()
+    kept.append((net, sgd(net)))
+    for step in range(2):
+        update(kept[-1][1], lambda: net(x).sum())
+    net.set_train(False)(x)
+""",
+        ),
+        # Pretraining, then a head of its own; the body still records gradients.
+        (
+            7,
+            """
+body, head = network(), network()
+optimizers = [sgd(body), sgd(head)]
+for step in range(4):
+    update(optimizers[0], lambda: (body(x) - x).pow(2).mean())
+for step in range(3):
+    update(optimizers[1], lambda: head(body(x)).sum())
+""",
+        ),
+        # A generator and a discriminator, which is updated twice.
+        (
+            3,
+            """
+G, D = network(), network()
+of_G, of_D = sgd(G), sgd(D)
+for step in range(3):
+    for _ in range(2):
+        update(of_D, lambda: (D(x) - D(ms.ops.stop_gradient(G(x)))).sum())
+    update(of_G, lambda: D(G(x)).sum())
+""",
+        ),
+        # Gradients of all parameters, of which a part is used in turns.
+        (
+            4,
+            """
+net = network()
+parts = [nn.SGD(net[0].trainable_params(), 0.1), nn.SGD(net[2].trainable_params(), 0.1)]
+gradient = ms.value_and_grad(lambda: net(x).sum(), None, [*parts[0].parameters, *parts[1].parameters])
+for step in range(4):
+    value, gradients = gradient()
+    parts[step % 2](gradients[:2] if step % 2 == 0 else gradients[2:])
+""",
+        ),
+        # Cells that train, one after the other.
+        (
+            5,
+            """
+cells = []
+for fold in range(2):
+    net = nn.WithLossCell(network(), nn.MSELoss())
+    cells.append(nn.TrainOneStepCell(net, sgd(net)))
+    for step in range(2 + fold):
+        cells[-1](x, x)
+""",
+        ),
+    ],
+    ids=["folds", "pretraining", "adversaries", "turns", "cells"],
+)
+def test_steps_are_those_that_a_person_counts(tmp_path: Path, steps: int, program: str) -> None:
+    ran = run(tmp_path, PRELUDE + TURNS + program, "--step", "all", "--level", "L0", "--task", "structure")
+    assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], steps), ran.err
 
 
 def test_the_network_of_a_model_is_what_is_trained(tmp_path: Path) -> None:

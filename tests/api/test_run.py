@@ -44,13 +44,15 @@ def both(folder: Path, *program: str) -> list[subprocess.CompletedProcess[str]]:
         "import sys\nsys.excepthook = lambda *error: print('own', error[0])\nraise OSError(5)",
         "import atexit, threading, time\natexit.register(print, 'exit')\n"
         "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\nprint('main')",
+        "import concurrent.futures, time\npool = concurrent.futures.ThreadPoolExecutor(1)\n"
+        "pool.submit(lambda: (time.sleep(0.2), print('pool')))\nprint('main')",
         "import dataclasses, pickle\n\n@dataclasses.dataclass\nclass A:\n    x: int\n\n"
         "print(pickle.loads(pickle.dumps(A(3))))",
         "import importlib.util\nprint(importlib.util.find_spec('multiprocessing.spawn').loader.get_filename())",
     ],
     ids=[
         "globals", "exit", "exit_with_text", "error", "syntax", "interrupt", "closed_output", "no_output", "excepthook",
-        "threads", "pickle", "find_spec",
+        "threads", "pool", "pickle", "find_spec",
     ],
 )  # fmt: skip
 def test_a_program_does_what_it_does_by_itself(tmp_path: Path, program: str) -> None:

@@ -118,15 +118,16 @@ train(second)
 
 
 def test_an_optimizer_that_never_steps_is_not_waited_for_without_end(scripts: Any, tmp_path: Path) -> None:
+    """Its model is called, so its turn may still come, as a generator's while the discriminator is updated."""
     program = """
-net, other = network(), network()
+net, other = network(), network(4)
 optimizer, unused = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)
 for step in range(20):
-    net(torch.randn(5, 8)).sum().backward()
+    (net(torch.randn(5, 8)).sum() + other(torch.randn(5, 4)).detach().sum()).backward()
     optimizer.step()
 """
     ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "all")
-    assert len(ran.steps) == 1 + 4 and ran.forwards(4) == calls(0)
+    assert len(ran.steps) == 1 + 4 and calls(0)[0] in ran.forwards(4) and calls(1)[0] not in ran.forwards(4)
     assert [line for line in ran.warnings if "SGD (16 times) stepped and SGD not once" in line] == ran.warnings
 
 
@@ -184,6 +185,34 @@ def test_what_updates_the_parameters_ends_a_step(
     assert all(ran.forwards(step) == calls(*forwards) for step in range(steps))
 
 
+def test_functions_that_return_gradients_are_left_as_they_are(scripts: Any, tmp_path: Path) -> None:
+    """With an optimizer as soon as a step begins, without one when the last step has ended."""
+    before = """
+import torch
+from torch._functorch.eager_transforms import grad_and_value_impl
+functions = torch.autograd.grad, grad_and_value_impl
+codes = [function.__code__ for function in functions]
+"""
+    (tmp_path / "before.py").write_text(before)
+    program = """
+from before import *
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1) if {optimizer} else None
+for step in range(2):
+    loss = net(torch.randn(5, 8)).sum()
+    left = [function.__code__ for function in functions] == codes
+    assert left == {optimizer}, left
+    torch.autograd.grad(loss, list(net.parameters()))
+    if optimizer is not None:
+        optimizer.step()
+assert [function.__code__ for function in functions] == codes
+"""
+    for optimizer in (True, False):
+        program_of_this = program.format(optimizer=optimizer)
+        ran = quick(scripts, tmp_path, program_of_this, "--level", "L0", before="import before")
+        assert (ran.status, ran.steps) == (0, ["step0", "step1"]), ran.err
+
+
 def test_inference_is_collected_when_asked_for_and_else_reported(scripts: Any, tmp_path: Path) -> None:
     program = """
 net = network().eval()
@@ -195,6 +224,46 @@ with torch.no_grad():
     assert ran.steps == [] and "--step-after forward" in ran.warnings[0]
     ran = quick(scripts, tmp_path, program, "--step-after", "forward", "--step", "1-2")
     assert ran.steps == ["step1", "step2"] and ran.forwards(2) == calls(0)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        "optimizer.zero_grad(); loss.backward(); optimizer.step()",
+        "w = (w - 0.1 * torch.autograd.grad(loss, w)[0]).detach().requires_grad_()",
+        "w = w - 0.1 * torch.func.grad(lambda w: (x @ w).pow(2).mean())(w.detach())",
+    ],
+)
+def test_a_program_without_a_model_is_told_what_to_do(scripts: Any, tmp_path: Path, update: str) -> None:
+    program = f"""
+w = torch.randn(8, 4, requires_grad=True)
+optimizer = torch.optim.SGD([w], 0.1)
+for step in range(3):
+    x = torch.randn(5, 8)
+    loss = (x @ w).pow(2).mean()
+    {update}
+sys.exit(7)
+"""
+    ran = quick(scripts, tmp_path, program)
+    assert ran.status == 7 and len(ran.warnings) == 1, ran.err
+    assert "A computation without a torch.nn.Module or mindspore.nn.Cell is put into one" in ran.warnings[0]
+
+
+def test_gradients_that_were_not_seen_are_told_of(scripts: Any, tmp_path: Path) -> None:
+    program = """
+from torch.func import functional_call, vjp
+net = network()
+parameters = {name: each.detach() for name, each in net.named_parameters()}
+for step in range(3):
+    x = torch.randn(5, 8)
+    loss, of_parameters = vjp(lambda parameters: functional_call(net, parameters, (x,)).mean(), parameters)
+    (gradients,) = of_parameters(torch.ones(()))
+    parameters = {name: each - 0.1 * gradients[name] for name, each in parameters.items()}
+"""
+    ran = quick(scripts, tmp_path, program, "--level", "L0", "--step", "0")
+    assert len(ran.warnings) == 1 and "--step-after forward ends a step with each model call" in ran.warnings[0]
+    ran = quick(scripts, tmp_path, program, "--level", "L0", "--step-after", "forward", "--step", "all")
+    assert len(ran.steps) == 3
 
 
 @pytest.mark.parametrize(("event", "steps"), [("backward", 4), ("optimizer", 2)])

@@ -190,7 +190,8 @@ assert subprocess.check_output([*child, "12"], env={"PATH": os.environ["PATH"]},
     # The ranks were started at once.
     assert found[:3] == [8, 9, 10] and sorted(found[3:]) == [4, 5]
     assert all(steps == ["step0", "step1"] for steps in folders(ran).values()) and len(folders(ran)) == 5
-    ended = next(line for line in (ran.out + ran.written_to_err).splitlines() if "processes that the program started" in line)
+    said = (ran.out + ran.written_to_err).splitlines()
+    ended = next(line for line in said if "processes that the program started" in line)
     assert set(re.findall(r"(\w+) \(step 0-1\)", ended)) == set(folders(ran))
 
 

@@ -32,9 +32,14 @@ def attach_training(listener: TrainingListener) -> Handle:
         [
             training.OptimizerSteps(_optimizers_of_torch, listener),
             training_hooks.attach_calls(_Module.__call__, forward),
-            training_hooks.attach_backwards(listener),
+            training_hooks.attach_backwards(listener, parameters),
         ]
     )
+
+
+def attach_gradients(listener: TrainingListener) -> Handle:
+    """Nothing more: `attach_training` reports all gradients, which are always returned to the program."""
+    return Handles([])
 
 
 def outermost(module: Any) -> Any:
@@ -54,6 +59,11 @@ def inside(module: Any) -> list[Any]:
 def has_parameters(module: Any) -> bool:
     """Whether `module` or a module inside of it has a parameter."""
     return next(iter(module.parameters()), None) is not None
+
+
+def trainable(module: Any) -> frozenset[int]:
+    """The identities of the parameters of `module` that get gradients now."""
+    return frozenset(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
 
 
 def optimizers() -> list[Any]:

@@ -41,7 +41,7 @@ def attach_training(listener: TrainingListener) -> Handle:
         finally:
             listener.leave_forward()
 
-    return Handles([attach_calls(nn.Cell.__call__, call), attach_backwards(listener)])
+    return Handles([attach_calls(nn.Cell.__call__, call), attach_backwards(listener, parameters)])
 
 
 def attach_calls(function: Any, around: Record) -> Handle:
@@ -51,16 +51,35 @@ def attach_calls(function: Any, around: Record) -> Handle:
     return training.OutermostCalls(function, plain_swap, around)
 
 
-def attach_backwards(listener: TrainingListener) -> Handle:
-    """Report whenever gradients of a function were computed."""
+def attach_backwards(listener: TrainingListener, parameters: Callable[[Any], frozenset[int]]) -> Handle:
+    """Report whenever gradients of a function were computed; `parameters` are those of an optimizer."""
 
     def backward(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = body(*args, **kwargs)
-        listener.leave_backward()
-        return result
+        def computes(optimizer: Any) -> bool:
+            return bool(parameters(optimizer) & _weights(*args, **kwargs))
+
+        listener.enter_backward(lambda optimizer: False)
+        computed = False
+        try:
+            result = body(*args, **kwargs)
+            computed = True
+            return result
+        finally:
+            listener.leave_backward(computes if computed else None)
 
     kind = type(executor)
     return Handles([attach_calls(vars(kind).get(name), backward) for name in ("grad", "grad_aux")])
+
+
+def _weights(_: Any, function: Any, grad: Any, weights: Any = None, *args: Any, **kwargs: Any) -> frozenset[int]:
+    """The identities of the parameters whose gradients `executor.grad` was asked for."""
+    many = weights if isinstance(weights, (list, tuple)) else [weights]
+    return frozenset(map(id, many))
+
+
+def attach_gradients(listener: TrainingListener) -> Handle:
+    """Nothing more: `attach_training` reports all gradients, which are always returned to the program."""
+    return Handles([])
 
 
 def outermost(module: nn.Cell) -> Any:
@@ -94,6 +113,11 @@ def inside(module: nn.Cell) -> list[nn.Cell]:
 def has_parameters(module: nn.Cell) -> bool:
     """Whether `module` or a cell inside of it has a parameter."""
     return next(iter(module.get_parameters()), None) is not None
+
+
+def trainable(module: nn.Cell) -> frozenset[int]:
+    """The identities of the parameters of `module` that get gradients now."""
+    return frozenset(id(parameter) for parameter in module.get_parameters() if parameter.requires_grad)
 
 
 def optimizers() -> list[Any]:

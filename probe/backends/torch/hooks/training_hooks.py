@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from types import FunctionType
 from typing import Any, Callable, cast
 
@@ -12,7 +13,7 @@ from torch.utils.data import get_worker_info
 
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
-from probe.backends.shared.patching import Handles
+from probe.backends.shared.patching import Handles, Record
 from probe.backends.torch.guards import passed_over
 from probe.backends.torch.hooks.scalers import scaler_step
 from probe.backends.torch.hooks.torch_compile import readable_swap
@@ -34,19 +35,55 @@ def attach_training(listener: TrainingListener) -> Handle:
 
     @passed_over
     def backward(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = body(*args, **kwargs)
-        listener.leave_backward()
-        return result
+        listener.enter_backward(_gradients)
+        computed = False
+        try:
+            result = body(*args, **kwargs)
+            computed = True
+            return result
+        finally:
+            listener.leave_backward(_gradients if computed else None)
 
     steps = training.OptimizerSteps(optimizers_of_torch, listener)
     handles: list[Handle] = [steps]
-    call, of_gradients = torch.nn.Module.__call__, torch.autograd.backward
-    if isinstance(call, FunctionType):
-        handles.append(training.OutermostCalls(call, readable_swap, forward))
-    if isinstance(of_gradients, FunctionType):
-        handles.append(training.OutermostCalls(of_gradients, readable_swap, backward))
+    handles += _outermost_calls((torch.nn.Module.__call__, forward), (torch.autograd.backward, backward))
     handles.append(_scaler_hook(listener, steps))
     return Handles(handles)
+
+
+def attach_gradients(listener: TrainingListener) -> Handle:
+    """Report gradients that are returned to the program: by ``torch.autograd.grad`` and ``torch.func.grad``.
+
+    Compiled code that calls them is compiled again when the handle is removed.
+    """
+    signature = inspect.signature(torch.autograd.grad)
+
+    @passed_over
+    def gradients(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = body(*args, **kwargs)
+        given = signature.bind(*args, **kwargs).arguments
+        # A graph that is kept, or made of the gradients, is of use to a later backward.
+        if not given.get("retain_graph") and not given.get("create_graph"):
+            listener.return_gradients()
+        return result
+
+    @passed_over
+    def gradients_of_function(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = body(*args, **kwargs)
+        listener.return_gradients()
+        return result
+
+    of_function = getattr(sys.modules.get("torch._functorch.eager_transforms"), "grad_and_value_impl", None)
+    return Handles(_outermost_calls((torch.autograd.grad, gradients), (of_function, gradients_of_function)))
+
+
+def _outermost_calls(*pairs: tuple[Any, Record]) -> list[Handle]:
+    """Each function that is written in Python has its outermost calls reported."""
+    return [
+        training.OutermostCalls(function, readable_swap, around)
+        for function, around in pairs
+        if isinstance(function, FunctionType)
+    ]
 
 
 def _scaler_hook(listener: TrainingListener, steps: training.OptimizerSteps) -> Handle:
@@ -83,6 +120,23 @@ def inside(module: torch.nn.Module) -> list[torch.nn.Module]:
 def has_parameters(module: torch.nn.Module) -> bool:
     """Whether `module` or a module inside of it has a parameter."""
     return next(module.parameters(), None) is not None
+
+
+def trainable(module: torch.nn.Module) -> frozenset[int]:
+    """The identities of the parameters of `module` that get gradients now."""
+    return frozenset(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> list[tuple[int, int] | None]:
+    """What changes with each gradient of a parameter that is accumulated: the tensor, and the writes into it."""
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    return [_writes(parameter.grad) for parameter in parameters]
+
+
+def _writes(gradient: torch.Tensor | None) -> tuple[int, int] | None:
+    if gradient is None:
+        return None
+    return gradient._cdata, 0 if gradient.is_inference() else gradient._version
 
 
 def optimizers() -> list[torch.optim.Optimizer]:

@@ -1,0 +1,203 @@
+"""Optimizers that a step still waits for, in programs with several of them.
+
+An optimizer is waited for while its turn in the step may still come. The forward that follows the update of another
+optimizer tells: it is either a part of the same iteration, or the loop has come around.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from probe.backends.protocol import TrainingHooks
+from probe.common.callstack import CallStacks
+
+_PATIENCE = 16
+"""An optimizer that did not step while another one did so often in one step is not waited for any more."""
+_MISSES = 2
+"""An optimizer that so many steps went by without has no turn in them: a new step begins with its first forward."""
+
+
+class OptimizerTurns:
+    """Notes which optimizers have stepped in a step, and decides which of the others have a turn in it.
+
+    Only a program with several optimizers pays for it: nothing is asked of modules while no optimizer is waited for.
+
+    Args:
+        training: Finds optimizers and parameters.
+        of_parent: In a process that was forked, the optimizers of its parent, which are waited for once they step here.
+    """
+
+    def __init__(self, training: TrainingHooks, of_parent: Iterable[Any] = ()) -> None:
+        self._training = training
+        self._of_parent = weakref.WeakSet(of_parent)
+        self._stacks = CallStacks()
+        self._owned: weakref.WeakKeyDictionary[Any, frozenset[int]] | None = None
+        """The parameters of each optimizer; ``None`` until optimizers were looked for."""
+        self._empty: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Optimizers that have no parameters."""
+        self._partners: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
+        """The optimizers that stepped in the last step in which the key did."""
+        self._misses: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        """Steps since an optimizer stepped last that went by without it."""
+        self._given_up: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Optimizers that did not step for too long; until they do."""
+        self.counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        """Updates of each optimizer in this step."""
+        self._updated: set[int] = set()
+        """Parameters that were updated in this step."""
+        self._with_gradient: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Optimizers that a backward of this step has reached."""
+        self._marks: dict[Any, object] = {}
+        """Of the backward that goes on: the optimizers that none has reached in this step."""
+        self._turn_has_begun = False
+        """A forward has gone on to an optimizer that has not stepped; so do those that follow, until one steps."""
+        self._calls: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+        """The modules that were called in this step, and the numbers of the stacks they were called from."""
+        self._new_calls: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Those that were called since an optimizer stepped last."""
+        self._owners: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
+        """The optimizers of each of these modules, at the time of the update that followed its call."""
+
+    # --- which optimizers there are
+
+    def exist(self) -> bool:
+        """Whether there is an optimizer; they are looked for until there is one."""
+        if not self._owned:
+            self._find()
+        return bool(self._owned)
+
+    def _find(self) -> None:
+        self._owned = self._owned or weakref.WeakKeyDictionary()
+        for optimizer in self._training.optimizers():
+            if optimizer not in self._of_parent:
+                self.note(optimizer)
+
+    def known(self) -> list[Any]:
+        """The optimizers that were found."""
+        return list(self._owned or ())
+
+    def note(self, optimizer: Any) -> None:
+        """Note the parameters of an optimizer, which may have got further ones."""
+        parameters = self._training.parameters(optimizer)
+        if parameters and self._owned is not None:
+            self._owned[optimizer] = parameters
+
+    # --- what happens in a step
+
+    def called(self, module: Any) -> None:
+        """A module was called."""
+        self._calls.setdefault(module, set()).add(self._stacks.current())
+        self._new_calls.add(module)
+
+    def enter_backward(self, mark: Callable[[Any], object]) -> None:
+        """Gradients are about to be computed; for `mark` see `probe.backends.protocol.TrainingListener`."""
+        self._marks.clear()
+        if len(self._owned or ()) > 1:
+            unreached = (each for each in self.waiting() if each not in self._with_gradient)
+            self._marks = {each: mark(each) for each in unreached}
+
+    def leave_backward(self, mark: Callable[[Any], object]) -> None:
+        """Gradients were computed."""
+        self._with_gradient.update(each for each, before in self._marks.items() if mark(each) != before)
+        self._marks.clear()
+
+    def stepped(self, optimizer: Any) -> bool:
+        """An optimizer has stepped; whether it has parameters."""
+        if self._owned is None or (optimizer not in self._owned and optimizer not in self._empty):
+            self._find()  # others may have been made together with it
+        self.note(optimizer)
+        assert self._owned is not None
+        if optimizer not in self._owned:
+            self._empty.add(optimizer)
+            return False
+        self._given_up.discard(optimizer)
+        self._turn_has_begun = False
+        self._updated |= self._owned[optimizer]
+        self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
+        if len(self._owned) > 1:
+            self._note_owners()
+        return True
+
+    def is_of_step(self, optimizer: Any) -> bool:
+        """Whether an optimizer has parameters of a module that was called in this step."""
+        owned = self._training.parameters(optimizer)
+        return any(owned & self._training.trainable(module) for module in list(self._calls))
+
+    def is_too_long(self, optimizer: Any) -> bool:
+        """Whether `optimizer` has stepped so often in this step that the others are not waited for any more."""
+        return self.counts.get(optimizer, 0) >= _PATIENCE and bool(self.waiting())
+
+    def give_up(self) -> None:
+        """Wait for none of the others any more, until they step."""
+        self._given_up.update(self.waiting())
+
+    def end_step(self) -> None:
+        """The step is over: remember which optimizers stepped in it."""
+        stepped = weakref.WeakSet(self._stepped())
+        for optimizer in stepped:
+            self._partners[optimizer] = stepped
+            self._misses[optimizer] = 0
+        for optimizer in self.waiting():
+            self._misses[optimizer] = self._misses.get(optimizer, 0) + 1
+        self._turn_has_begun = False
+        for noted in (self.counts, self._updated, self._with_gradient, self._calls, self._new_calls):
+            noted.clear()
+        self._owners.clear()
+
+    # --- whose turn may still come
+
+    def expected(self) -> list[Any]:
+        """Those of them that stepped beside the others the last time, or of which nothing is known yet."""
+        known = [self._partners[each] for each in self._stepped() if each in self._partners]
+        waiting = self.waiting()
+        if not known:
+            return [each for each in waiting if each not in self._partners and not self._misses.get(each)]
+        return [each for each in waiting if any(each in partners for partners in known)]
+
+    def seem_over(self) -> bool:
+        """Whether no other optimizer is likely to step in this step."""
+        return not self._turn_has_begun and not self.expected()
+
+    def goes_on(self, module: Any) -> bool:
+        """Whether the forward of `module` that begins belongs to the step in which an optimizer has stepped.
+
+        - The same call (the same line, called from the same lines) again means that the loop has come around. It has
+          not if an optimizer is expected whose module was called in this step and that has no gradient yet, such as a
+          generator's while its discriminator is updated several times.
+        - Another call belongs to the step if its module has parameters of an optimizer that has not stepped, or if an
+          optimizer is expected.
+        """
+        if self._turn_has_begun:
+            return True
+        if self._stacks.current() in self._calls.get(module, ()):
+            return any(self._turn_is_to_come(each) for each in self.expected())
+        trainable = self._training.trainable(module)
+        owners = [each for each in self.waiting() if (self._owned or {})[each] & trainable]
+        self._turn_has_begun = any(self._misses.get(each, 0) < _MISSES for each in owners)
+        return self._turn_has_begun or bool(self.expected())
+
+    def _turn_is_to_come(self, optimizer: Any) -> bool:
+        """Whether a module of this optimizer, and of none that has stepped, was called and got no gradient yet."""
+        if optimizer in self._with_gradient:
+            return False
+        stepped = self._stepped()
+        calls = list(self._owners.values())
+        return any(optimizer in owners and not any(each in owners for each in stepped) for owners in calls)
+
+    def _note_owners(self) -> None:
+        for module in list(self._new_calls):
+            trainable = self._training.trainable(module)
+            owners = (each for each, owned in list((self._owned or {}).items()) if owned & trainable)
+            self._owners.setdefault(module, weakref.WeakSet()).update(owners)
+        self._new_calls.clear()
+
+    def waiting(self) -> list[Any]:
+        """The optimizers that have not stepped in this step, nor another one with parameters of theirs."""
+        known = list((self._owned or {}).items())
+        return [each for each, owned in known if each not in self._given_up and not owned & self._updated]
+
+    def _stepped(self) -> list[Any]:
+        """The optimizers that have stepped, and those that have parameters of them, such as one that wraps another."""
+        return [each for each, owned in list((self._owned or {}).items()) if owned & self._updated]
