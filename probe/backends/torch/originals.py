@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
-from typing import Any
+from typing import Any, Callable, cast
 
 import torch
 
-TensorBase: Any = torch.Tensor.__base__
-"""The class with the methods of tensors that are not written in Python. Nobody can assign to it."""
+own: Any = torch.Tensor.__base__
+"""The class with the methods of tensors that are not written in Python, and `functions` those of ``torch``.
+
+Nobody can assign to them. The tool calls these, and not those of `torch.Tensor`, which a user may have replaced.
+"""
+functions: Any = torch._C._VariableFunctions
 BUILT_IN = frozenset((BuiltinFunctionType, MethodDescriptorType))
 """What a function is that neither calls others which could be recorded nor is an operator of `torch.ops`."""
 HANDING_OVER = torch.overrides.handle_torch_function.__code__
@@ -32,7 +36,7 @@ _IN_MODULES = [
 _OF_TENSORS = {
     # Of `object` torch looks up nothing.
     name: value
-    for kind in reversed(TensorBase.__mro__[:-1])
+    for kind in reversed(own.__mro__[:-1])
     for name, value in vars(kind).items()
 }
 
@@ -44,12 +48,22 @@ def is_of_torch(function: FunctionType | Any) -> bool:
     return str(function.__globals__.get("__name__")).partition(".")[0] == "torch"
 
 
+def of_torch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of torch that a user has wrapped with ``functools.wraps``; any other function itself."""
+    inner: Any = function
+    while not is_of_torch(inner):
+        inner = getattr(inner, "__wrapped__", None)
+        if inner is None:
+            return function
+    return cast("Callable[..., Any]", inner)
+
+
 def built_in(owner: Any, name: str) -> Any | None:
     """The built-in function that `owner` (``torch`` or ``torch.Tensor``) had under `name` at first, if it is known."""
     if owner is torch.Tensor:
         found = _OF_TENSORS.get(name)
     else:
-        found = getattr(torch._C._VariableFunctions, name, None) if owner is torch else None
+        found = getattr(functions, name, None) if owner is torch else None
     return found if type(found) in (*BUILT_IN, WrapperDescriptorType) else None
 
 

@@ -33,7 +33,7 @@ from probe.backends.torch.hooks.api_calls import ApiCalls, all_disabled
 from probe.backends.torch.hooks.function_mode import FunctionMode
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.backends.torch.hooks.torch_script import script_guard
-from probe.backends.torch.originals import BUILT_IN, OPERATORS, TensorBase, built_in, is_of_torch
+from probe.backends.torch.originals import BUILT_IN, OPERATORS, built_in, is_of_torch, own
 from probe.common.interfaces import ApiName, Listener
 
 
@@ -214,7 +214,7 @@ class ApiHooks:
         return name
 
 
-_VIEW_AS = TensorBase.view_as
+_VIEW_AS = own.view_as
 _APPLY = torch.autograd.Function.apply.__code__
 
 
