@@ -25,7 +25,7 @@ from probe.backends.shared.api_list import Watched
 from probe.backends.shared.async_collectives import AsyncWorkHandles
 from probe.backends.shared.autograd.watches import CallWatch
 from probe.backends.shared.models import by_prefix
-from probe.backends.shared.patching import Attributes, each
+from probe.backends.shared.patching import Attributes, each, in_the_place_of
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
 from probe.common.match.operations import deciding_attributes
@@ -99,7 +99,8 @@ class ApiHooks:
             found = getattr(watched.owner, watched.attribute)
             held = self._wrappers.get(index)
             if held is None or held[0] is not found:
-                held = self._wrappers[index] = found, self.wrapper(watched.name, found)
+                wrap = functools.partial(self.wrapper, watched.name)
+                held = self._wrappers[index] = found, in_the_place_of(watched.owner, watched.attribute, wrap)
             self._attributes.set(watched.owner, watched.attribute, held[1])
         for primitive, attribute in self._primitives:
             before = type(primitive)
