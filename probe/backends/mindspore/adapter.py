@@ -113,7 +113,7 @@ class MindSporeAdapter:
     def _for(self, listener: Listener) -> Parts:
         if self._parts is None or self._parts.listener is not listener:
             tracker, compilation = tracker_for(listener), Compilation(listener)
-            apis = ApiHooks(listener, tracker, compilation, self.watched(), self.async_work_types)
+            apis = ApiHooks(listener, tracker, compilation, self.watched, self.async_work_types)
             self._parts = Parts(listener, tracker, apis, ModuleHooks(listener, tracker, compilation, self.kind))
         return self._parts
 

@@ -19,9 +19,16 @@ _LIST = os.path.join(os.path.dirname(os.path.abspath(_torch_backend.__file__)), 
 _RISK_PREFIXES = {prefix: (prefix,) for prefix in ("Functional", "Tensor", "Torch", "Distributed", "NPU")}
 
 
-@functools.cache
 def watched() -> dict[str, list[Watched]]:
-    """Every function of torch's list that exists, by family."""
+    """Every function of torch's list that exists, by family, also where a user's hides it by now."""
+    return {
+        family: [*functions, *(copy for function in functions for copy in _on_proxy(function))]
+        for family, functions in _listed().items()
+    }
+
+
+@functools.cache
+def _listed() -> dict[str, list[Watched]]:
     root = torch_module()
     owners: dict[str, Any] = {
         "functional": torch_module("nn.functional"),
@@ -30,8 +37,6 @@ def watched() -> dict[str, list[Watched]]:
         "distributed": torch_module("distributed"),
     }
     families = api_list.watched(_LIST, owners, in_place=("distributed",))
-    for functions in families.values():
-        functions.extend([copy for function in functions for copy in _on_proxy(function)])
     families["npu"] = npu_functions()
     return families
 

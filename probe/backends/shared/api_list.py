@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import yaml
@@ -99,6 +99,14 @@ def watched(path: str, owners: Mapping[str, Any], in_place: Collection[str] = ()
                 name = _name(content["prefix"], attribute, family in in_place)
                 found.append(Watched(owner, attribute, function, name))
     return families
+
+
+def as_now(families: Mapping[str, list[Watched]]) -> dict[str, list[Watched]]:
+    """The same with the functions that are there now: a user may have replaced some, or put them back."""
+    return {
+        family: [replace(one, function=getattr(one.owner, one.attribute, one.function)) for one in functions]
+        for family, functions in families.items()
+    }
 
 
 def _name(prefix: str, api: str, in_place: bool) -> ApiName:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterable, Sequence
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, Callable, TypeVar
 
 from probe.common.callstack import MARK
@@ -223,15 +223,32 @@ class Handles:
         remove_all(self._handles)
 
 
+def in_the_place_of(owner: Any, attribute: str, wrap: Callable[[Callable[..., Any]], Any]) -> Any:
+    """What `wrap` makes of a function that `owner` holds, for the same place: it is bound as the function was.
+
+    A class may hold any callable: one that knows nothing of instances is called without them, and one that is a
+    descriptor of its own kind makes what is called.
+    """
+    held = inspect.getattr_static(owner, attribute)
+    if isinstance(held, (staticmethod, classmethod)):
+        return type(held)(wrap(held.__func__))
+    if not isinstance(owner, type) or isinstance(held, _BOUND_AS_METHODS):
+        return wrap(getattr(owner, attribute))
+    if not hasattr(type(held), "__get__"):
+        return staticmethod(wrap(held))
+
+    @functools.wraps(held)
+    def bound(instance: Any, *args: Any, **kwargs: Any) -> Any:
+        return held.__get__(instance, type(instance))(*args, **kwargs)
+
+    return wrap(bound)
+
+
+_BOUND_AS_METHODS = (FunctionType, MethodDescriptorType, WrapperDescriptorType)
+
+
 def wrap_attribute(owner: Any, attribute: str, wrap: Callable[[Callable[..., Any]], Any]) -> Attributes:
     """Replace a function that `owner` holds by what `wrap` makes of it."""
-    held = inspect.getattr_static(owner, attribute)
-    wrapper: Any
-    if isinstance(held, (staticmethod, classmethod)):
-        # It has to stay of its kind, or a call through an instance or a subclass would be bound another way.
-        wrapper = type(held)(wrap(held.__func__))
-    else:
-        wrapper = wrap(getattr(owner, attribute))
     attributes = Attributes()
-    attributes.set(owner, attribute, wrapper)
+    attributes.set(owner, attribute, in_the_place_of(owner, attribute, wrap))
     return attributes

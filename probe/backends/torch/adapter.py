@@ -19,6 +19,7 @@ from probe.backends.protocol import (
     StepKeeper,
     TrainingHooks,
 )
+from probe.backends.shared.api_list import as_now
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.shared.patching import wrap_attribute
 from probe.backends.torch import internals
@@ -98,7 +99,7 @@ class TorchAdapter:
         if self._parts is None or self._parts.listener is not listener:
             graph = TorchGraph(listener)
             tracker = BackwardTracker(listener, graph)
-            apis = ApiHooks(listener, tracker, graph, api_list.watched())
+            apis = ApiHooks(listener, tracker, graph, as_now(api_list.watched()))
             modules, optimizer = ModuleHooks(listener, tracker), OptimizerHooks(listener)
             self._parts = _Parts(listener, tracker, apis, modules, optimizer)
         return self._parts

@@ -122,6 +122,7 @@ else:
 count_dispatch_modes: Callable[[], int] = _find("_C._len_torch_dispatch_stack", _zero)
 count_export_modes: Callable[[], int] = _find("_ops._len_torch_dispatch_stack_pre_dispatch", _zero)
 without_dispatch_modes: Any = _find("utils._python_dispatch._disable_current_modes", _no_guard, _OBSERVED)
+Operator: Any = _find("_ops.OperatorBase", type(None))
 OperatorOverload: Any = _find("_ops.OpOverload", type(None), "operators called as torch.ops.aten have no records")
 OperatorPacket: Any = _find("_ops.OpOverloadPacket", type(None), "operators called as torch.ops.aten have no records")
 
@@ -163,6 +164,19 @@ is_batch_of_gradients: Callable[[torch.Tensor], bool] = _find("_C._functorch.is_
 """Whether a tensor is several gradients at once, as of ``torch.autograd.grad(..., is_grads_batched=True)``."""
 VariableFunctions: Any = _find("_VF", SimpleNamespace(), "recurrent functions have no records")
 """What torch.nn calls torch's built-in functions by."""
+
+built_in_functions: Any = _find("_C._VariableFunctions", torch, "functions of torch that a user replaces may run twice")
+"""The functions of ``torch`` that are not written in Python."""
+vector_norm: Callable[..., Any] = _find("_C._linalg.linalg_vector_norm", torch.linalg.vector_norm)
+modules_of_functions: list[Any] = [
+    module
+    for module in (
+        _find("_C._nn", None), _find("_C._fft", None), _find("_C._linalg", None), _find("_C._special", None),
+        _find("_C._sparse", None), _find("_C._nested", None),
+    )
+    if module is not None
+]  # fmt: skip
+"""Modules that hold further ones."""
 
 # --- the gradient graph
 

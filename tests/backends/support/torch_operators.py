@@ -13,6 +13,8 @@ from probe.backends.shared.api_list import load
 from probe.backends.torch.hooks import api_list
 
 _OF_THE_GPU = ("_fused_adamw_", "batch_norm_backward", "batch_norm_elemt", "batch_norm_gather", "batch_norm_stats")
+_NO_PROGRAM = frozenset(("__hash__", "__repr__", "__dir__", "__len__", "__array__", "share_memory_", "set_"))
+"""What Python or numpy calls by itself, or what changes more than its tensor."""
 _UNINITIALIZED = frozenset(("resize_", "resize_as_", "empty", "empty_like", "as_strided"))
 """What gives back memory as it was found."""
 
@@ -131,7 +133,7 @@ class Operator:
         elif family == "distributed":
             lines = f"args = [{given}]; torch.distributed.{path}(*args); return args[0]"
         else:
-            lines = f"return {_OWNERS[family]}.{path}({given})"
+            lines = f"return {_OWNERS.get(family, family)}.{path}({given})"
         self._source = compile(f"def program({names}): {lines}", f"<{self.name}>", "exec")
 
     def _text(self, value: Any) -> str:
@@ -162,13 +164,31 @@ _OWNERS = {"functional": "torch.nn.functional", "torch": "torch", "vf": "torch._
 @functools.cache
 def operators() -> dict[str, Operator]:
     """By name, those for which arguments were found; those of torch.distributed if there is a process group."""
+    return _found([(family, name) for family, names in _names().items() for name in names])
+
+
+@functools.cache
+def overridable() -> dict[str, Operator]:
+    """By name, all that hands itself to function modes or to the class of a tensor, and takes arguments known here."""
+    namespaces = {torch.Tensor: "tensor", torch: "torch", torch.nn.functional: "functional"}
+    namespaces.update({getattr(torch, name): f"torch.{name}" for name in ("linalg", "fft", "special", "functional")})
+    found = torch.overrides.get_overridable_functions()
+    paths = {
+        (family, name)
+        for owner, family in namespaces.items()
+        for name in dir(owner)
+        if any(getattr(owner, name, None) is function for function in found.get(owner, ()))
+    }
+    return _found(sorted(path for path in paths if path[1] not in _NO_PROGRAM))
+
+
+def _found(paths: list[tuple[str, str]]) -> dict[str, Operator]:
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
-        return {operator.name: operator for operator in _found()}
+        return {operator.name: operator for operator in _with_arguments(paths)}
 
 
-def _found() -> Iterator[Operator]:
-    paths = [(family, name) for family, names in _names().items() for name in names]
+def _with_arguments(paths: list[tuple[str, str]]) -> Iterator[Operator]:
     for family, path in paths:
         name = path.rpartition(".")[2]
         if name.startswith(_OF_THE_GPU) or name in _UNINITIALIZED:

@@ -25,7 +25,7 @@ from probe.backends.shared.api_list import Watched
 from probe.backends.shared.async_collectives import AsyncWorkHandles
 from probe.backends.shared.autograd.watches import CallWatch
 from probe.backends.shared.models import by_prefix
-from probe.backends.shared.patching import Attributes, each
+from probe.backends.shared.patching import Attributes, each, in_the_place_of
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
 from probe.common.match.operations import deciding_attributes
@@ -41,15 +41,16 @@ class ApiHooks:
         listener: Listener,
         tracker: Tracker,
         compilation: Compilation,
-        families: Mapping[str, list[Watched]],
+        families: Callable[[], Mapping[str, list[Watched]]],
         async_work_types: Callable[[], Sequence[type]],
     ) -> None:
         self._listener = listener
         self._tracker = tracker
         self._compilation = compilation
-        self._watched = [watched for functions in families.values() for watched in functions]
-        self._wrappers: dict[int, tuple[Any, Callable[..., Any]]] = {}
-        """For each function of `_watched` by its index, what was found there last and the wrapper made for it."""
+        self._families = families
+        self._watched: list[Watched] = []
+        self._wrappers: dict[tuple[int, str], tuple[Any, Callable[..., Any]]] = {}
+        """For each function of `_watched` by its place, what was found there last and the wrapper made for it."""
         self._attributes = Attributes()
         self._async_handles = AsyncWorkHandles(listener, async_work_types, guarded)
         self._primitives: list[tuple[Any, str]] = []
@@ -65,6 +66,8 @@ class ApiHooks:
             return
         self._attached = True
         try:
+            # Asked each time: a user may have put functions where none were before.
+            self._watched = [watched for functions in self._families().values() for watched in functions]
             self._primitives = list(_primitives(kind, models))
             self._async_handles.install()
             self.resume()
@@ -94,12 +97,14 @@ class ApiHooks:
     def resume(self) -> None:
         if not self._attached:
             return
-        for index, watched in enumerate(self._watched):
+        for watched in self._watched:
             # Looked up now: someone may have put a function of their own there, and that is what must run.
             found = getattr(watched.owner, watched.attribute)
-            held = self._wrappers.get(index)
+            place = id(watched.owner), watched.attribute
+            held = self._wrappers.get(place)
             if held is None or held[0] is not found:
-                held = self._wrappers[index] = found, self.wrapper(watched.name, found)
+                wrap = functools.partial(self.wrapper, watched.name)
+                held = self._wrappers[place] = found, in_the_place_of(watched.owner, watched.attribute, wrap)
             self._attributes.set(watched.owner, watched.attribute, held[1])
         for primitive, attribute in self._primitives:
             before = type(primitive)

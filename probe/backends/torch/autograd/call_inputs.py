@@ -12,6 +12,7 @@ from probe.backends.torch.autograd.strides import Layout
 from probe.backends.torch.autograd.tensor_edges import edge_or_none, gradient_edge, whole_of
 from probe.backends.torch.autograd.views import WRITTEN, Part, can_be_cut, has_lost_its_node
 from probe.backends.torch.autograd.written_region import written_region
+from probe.backends.torch.originals import own
 
 _Tensor = torch.Tensor
 
@@ -50,8 +51,8 @@ class CallInputs(list[GradientEdge]):
         again = [(at, edge) for at, edge in again if edge is not None and edge != self[at]]
         if not written and not filled and not again:
             return None
-        views = [at for at in written if tensors[at]._is_view()]
-        self.written_views = [tensor for tensor in (*(tensors[at] for at in views), *filled) if tensor._is_view()]
+        views = [at for at in written if own._is_view(tensors[at])]
+        self.written_views = [tensor for tensor in (*(tensors[at] for at in views), *filled) if own._is_view(tensor)]
         before: list[tuple[int, GradientEdge]] = [
             (at, (*self.before[at], Part.of(tensors[at]))) for at in views if self.before[at][0] is not None
         ]
@@ -86,12 +87,12 @@ def _is_only_write_elsewhere(view: torch.Tensor, before: Any) -> bool:
 
 def _written_last(tensor: torch.Tensor) -> bool:
     """Whether the last write to the memory of `tensor` went through it and no other view."""
-    if tensor._is_view() and has_lost_its_node(tensor):
+    if own._is_view(tensor) and has_lost_its_node(tensor):
         return False
     node: Any = tensor.grad_fn
     if node is None:
         return False  # detached
-    if not tensor._is_view():
+    if not own._is_view(tensor):
         return not node.name().endswith(WRITTEN)
     # torch makes the view's new node right after that of the write.
     return bool(node._sequence_nr() == whole_of(tensor).grad_fn._sequence_nr() + 1)

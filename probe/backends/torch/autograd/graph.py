@@ -17,6 +17,7 @@ from probe.backends.torch.autograd.graph_release import FreedInTurn
 from probe.backends.torch.autograd.tensor_edges import edge_or_none, gradient_edge, part_of_whole, whole_of
 from probe.backends.torch.autograd.views import has_lost_its_node, write_check
 from probe.backends.torch.guards import guarded, skipped
+from probe.backends.torch.originals import functions, own
 from probe.common.containers import found_in
 from probe.common.interfaces import Listener
 
@@ -75,7 +76,7 @@ class TorchGraph:
         return [self._output_edge(tensor, inputs) for tensor in tensors_in(output)]
 
     def _output_edge(self, tensor: torch.Tensor, inputs: list[GradientEdge]) -> GradientEdge:
-        if not tensor._is_view():
+        if not own._is_view(tensor):
             return gradient_edge(tensor)
         given = inputs if isinstance(inputs, CallInputs) else None
         # Where the call wrote to a view, its node is that of the whole tensor, through which all later uses go.
@@ -93,13 +94,13 @@ class TorchGraph:
         return part
 
     def returned_views(self, output: Any, inputs: list[GradientEdge]) -> Sequence[ReturnedView]:
-        if isinstance(output, _Tensor) and not output._is_view():
+        if isinstance(output, _Tensor) and not own._is_view(output):
             return ()
         given, written = (inputs.tensors, inputs.written_views) if isinstance(inputs, CallInputs) else ((), ())
         views: list[ReturnedView] = []
         for index, tensor in enumerate(tensors_in(output)):
             # The edge of a view that the call wrote to is that of the whole tensor, which gets all of the gradient.
-            if not tensor._is_view() or any(tensor is view for view in written) or has_lost_its_node(tensor):
+            if not own._is_view(tensor) or any(tensor is view for view in written) or has_lost_its_node(tensor):
                 continue
             is_written = write_check(tensor)
             if is_written is not None:
@@ -147,4 +148,4 @@ class TorchGraph:
         self._leaves.difference_update(run)
 
     def add(self, one: Any, other: Any) -> Any:
-        return torch.add(one, other)
+        return functions.add(one, other)

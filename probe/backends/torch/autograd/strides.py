@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from probe.backends.torch.originals import own
+
 _ADDRESS = 1 << 20
 _EFFORT: Any = 10_000
 """The most steps of numpy to find out whether two tensors overlap."""
@@ -24,8 +26,8 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Layout:
-        offset = int(tensor.storage_offset())
-        return cls(tensor.size(), tensor.stride(), offset, tensor.dtype, tensor.is_conj(), tensor.is_neg())
+        offset = int(own.storage_offset(tensor))
+        return cls(own.size(tensor), own.stride(tensor), offset, tensor.dtype, own.is_conj(tensor), own.is_neg(tensor))
 
     def overlaps(self, other: Layout) -> bool | None:
         """Whether two tensors in one storage share memory; ``None`` where that would take long to find out."""

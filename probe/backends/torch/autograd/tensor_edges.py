@@ -9,6 +9,9 @@ import torch
 from probe.backends.shared.autograd.graph import Edge
 from probe.backends.torch import internals
 from probe.backends.torch.autograd.views import Part, has_lost_its_node
+from probe.backends.torch.originals import of_torch, own
+
+_get_gradient_edge = of_torch(torch.autograd.graph.get_gradient_edge)
 
 
 def gradient_edge(tensor: torch.Tensor) -> Edge:
@@ -18,12 +21,12 @@ def gradient_edge(tensor: torch.Tensor) -> Edge:
         return node, tensor.output_nr
     # Asking for a leaf's accumulation node takes a view of it, which needs autograd at work.
     with internals.without_function_modes(), torch.enable_grad():
-        return torch.autograd.graph.get_gradient_edge(tensor).node, 0
+        return _get_gradient_edge(tensor).node, 0
 
 
 def edge_or_none(tensor: torch.Tensor) -> Edge | None:
     """`gradient_edge`, and ``None`` for a view that has no node any more."""
-    if not tensor._is_view():
+    if not own._is_view(tensor):
         return gradient_edge(tensor)
     try:
         return None if has_lost_its_node(tensor) else gradient_edge(tensor)
@@ -33,7 +36,7 @@ def edge_or_none(tensor: torch.Tensor) -> Edge | None:
 
 def whole_of(tensor: torch.Tensor) -> Any:
     """The tensor that a view is of; any other tensor itself."""
-    return tensor._base if tensor._is_view() else tensor
+    return tensor._base if own._is_view(tensor) else tensor
 
 
 def part_of_whole(view: torch.Tensor) -> tuple[Any, int, Part]:

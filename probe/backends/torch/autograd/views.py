@@ -11,13 +11,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from probe.backends.torch import internals
 from probe.backends.torch.autograd.strides import Layout
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
+from probe.backends.torch.originals import functions, own
 
 WRITTEN = "CopySlices"
 """The end of the name of the node of a write through a view."""
@@ -86,12 +87,12 @@ class WriteCheck:
     def __init__(self, tensor: torch.Tensor) -> None:
         # An alias that autograd makes shares the version counter, also after it was given other memory.
         with with_autograd_kernels():
-            self._alias = tensor.detach()
+            self._alias: torch.Tensor = own.detach(tensor)
             self._alias.data = _empty(tensor.dtype, tensor.device)
         self._version = self._alias._version
 
     def __call__(self) -> bool:
-        return self._alias._version != self._version
+        return bool(self._alias._version != self._version)
 
 
 def write_check(view: torch.Tensor) -> WriteCheck | None:
@@ -133,18 +134,18 @@ class Part:
     def __call__(self, gradient: Any) -> Any:
         if gradient is None:
             return None
-        if gradient.stride() != self.strides or gradient.layout is not torch.strided:
-            laid_out = torch.empty_strided(self.whole, self.strides, dtype=gradient.dtype, device=gradient.device)
-            gradient = laid_out.copy_(gradient)
+        if own.stride(gradient) != self.strides or gradient.layout is not torch.strided:
+            laid_out = functions.empty_strided(self.whole, self.strides, dtype=gradient.dtype, device=gradient.device)
+            gradient = own.copy_(laid_out, gradient)
         if self.retyped is not None:
             return self._other(gradient, *self.retyped)
-        return gradient.as_strided(self.size, self.stride, gradient.storage_offset() + self.offset)
+        return own.as_strided(gradient, self.size, self.stride, own.storage_offset(gradient) + self.offset)
 
     def _other(self, gradient: torch.Tensor, dtype: torch.dtype, conjugate: bool, negative: bool) -> torch.Tensor:
         """The part of a gradient as a tensor of `dtype` in the same memory, as `torch.view_as_real` makes one."""
-        gradient = gradient.resolve_conj().resolve_neg()
-        part = torch.empty(0, dtype=dtype, device=gradient.device)
-        offset = gradient.storage_offset() * gradient.element_size() // part.element_size()
-        part.set_(gradient.untyped_storage(), offset + self.offset, self.size, self.stride)
-        part = part.conj() if conjugate else part
-        return part.neg() if negative else part
+        gradient = own.resolve_neg(own.resolve_conj(gradient))
+        part: torch.Tensor = functions.empty(0, dtype=dtype, device=gradient.device)
+        offset = own.storage_offset(gradient) * own.element_size(gradient) // own.element_size(part)
+        own.set_(part, own.untyped_storage(gradient), offset + self.offset, self.size, self.stride)
+        part = own.conj(part) if conjugate else part
+        return cast(torch.Tensor, own.neg(part)) if negative else part

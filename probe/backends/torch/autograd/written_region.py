@@ -15,6 +15,7 @@ import torch
 from probe.backends.torch.autograd.strides import Layout
 from probe.backends.torch.guards import skipped, unobserved, with_dispatch_modes
 from probe.backends.torch.internals import TorchDispatchMode
+from probe.backends.torch.originals import functions
 
 
 class _CutOut(Exception):
@@ -40,7 +41,7 @@ class _UntilCutOut(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def written_region(write: Any, whole: Layout) -> Layout | None:
     """Of the node `write`, to a tensor that lies as `whole`; ``None`` where it does not tell, as after its backward."""
-    gradient = torch.empty_strided(whole.size, whole.stride, dtype=whole.dtype, device="meta")
+    gradient = functions.empty_strided(whole.size, whole.stride, dtype=whole.dtype, device="meta")
     try:
         with with_dispatch_modes(), _UntilCutOut():  # type: ignore[no-untyped-call]
             write(gradient)

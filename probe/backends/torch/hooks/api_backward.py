@@ -12,6 +12,7 @@ from probe.backends.shared.autograd.backward_tracker import BackwardTracker
 from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.autograd.views import Part, WriteCheck, has_lost_its_node, write_check, written_through
 from probe.backends.torch.guards import guarded, skipped
+from probe.backends.torch.originals import own
 from probe.common.interfaces import ApiName, Listener
 
 _grad_enabled = torch.is_grad_enabled
@@ -34,7 +35,7 @@ class ApiBackward:
         if tensor is None or not tensor.requires_grad or _drops_nothing(name, args, kwargs):
             return
         is_written = None
-        if tensor._is_view():
+        if own._is_view(tensor):
             write = written_through(tensor, args, kwargs)
             if write is not None:
                 self._watch_write(call, tensor, write)

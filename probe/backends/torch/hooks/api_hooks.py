@@ -14,16 +14,17 @@ Outside a collected range none of these is in place.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
+from types import FunctionType, WrapperDescriptorType
 from typing import Any, Callable
 
 import torch
 
 from probe.backends.shared.api_list import Watched
 from probe.backends.shared.autograd.backward_tracker import BackwardTracker
-from probe.backends.shared.patching import Attributes, CodeSwap, each
+from probe.backends.shared.patching import Attributes, CodeSwap, each, in_the_place_of
 from probe.backends.torch import internals
 from probe.backends.torch.autograd.graph import TorchGraph
 from probe.backends.torch.guards import guarded, passed_over
@@ -32,10 +33,8 @@ from probe.backends.torch.hooks.api_calls import ApiCalls, all_disabled
 from probe.backends.torch.hooks.function_mode import FunctionMode
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.backends.torch.hooks.torch_script import script_guard
+from probe.backends.torch.originals import BUILT_IN, OPERATORS, built_in, is_of_torch, own
 from probe.common.interfaces import ApiName, Listener
-
-_COMPILED = frozenset((BuiltinFunctionType, MethodDescriptorType))
-"""What a function is that neither calls others which could be recorded nor is an operator of `torch.ops`."""
 
 
 class ApiHooks:
@@ -48,9 +47,13 @@ class ApiHooks:
         self._names: dict[Any, ApiName] = {}
         """Of the functions that pass the mode."""
         self._swaps: list[CodeSwap] = []
-        self._replacements: list[tuple[Any, str, Any]] = []
+        self._objects: dict[FunctionType, dict[int, ApiName]] = {}
+        """By the method that calls them: the names of objects which a user put in the place of functions."""
+        self._replacements: list[_Replacement] = []
+        self._kept: list[Any] = []
+        """Objects that are known by their identity."""
         self._attributes = Attributes()
-        self._mode = FunctionMode(listener, self._from_mode)
+        self._mode = FunctionMode(self._from_mode)
         backward = ApiBackward(listener, tracker, graph)
         self._calls = ApiCalls(listener, tracker, backward, self._mode.call_without)
         self._prepare(families)
@@ -71,22 +74,58 @@ class ApiHooks:
             return
         replaced = family == "tensor" and name.api.startswith("__") and name.api not in _KNOWN_TO_MODE
         if replaced or family == "npu":
-            self._replace(watched.owner, watched.attribute, self._calls.wrapper(name, function))
+            self._replace(watched)
         elif isinstance(function, FunctionType):
             self._swaps.append(self._swap(name, function))
+            self._prepare_original(watched)
+        elif type(function) not in _OF_TORCH and not isinstance(function, OPERATORS):
+            self._prepare_object(watched)
+            self._prepare_original(watched)
         elif function in self._names:
-            self._replace(watched.owner, watched.attribute, self._calls.wrapper(name, function))
+            self._replace(watched)
         else:
             self._names[function] = name
+
+    def _prepare_original(self, watched: Watched) -> None:
+        """Of a function that a user has replaced before: also the one of torch, which may be called by another way."""
+        original = None if is_of_torch(watched.function) else built_in(watched.owner, watched.attribute)
+        if original is not None:
+            self._names.setdefault(original, watched.name)
+
+    def _prepare_object(self, watched: Watched) -> None:
+        call = inspect.getattr_static(type(watched.function), "__call__", None)
+        if not isinstance(call, FunctionType):
+            self._replace(watched)
+            return
+        if call not in self._objects:
+            self._objects[call] = {}
+            self._swaps.append(self._swap_of_objects(call, self._objects[call]))
+        self._objects[call][id(watched.function)] = watched.name
+        self._kept.append(watched.function)
+
+    def _swap_of_objects(self, call: FunctionType, names: Mapping[int, ApiName]) -> CodeSwap:
+        observe, without_mode = self._calls.observe, self._mode.call_without
+
+        @passed_over
+        def record(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            name = names.get(id(args[0]))
+            if name is None or all_disabled():
+                return body(*args, **kwargs)
+            return observe(name, functools.partial(without_mode, body, args[0]), args[1:], kwargs)
+
+        return readable_swap(call, record)
 
     def _prepare_vf(self, always: set[str], torch_functions: list[Watched]) -> None:
         """This module hands out torch's own built-ins, and torch.nn calls them there."""
         watched = always | {watched.attribute for watched in torch_functions} | RECURRENT
         module = internals.VariableFunctions
-        self._replace(module, "vf", _VariableFunctions(self._calls, module.vf, watched, always))
+        replacement = _VariableFunctions(self._calls, module.vf, watched, always)
+        self._replacements.append(_Replacement(module, "vf", lambda: replacement))
 
-    def _replace(self, owner: Any, attribute: str, wrapper: Any) -> None:
-        self._replacements.append((owner, attribute, wrapper))
+    def _replace(self, watched: Watched) -> None:
+        wrap = functools.partial(self._calls.wrapper, watched.name)
+        make = functools.partial(in_the_place_of, watched.owner, watched.attribute, wrap)
+        self._replacements.append(_Replacement(watched.owner, watched.attribute, make))
 
     def _swap(self, name: ApiName, function: FunctionType) -> CodeSwap:
         observe, without_mode = self._calls.observe, self._mode.call_without
@@ -119,7 +158,7 @@ class ApiHooks:
         for swap in self._swaps:
             swap.install()
         for replacement in self._replacements:
-            self._attributes.set(*replacement)
+            replacement.install(self._attributes)
         self._calls.async_handles.install()
         self._mode.install()
         script_guard.install(self, self._suspended)
@@ -157,11 +196,11 @@ class ApiHooks:
             return function(*args, **kwargs)
         name = self._names.get(function)
         if name is None:
-            if type(function) in _COMPILED:
+            if type(function) in BUILT_IN:
                 return function(*args, **kwargs)
             name = guarded(self._listener, "Aten", self._aten_name, function)
             if name is None:
-                return self._mode.call_within(function, types, args, kwargs)
+                return function(*args, **kwargs)
         return self._calls.observe(name, function, args, kwargs)
 
     def _aten_name(self, function: Any) -> ApiName | None:
@@ -175,7 +214,7 @@ class ApiHooks:
         return name
 
 
-_VIEW_AS = torch.Tensor.view_as
+_VIEW_AS = own.view_as
 _forward_gradients_enabled = internals.forward_gradients_enabled
 
 
@@ -195,6 +234,25 @@ def _is_called_by_autograd(args: Sequence[Any]) -> bool:
     )
 
 
+class _Replacement:
+    """Puts a wrapper in the place of an attribute, around what is there then."""
+
+    def __init__(self, owner: Any, attribute: str, make: Callable[[], Any]) -> None:
+        self._owner = owner
+        self._attribute = attribute
+        self._make = make
+        self._around = getattr(owner, attribute)
+        self._wrapper = make()
+
+    def install(self, attributes: Attributes) -> None:
+        now = getattr(self._owner, self._attribute)
+        if now is not self._around and vars(self._owner).get(self._attribute) is not self._wrapper:
+            # The user has replaced it since.
+            self._around, self._wrapper = now, self._make()
+        attributes.set(self._owner, self._attribute, self._wrapper)
+
+
+_OF_TORCH = (*BUILT_IN, WrapperDescriptorType)
 _KNOWN_TO_MODE = frozenset((
     "__eq__", "__setitem__", "__and__", "__or__", "__xor__", "__lshift__", "__rshift__", "__iand__", "__ior__",
     "__ixor__", "__ilshift__", "__irshift__",

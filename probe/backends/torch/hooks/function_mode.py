@@ -5,9 +5,10 @@ It reports calls of built-in functions, also of those that were bound earlier by
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Mapping, Sequence
-from types import FunctionType, MethodWrapperType
+from collections.abc import Iterator, Mapping
+from types import CodeType, GetSetDescriptorType, MethodWrapperType, ModuleType
 from typing import Any, Callable
 
 import torch
@@ -15,9 +16,9 @@ from torch.overrides import TorchFunctionMode
 
 from probe.backends.shared.patching import Attributes
 from probe.backends.torch import internals
-from probe.backends.torch.guards import compiling, guarded, passed_over
+from probe.backends.torch.guards import compiling, passed_over, skipped
+from probe.backends.torch.originals import BUILT_IN, HANDING_OVER, looked_up_as
 from probe.common.callstack import hide_own_frames
-from probe.common.interfaces import Listener
 
 _pop = internals.pop_function_mode
 _push = internals.push_function_mode
@@ -35,14 +36,11 @@ class FunctionMode:
             args and kwargs; it calls the function itself. The mode is out of the way until it returns.
     """
 
-    def __init__(self, listener: Listener, callback: Callable[..., Any]) -> None:
-        self._listener = listener
+    def __init__(self, callback: Callable[..., Any]) -> None:
         self._mode = _Mode(callback)
-        self._question = Attributes()
+        self._questions = _Questions(self._mode)
         self._threads: set[threading.Thread] = set()
         """Threads on which `install` put the mode, and no `remove` has taken it off yet."""
-        self._bodies: dict[Any, Callable[..., Any]] = {}
-        self._local = _Running()
 
     @property
     def on_some_thread(self) -> bool:
@@ -55,15 +53,14 @@ class FunctionMode:
             return
         self.remove()
         if not self._threads:
-            question = torch.overrides.has_torch_function
-            self._question.set(torch.overrides, "has_torch_function", _Question(self._mode, question))
+            self._questions.install()
         self._threads.add(threading.current_thread())
         _insert_lowest(self._mode)
 
     def remove(self) -> None:
         """Take the mode off this thread; those of another one are out of reach.
 
-        Until ours is taken off there too nobody may notice it, so the question whether there are modes stays replaced.
+        Until ours is taken off there too nobody may notice it, so the questions whether there are modes stay replaced.
         """
         if not internals.HAS_FUNCTION_MODES:
             return
@@ -71,7 +68,7 @@ class FunctionMode:
         here = threading.current_thread()
         self._threads = {thread for thread in self._threads if thread is not here and thread.is_alive()}
         if not self._threads:
-            self._question.remove()
+            self._questions.remove()
 
     @passed_over
     def call_without(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -89,31 +86,6 @@ class FunctionMode:
         finally:
             _push(top)
 
-    @passed_over
-    def call_within(self, function: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call a function that passed the mode and is not recorded itself, but may call others that are.
-
-        A Python function of torch first asks whether a mode is active and hands itself over; called again it would do
-        so for ever, and called without the mode its inner calls would go unseen. So its body runs with a view of its
-        globals in which that question is answered with no.
-        """
-        if type(function) is not FunctionType or not _PLAIN.issuperset(types):
-            return function(*args, **kwargs)
-        running = self._local.functions
-        if function in running:
-            return function(*args, **kwargs)
-        body = self._bodies.get(function)
-        if body is None:
-            body = guarded(self._listener, function.__name__, _without_question, function) or function
-            self._bodies[function] = body
-        try:
-            running.add(function)
-            _push(self._mode)
-            return body(*args, **kwargs)
-        finally:
-            _take_out(self._mode)
-            running.discard(function)
-
 
 class _Mode(TorchFunctionMode):
     def __init__(self, callback: Callable[..., Any]) -> None:
@@ -122,53 +94,83 @@ class _Mode(TorchFunctionMode):
 
     @passed_over
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kind = type(func)
         # The first are the getter and the setter of an attribute, which programs use more often than functions.
-        if type(func) is MethodWrapperType or compiling():
+        if (kind is MethodWrapperType and type(func.__self__) is GetSetDescriptorType) or compiling():
             return func(*args, **(kwargs or _NONE))
         try:
-            return self._callback(func, types, args, kwargs or _NONE)
+            if kind in BUILT_IN:
+                return self._callback(func, types, args, kwargs or _NONE)
+            return self._not_built_in(func, types, args, kwargs or _NONE, sys._getframe(1).f_code)
         except BaseException as error:
             hide_own_frames(error)
             raise
 
+    @passed_over
+    def _not_built_in(self, func: Any, types: Any, args: Any, kwargs: Any, caller: CodeType) -> Any:
+        if caller is HANDING_OVER:
+            return self._hand_on(func, types, args, kwargs)
+        called = looked_up_as(func)
+        if called is None:
+            return func(*args, **kwargs)
+        if type(called) is MethodWrapperType:
+            return called(*args, **kwargs)
+        return self._callback(called, types, args, kwargs)
 
-class _Running(threading.local):
-    def __init__(self) -> None:
-        self.functions: set[Any] = set()
+    @passed_over
+    def _hand_on(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Give a Python function that handed itself over for the sake of others to whom it would have gone to."""
+        if not _depth():
+            # Whoever handed it over goes on to the tensors of other classes when the mode does not know it.
+            return func(*args, **kwargs) if _PLAIN.issuperset(types) else NotImplemented
+        below = _pop()
+        try:
+            _push(self)
+            return below.__torch_function__(func, types, args, kwargs)
+        finally:
+            _take_out(self)
+            _push(below)
 
 
-class _View(dict[str, Any]):
-    """A function's globals, as they are at each look-up, with some names answered differently."""
+class _Questions:
+    """Torch's Python functions ask whether to hand themselves to a mode; this answers as if ours was not there.
 
-    def __init__(self, under: dict[str, Any], over: dict[str, Any]) -> None:
-        super().__init__(over)
-        self._under = under
+    A function that hands itself over is looked up by its name, and called again by whoever took it: a wrapper that the
+    user has put in its place would run twice. It also takes another path, with all defaults filled in, and modules such
+    as TransformerEncoder take a slower one, with other last bits.
+    """
 
-    def __missing__(self, key: str) -> Any:
-        return self._under[key]
+    def __init__(self, mode: TorchFunctionMode) -> None:
+        self._answers = {name: _Question(mode, getattr(torch.overrides, name)) for name in _QUESTIONS}
+        self._attributes = Attributes()
+        self._places: list[tuple[ModuleType, str]] = []
+        self._known = 0
+
+    def install(self) -> None:
+        if self._known != len(sys.modules):
+            self._known = len(sys.modules)
+            self._places = list(_asking(self._answers))
+        for module, name in self._places:
+            self._attributes.set(module, name, self._answers[name])
+
+    def remove(self) -> None:
+        self._attributes.remove()
 
 
-def _no(*_: Any) -> bool:
-    return False
+_QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
-def _without_question(function: FunctionType) -> Callable[..., Any]:
-    inner: Any = function
-    if function.__code__.co_name == "wrapped" and hasattr(function, "__wrapped__"):
-        inner = function.__wrapped__  # a decorator of torch asks the question for the function
-    if type(inner) is not FunctionType:
-        return function
-    questions = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-    view = _View(inner.__globals__, dict.fromkeys(questions, _no))
-    body = FunctionType(inner.__code__, view, inner.__name__, inner.__defaults__, inner.__closure__)
-    body.__kwdefaults__ = inner.__kwdefaults__
-    return body
+def _asking(answers: Mapping[str, _Question]) -> Iterator[tuple[ModuleType, str]]:
+    """The modules that ask a question of torch's, each with the name of the question."""
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType):
+            # A module that is imported when it is first used must not be: so it is not asked for its dictionary.
+            names = ModuleType.__getattribute__(module, "__dict__")
+            yield from ((module, name) for name in _QUESTIONS if names.get(name) == answers[name])
 
 
 class _Question:
-    """``torch.overrides.has_torch_function`` as if our mode were not there.
-
-    Modules such as TransformerEncoder take a faster path, with other last bits, when no mode is active.
+    """Answers a question as if our mode were not there.
 
     It equals the function that it stands for: torch's compiler finds what it knows of this function in a table that it
     may make while this is in its place.
@@ -184,9 +186,10 @@ class _Question:
     def __hash__(self) -> int:
         return hash(self._question)
 
+    @skipped
     def __call__(self, *args: Any) -> bool:
         question = self._question
-        if compiling() or not _depth():
+        if not _depth() or compiling():
             return question(*args)
         top = _pop()
         try:

@@ -28,6 +28,7 @@ from probe.backends.torch.hooks.torch_compile import (
     seen_from_outside,
 )
 from probe.backends.torch.hooks.torch_script import script_guard, without_hooks
+from probe.backends.torch.originals import of_torch
 from probe.common import log
 from probe.common.interfaces import Handle, Listener, ModuleName
 
@@ -38,6 +39,9 @@ SHAPE = ModuleShape(
     parameters=lambda module: module._parameters,
     layers="torch.nn.modules.",
 )
+# Here, and not when they are called: a user may have put others in their place.
+_register_hook = of_torch(torch.Tensor.register_hook)
+_register_accumulated = of_torch(torch.Tensor.register_post_accumulate_grad_hook)
 _no_function_modes = internals.without_function_modes
 
 
@@ -313,14 +317,13 @@ class ModuleHooks:
 
 def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None]) -> Handle:
     """Call `callback` with every gradient of `tensor`, which must require one."""
-    return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", lambda: tensor.register_hook(callback))  # type: ignore[no-untyped-call]
+    return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", lambda: _register_hook(tensor, callback))
 
 
 def _attach_accumulated(parameter: torch.Tensor, weak: _WeakParameter, callback: Callable[[Any], None]) -> Handle:
     """Call `callback` with `parameter` whenever a gradient has been accumulated into it."""
     name = "_post_accumulate_grad_hooks"
-    register = parameter.register_post_accumulate_grad_hook
-    return _TensorHandle(parameter, weak, name, lambda: register(callback))  # type: ignore[no-untyped-call]
+    return _TensorHandle(parameter, weak, name, lambda: _register_accumulated(parameter, callback))
 
 
 class _TensorHandle:

@@ -8,6 +8,8 @@ from typing import Any, Callable
 
 import torch
 
+from probe.backends.torch.originals import own
+
 
 @dataclass(frozen=True)
 class KeptTensor:
@@ -19,13 +21,15 @@ class KeptTensor:
 
     def again(self) -> torch.Tensor:
         """A new tensor with these values, where the other one was."""
-        tensor = self.values.to(self.device, copy=True)
-        return tensor.requires_grad_() if self.requires_grad else tensor
+        tensor: torch.Tensor = own.to(self.values, self.device, copy=True)
+        if self.requires_grad:
+            own.requires_grad_(tensor)
+        return tensor
 
 
 def kept(tensor: torch.Tensor) -> KeptTensor:
     """A copy of `tensor` that shares nothing with it."""
-    values = tensor.detach().to("cpu", copy=True)
+    values = own.to(own.detach(tensor), "cpu", copy=True)
     return KeptTensor(values, tensor.device, tensor.requires_grad)
 
 

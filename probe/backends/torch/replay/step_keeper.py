@@ -17,12 +17,14 @@ from probe.backends.torch import internals
 from probe.backends.torch.autograd.graph import tensors_in
 from probe.backends.torch.guards import unobserved
 from probe.backends.torch.hooks.module_hooks import attach_calls
+from probe.backends.torch.originals import of_torch, own
 from probe.backends.torch.replay import copies, surroundings
 from probe.backends.torch.replay.communication import inner_model, no_communication
 from probe.common.interfaces import Handle, ModuleName
 
 _MOST_CALLS = 64
 """Calls of the model that are kept of one step."""
+_gradients = of_torch(torch.autograd.grad)
 _current_pass = internals.current_pass
 
 _Numbers = Mapping[str, int]
@@ -128,14 +130,14 @@ class KeptStepOfTorch:
         # exchange gradients with other ranks or make the optimizer's step. The graph is kept, since a part of it may be
         # the program's own.
         with torch.inference_mode(False):
-            torch.autograd.grad(
+            _gradients(
                 [output for output, _ in chosen], leaves, [gradient for _, gradient in chosen],
                 retain_graph=True, allow_unused=True,
             )  # fmt: skip
 
 
 def _put(tensor: torch.Tensor, value: copies.KeptTensor) -> None:
-    tensor.data.copy_(value.values)
+    own.copy_(tensor.data, value.values)
 
 
 class StepKeeper:
@@ -197,7 +199,7 @@ class StepKeeper:
             return []
         found, versions = [], self._step.versions
         for tensor in surroundings.values_of([module]):
-            version = -1 if tensor.is_inference() else tensor._version
+            version = -1 if own.is_inference(tensor) else tensor._version
             if version < 0 or versions.get(id(tensor)) != version:
                 versions[id(tensor)] = version
                 found.append((tensor, copies.kept(tensor)))

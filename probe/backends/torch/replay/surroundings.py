@@ -13,6 +13,8 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
+from probe.backends.torch import originals
+
 _DEVICES = ("cuda", "npu", "xpu")
 _CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
 
@@ -125,7 +127,7 @@ def models_untouched(models: Sequence[torch.nn.Module]) -> Iterator[None]:
     own = [tensor.data for tensor in tensors]
     try:
         for tensor, data in zip(tensors, own):
-            tensor.data = data.clone()
+            tensor.data = originals.own.clone(data)
         yield
     finally:
         for tensor, data in zip(tensors, own):

@@ -51,6 +51,7 @@ typedef struct {
     const Exchange *exchange;
     PyTypeObject *tensor, *parameter;
     PyObject *capsule, *strided, *is_wrapped, *threads;
+    PyObject *is_neg, *untyped_storage, *storage_offset; /* torch's own: a user may have put others in their place */
     PyObject *numbers;             /* of the dtypes, by themselves */
     PyObject *dtypes[DTYPE_COUNT]; /* their texts, NULL for what torch does not have */
     PyObject *template;            /* the keys of an entry in their order */
@@ -80,7 +81,7 @@ static int dtype_of(const Describer *self, PyObject *tensor) {
 static int is_ordinary(const Describer *self, PyObject *tensor) {
     if (!is(tensor, s_layout, self->strided) || !is(tensor, s_is_cpu, Py_True) || !is(tensor, s_is_nested, Py_False))
         return 0;
-    PyObject *negative = PyObject_CallMethodNoArgs(tensor, s_is_neg);
+    PyObject *negative = PyObject_CallOneArg(self->is_neg, tensor);
     Py_XDECREF(negative);
     if (negative != Py_False) return 0;
     PyObject *wrapped = PyObject_CallFunctionObjArgs(self->is_wrapped, tensor, NULL);
@@ -88,9 +89,8 @@ static int is_ordinary(const Describer *self, PyObject *tensor) {
     return wrapped == Py_False;
 }
 
-/* What a method without arguments returns as a size; -1 with an exception. */
-static Py_ssize_t asked(PyObject *object, PyObject *method) {
-    PyObject *answer = PyObject_CallMethodNoArgs(object, method);
+/* An answer as a size; -1 with an exception. */
+static Py_ssize_t as_size(PyObject *answer) {
     if (answer == NULL) return -1;
     Py_ssize_t number = PyNumber_AsSsize_t(answer, PyExc_OverflowError);
     Py_DECREF(answer);
@@ -98,12 +98,12 @@ static Py_ssize_t asked(PyObject *object, PyObject *method) {
 }
 
 /* Whether the memory of `tensor` holds all up to its element number `last`; torch can take it away. */
-static int is_whole(PyObject *tensor, size_t last, size_t size) {
-    PyObject *storage = PyObject_CallMethodNoArgs(tensor, s_untyped_storage);
+static int is_whole(const Describer *self, PyObject *tensor, size_t last, size_t size) {
+    PyObject *storage = PyObject_CallOneArg(self->untyped_storage, tensor);
     if (storage == NULL) return 0;
-    Py_ssize_t there = asked(storage, s_nbytes);
+    Py_ssize_t there = as_size(PyObject_CallMethodNoArgs(storage, s_nbytes));
     Py_DECREF(storage);
-    Py_ssize_t offset = there < 0 ? -1 : asked(tensor, s_storage_offset);
+    Py_ssize_t offset = there < 0 ? -1 : as_size(PyObject_CallOneArg(self->storage_offset, tensor));
     return offset >= 0 && (size_t)offset + last < (size_t)there / size;
 }
 
@@ -170,7 +170,7 @@ static PyObject *entry_of(Describer *self, PyObject *tensor) {
         elements *= axes[i].size;
         last += (axes[i].size - 1) * axes[i].stride;
     }
-    if (is_for_torch(self, elements) || !is_whole(tensor, last, KINDS[kind].size)) return NULL;
+    if (is_for_torch(self, elements) || !is_whole(self, tensor, last, KINDS[kind].size)) return NULL;
     PyObject *entry = PyDict_Copy(self->template), *shape = entry == NULL ? NULL : shape_of(&borrowed);
     if (shape == NULL) {
         Py_XDECREF(entry);
@@ -228,6 +228,9 @@ static void dealloc(Describer *self) {
     Py_XDECREF(self->strided);
     Py_XDECREF(self->is_wrapped);
     Py_XDECREF(self->threads);
+    Py_XDECREF(self->is_neg);
+    Py_XDECREF(self->untyped_storage);
+    Py_XDECREF(self->storage_offset);
     Py_XDECREF(self->numbers);
     Py_XDECREF(self->template);
     for (int i = 0; i < DTYPE_COUNT; i++) Py_XDECREF(self->dtypes[i]);
@@ -279,8 +282,12 @@ static PyObject *create(PyTypeObject *type, PyObject *args, PyObject *names) {
     Py_INCREF(threads), self->threads = threads;
     Py_INCREF(tensor), self->tensor = (PyTypeObject *)tensor;
     Py_INCREF(parameter), self->parameter = (PyTypeObject *)parameter;
+    PyObject *base = (PyObject *)self->tensor->tp_base;
+    self->is_neg = PyObject_GetAttr(base, s_is_neg);
+    self->untyped_storage = PyObject_GetAttr(base, s_untyped_storage);
+    self->storage_offset = PyObject_GetAttr(base, s_storage_offset);
     self->template = new_template(text);
-    if (self->template == NULL || take_dtypes(self, dtypes)) Py_CLEAR(self);
+    if (!self->is_neg || !self->untyped_storage || !self->storage_offset || self->template == NULL || take_dtypes(self, dtypes)) Py_CLEAR(self);
     return (PyObject *)self;
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ import torch
 from probe.backends.shared.npy_file import npy_file
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
+from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors import plain_tensors, statistics
 from probe.backends.torch.tensors.pt_file import tensor_file as pt_file
 from probe.backends.torch.tensors.statistics import KEYS, Statistics, Unsupported
@@ -158,18 +159,18 @@ def _special(tensor: torch.Tensor) -> _Special:
         if isinstance(values, torch.Tensor):
             return _Special(name, values)  # jagged layout
         with with_autograd_kernels():
-            return _Special(name, tensor.values())
+            return _Special(name, own.values(tensor))
     if kind.__torch_dispatch__ is not _Tensor.__torch_dispatch__:
         return _Special("torch.Tensor", None, not_supported=f"statistics of {text}")
     if tensor.is_quantized:
-        return _Special("torch.Tensor", tensor.dequantize())
+        return _Special("torch.Tensor", own.dequantize(tensor))
     if tensor.layout is torch.sparse_coo:
         with with_autograd_kernels():
-            return _Special("torch.Tensor", tensor.coalesce().values(), tensor.numel())
+            return _Special("torch.Tensor", own.values(own.coalesce(tensor)), own.numel(tensor))
     if tensor.layout is not _strided:
         with with_autograd_kernels():
-            values = tensor.values() if "sparse" in str(tensor.layout) else tensor.to_dense()
-        return _Special("torch.Tensor", values, tensor.numel())
+            values = own.values(tensor) if "sparse" in str(tensor.layout) else own.to_dense(tensor)
+        return _Special("torch.Tensor", values, own.numel(tensor))
     return _Special("torch.Tensor", tensor)
 
 
@@ -178,7 +179,7 @@ def _shape(tensor: torch.Tensor) -> list[Any]:
         shape = list(tensor.shape)
     except RuntimeError:
         # A nested tensor in strided layout has no sizes at all.
-        return [None] * tensor.dim()
+        return [None] * own.dim(tensor)
     # A ragged dimension is no number.
     return shape if type(tensor) is _Tensor else [size if type(size) is int else None for size in shape]
 
@@ -190,10 +191,10 @@ def tensor_file(value: Any, copied: bool) -> TensorFile | None:
     """
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "biufc":
-            return pt_file(torch.from_numpy(np.array(value, copy=True, order="C")))
+            return pt_file(functions.from_numpy(np.array(value, copy=True, order="C")))
         return npy_file(np.array(value, copy=True, order="C")) if value.dtype.kind in "US" else None
     tensor = _dense(value)
-    if tensor is None or tensor.numel() == 0 or not whole(tensor):
+    if tensor is None or own.numel(tensor) == 0 or not whole(tensor):
         return None
     if copied and tensor.is_cpu:
         tensor = beneath_transforms(_copy, tensor)
@@ -201,7 +202,8 @@ def tensor_file(value: Any, copied: bool) -> TensorFile | None:
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+    plain = own.resolve_neg(own.resolve_conj(tensor))
+    return cast(torch.Tensor, own.clone(plain, memory_format=torch.contiguous_format))
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -214,7 +216,7 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor | None:
         return None
     if special.elements is None:
         return special.values
-    if tensor.numel() > _LARGEST_DENSE_COPY:
+    if own.numel(tensor) > _LARGEST_DENSE_COPY:
         return None
     with with_autograd_kernels():
-        return tensor.to_dense()
+        return cast(torch.Tensor, own.to_dense(tensor))

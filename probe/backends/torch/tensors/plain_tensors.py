@@ -14,6 +14,7 @@ import torch
 from probe.backends.shared.nonfinite import only_finite
 from probe.backends.shared.reduction import KINDS
 from probe.backends.torch import internals
+from probe.backends.torch.originals import own
 from probe.common.interfaces import Entry, StatisticsMode
 
 SEVERAL_THREADS_FROM = 1 << 18
@@ -58,9 +59,9 @@ def content_mark(tensor: Any) -> tuple[Any, ...] | None:
     if type(tensor) is not torch.Tensor:
         return None
     try:
-        if tensor._is_view() and type(tensor._base) is not torch.Tensor:
+        if own._is_view(tensor) and type(tensor._base) is not torch.Tensor:
             return None
-        return tensor._version, tensor.data_ptr(), tensor.requires_grad
+        return tensor._version, own.data_ptr(tensor), tensor.requires_grad
     except RuntimeError:
         return None  # made in inference mode, or without memory
 

@@ -21,6 +21,7 @@ import torch
 from probe.backends.shared import checksums
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms
+from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors.storage import bytes_of
 from probe.common.interfaces import TensorFile
 
@@ -59,7 +60,8 @@ def tensor_file(tensor: torch.Tensor) -> TensorFile:
 
 def _saved_by_torch(tensor: torch.Tensor) -> TensorFile:
     stream = io.BytesIO()
-    copy = tensor.detach().resolve_conj().resolve_neg().cpu().clone(memory_format=torch.contiguous_format)
+    values = own.resolve_neg(own.resolve_conj(own.detach(tensor)))
+    copy = own.clone(own.cpu(values), memory_format=torch.contiguous_format)
     torch.save(copy, stream)
     content = stream.getbuffer()
     return TensorFile(SUFFIX, b"", content, b"", checksums.crc32_of(content))
@@ -95,7 +97,7 @@ def archive(dtype: torch.dtype, shape: tuple[int, ...]) -> Archive:
         directory += crc.join(entry.in_directory())
         front += crc.join(entry.before_content()) + content
     # The last, so that even where it needs 64-bit numbers the others do not.
-    data = _Entry("data/0", elements * torch.empty((), dtype=dtype).element_size(), len(front))
+    data = _Entry("data/0", elements * own.element_size(functions.empty((), dtype=dtype)), len(front))
     before, after = data.before_content(_ALIGNMENT)
     end = data.offset + len(before) + 4 + len(after) + data.size
     start, rest = data.in_directory()

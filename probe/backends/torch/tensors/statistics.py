@@ -9,12 +9,14 @@ they wait for one common transfer.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import torch
 
 from probe.backends.shared import checksums, nonfinite, reduction
+from probe.backends.torch import internals
+from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors.plain_tensors import SEVERAL_THREADS_FROM
 from probe.backends.torch.tensors.storage import bytes_of, whole
 from probe.common.interfaces import Entry, StatisticsMode
@@ -31,12 +33,12 @@ _EIGHT_BIT_FLOAT = frozenset(
     dtype for name, dtype in vars(torch).items() if name.startswith("float8_") and isinstance(dtype, torch.dtype)
 )
 
-_aminmax = torch.aminmax
-_amin = torch.amin
-_amax = torch.amax
+_aminmax: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]] = functions.aminmax
+_amin = functions.amin
+_amax = functions.amax
 _VECTORISED_FROM = 8192
-_mean = torch.mean
-_norm = torch.linalg.vector_norm
+_mean = functions.mean
+_norm = internals.vector_norm
 
 _ONE_PASS = {getattr(torch, name): kind for name, kind in reduction.KINDS.items() if hasattr(torch, name)}
 if _ONE_PASS:
@@ -73,19 +75,19 @@ class Statistics:
             entry["Max"] = entry["Min"] = entry["Mean"] = entry["Norm"] = None
         elif tensor.is_cpu:
             largest, smallest, mean, norm = results
-            entry["Max"] = largest.item() if largest is not None else None
-            entry["Min"] = smallest.item() if smallest is not None else None
-            entry["Mean"] = mean.item() if mean is not None else None
-            entry["Norm"] = norm.item() if norm is not None else None
+            entry["Max"] = own.item(largest) if largest is not None else None
+            entry["Min"] = own.item(smallest) if smallest is not None else None
+            entry["Mean"] = own.item(mean) if mean is not None else None
+            entry["Norm"] = own.item(norm) if norm is not None else None
             if summary.nonfinite:
                 note_nonfinite(entry, tensor, elements)
         else:
             entry["Max"] = entry["Min"] = entry["Mean"] = entry["Norm"] = None
             if results[0] is tensor:
                 # The user may write to it before it is read.
-                tensor = tensor.clone()
+                tensor = own.clone(tensor)
                 results = (tensor,) * 4
-            counted = summary.nonfinite and tensor.is_floating_point()
+            counted = summary.nonfinite and own.is_floating_point(tensor)
             self._waiting.append((entry, results, _finite(tensor, elements) if counted else None))
 
     def pending(self) -> int:
@@ -106,7 +108,7 @@ class Statistics:
                 for place, value in enumerate(finite):
                     groups.setdefault((value.device, value.dtype), []).append((found, place, value))
         for places in groups.values():
-            values = torch.stack([value for _, _, value in places]).tolist()
+            values = own.tolist(functions.stack([value for _, _, value in places]))
             for (holder, key, _), value in zip(places, values):
                 holder[key] = value
         for entry, found in counted:
@@ -119,14 +121,14 @@ _Finite = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 def note_nonfinite(entry: Entry, tensor: torch.Tensor, elements: int | None) -> None:
     """Add to `entry`, which has its statistics, what there is to say of a tensor on the CPU that is not finite."""
-    if not (nonfinite.shows(entry) and tensor.is_floating_point()):
+    if not (nonfinite.shows(entry) and own.is_floating_point(tensor)):
         return
     # numpy takes an eighth of the time of torch's functions (256 elements: 8 and 40 us; 1,048,576: 0.6 and 5 ms). The
     # other types are in float32 without rounding.
     dtype = _OF_NUMPY.get(tensor.dtype)
-    wide = tensor.detach() if dtype is not None else tensor.detach().to(torch.float32)
+    wide = own.detach(tensor) if dtype is not None else own.to(own.detach(tensor), torch.float32)
     count, largest, smallest = nonfinite.counted(bytes_of(wide).view(dtype or np.float32))
-    if elements is not None and tensor.numel() < elements:
+    if elements is not None and own.numel(tensor) < elements:
         largest, smallest = max(largest, 0.0), min(smallest, 0.0)
     nonfinite.add(entry, count, largest, smallest)
 
@@ -134,13 +136,13 @@ def note_nonfinite(entry: Entry, tensor: torch.Tensor, elements: int | None) -> 
 def _finite(tensor: torch.Tensor, elements: int | None) -> _Finite:
     """The same three of a tensor on a device, that are still being computed: infinities if nothing is finite."""
     if tensor.dtype in _EIGHT_BIT_FLOAT:
-        tensor = tensor.to(torch.float32)
-    finite = torch.isfinite(tensor)
-    largest = torch.where(finite, tensor, -math.inf).amax()
-    smallest = torch.where(finite, tensor, math.inf).amin()
-    if elements is not None and tensor.numel() < elements:
-        largest, smallest = largest.clamp(min=0), smallest.clamp(max=0)
-    return torch.logical_not(finite).sum(), largest, smallest
+        tensor = own.to(tensor, torch.float32)
+    finite = functions.isfinite(tensor)
+    largest = own.amax(functions.where(finite, tensor, -math.inf))
+    smallest = own.amin(functions.where(finite, tensor, math.inf))
+    if elements is not None and own.numel(tensor) < elements:
+        largest, smallest = own.clamp(largest, min=0), own.clamp(smallest, max=0)
+    return own.sum(functions.logical_not(finite)), largest, smallest
 
 
 def in_one_pass(tensor: torch.Tensor, high_precision: bool) -> tuple[float | bool | None, ...] | None:
@@ -148,65 +150,66 @@ def in_one_pass(tensor: torch.Tensor, high_precision: bool) -> tuple[float | boo
     kind = _ONE_PASS.get(tensor.dtype)
     shape = tensor.shape
     # A number of no dimension is its own statistics.
-    if kind is None or not shape or not tensor.is_cpu or reduction.reduce is None or tensor.is_neg():
+    if kind is None or not shape or not tensor.is_cpu or reduction.reduce is None or own.is_neg(tensor):
         return None
-    elements = tensor.numel()
+    elements = own.numel(tensor)
     if not elements or (elements >= SEVERAL_THREADS_FROM and torch.get_num_threads() > 1):
         return None
-    address = tensor.data_ptr()
+    address = own.data_ptr(tensor)
     if not address or not whole(tensor):
         return None
-    found = reduction.reduce(address, shape, tensor.stride(), kind, high_precision)
+    found = reduction.reduce(address, shape, own.stride(tensor), kind, high_precision)
     return found if tensor.dtype is not torch.bool else (bool(found[0]), bool(found[1]), None, None)
 
 
 def _results(tensor: torch.Tensor, high_precision: bool) -> tuple[torch.Tensor | None, ...] | None:
     """Max, Min, Mean, Norm as 0-dimensional tensors; ``None`` for an empty one."""
-    if tensor.numel() == 0:
+    if own.numel(tensor) == 0:
         return None
     dtype = tensor.dtype
     if dtype in _FLOAT:
-        if tensor.dim() == 0:
+        if own.dim(tensor) == 0:
             return tensor, tensor, tensor, tensor
         smallest, largest = _extremes(tensor)
         if high_precision and dtype in _HALF:
             return largest, smallest, _mean(tensor, dtype=torch.float32), _norm(tensor, dtype=torch.float32)
         return largest, smallest, _mean(tensor), _norm_of(tensor, dtype)
     if dtype in _INTEGER:
-        if tensor.dim() == 0:
+        if own.dim(tensor) == 0:
             return tensor, tensor, tensor, tensor
         smallest, largest = _extremes(tensor)
-        wide = tensor.to(torch.float64)
+        wide = own.to(tensor, torch.float64)
         return largest, smallest, _mean(wide), _norm(wide)
     if dtype is torch.bool:
-        return tensor.any(), tensor.all(), None, None
+        return own.any(tensor), own.all(tensor), None, None
     if dtype.is_complex:
         # The contract gives no norm of complex tensors.
-        of_absolute = _results(tensor.abs().reshape(-1), high_precision)
+        of_absolute = _results(own.reshape(own.abs(tensor), -1), high_precision)
         return None if of_absolute is None else (*of_absolute[:3], None)
     if dtype in _EIGHT_BIT_FLOAT:
-        return _results(tensor.to(torch.float32), high_precision)
+        return _results(own.to(tensor, torch.float32), high_precision)
     if dtype in _WIDENED:
-        return _results(tensor.to(torch.int64), high_precision)
+        return _results(own.to(tensor, torch.int64), high_precision)
     if dtype is _UINT64:
         return _uint64_results(tensor)
     raise Unsupported(f"statistics of {dtype}")
 
 
 def _uint64_results(tensor: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-    if tensor.dim() == 0:
+    if own.dim(tensor) == 0:
         return tensor, tensor, tensor, tensor
-    flat = tensor.contiguous().reshape(-1)
+    flat = own.reshape(own.contiguous(tensor), -1)
     # With the highest bit turned over, signed numbers are in the order of the unsigned ones.
-    ordered = flat.view(torch.int64).bitwise_xor(torch.iinfo(torch.int64).min)
-    wide = flat.to(torch.float64)
-    return flat[ordered.argmax()], flat[ordered.argmin()], _mean(wide), _norm(wide)
+    ordered = own.bitwise_xor(own.view(flat, torch.int64), torch.iinfo(torch.int64).min)
+    wide = own.to(flat, torch.float64)
+    largest, smallest = (own.__getitem__(flat, at) for at in (own.argmax(ordered), own.argmin(ordered)))
+    return largest, smallest, _mean(wide), _norm(wide)
 
 
 def _norm_of(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     # Rounded to float16 at the end, as the type's own kernel does, which is four times slower on the CPU.
     if dtype is torch.float16 and tensor.is_cpu:
-        norm: torch.Tensor = _norm(tensor, dtype=torch.float32).to(dtype)
+        norm: torch.Tensor = own.to(_norm(tensor, dtype=torch.float32), dtype)
     else:
         norm = _norm(tensor)
     return norm
@@ -218,9 +221,9 @@ def _extremes(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     # float32: 13 against 19 us). Not so for the 16-bit types, nor for expanded tensors (124 against 7 us).
     if (
         tensor.is_cpu
-        and tensor.numel() > _VECTORISED_FROM
+        and own.numel(tensor) > _VECTORISED_FROM
         and tensor.dtype is torch.float32
-        and 0 not in tensor.stride()
+        and 0 not in own.stride(tensor)
     ):
         return _amin(tensor), _amax(tensor)
     return _aminmax(tensor)
@@ -231,21 +234,21 @@ def _sparse_results(
 ) -> tuple[torch.Tensor | None, ...] | None:
     if elements == 0:
         return None
-    if values.numel() >= elements:
-        return _results(values.reshape(-1), high_precision)
-    zero = torch.zeros(1, dtype=values.dtype, device=values.device)
-    results = _results(torch.cat((values.reshape(-1), zero)), high_precision)
+    if own.numel(values) >= elements:
+        return _results(own.reshape(values, -1), high_precision)
+    zero = functions.zeros(1, dtype=values.dtype, device=values.device)
+    results = _results(functions.cat((own.reshape(values, -1), zero)), high_precision)
     assert results is not None
     largest, smallest, mean, norm = results
     # The mean was taken over the stored values and one zero.
-    return largest, smallest, None if mean is None else torch.mul(mean, (values.numel() + 1) / elements), norm
+    return largest, smallest, None if mean is None else functions.mul(mean, (own.numel(values) + 1) / elements), norm
 
 
 def crc32(tensor: torch.Tensor) -> str:
     """CRC-32 of the raw bytes."""
-    return checksums.crc32(bytes_of(tensor)) if tensor.numel() else checksums.NO_BYTES_CRC32
+    return checksums.crc32(bytes_of(tensor)) if own.numel(tensor) else checksums.NO_BYTES_CRC32
 
 
 def xor(tensor: torch.Tensor) -> str:
     """Exclusive or of the raw bytes."""
-    return checksums.xor(bytes_of(tensor)) if tensor.numel() else checksums.NO_BYTES_XOR
+    return checksums.xor(bytes_of(tensor)) if own.numel(tensor) else checksums.NO_BYTES_XOR

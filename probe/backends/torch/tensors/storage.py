@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from probe.backends.torch.guards import beneath_transforms
+from probe.backends.torch.originals import own
 
 GIVEN_BACK = "its memory was given back, so it has no values now"
 """Why a tensor has no statistics."""
@@ -20,11 +21,12 @@ def whole(tensor: torch.Tensor) -> bool:
     example. Torch reads on behind its end all the same, which ends the process; the address says nothing, for that of
     a view is then its offset.
     """
-    count = tensor.numel()
-    if count and not tensor.is_contiguous():
-        count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    there = tensor.untyped_storage().nbytes()
-    return (tensor.storage_offset() + count) * tensor.element_size() <= there or not count or tensor._is_zerotensor()
+    count = own.numel(tensor)
+    if count and not own.is_contiguous(tensor):
+        count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, own.stride(tensor)))
+    there = own.untyped_storage(tensor).nbytes()
+    end = (own.storage_offset(tensor) + count) * own.element_size(tensor)
+    return bool(end <= there or not count or own._is_zerotensor(tensor))
 
 
 class _Memory:
@@ -38,7 +40,7 @@ class _Memory:
 
     def __init__(self, tensor: torch.Tensor, address: int) -> None:
         self._tensor = tensor
-        size = tensor.numel() * tensor.element_size()
+        size = own.numel(tensor) * own.element_size(tensor)
         self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}
 
 
@@ -47,14 +49,14 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
     The tensor must be `whole`.
     """
-    address = tensor.data_ptr()
-    if not address or not tensor.is_cpu or tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
+    address = own.data_ptr(tensor)
+    if not address or not tensor.is_cpu or own.is_conj(tensor) or own.is_neg(tensor) or not own.is_contiguous(tensor):
         tensor = beneath_transforms(_in_order, tensor)
-        address = tensor.data_ptr()
+        address = own.data_ptr(tensor)
     return np.asarray(_Memory(tensor, address)) if address else np.zeros(0, np.uint8)
 
 
 def _in_order(tensor: torch.Tensor) -> torch.Tensor:
-    if tensor._is_zerotensor():
-        tensor = tensor.clone()  # it has no memory, and is whole all the same
-    return tensor.resolve_conj().resolve_neg().contiguous().cpu()
+    if own._is_zerotensor(tensor):
+        tensor = own.clone(tensor)  # it has no memory, and is whole all the same
+    return cast(torch.Tensor, own.cpu(own.contiguous(own.resolve_neg(own.resolve_conj(tensor)))))
