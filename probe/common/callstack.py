@@ -37,11 +37,11 @@ def leave_out(code: CodeType) -> None:
 def hide_own_frames(error: BaseException) -> None:
     """Take the tool's own frames out of the traceback of an error of the user's.
 
-    In the frame that handles it, and to be followed by ``raise`` alone, which does not enter that frame again (Python
-    3.9 and 3.10 do).
+    In the frame that handles it, and to be followed by ``raise`` alone, which does not enter that frame again. Python
+    3.9 and 3.10 raise with the traceback that they had when the error was caught: there the frame that handles it stays.
     """
     kept: list[TracebackType] = []
-    entry = error.__traceback__
+    caught = entry = error.__traceback__
     while entry is not None:
         code = entry.tb_frame.f_code
         if not code.co_filename.startswith(OWN_FILES) and MARK not in code.co_consts:
@@ -50,6 +50,8 @@ def hide_own_frames(error: BaseException) -> None:
     for outer, inner in itertools.zip_longest(kept, kept[1:]):
         outer.tb_next = inner
     error.__traceback__ = kept[0] if kept else None
+    if sys.version_info < (3, 11) and caught is not None and caught is not error.__traceback__:
+        caught.tb_next = error.__traceback__
 
 
 def walk_in_python(

@@ -133,7 +133,7 @@ class Backend:
 
     def load_tensor_file(self, path: Path) -> Any:
         """What a tensor file holds, as a numpy array."""
-        return self.numpy(torch.load(path))
+        return self.numpy(torch.load(path, weights_only=True))
 
     def framework_values(self) -> list[tuple[Any, str | None, Any]]:
         """Values of the framework that are no tensors: (value, keyword, entry)."""

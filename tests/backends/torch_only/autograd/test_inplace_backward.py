@@ -114,7 +114,7 @@ def test_each_call_has_its_backward_and_the_program_its_bits(runs: Any, level: s
 
 
 def loaded(dump: Any, entry: Any) -> Any:
-    return torch.load(dump.folder / "dump_tensor_data" / entry["data_name"])
+    return torch.load(dump.folder / "dump_tensor_data" / entry["data_name"], weights_only=True)
 
 
 @pytest.mark.parametrize("form", ["slice", "transposed", "slice of a transposed gradient"])

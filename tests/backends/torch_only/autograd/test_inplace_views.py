@@ -128,7 +128,9 @@ def expected_gradients(writer: Writer, view: Callable[[Any], Any], uses: str) ->
 
 
 def loaded(dump: Any, entry: Any) -> Any:
-    return None if entry is None else torch.load(dump.folder / "dump_tensor_data" / entry["data_name"])
+    if entry is None:
+        return None
+    return torch.load(dump.folder / "dump_tensor_data" / entry["data_name"], weights_only=True)
 
 
 def assert_close(found: Any, expected: Any) -> None:

@@ -108,7 +108,7 @@ def ranks(folder: Path) -> Any:
 def value(dump: Any, entry: Any) -> list[Any]:
     import torch
 
-    return torch.load(dump.folder / "dump_tensor_data" / entry["data_name"]).tolist()
+    return torch.load(dump.folder / "dump_tensor_data" / entry["data_name"], weights_only=True).tolist()
 
 
 def test_results_are_those_of_the_mathematics(folder: Path) -> None:

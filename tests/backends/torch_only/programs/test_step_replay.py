@@ -102,7 +102,7 @@ def plain() -> Trained:
 
 def saved(runs: Any, tensor: str) -> Any:
     (folder,) = (runs.path / "replay" / f"step{PLANTED}").iterdir()
-    return torch.load(folder / "dump_tensor_data" / f"{tensor}.pt")
+    return torch.load(folder / "dump_tensor_data" / f"{tensor}.pt", weights_only=True)
 
 
 @LEVELS

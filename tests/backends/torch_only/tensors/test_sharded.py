@@ -187,7 +187,7 @@ def test_a_distributed_tensor_has_its_placements_and_the_numbers_of_its_shard(fo
             assert entry["type"] == "torch.distributed.tensor.DTensor"
             assert (entry["shape"], entry["placements"]) == (shape, placements)
             assert entry["device_mesh"].startswith("DeviceMesh((2,), 'cpu'")
-            shard = torch.load(dump.folder / "dump_tensor_data" / entry["data_name"])
+            shard = torch.load(dump.folder / "dump_tensor_data" / entry["data_name"], weights_only=True)
             assert list(shard.shape) == of_shard
             assert (entry["Max"], entry["Min"]) == (shard.max().item(), shard.min().item())
 
@@ -200,7 +200,7 @@ def test_the_shards_of_two_ranks_are_the_layer(folder: Path) -> None:
         entry = dump.data["Module.one.up.Linear.forward.0"]
         for key in path.split("."):
             entry = entry[int(key) if key.isdigit() else key]
-        return torch.load(dump.folder / "dump_tensor_data" / entry["data_name"]).double()
+        return torch.load(dump.folder / "dump_tensor_data" / entry["data_name"], weights_only=True).double()
 
     x = shard(0, "input_args.0")
     assert torch.equal(x, shard(1, "input_args.0"))
@@ -217,7 +217,7 @@ def test_parameters_are_whole_inside_of_a_sharded_module(folder: Path) -> None:
         dump = entries(folder, "fully_shard", rank)
         entry = dump.data["Module.one.up.Linear.forward.0"]["parameters"]["weight"]
         assert (entry["type"], entry["shape"]) == ("torch.Tensor", [8, 4])
-        weights.append(torch.load(dump.folder / "dump_tensor_data" / entry["data_name"]))
+        weights.append(torch.load(dump.folder / "dump_tensor_data" / entry["data_name"], weights_only=True))
         gradient = dump.data["Module.one.up.Linear.parameters_grad.0"]["weight"][0]
         assert gradient["shape"] == [8, 4]
     assert torch.equal(*weights)

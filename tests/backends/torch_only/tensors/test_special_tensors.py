@@ -69,7 +69,8 @@ def test_sparse_gradients_are_recorded(runs: Any, level: str, task: str) -> None
     assert entry["shape"] == [4, 2]
     assert statistics(entry) == pytest.approx([2.0, 0.0, 0.75, np.sqrt(10)])
     if task == "tensor":
-        assert torch.equal(torch.load(runs.read().folder / "dump_tensor_data" / entry["data_name"]), expected)
+        path = runs.read().folder / "dump_tensor_data" / entry["data_name"]
+        assert torch.equal(torch.load(path, weights_only=True), expected)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
@@ -297,7 +298,7 @@ def test_dtensors_show_their_local_shard(one_process_group: None, runs: Any, bac
     debugger.stop()
     dump = runs.read(process="rank0")
     (saved,) = dump.data["User.take.0.forward"]["output"]
-    assert torch.equal(torch.load(dump.folder / "dump_tensor_data" / saved["data_name"]), values)
+    assert torch.equal(torch.load(dump.folder / "dump_tensor_data" / saved["data_name"], weights_only=True), values)
     assert dump.data["Torch.abs.0.forward"]["output"][0]["Min"] == 0.0
     assert result.full_tensor().tolist() == values.abs().tolist()
 
