@@ -38,7 +38,7 @@ def hide_own_frames(error: BaseException) -> None:
     """Take the tool's own frames out of the traceback of an error of the user's.
 
     In the frame that handles it, and to be followed by ``raise`` alone, which does not enter that frame again. Python
-    3.9 and 3.10 raise with the traceback that they had when the error was caught: there the frame that handles it stays.
+    3.9 and 3.10 raise with the traceback that they had when the error was caught: the handling frame stays there.
     """
     kept: list[TracebackType] = []
     caught = entry = error.__traceback__

@@ -47,7 +47,11 @@ def _follow(text):
         except Exception as error:
             _note(text, f"{type(error).__name__}: {error}")
 
-    watch = module.ImportWatch(_FRAMEWORKS, imported)
+    def failed(name, error):
+        # type: (str, Exception) -> None
+        _note(text, f"{name} cannot be imported ({type(error).__name__}: {error})")
+
+    watch = module.ImportWatch(_FRAMEWORKS, imported, failed)
 
 
 def _begin(text):
