@@ -175,7 +175,8 @@ def _judge(one: _Package, answers: Mapping[str, Any], done: subprocess.Completed
         return _Tried(f"BROKEN: {part}{text}", True)
     if done.returncode < 0:
         return _Tried(f"BROKEN: {_part(answers)} ends the process (signal {-done.returncode})", True)
-    if done.returncode or self_check.IMPORTING not in answers:
+    wanted = self_check.RECORDS if one.backend else self_check.IMPORTING
+    if done.returncode or wanted not in answers:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         ended = f"{_part(answers)} ends the process with status {done.returncode}"
         return _Tried(f"BROKEN: {said[-1] if said else ended}", True)
