@@ -289,9 +289,9 @@ class RunningProgram:
         text = "no call of a model was seen in this process"
         if processes.started():
             text += f", and of the {processes.started()} that it started none has collected anything so far"
-        text += ". A step begins with a call of a torch.nn.Module or mindspore.nn.Cell; a computation without one "
-        text += "is put into one, or collected with a PrecisionDebugger in the script. What launches others is put in "
-        text += "front of msprobe run, or --follow-children is given. "
+        text += ". A step begins with a call of a torch.nn.Module or mindspore.nn.Cell: put a computation that has none "
+        text += "into one, or collect it with a PrecisionDebugger in the script. If the program launches others, put the "
+        text += "launcher in front of msprobe run, or give --follow-children. "
         if forwards:
             text = f"none of the {forwards} calls of models that were seen recorded gradients. "
             text += "--step-after forward collects inference too. "
