@@ -587,9 +587,9 @@ def test_an_optimizer_that_is_kept_changes_no_record(scripts: Any, tmp_path: Pat
 def test_a_later_turn_in_a_step_is_collected_with_its_gradients(scripts: Any, tmp_path: Path) -> None:
     ran = quick(scripts, tmp_path, PROGRAMS["TD3, the actor every other time"][1], "--step", "0-1")
     first, second = ran.data(0), ran.data(1)
-    assert "Module.0.Linear.backward.0" in first and not any(name.startswith("Module.1.") for name in first)
+    assert "Module.0.Linear.backward.0" in first and not any(name.startswith("Module.model~2.") for name in first)
     # The critic, the actor and the critic again.
-    forwards = {"Module.0.Linear.forward.0", "Module.1.0.Linear.forward.0", "Module.0.Linear.forward.1"}
+    forwards = {"Module.0.Linear.forward.0", "Module.model~2.0.Linear.forward.0", "Module.0.Linear.forward.1"}
     assert forwards | {name.replace("forward", "backward") for name in forwards} <= set(second)
 
 
