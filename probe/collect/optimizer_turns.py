@@ -98,10 +98,11 @@ class OptimizerTurns:
             unreached = (each for each in self.waiting() if each not in self._with_gradient)
             self._marks = {each: mark(each) for each in unreached}
 
-    def leave_backward(self, mark: Callable[[Any], object]) -> None:
-        """Gradients were computed."""
-        self._with_gradient.update(each for each, before in self._marks.items() if mark(each) != before)
-        self._marks.clear()
+    def leave_backward(self, mark: Callable[[Any], object] | None) -> None:
+        """Gradients were computed; ``None``: computing them raised."""
+        marks, self._marks = self._marks, {}
+        if mark is not None:
+            self._with_gradient.update(each for each, before in marks.items() if mark(each) != before)
 
     def stepped(self, optimizer: Any) -> bool:
         """An optimizer has stepped; whether it has parameters."""
@@ -145,6 +146,7 @@ class OptimizerTurns:
         for noted in (self.counts, self._updated, self._with_gradient, self._calls, self._new_calls):
             noted.clear()
         self._owners.clear()
+        self._marks.clear()  # held strongly: an optimizer must not outlive its program's use of it
 
     # --- whose turn may still come
 

@@ -141,8 +141,8 @@ class TrainingLoop:
         if not self._is_of_step():
             return
         self._in_backward = False
+        self._turns.leave_backward(mark)
         if mark is not None:
-            self._turns.leave_backward(mark)
             self._end_due = self._end_due or self._ends_with_gradients()
         self._end_if_due()
 
@@ -257,6 +257,7 @@ class TrainingLoop:
         """Watch the program no longer."""
         handle, self._handle = self._handle, None
         self.step_open = self._end_due = self._paused = False
+        self._turns.leave_backward(None)  # none is told of any more
         self._leave_gradients()
         if handle is not None:
             handle.remove()

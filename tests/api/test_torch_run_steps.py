@@ -597,3 +597,24 @@ def test_optimizers_that_step_in_the_backward_leave_its_records_whole(scripts: A
     ran = quick(scripts, tmp_path, PROGRAMS["optimizers that step in the backward"][1], "--step", "0")
     backward = {f"Module.{layer}.backward.0" for layer in ("0.Linear", "1.ReLU", "2.Linear")}
     assert backward | {"Functional.linear.0.backward"} <= set(ran.data(0))
+
+
+@pytest.mark.parametrize("then", ["", "net(torch.randn(5, 8)).sum().backward()\n    optimizer.step()"])
+def test_an_optimizer_does_not_outlive_a_backward_that_raised(scripts: Any, tmp_path: Path, then: str) -> None:
+    program = f"""
+import gc, weakref
+net, other = network(), network()
+optimizer, further = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)
+there = weakref.ref(further)
+output = net(torch.randn(5, 8))
+output.register_hook(lambda gradient: 1 / 0)
+try:
+    output.sum().backward()
+except ZeroDivisionError:
+    {then or "pass"}
+del further, output
+gc.collect()
+print("gone", there() is None)
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0")
+    assert (ran.status, ran.out.strip()) == (0, "gone True"), ran.err
