@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch_running import quick
+from torch_running import PRELUDE, quick
 
 # Of each program: its steps, and its source behind `running.PRELUDE`.
 PROGRAMS: dict[str, tuple[int, str]] = {
@@ -618,3 +618,43 @@ print("gone", there() is None)
 """
     ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0")
     assert (ran.status, ran.out.strip()) == (0, "gone True"), ran.err
+
+
+OBSERVED = """
+import collections
+from torch.overrides import TorchFunctionMode
+seen = collections.Counter()
+
+class Counts(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        owner = getattr(function, "__self__", None)
+        seen[getattr(owner, "__name__", None) or function.__name__] += 1
+        return function(*args, **(kwargs or {}))
+
+def counted(name, function):
+    def call(*args, **kwargs):
+        seen["wrapped " + name] += 1
+        return function(*args, **kwargs)
+    return call
+
+torch.Tensor.is_inference = counted("is_inference", torch.Tensor.is_inference)
+for name in ("grad", "requires_grad", "_version", "_cdata"):
+    held = getattr(torch.Tensor, name)
+    setattr(torch.Tensor, name, property(counted(name, held.__get__), held.__set__))
+G, D = network(4), network(4)
+of_G, of_D = torch.optim.SGD(G.parameters(), 0.1), torch.optim.SGD(D.parameters(), 0.1)
+with Counts():
+    for step in range(3):
+        D(G(torch.randn(5, 4)).detach()).pow(2).sum().backward()
+        of_D.step()
+        D(G(torch.randn(5, 4))).pow(2).sum().backward()
+        of_G.step()
+print(sorted(seen.items()))
+"""
+
+
+def test_a_program_does_not_see_what_is_read_of_its_optimizers(scripts: Any, tmp_path: Path) -> None:
+    by_itself = scripts.run(tmp_path, PRELUDE + OBSERVED)
+    ran = quick(scripts, tmp_path, OBSERVED, "--step", "7", "--level", "L0")
+    assert (ran.status, ran.out) == (0, by_itself.out) and "wrapped grad" in ran.out, ran.err
+    assert "3 steps, none of them wanted" in ran.log

@@ -14,9 +14,11 @@ from torch.utils.data import get_worker_info
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
 from probe.backends.shared.patching import Handles, Record
+from probe.backends.torch import internals
 from probe.backends.torch.guards import passed_over
 from probe.backends.torch.hooks.scalers import scaler_step
 from probe.backends.torch.hooks.torch_compile import readable_swap
+from probe.backends.torch.originals import own
 from probe.common.interfaces import Handle
 
 
@@ -124,19 +126,21 @@ def has_parameters(module: torch.nn.Module) -> bool:
 
 def trainable(module: torch.nn.Module) -> frozenset[int]:
     """The identities of the parameters of `module` that get gradients now."""
-    return frozenset(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
+    with internals.without_function_modes():
+        return frozenset(id(parameter) for parameter in module.parameters() if own.requires_grad.__get__(parameter))
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> list[tuple[int, int] | None]:
     """What changes with each gradient of a parameter that is accumulated: the tensor, and the writes into it."""
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    return [_writes(parameter.grad) for parameter in parameters]
+    with internals.without_function_modes():
+        return [_writes(own.grad.__get__(parameter)) for parameter in parameters]
 
 
 def _writes(gradient: torch.Tensor | None) -> tuple[int, int] | None:
     if gradient is None:
         return None
-    return gradient._cdata, 0 if gradient.is_inference() else gradient._version
+    return own._cdata.__get__(gradient), 0 if own.is_inference(gradient) else own._version.__get__(gradient)
 
 
 def optimizers() -> list[torch.optim.Optimizer]:
