@@ -147,7 +147,9 @@ class TrainingLoop:
         self._end_if_due()
 
     @_guarded
-    def return_gradients(self) -> None:
+    def return_gradients(self, *kept: object) -> None:
+        if any(kept):
+            return
         self._backwards += 1
         if self._is_of_step():
             self._end_due = self._end_due or self._ends_with_gradients()

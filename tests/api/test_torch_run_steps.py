@@ -658,3 +658,62 @@ def test_a_program_does_not_see_what_is_read_of_its_optimizers(scripts: Any, tmp
     ran = quick(scripts, tmp_path, OBSERVED, "--step", "7", "--level", "L0")
     assert (ran.status, ran.out) == (0, by_itself.out) and "wrapped grad" in ran.out, ran.err
     assert "3 steps, none of them wanted" in ran.log
+
+
+WRAPPERS = {
+    "functools.wraps, a keyword of its own": "functools.wraps(original)(lambda *a, tag=0, **k: original(*a, **k))",
+    "a keyword of its own": "lambda outputs, inputs, tag, **k: original(outputs, inputs, **k)",
+    "all arguments handed on": "lambda *a, **k: original(*a, **k)",
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_gradients_are_returned_by_a_wrapper_that_was_there_before(scripts: Any, tmp_path: Path, wrapper: str) -> None:
+    before = f"""
+import functools, torch
+original = torch.autograd.grad
+torch.autograd.grad = {WRAPPERS[wrapper]}
+"""
+    tag = ", tag='x'" if "own" in wrapper else ""
+    program = f"""
+net = network()
+for step in range(3):
+    loss = net(torch.randn(5, 8)).sum()
+    torch.autograd.grad(loss, list(net.parameters()){tag}, retain_graph=True)
+    net(torch.randn(5, 8))
+    torch.autograd.grad(loss, list(net.parameters()){tag})
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0", before=before)
+    assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], 3), ran.err
+
+
+def test_a_scaler_whose_step_is_wrapped_passes_optimizers_over(scripts: Any, tmp_path: Path) -> None:
+    before = """
+import functools, torch
+original = torch.cuda.amp.GradScaler.step
+kind = next(kind for kind in torch.cuda.amp.GradScaler.__mro__ if "step" in vars(kind))
+kind.step = functools.wraps(original)(lambda *a, tag=0, **k: original(*a, **k))
+"""
+    program = """
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    scaler.scale(net(torch.randn(5, 8)).sum() * float("inf")).backward()
+    scaler.step(optimizer, tag="x")
+    scaler.update()
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0", before=before)
+    assert (ran.status, len(ran.steps)) == (0, 3), ran.err
+
+
+def test_a_call_of_no_module_fails_as_it_does_by_itself(scripts: Any, tmp_path: Path) -> None:
+    program = """
+try:
+    nn.Module.__call__()
+except TypeError as error:
+    print(error)
+"""
+    by_itself = scripts.run(tmp_path, PRELUDE + program)
+    ran = quick(scripts, tmp_path, program)
+    assert (ran.status, ran.out) == (0, by_itself.out) and ran.out, ran.err
