@@ -129,6 +129,9 @@ class TrainingListener(Protocol):
         If one of `kept` is true, something else may be computed of them or of their graph with gradients.
         """
 
+    def new_optimizer(self) -> None:
+        """An optimizer was made, or one that was saved was loaded."""
+
     def leave_optimizer(self, optimizer: Any) -> None:
         """An optimizer has updated its parameters, or its gradient scaler has passed it over."""
 

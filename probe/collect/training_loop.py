@@ -159,6 +159,10 @@ class TrainingLoop:
         return self._step_after == BACKWARD or (self._step_after == AUTO and not self._turns.exist())
 
     @_guarded
+    def new_optimizer(self) -> None:
+        self._turns.new_optimizer()
+
+    @_guarded
     def leave_optimizer(self, optimizer: Any) -> None:
         if not self._is_of_step() and not (self.step_open and self._turns.is_of_step(optimizer)):
             self._turns.note(optimizer)

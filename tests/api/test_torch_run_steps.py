@@ -506,6 +506,40 @@ for parameter in net.parameters():
 for step in range(4):
     net(torch.randn(5, 8)).pow(2).mean().backward()
 """),
+    "by hand, then with an optimizer that steps every other time": (7, """
+import copy, pickle
+net = network()
+
+def by_hand():
+    for gradient, parameter in zip(torch.autograd.grad(net(torch.randn(5, 8)).sum(), net.parameters()), net.parameters()):
+        parameter.data.sub_(gradient, alpha=0.1)
+
+def accumulated(optimizer):
+    net(torch.randn(5, 8)).sum().backward()
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+
+by_hand(), by_hand()
+accumulated(torch.optim.SGD(net.parameters(), 0.1))
+by_hand()
+optimizer = torch.optim.Adam(net.parameters())
+saved = pickle.dumps((net, optimizer))
+accumulated(optimizer)
+del optimizer
+by_hand()
+net, optimizer = pickle.loads(saved)
+accumulated(optimizer)
+"""),
+    "an optimizer that gets its parameters later": (3, """
+net = network()
+optimizer = torch.optim.SGD([{"params": []}], 0.1)
+net(torch.randn(5, 8)).sum().backward()
+optimizer.add_param_group({"params": list(net.parameters())})
+for step in range(2):
+    net(torch.randn(5, 8)).sum().backward()
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+"""),
     "an optimizer that steps in a thread": (4, """
 import concurrent.futures
 net = network()
@@ -717,3 +751,19 @@ except TypeError as error:
     by_itself = scripts.run(tmp_path, PRELUDE + program)
     ran = quick(scripts, tmp_path, program)
     assert (ran.status, ran.out) == (0, by_itself.out) and ran.out, ran.err
+
+
+def test_optimizers_are_looked_for_once_where_there_are_none(scripts: Any, tmp_path: Path) -> None:
+    program = """
+import gc
+looked, all_objects = [], gc.get_objects
+gc.get_objects = lambda *args: looked.append(1) or all_objects(*args)
+net = network()
+for step in range(9):
+    net(torch.randn(5, 8)).sum().backward()
+    if step == 0:
+        before = len(looked)
+print(len(looked) - before)
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "30", "--level", "L0")
+    assert (ran.status, ran.out.strip()) == (0, "0") and "9 steps" in ran.log, ran.err

@@ -9,7 +9,7 @@ from probe.backends.mindspore.hooks import training_hooks
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
-from probe.backends.shared.patching import Handles, argument
+from probe.backends.shared.patching import Handles, argument, plain_swap
 from probe.common.interfaces import Handle
 
 _Module = torch_module("nn").Module
@@ -34,6 +34,7 @@ def attach_training(listener: TrainingListener) -> Handle:
             training.OptimizerSteps(_optimizers_of_torch, listener),
             training_hooks.attach_calls(_Module.__call__, forward),
             training_hooks.attach_backwards(listener, parameters),
+            *training.attach_new_optimizers([_optimizers_of_torch.Optimizer], plain_swap, listener),
         ]
     )
 

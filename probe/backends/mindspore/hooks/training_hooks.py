@@ -41,7 +41,8 @@ def attach_training(listener: TrainingListener) -> Handle:
         finally:
             listener.leave_forward()
 
-    return Handles([attach_calls(nn.Cell.__call__, call), attach_backwards(listener, parameters)])
+    made = training.attach_new_optimizers(_OPTIMIZERS, plain_swap, listener)
+    return Handles([attach_calls(nn.Cell.__call__, call), attach_backwards(listener, parameters), *made])
 
 
 def attach_calls(function: Any, around: Record) -> Handle:

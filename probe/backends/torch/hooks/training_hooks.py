@@ -51,6 +51,7 @@ def attach_training(listener: TrainingListener) -> Handle:
     handles: list[Handle] = [steps]
     handles += _outermost_calls((torch.nn.Module.__call__, forward), (torch.autograd.backward, backward))
     handles.append(_scaler_hook(listener, steps))
+    handles += training.attach_new_optimizers([torch.optim.Optimizer], readable_swap, listener)
     return Handles(handles)
 
 
