@@ -123,8 +123,14 @@ class TrainingListener(Protocol):
     def leave_backward(self, mark: Callable[[Any], object] | None) -> None:
         """Gradients were computed; ``None``: computing them raised."""
 
-    def return_gradients(self) -> None:
-        """Gradients were computed and returned to the program, which nothing else is computed of with gradients."""
+    def return_gradients(self, *kept: object) -> None:
+        """Gradients were computed and returned to the program.
+
+        If one of `kept` is true, something else may be computed of them or of their graph with gradients.
+        """
+
+    def new_optimizer(self) -> None:
+        """An optimizer was made, or one that was saved was loaded."""
 
     def leave_optimizer(self, optimizer: Any) -> None:
         """An optimizer has updated its parameters, or its gradient scaler has passed it over."""

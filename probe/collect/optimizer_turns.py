@@ -35,8 +35,10 @@ class OptimizerTurns:
         self._stacks = CallStacks()
         self._owned: weakref.WeakKeyDictionary[Any, frozenset[int]] | None = None
         """The parameters of each optimizer; ``None`` until optimizers were looked for."""
+        self._may_exist = True
+        """Whether there may be an optimizer that nobody has looked for."""
         self._empty: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Optimizers that have no parameters."""
+        """Optimizers that had no parameters when they were looked for."""
         self._partners: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
         """The optimizers that stepped in the last step in which the key did."""
         self._misses: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -63,16 +65,32 @@ class OptimizerTurns:
     # --- which optimizers there are
 
     def exist(self) -> bool:
-        """Whether there is an optimizer; they are looked for until there is one."""
-        if not self._owned:
+        """Whether there is an optimizer with parameters.
+
+        To look for them costs 200 ms for a million objects, so it is done once, and again when one was made.
+        """
+        if self._owned:
+            self._may_exist = True  # when the last of them is gone, others are looked for that could be overlooked
+        elif self._may_exist:
             self._find()
+        else:
+            self._note_all(self._empty)
         return bool(self._owned)
 
+    def new_optimizer(self) -> None:
+        """An optimizer was made."""
+        self._may_exist = True
+
     def _find(self) -> None:
+        self._may_exist = False
         self._owned = self._owned or weakref.WeakKeyDictionary()
-        for optimizer in self._training.optimizers():
-            if optimizer not in self._of_parent:
-                self.note(optimizer)
+        self._note_all(each for each in self._training.optimizers() if each not in self._of_parent)
+
+    def _note_all(self, optimizers: Iterable[Any]) -> None:
+        for optimizer in list(optimizers):
+            self.note(optimizer)
+            if optimizer not in (self._owned or ()):
+                self._empty.add(optimizer)
 
     def known(self) -> list[Any]:
         """The optimizers that were found."""
@@ -98,10 +116,11 @@ class OptimizerTurns:
             unreached = (each for each in self.waiting() if each not in self._with_gradient)
             self._marks = {each: mark(each) for each in unreached}
 
-    def leave_backward(self, mark: Callable[[Any], object]) -> None:
-        """Gradients were computed."""
-        self._with_gradient.update(each for each, before in self._marks.items() if mark(each) != before)
-        self._marks.clear()
+    def leave_backward(self, mark: Callable[[Any], object] | None) -> None:
+        """Gradients were computed; ``None``: computing them raised."""
+        marks, self._marks = self._marks, {}
+        if mark is not None:
+            self._with_gradient.update(each for each, before in marks.items() if mark(each) != before)
 
     def stepped(self, optimizer: Any) -> bool:
         """An optimizer has stepped; whether it has parameters."""
@@ -145,6 +164,7 @@ class OptimizerTurns:
         for noted in (self.counts, self._updated, self._with_gradient, self._calls, self._new_calls):
             noted.clear()
         self._owners.clear()
+        self._marks.clear()  # held strongly: an optimizer must not outlive its program's use of it
 
     # --- whose turn may still come
 

@@ -141,13 +141,15 @@ class TrainingLoop:
         if not self._is_of_step():
             return
         self._in_backward = False
+        self._turns.leave_backward(mark)
         if mark is not None:
-            self._turns.leave_backward(mark)
             self._end_due = self._end_due or self._ends_with_gradients()
         self._end_if_due()
 
     @_guarded
-    def return_gradients(self) -> None:
+    def return_gradients(self, *kept: object) -> None:
+        if any(kept):
+            return
         self._backwards += 1
         if self._is_of_step():
             self._end_due = self._end_due or self._ends_with_gradients()
@@ -155,6 +157,10 @@ class TrainingLoop:
 
     def _ends_with_gradients(self) -> bool:
         return self._step_after == BACKWARD or (self._step_after == AUTO and not self._turns.exist())
+
+    @_guarded
+    def new_optimizer(self) -> None:
+        self._turns.new_optimizer()
 
     @_guarded
     def leave_optimizer(self, optimizer: Any) -> None:
@@ -257,6 +263,7 @@ class TrainingLoop:
         """Watch the program no longer."""
         handle, self._handle = self._handle, None
         self.step_open = self._end_due = self._paused = False
+        self._turns.leave_backward(None)  # none is told of any more
         self._leave_gradients()
         if handle is not None:
             handle.remove()

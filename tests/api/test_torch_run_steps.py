@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch_running import quick
+from torch_running import PRELUDE, quick
 
 # Of each program: its steps, and its source behind `running.PRELUDE`.
 PROGRAMS: dict[str, tuple[int, str]] = {
@@ -506,6 +506,40 @@ for parameter in net.parameters():
 for step in range(4):
     net(torch.randn(5, 8)).pow(2).mean().backward()
 """),
+    "by hand, then with an optimizer that steps every other time": (7, """
+import copy, pickle
+net = network()
+
+def by_hand():
+    for gradient, parameter in zip(torch.autograd.grad(net(torch.randn(5, 8)).sum(), net.parameters()), net.parameters()):
+        parameter.data.sub_(gradient, alpha=0.1)
+
+def accumulated(optimizer):
+    net(torch.randn(5, 8)).sum().backward()
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+
+by_hand(), by_hand()
+accumulated(torch.optim.SGD(net.parameters(), 0.1))
+by_hand()
+optimizer = torch.optim.Adam(net.parameters())
+saved = pickle.dumps((net, optimizer))
+accumulated(optimizer)
+del optimizer
+by_hand()
+net, optimizer = pickle.loads(saved)
+accumulated(optimizer)
+"""),
+    "an optimizer that gets its parameters later": (3, """
+net = network()
+optimizer = torch.optim.SGD([{"params": []}], 0.1)
+net(torch.randn(5, 8)).sum().backward()
+optimizer.add_param_group({"params": list(net.parameters())})
+for step in range(2):
+    net(torch.randn(5, 8)).sum().backward()
+    net(torch.randn(5, 8)).sum().backward()
+    optimizer.step()
+"""),
     "an optimizer that steps in a thread": (4, """
 import concurrent.futures
 net = network()
@@ -587,9 +621,9 @@ def test_an_optimizer_that_is_kept_changes_no_record(scripts: Any, tmp_path: Pat
 def test_a_later_turn_in_a_step_is_collected_with_its_gradients(scripts: Any, tmp_path: Path) -> None:
     ran = quick(scripts, tmp_path, PROGRAMS["TD3, the actor every other time"][1], "--step", "0-1")
     first, second = ran.data(0), ran.data(1)
-    assert "Module.0.Linear.backward.0" in first and not any(name.startswith("Module.1.") for name in first)
+    assert "Module.0.Linear.backward.0" in first and not any(name.startswith("Module.model~2.") for name in first)
     # The critic, the actor and the critic again.
-    forwards = {"Module.0.Linear.forward.0", "Module.1.0.Linear.forward.0", "Module.0.Linear.forward.1"}
+    forwards = {"Module.0.Linear.forward.0", "Module.model~2.0.Linear.forward.0", "Module.0.Linear.forward.1"}
     assert forwards | {name.replace("forward", "backward") for name in forwards} <= set(second)
 
 
@@ -597,3 +631,139 @@ def test_optimizers_that_step_in_the_backward_leave_its_records_whole(scripts: A
     ran = quick(scripts, tmp_path, PROGRAMS["optimizers that step in the backward"][1], "--step", "0")
     backward = {f"Module.{layer}.backward.0" for layer in ("0.Linear", "1.ReLU", "2.Linear")}
     assert backward | {"Functional.linear.0.backward"} <= set(ran.data(0))
+
+
+@pytest.mark.parametrize("then", ["", "net(torch.randn(5, 8)).sum().backward()\n    optimizer.step()"])
+def test_an_optimizer_does_not_outlive_a_backward_that_raised(scripts: Any, tmp_path: Path, then: str) -> None:
+    program = f"""
+import gc, weakref
+net, other = network(), network()
+optimizer, further = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)
+there = weakref.ref(further)
+output = net(torch.randn(5, 8))
+output.register_hook(lambda gradient: 1 / 0)
+try:
+    output.sum().backward()
+except ZeroDivisionError:
+    {then or "pass"}
+del further, output
+gc.collect()
+print("gone", there() is None)
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0")
+    assert (ran.status, ran.out.strip()) == (0, "gone True"), ran.err
+
+
+OBSERVED = """
+import collections
+from torch.overrides import TorchFunctionMode
+seen = collections.Counter()
+
+class Counts(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        owner = getattr(function, "__self__", None)
+        seen[getattr(owner, "__name__", None) or function.__name__] += 1
+        return function(*args, **(kwargs or {}))
+
+def counted(name, function):
+    def call(*args, **kwargs):
+        seen["wrapped " + name] += 1
+        return function(*args, **kwargs)
+    return call
+
+torch.Tensor.is_inference = counted("is_inference", torch.Tensor.is_inference)
+for name in ("grad", "requires_grad", "_version", "_cdata"):
+    held = getattr(torch.Tensor, name)
+    setattr(torch.Tensor, name, property(counted(name, held.__get__), held.__set__))
+G, D = network(4), network(4)
+of_G, of_D = torch.optim.SGD(G.parameters(), 0.1), torch.optim.SGD(D.parameters(), 0.1)
+with Counts():
+    for step in range(3):
+        D(G(torch.randn(5, 4)).detach()).pow(2).sum().backward()
+        of_D.step()
+        D(G(torch.randn(5, 4))).pow(2).sum().backward()
+        of_G.step()
+print(sorted(seen.items()))
+"""
+
+
+def test_a_program_does_not_see_what_is_read_of_its_optimizers(scripts: Any, tmp_path: Path) -> None:
+    by_itself = scripts.run(tmp_path, PRELUDE + OBSERVED)
+    ran = quick(scripts, tmp_path, OBSERVED, "--step", "7", "--level", "L0")
+    assert (ran.status, ran.out) == (0, by_itself.out) and "wrapped grad" in ran.out, ran.err
+    assert "3 steps, none of them wanted" in ran.log
+
+
+WRAPPERS = {
+    "functools.wraps, a keyword of its own": "functools.wraps(original)(lambda *a, tag=0, **k: original(*a, **k))",
+    "a keyword of its own": "lambda outputs, inputs, tag, **k: original(outputs, inputs, **k)",
+    "all arguments handed on": "lambda *a, **k: original(*a, **k)",
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_gradients_are_returned_by_a_wrapper_that_was_there_before(scripts: Any, tmp_path: Path, wrapper: str) -> None:
+    before = f"""
+import functools, torch
+original = torch.autograd.grad
+torch.autograd.grad = {WRAPPERS[wrapper]}
+"""
+    tag = ", tag='x'" if "own" in wrapper else ""
+    program = f"""
+net = network()
+for step in range(3):
+    loss = net(torch.randn(5, 8)).sum()
+    torch.autograd.grad(loss, list(net.parameters()){tag}, retain_graph=True)
+    net(torch.randn(5, 8))
+    torch.autograd.grad(loss, list(net.parameters()){tag})
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0", before=before)
+    assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], 3), ran.err
+
+
+def test_a_scaler_whose_step_is_wrapped_passes_optimizers_over(scripts: Any, tmp_path: Path) -> None:
+    before = """
+import functools, torch
+original = torch.cuda.amp.GradScaler.step
+kind = next(kind for kind in torch.cuda.amp.GradScaler.__mro__ if "step" in vars(kind))
+kind.step = functools.wraps(original)(lambda *a, tag=0, **k: original(*a, **k))
+"""
+    program = """
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    scaler.scale(net(torch.randn(5, 8)).sum() * float("inf")).backward()
+    scaler.step(optimizer, tag="x")
+    scaler.update()
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0", before=before)
+    assert (ran.status, len(ran.steps)) == (0, 3), ran.err
+
+
+def test_a_call_of_no_module_fails_as_it_does_by_itself(scripts: Any, tmp_path: Path) -> None:
+    program = """
+try:
+    nn.Module.__call__()
+except TypeError as error:
+    print(error)
+"""
+    by_itself = scripts.run(tmp_path, PRELUDE + program)
+    ran = quick(scripts, tmp_path, program)
+    assert (ran.status, ran.out) == (0, by_itself.out) and ran.out, ran.err
+
+
+def test_optimizers_are_looked_for_once_where_there_are_none(scripts: Any, tmp_path: Path) -> None:
+    program = """
+import gc
+looked, all_objects = [], gc.get_objects
+gc.get_objects = lambda *args: looked.append(1) or all_objects(*args)
+net = network()
+for step in range(9):
+    net(torch.randn(5, 8)).sum().backward()
+    if step == 0:
+        before = len(looked)
+print(len(looked) - before)
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "30", "--level", "L0")
+    assert (ran.status, ran.out.strip()) == (0, "0") and "9 steps" in ran.log, ran.err

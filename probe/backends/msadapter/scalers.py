@@ -17,7 +17,7 @@ def attach_scalers(note: scalers.Note) -> Handle:
 
     def step(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = body(*args, **kwargs)
-        scalers.tell_of(note, lambda: scalers.of_step(body, args, kwargs))
+        scalers.tell_of(note, lambda: scalers.of_step(args, kwargs))
         return result
 
     kind = torch_module("amp.grad_scaler").GradScaler

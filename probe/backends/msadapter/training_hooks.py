@@ -9,7 +9,7 @@ from probe.backends.mindspore.hooks import training_hooks
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
-from probe.backends.shared.patching import Handles
+from probe.backends.shared.patching import Handles, argument, plain_swap
 from probe.common.interfaces import Handle
 
 _Module = torch_module("nn").Module
@@ -20,9 +20,10 @@ def attach_training(listener: TrainingListener) -> Handle:
     """Report to `listener` until the handle is removed."""
 
     def forward(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if is_unobserved():
+        module = argument(0, "self", args, kwargs)
+        if module is None or is_unobserved():
             return body(*args, **kwargs)
-        listener.enter_forward(args[0], training_hooks.recording())
+        listener.enter_forward(module, training_hooks.recording())
         try:
             return body(*args, **kwargs)
         finally:
@@ -33,6 +34,7 @@ def attach_training(listener: TrainingListener) -> Handle:
             training.OptimizerSteps(_optimizers_of_torch, listener),
             training_hooks.attach_calls(_Module.__call__, forward),
             training_hooks.attach_backwards(listener, parameters),
+            *training.attach_new_optimizers([_optimizers_of_torch.Optimizer], plain_swap, listener),
         ]
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any, Callable, TypeVar
 
@@ -116,6 +116,14 @@ def plain_swap(function: FunctionType, record: Record) -> CodeSwap:
     """A `CodeSwap` of a function that no compiler reads."""
     swap = CodeSwap(function, lambda args, kwargs: record(swap.body, args, kwargs))
     return swap
+
+
+def argument(position: int, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """One argument of a call; ``None`` if it was not given.
+
+    Arguments are not bound to a signature: a wrapper with ``functools.wraps`` has that of another function.
+    """
+    return args[position] if len(args) > position else kwargs.get(name)
 
 
 def _signature(function: FunctionType) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, Callable
 
 from probe.backends.protocol import ScaledUpdate
+from probe.backends.shared.patching import argument
 from probe.common import log
 
 Note = Callable[[ScaledUpdate], None]
@@ -22,10 +22,9 @@ def tell_of(note: Note, of_call: Callable[[], ScaledUpdate | None]) -> None:
         log.warning(f"what a gradient scaler did cannot be seen ({error}).", once="scaler")
 
 
-def of_step(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ScaledUpdate | None:
+def of_step(args: tuple[Any, ...], kwargs: dict[str, Any]) -> ScaledUpdate | None:
     """What the call of a scaler's `step` with these arguments made of it; ``None`` where it scales nothing."""
-    given = inspect.signature(body).bind(*args, **kwargs).arguments
-    scaler, optimizer = given["self"], given["optimizer"]
+    scaler, optimizer = argument(0, "self", args, kwargs), argument(1, "optimizer", args, kwargs)
     if not scaler.is_enabled():
         return None
     # Its own numbers, one for each device: `update` makes room for new ones and leaves these as they are.

@@ -1,7 +1,7 @@
 """Seeing how a program trains, without a line in its script: what the frameworks have in common.
 
 Objects are found among those that Python's garbage collector knows, which costs some 50 ms for a million objects and is
-done once for each model; nothing is in the way of a program that makes modules and optimizers.
+done once for each model, and for optimizers once after some were made.
 """
 
 from __future__ import annotations
@@ -73,6 +73,19 @@ class OutermostCalls:
     def remove(self) -> None:
         self._attached = False
         self._swap.restore()
+
+
+def attach_new_optimizers(kinds: Iterable[type], make_swap: MakeSwap, listener: TrainingListener) -> list[Handle]:
+    """Report when an optimizer of `kinds`, or of a class below them, is made, unpickled or copied."""
+
+    def made(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return body(*args, **kwargs)
+        finally:
+            listener.new_optimizer()
+
+    functions = (vars(kind).get(name) for kind in kinds for name in ("__init__", "__setstate__"))
+    return [OutermostCalls(each, make_swap, made) for each in functions if isinstance(each, FunctionType)]
 
 
 class OptimizerSteps:

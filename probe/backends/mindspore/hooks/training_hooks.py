@@ -12,7 +12,7 @@ from probe.backends.mindspore.guards import is_unobserved
 from probe.backends.mindspore.internals import executor
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
-from probe.backends.shared.patching import Handles, Record, plain_swap
+from probe.backends.shared.patching import Handles, Record, argument, plain_swap
 from probe.common.interfaces import Handle
 
 recording: Callable[[], bool] = executor.requires_grad
@@ -23,8 +23,8 @@ def attach_training(listener: TrainingListener) -> Handle:
     """Report to `listener` until the handle is removed."""
 
     def call(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        cell = args[0]
-        if is_unobserved():
+        cell = argument(0, "self", args, kwargs)
+        if cell is None or is_unobserved():
             return body(*args, **kwargs)
         if _is_optimizer(cell):
             result = body(*args, **kwargs)
@@ -41,7 +41,8 @@ def attach_training(listener: TrainingListener) -> Handle:
         finally:
             listener.leave_forward()
 
-    return Handles([attach_calls(nn.Cell.__call__, call), attach_backwards(listener, parameters)])
+    made = training.attach_new_optimizers(_OPTIMIZERS, plain_swap, listener)
+    return Handles([attach_calls(nn.Cell.__call__, call), attach_backwards(listener, parameters), *made])
 
 
 def attach_calls(function: Any, around: Record) -> Handle:

@@ -34,7 +34,7 @@ def attach_scalers(note: scalers.Note) -> Handle:
     @passed_over
     def step(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = body(*args, **kwargs)
-        scalers.tell_of(note, lambda: scalers.of_step(body, args, kwargs))
+        scalers.tell_of(note, lambda: scalers.of_step(args, kwargs))
         return result
 
     return training.OutermostCalls(function, readable_swap, step)

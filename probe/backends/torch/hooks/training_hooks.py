@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from types import FunctionType
 from typing import Any, Callable, cast
@@ -13,10 +12,12 @@ from torch.utils.data import get_worker_info
 
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
-from probe.backends.shared.patching import Handles, Record
+from probe.backends.shared.patching import Handles, Record, argument
+from probe.backends.torch import internals
 from probe.backends.torch.guards import passed_over
 from probe.backends.torch.hooks.scalers import scaler_step
 from probe.backends.torch.hooks.torch_compile import readable_swap
+from probe.backends.torch.originals import own
 from probe.common.interfaces import Handle
 
 
@@ -25,9 +26,11 @@ def attach_training(listener: TrainingListener) -> Handle:
 
     @passed_over
     def forward(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if get_worker_info() is not None:
-            return body(*args, **kwargs)  # what prepares data, in a process of a loader, is no training
-        listener.enter_forward(args[0], torch.is_grad_enabled())
+        # Without a module the call is a mistake; what prepares data, in a process of a loader, is no training.
+        module = argument(0, "self", args, kwargs)
+        if module is None or get_worker_info() is not None:
+            return body(*args, **kwargs)
+        listener.enter_forward(module, torch.is_grad_enabled())
         try:
             return body(*args, **kwargs)
         finally:
@@ -48,6 +51,7 @@ def attach_training(listener: TrainingListener) -> Handle:
     handles: list[Handle] = [steps]
     handles += _outermost_calls((torch.nn.Module.__call__, forward), (torch.autograd.backward, backward))
     handles.append(_scaler_hook(listener, steps))
+    handles += training.attach_new_optimizers([torch.optim.Optimizer], readable_swap, listener)
     return Handles(handles)
 
 
@@ -56,15 +60,13 @@ def attach_gradients(listener: TrainingListener) -> Handle:
 
     Compiled code that calls them is compiled again when the handle is removed.
     """
-    signature = inspect.signature(torch.autograd.grad)
 
     @passed_over
     def gradients(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = body(*args, **kwargs)
-        given = signature.bind(*args, **kwargs).arguments
         # A graph that is kept, or made of the gradients, is of use to a later backward.
-        if not given.get("retain_graph") and not given.get("create_graph"):
-            listener.return_gradients()
+        kept = argument(3, "retain_graph", args, kwargs), argument(4, "create_graph", args, kwargs)
+        listener.return_gradients(*kept)
         return result
 
     @passed_over
@@ -96,8 +98,9 @@ def _scaler_hook(listener: TrainingListener, steps: training.OptimizerSteps) -> 
     def step(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = steps.count
         result = body(*args, **kwargs)
-        if steps.count == before:
-            listener.leave_optimizer(inspect.signature(body).bind(*args, **kwargs).arguments["optimizer"])
+        optimizer = argument(1, "optimizer", args, kwargs)
+        if steps.count == before and optimizer is not None:
+            listener.leave_optimizer(optimizer)
         return result
 
     return training.OutermostCalls(function, readable_swap, step)
@@ -124,19 +127,21 @@ def has_parameters(module: torch.nn.Module) -> bool:
 
 def trainable(module: torch.nn.Module) -> frozenset[int]:
     """The identities of the parameters of `module` that get gradients now."""
-    return frozenset(id(parameter) for parameter in module.parameters() if parameter.requires_grad)
+    with internals.without_function_modes():
+        return frozenset(id(parameter) for parameter in module.parameters() if own.requires_grad.__get__(parameter))
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> list[tuple[int, int] | None]:
     """What changes with each gradient of a parameter that is accumulated: the tensor, and the writes into it."""
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-    return [_writes(parameter.grad) for parameter in parameters]
+    with internals.without_function_modes():
+        return [_writes(own.grad.__get__(parameter)) for parameter in parameters]
 
 
 def _writes(gradient: torch.Tensor | None) -> tuple[int, int] | None:
     if gradient is None:
         return None
-    return gradient._cdata, 0 if gradient.is_inference() else gradient._version
+    return own._cdata.__get__(gradient), 0 if own.is_inference(gradient) else own._version.__get__(gradient)
 
 
 def optimizers() -> list[torch.optim.Optimizer]:
