@@ -214,7 +214,8 @@ class RunningProgram:
             loop.finish(failed)
         failure = next((loop.failure for loop in self._loops.values() if loop.failure), "")
         in_step = any(loop.step_open for loop in self._loops.values())
-        unended = [loop.waiting_text() for loop in self._loops.values() if loop.step_open and not loop.steps]
+        unended = [text for loop in self._loops.values() if (text := loop.unended_text())]
+        uneven = [text for loop in self._loops.values() if (text := loop.uneven_text())]
         self.leave()
         for text in environment.unwatched(self._arguments["dump_path"], self._process.run):
             log.warning(text)
@@ -234,7 +235,9 @@ class RunningProgram:
         if session is None:
             return self._log_nothing(failure or self._why_nothing(forwards))
         if unended and not failed:
-            log.warning(f"the program ended in its first step. {unended[0]}")
+            log.warning(unended[0])
+        if uneven and not session.is_watching:
+            log.info(uneven[0])
         losses = session.losses
         collected = [step for step in session.collected_steps if step not in losses]
         if losses and not collected:
@@ -289,9 +292,9 @@ class RunningProgram:
         text = "no call of a model was seen in this process"
         if processes.started():
             text += f", and of the {processes.started()} that it started none has collected anything so far"
-        text += ". A step begins with a call of a torch.nn.Module or mindspore.nn.Cell: put a computation that has none "
-        text += "into one, or collect it with a PrecisionDebugger in the script. If the program launches others, put the "
-        text += "launcher in front of msprobe run, or give --follow-children. "
+        text += ". A step begins with a call of a torch.nn.Module or mindspore.nn.Cell: put a computation that has "
+        text += "none into one, or collect it with a PrecisionDebugger in the script. If the program launches others, "
+        text += "put the launcher in front of msprobe run, or give --follow-children. "
         if forwards:
             text = f"none of the {forwards} calls of models that were seen recorded gradients. "
             text += "--step-after forward collects inference too. "

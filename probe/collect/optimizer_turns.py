@@ -47,6 +47,8 @@ class OptimizerTurns:
         """Optimizers that did not step for too long; until they do."""
         self.counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         """Updates of each optimizer in this step."""
+        self._together: dict[frozenset[int], tuple[int, str]] = {}
+        """Of optimizers that stepped in one step: the first such step, and their names."""
         self._updated: set[int] = set()
         """Parameters that were updated in this step."""
         self._with_gradient: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -152,8 +154,11 @@ class OptimizerTurns:
         """Wait for none of the others any more, until they step."""
         self._given_up.update(self.waiting())
 
-    def end_step(self) -> None:
+    def end_step(self, step: int) -> None:
         """The step is over: remember which optimizers stepped in it."""
+        together = list(self.counts)
+        text = " and ".join(type(each).__name__ for each in together)
+        self._together.setdefault(frozenset(map(id, together)), (step, text))
         stepped = weakref.WeakSet(self._stepped())
         for optimizer in stepped:
             self._partners[optimizer] = stepped
@@ -165,6 +170,16 @@ class OptimizerTurns:
             noted.clear()
         self._owners.clear()
         self._marks.clear()  # held strongly: an optimizer must not outlive its program's use of it
+
+    def uneven_text(self) -> str:
+        """A sentence on two steps that share some of their optimizers; empty if all steps have the same or others."""
+        known = list(self._together.items())
+        for number, (one, (step, names)) in enumerate(known):
+            for other, (later, others) in known[number + 1 :]:
+                if one & other:
+                    text = f"in step {step} {names} stepped, and in step {later} {others}. If these are not the steps "
+                    return text + "that you count, --step-after optimizer ends a step with each optimizer's step."
+        return ""
 
     # --- whose turn may still come
 

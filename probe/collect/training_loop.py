@@ -92,6 +92,8 @@ class TrainingLoop:
         self._turns = OptimizerTurns(training)
         self._backwards = 0
         """How often gradients were computed."""
+        self._backwards_before = 0
+        """How often before this step."""
         self._handle: Handle | None = None
         self._gradients: Handle | None = None
         """Reports gradients that are returned to the program, unless it has an optimizer."""
@@ -244,7 +246,8 @@ class TrainingLoop:
         session = self.session
         assert session is not None
         self.step_open = self._end_due = self._paused = self._in_forward = self._in_backward = False
-        self._turns.end_step()
+        self._turns.end_step(self.steps)
+        self._backwards_before = self._backwards
         self.steps += 1
         session.stop()
         session.step()
@@ -277,7 +280,7 @@ class TrainingLoop:
         """This process is another one now, which has trained nothing yet; the old session is its parent's."""
         left, ended = self.session, self._handle is None
         self.session = None
-        self.forwards = self.steps = self._backwards = 0
+        self.forwards = self.steps = self._backwards = self._backwards_before = 0
         self.step_open = self._end_due = self._paused = self._in_forward = self._in_backward = False
         self._models.clear()
         self._numbers = itertools.count(1), itertools.count(1)
@@ -334,6 +337,22 @@ class TrainingLoop:
         return {prefix: model for prefix, model in models if model is not None}
 
     # --- optimizers
+
+    def unended_text(self) -> str:
+        """Why the step that is open may hold what are several steps for the program; empty if nothing points to it."""
+        if not self.step_open:
+            return ""
+        if not self.steps:
+            return f"the program ended in its first step. {self.waiting_text()}"
+        if self._backwards - self._backwards_before < 2 or self._turns.counts:
+            return ""
+        count = self._backwards - self._backwards_before
+        text = f"the program ended in step {self.steps}, in which gradients were computed {count} times and no "
+        return text + "optimizer stepped. If these are several steps, --step-after backward ends a step with each."
+
+    def uneven_text(self) -> str:
+        """Two steps in which some of the same optimizers stepped, but not all; empty if there are none."""
+        return self._turns.uneven_text() if self._step_after == AUTO else ""
 
     def waiting_text(self) -> str:
         """Why the step that has begun has not ended."""

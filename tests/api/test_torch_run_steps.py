@@ -511,7 +511,8 @@ import copy, pickle
 net = network()
 
 def by_hand():
-    for gradient, parameter in zip(torch.autograd.grad(net(torch.randn(5, 8)).sum(), net.parameters()), net.parameters()):
+    gradients = torch.autograd.grad(net(torch.randn(5, 8)).sum(), net.parameters())
+    for gradient, parameter in zip(gradients, net.parameters()):
         parameter.data.sub_(gradient, alpha=0.1)
 
 def accumulated(optimizer):
@@ -767,3 +768,38 @@ print(len(looked) - before)
 """
     ran = quick(scripts, tmp_path, program, "--step", "30", "--level", "L0")
     assert (ran.status, ran.out.strip()) == (0, "0") and "9 steps" in ran.log, ran.err
+
+
+def test_steps_with_more_optimizers_than_others_are_told_of(scripts: Any, tmp_path: Path) -> None:
+    """The second optimizer steps in every third iteration, which may be a step or not."""
+    program = """
+one, two = network(), network()
+first, second = torch.optim.SGD(one.parameters(), 0.1), torch.optim.Adam(two.parameters())
+for step in range(6):
+    first.zero_grad(), second.zero_grad()
+    (one(torch.randn(5, 8)) + two(torch.randn(5, 8))).pow(2).mean().backward()
+    first.step()
+    if step % 3 == 2:
+        second.step()
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all")
+    assert ran.status == 0 and "SGD and Adam" in ran.log and "--step-after optimizer" in ran.log, ran.log
+
+
+def test_updates_by_hand_after_an_optimizers_are_told_of(scripts: Any, tmp_path: Path) -> None:
+    program = """
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(5):
+    net.zero_grad()
+    net(torch.randn(5, 8)).pow(2).mean().backward()
+    if step < 2:
+        optimizer.step()
+    else:
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter -= 0.1 * parameter.grad.sign()
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all")
+    (line,) = ran.warnings
+    assert ran.status == 0 and "in step 2, in which gradients were computed 3 times and no optimizer stepped" in line

@@ -41,6 +41,8 @@ SHAPE = ModuleShape(
 )
 # Here, and not when they are called: a user may have put others in their place.
 _register_hook = of_torch(torch.Tensor.register_hook)
+_register_before = of_torch(torch.nn.Module.register_forward_pre_hook)
+_register_after = of_torch(torch.nn.Module.register_forward_hook)
 _register_accumulated = of_torch(torch.Tensor.register_post_accumulate_grad_hook)
 _no_function_modes = internals.without_function_modes
 
@@ -230,11 +232,11 @@ class ModuleHooks:
             handles.append(seen_from_outside(module, before, after))
             return
         # Ours run after the user's pre-hooks and before the user's hooks, and see what forward itself gets and returns.
-        first = registered_as(before.number, lambda: module.register_forward_pre_hook(before, with_kwargs=True))
+        first = registered_as(before.number, lambda: _register_before(module, before, with_kwargs=True))
         handles.append(first)
         last = registered_as(
             after.number,
-            lambda: module.register_forward_hook(after, with_kwargs=True, always_call=True, prepend=True),
+            lambda: _register_after(module, after, with_kwargs=True, always_call=True, prepend=True),
         )
         handles.append(last)
         before.number, after.number = first.id, last.id
@@ -351,8 +353,8 @@ def attach_passes(model: Any, begin: Callable[[], None], end: Callable[[], None]
     module = next(iter(by_prefix(model).values()))
     name = ModuleName("the model")
     before, after = _PassHook(lambda *_: begin(), name, module), _PassHook(lambda *_: end(), name, module)
-    first = module.register_forward_pre_hook(before, prepend=True)
-    last = module.register_forward_hook(after, always_call=True)
+    first = _register_before(module, before, prepend=True)
+    last = _register_after(module, after, always_call=True)
     _note(after, last, module._forward_hooks_always_called)
     return Handles([HooksStayOut(), first, last])
 
@@ -361,8 +363,8 @@ def attach_calls(module: torch.nn.Module, before: Callable[..., None], after: Ca
     """Call `before(name, module, args, kwargs)` as it was called, and `after` last, with the output besides."""
     name = ModuleName("the model")
     pre_hook, hook = _ForwardPreHook(before, name, module), _ForwardHook(after, name, module)
-    first = module.register_forward_pre_hook(pre_hook, prepend=True, with_kwargs=True)
-    last = module.register_forward_hook(hook, with_kwargs=True, always_call=True)
+    first = _register_before(module, pre_hook, prepend=True, with_kwargs=True)
+    last = _register_after(module, hook, with_kwargs=True, always_call=True)
     _note(pre_hook, first, module._forward_pre_hooks_with_kwargs)
     _note(hook, last, module._forward_hooks_with_kwargs, module._forward_hooks_always_called)
     return Handles([HooksStayOut(), first, last])
