@@ -247,7 +247,7 @@ sys.exit(7)
 """
     ran = quick(scripts, tmp_path, program)
     assert ran.status == 7 and len(ran.warnings) == 1, ran.err
-    assert "A computation without a torch.nn.Module or mindspore.nn.Cell is put into one" in ran.warnings[0]
+    assert "torch.nn.Module or mindspore.nn.Cell; a computation without one is put into one" in ran.warnings[0]
 
 
 def test_gradients_that_were_not_seen_are_told_of(scripts: Any, tmp_path: Path) -> None:
