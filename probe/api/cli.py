@@ -69,7 +69,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status."""
+    """Run one command; returns its exit status.
+
+    Args:
+        arguments: Those of the command line; ``None``: those of this process, which ends with the command.
+    """
     parser = _Parser(
         prog="msprobe",
         description="Precision debugger for deep-learning training.",
@@ -89,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_text(f"msprobe: {_of_older_releases(given)}", sys.stderr)
         return FAILED
     args = parser.parse_args(given)
+    args.process_ends = arguments is None
     if args.command is None:
         parser.print_help()
         return SAME

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from types import CodeType, FrameType, ModuleType
@@ -95,11 +95,17 @@ def search_first(folder: str) -> None:
         sys.path[0] = folder
 
 
-def execute(program: Program, arguments: Sequence[str]) -> int:
+def execute(program: Program, arguments: Sequence[str], process_ends: bool) -> int:
     """Run `program` with ``sys.argv`` as given, and wait for its threads; returns the exit status.
 
     An error of the program is shown as Python shows it, without frames of ours. Call stacks begin with the program.
+
+    Args:
+        program: What to run.
+        arguments: Its name and its arguments.
+        process_ends: Whether this process ends with the program, so that pools of threads can be ended too.
     """
+    before = set(threading.enumerate())
     sys.argv = list(arguments)
     sys.modules["__main__"] = program.main
     search_first(program.folder)
@@ -112,13 +118,19 @@ def execute(program: Program, arguments: Sequence[str]) -> int:
     except SystemExit as error:
         status = _status(error)
     except BaseException as error:
-        hide_own_frames(error)
-        sys.excepthook(type(error), error, error.__traceback__)
+        _show(error)
         status = INTERRUPTED if isinstance(error, KeyboardInterrupt) else ENDED_BY_ERROR
     else:
         status = 0
-    _wait_for_threads()
+    if process_ends:
+        _end_pools()
+    _wait_for_threads(before)
     return status
+
+
+def _show(error: BaseException) -> None:
+    hide_own_frames(error)
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _status(error: SystemExit) -> int:
@@ -129,14 +141,31 @@ def _status(error: SystemExit) -> int:
     return ENDED_BY_ERROR
 
 
-def _wait_for_threads() -> None:
-    """As Python does at its end, where what they trained could not be told of any more.
+def _end_pools() -> None:
+    """Call, as Python does at its end, what pools have registered for it: their threads go on until then.
 
-    Threads of a pool go on until a function is called that the pool has registered for the end.
+    Pools take no further work afterwards, in the whole process.
     """
     at_end = getattr(threading, "_threading_atexits", [])
     while at_end:
-        at_end.pop()()
+        try:
+            at_end.pop()()
+        except BaseException as error:
+            _show(error)  # Python shows it too, and it changes no exit status
+
+
+_POOLS = {"concurrent.futures.thread": "_threads_queues", "concurrent.futures.process": "_threads_wakeups"}
+"""Where Python keeps the threads that wait for work until the process ends."""
+
+
+def _wait_for_threads(before: Collection[threading.Thread]) -> None:
+    """As Python does at its end, where what they trained could not be told of any more.
+
+    Args:
+        before: Threads that are not the program's.
+    """
+    pools = (getattr(sys.modules.get(module), name, ()) for module, name in _POOLS.items())
+    idle = {thread for pool in pools for thread in list(pool) if thread.is_alive()}
     for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.current_thread():
+        if not thread.daemon and thread not in before and thread not in idle:
             thread.join()

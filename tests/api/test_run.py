@@ -210,3 +210,29 @@ def test_wrong_options_end_before_the_program_begins(tmp_path: Path, arguments: 
     done = run(tmp_path, "-m", "msprobe", "run", *arguments)
     assert done.returncode == 2 and message in done.stderr and "begun" not in done.stdout
     assert len(done.stderr.splitlines()) == 1 and [path.name for path in tmp_path.iterdir()] == ["program.py"]
+
+
+def test_pools_take_work_after_a_program_that_was_run_inside_of_another(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import concurrent.futures, threading, time\n"
+        "pool = concurrent.futures.ThreadPoolExecutor(1)\npool.submit(print, 'pool').result()\n"
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()\n"
+    )
+    (tmp_path / "notebook.py").write_text(
+        "import concurrent.futures, threading\nfrom probe.api.cli import main\nstay = threading.Event()\n"
+        "threading.Thread(target=stay.wait).start()\n"
+        "for _ in range(2):\n    print(main(['run', 'program.py']))\n"
+        "print(concurrent.futures.ThreadPoolExecutor(1).submit(len, 'abc').result())\nstay.set()\n"
+    )
+    done = run(tmp_path, "notebook.py")
+    assert (done.returncode, done.stdout.split()) == (0, ["pool", "thread", "0"] * 2 + ["3"]), done.stderr
+
+
+def test_what_raises_at_the_end_of_a_program_does_not_change_its_status(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import concurrent.futures, sys, threading\n"
+        "threading._register_atexit(print, 'last')\nthreading._register_atexit(lambda: 1 / 0)\nsys.exit(3)\n"
+    )
+    done = run(tmp_path, "-m", "msprobe", "run", "program.py")
+    assert (done.returncode, done.stdout) == (3, "last\n")
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n") and "probe" not in done.stderr

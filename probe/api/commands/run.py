@@ -78,7 +78,7 @@ class Run:
         config = running.config
         steps = f"step {numbers_text(config.step)}" if config.step else "every step"
         log.info(f"msprobe run: {steps} at level {config.level}, task {config.task}, into {config.dump_path}.")
-        status = script.execute(loaded, arguments)
+        status = script.execute(loaded, arguments, args.process_ends)
         is_collected = running.end(failed=status != 0)
         return _NOTHING if args.strict and not (status or is_collected) else status
 

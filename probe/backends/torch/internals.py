@@ -189,6 +189,10 @@ queue_callback: Callable[[Callable[[], None]], None] | None = _find(
 )
 """Has a function called at the end of the backward that is under way."""
 engine: Any = _find("autograd.Variable._execution_engine", None, "gradients of single calls cannot be evaluated")
+_MERGED = "iterations of a program whose gradients come from torch.func.grad_and_value alone are one step"
+gradients_of_function: Any = _find("_functorch.eager_transforms.grad_and_value_impl", None, _MERGED)
+gradients_of_function = gradients_of_function or _find("_functorch.eager_transforms.grad_impl", None)
+"""What ``torch.func.grad`` and ``torch.func.grad_and_value`` call; before 2.3 only the first has a function of its own."""
 rebuild_tensor: Callable[..., Any] = _find("_utils._rebuild_tensor_v2", None)
 """The function that a tensor file names."""
 _set_versions: Any = _find("_C._autograd._unsafe_set_version_counter", None, _ORDER)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodWrapperType, WrapperDescriptorType
-from typing import Any, Callable, cast
+from typing import Any, Callable, NamedTuple, cast
 
 import torch
 
@@ -71,42 +71,82 @@ def looked_up_as(found: Any) -> Any | None:
     """The built-in function that was called where torch, looking it up, found `found`; ``None`` if none is known."""
     if isinstance(found, OPERATORS) or type(found) is WrapperDescriptorType:
         return found
+    known = _known.get(_identity(found))
+    if known is not None and known.holds():
+        return known.original
     return _of_tensors(found) or _in_a_module(found) or _made_anew(found)
 
 
-def _replaced() -> Iterator[tuple[Any, Any]]:
-    """What torch finds on the class of tensors in the place of something built-in, and what that was."""
+class _Known(NamedTuple):
+    """What was found once, and need not be looked for again while it is where it was."""
+
+    owner: Any
+    name: str
+    held: Any
+    found: Any
+    """Held, so that nothing else gets its identity."""
+    original: Any
+
+    def holds(self) -> bool:
+        return vars(self.owner).get(self.name) is self.held
+
+
+_known: dict[tuple[int, str], _Known] = {}
+
+
+def forget() -> None:
+    """Hold nothing of the user's any more."""
+    _known.clear()
+
+
+def _identity(found: Any) -> tuple[int, str]:
+    """The slot of an attribute, such as ``x.__get__``, is another object whenever it is asked for."""
+    if type(found) is MethodWrapperType:
+        return id(found.__self__), found.__name__
+    return id(found), ""
+
+
+def _know(owner: Any, name: str, found: Any, original: Any) -> Any:
+    """Note where `found` was, and forget what is no longer where it was; returns `original`."""
+    for identity in [identity for identity, known in _known.items() if not known.holds()]:
+        del _known[identity]
+    _known[_identity(found)] = _Known(owner, name, vars(owner).get(name), found, original)
+    return original
+
+
+def _replaced() -> Iterator[tuple[str, Any, Any]]:
+    """Names of the class of tensors, what torch finds there in the place of something built-in, and what that was."""
     for name, held in list(vars(torch.Tensor).items()):
         original = _OF_TENSORS.get(name)
         if original is None or held is original:
             continue
         now = getattr(torch.Tensor, name, None)
         if type(original) in (*BUILT_IN, WrapperDescriptorType):
-            yield now, original
+            yield name, now, original
         else:
             # Of an attribute torch calls what gets, sets or deletes it.
             for slot in _SLOTS:
-                yield getattr(now, slot, None), getattr(original, slot, None)
+                yield name, getattr(now, slot, None), getattr(original, slot, None)
 
 
 def _of_tensors(found: Any) -> Any | None:
-    for now, original in _replaced():
+    for name, now, original in _replaced():
         if now is found or (type(found) is MethodWrapperType and type(now) is MethodWrapperType and now == found):
-            return original
+            return _know(torch.Tensor, name, found, original)
     return None
 
 
 def _in_a_module(found: Any) -> Any | None:
     for module, name, function in _IN_MODULES:
         if vars(module).get(name) is found:
-            return function
+            return _know(module, name, found, function)
     return None
 
 
 def _made_anew(found: Any) -> Any | None:
     """For descriptors that make another object whenever they are asked: the equal one, or the only one of its kind."""
     alike: list[Any] = []
-    for now, original in _replaced():
+    for _, now, original in _replaced():
         if type(now) is type(found):
             if now == found:
                 return original

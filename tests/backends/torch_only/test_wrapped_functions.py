@@ -24,6 +24,7 @@ import torch_operators
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from probe.backends.torch import originals
 from probe.backends.torch.hooks import api_list
 
 Calls = list[tuple[Any, ...]]
@@ -280,3 +281,29 @@ def wrap_once(stack: contextlib.ExitStack, form: str, calls: Calls) -> None:
     if not hasattr(stack, "wrapped"):
         setattr(stack, "wrapped", True)  # noqa: B010
         stack.enter_context(wrapped(TRAINING, form, calls))
+
+
+def test_what_stands_in_place_of_an_attribute_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks: list[int] = []
+    walk = originals._replaced
+    monkeypatch.setattr(originals, "_replaced", lambda: walks.append(1) or walk())
+    shape: Any = torch.Tensor.shape
+    for _ in range(2):
+        of_user = property(lambda tensor: shape.__get__(tensor))
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor, "shape", of_user)
+            walks.clear()
+            found = [originals.looked_up_as(of_user.__get__) for _ in range(5)]  # type: ignore[attr-defined]
+            assert found == [shape.__get__] * 5 and len(walks) == 1
+        assert originals.looked_up_as(of_user.__get__) is None  # type: ignore[attr-defined]
+
+
+def test_nothing_of_the_user_is_held_when_collection_ends(monkeypatch: pytest.MonkeyPatch, runs: Any) -> None:
+    shape: Any = torch.Tensor.shape
+    debugger = runs.new(task="statistics", level="L1")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "shape", property(lambda tensor: shape.__get__(tensor)))
+        debugger.start(None)
+        assert torch.ones(3).shape == (3,) and originals._known
+        debugger.stop()
+    assert not originals._known

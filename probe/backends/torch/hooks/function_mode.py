@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from probe.backends.shared.patching import Attributes
 from probe.backends.torch import internals
 from probe.backends.torch.guards import compiling, passed_over, skipped
-from probe.backends.torch.originals import BUILT_IN, HANDING_OVER, looked_up_as
+from probe.backends.torch.originals import BUILT_IN, HANDING_OVER, forget, looked_up_as
 from probe.common.callstack import hide_own_frames
 
 _pop = internals.pop_function_mode
@@ -69,6 +69,7 @@ class FunctionMode:
         self._threads = {thread for thread in self._threads if thread is not here and thread.is_alive()}
         if not self._threads:
             self._questions.remove()
+            forget()
 
     @passed_over
     def call_without(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

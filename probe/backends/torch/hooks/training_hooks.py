@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from types import FunctionType
 from typing import Any, Callable, cast
 
@@ -75,7 +74,7 @@ def attach_gradients(listener: TrainingListener) -> Handle:
         listener.return_gradients()
         return result
 
-    of_function = getattr(sys.modules.get("torch._functorch.eager_transforms"), "grad_and_value_impl", None)
+    of_function = internals.gradients_of_function
     return Handles(_outermost_calls((torch.autograd.grad, gradients), (of_function, gradients_of_function)))
 
 
