@@ -192,7 +192,7 @@ engine: Any = _find("autograd.Variable._execution_engine", None, "gradients of s
 _MERGED = "iterations of a program whose gradients come from torch.func.grad_and_value alone are one step"
 gradients_of_function: Any = _find("_functorch.eager_transforms.grad_and_value_impl", None, _MERGED)
 gradients_of_function = gradients_of_function or _find("_functorch.eager_transforms.grad_impl", None)
-"""What ``torch.func.grad`` and ``torch.func.grad_and_value`` call; before 2.3 only the first has a function of its own."""
+"""What ``torch.func.grad`` and ``torch.func.grad_and_value`` call; before 2.3 only the first has one of its own."""
 rebuild_tensor: Callable[..., Any] = _find("_utils._rebuild_tensor_v2", None)
 """The function that a tensor file names."""
 _set_versions: Any = _find("_C._autograd._unsafe_set_version_counter", None, _ORDER)
