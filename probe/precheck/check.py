@@ -17,7 +17,7 @@ from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import OUTPUT
 from probe.common.errors import DumpFormatError
-from probe.common.metrics.dtypes import plain_name
+from probe.common.numerics.dtypes import plain_name
 from probe.precheck.calls.arguments import Unreadable, is_float
 from probe.precheck.calls.cases import Case
 from probe.precheck.calls.evaluation import Results

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe.common.dump.reading.records import INPUT, PARAMETERS, PARAMETERS_GRAD, Item
-from probe.common.metrics.dtypes import plain_name
+from probe.common.numerics.dtypes import plain_name
 
 LIMITS = {
     "float16": 65504.0,

@@ -18,7 +18,7 @@ from probe.common.dump.naming import PARAMETERS_GRAD, module_name, parse, record
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
-from probe.common.metrics.error_bounds import extent, relative_difference, rms, unit_roundoff
+from probe.common.numerics.error_bounds import extent, relative_difference, rms, unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.parameters import Parameter, own_name
 

@@ -8,8 +8,8 @@ from probe.common.dump.naming import function_name
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.match.row import Row
-from probe.common.metrics.dtypes import is_device, plain_name
-from probe.common.metrics.error_bounds import ALTOGETHER, relative_difference
+from probe.common.numerics.dtypes import is_device, plain_name
+from probe.common.numerics.error_bounds import ALTOGETHER, relative_difference
 from probe.compare.divergence.call_digest import gradient_on_one_side
 from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError

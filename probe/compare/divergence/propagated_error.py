@@ -13,7 +13,7 @@ from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.row import Row
-from probe.common.metrics.error_bounds import (
+from probe.common.numerics.error_bounds import (
     ALTOGETHER,
     SAFETY,
     beside_fill_values,

@@ -11,7 +11,7 @@ from typing_extensions import Protocol
 from probe.common.dump.reading.flattening import add
 from probe.common.dump.reading.items import INPUT, Item, as_shape
 from probe.common.dump.reading.json_decode import number
-from probe.common.metrics.dtypes import plain_name
+from probe.common.numerics.dtypes import plain_name
 
 PlainValue = Callable[[Mapping[str, Any]], Any]
 """Makes a value of a framework's own from its entry."""

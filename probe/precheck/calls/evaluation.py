@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
-from probe.common.metrics.dtypes import plain_name
+from probe.common.numerics.dtypes import plain_name
 from probe.precheck.calls.arguments import CallArguments, is_float
 from probe.precheck.verdict.formats import format_of, rounded_to
 

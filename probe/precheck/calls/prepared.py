@@ -13,7 +13,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.flattening import add, flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
 from probe.common.errors import DumpFormatError, FileCheckException
-from probe.common.metrics.dtypes import plain_name
+from probe.common.numerics.dtypes import plain_name
 from probe.precheck.calls.arguments import Arguments, Unreadable, is_float
 from probe.precheck.calls.cases import Case, not_run
 from probe.precheck.calls.evaluation import Call, Output, Results, autocast_for

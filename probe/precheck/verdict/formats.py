@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probe.common.metrics.dtypes import plain_name
+from probe.common.numerics.dtypes import plain_name
 from probe.precheck.verdict.subject import Array
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import Item
-from probe.common.metrics.dtypes import plain_name
+from probe.common.numerics.dtypes import plain_name
 
 SAFETY = 8.0
 """Stands for the constants that a first-order bound leaves out."""
