@@ -19,8 +19,8 @@ from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.tensor_reading import Array, read_tensor
 from probe.common.errors import FileCheckException
 from probe.common.match.row import Row
-from probe.common.numerics.dtypes import plain_name
 from probe.common.numerics.error_bounds import are_empty, extent
+from probe.common.numerics.formats import plain_name
 from probe.common.numerics.missing import NOT_MEASURED, SHAPE_UNMATCHED, UNSUPPORTED
 from probe.common.numerics.user_metrics import Algorithm
 from probe.common.numerics.values import as_measured, compare_values

@@ -1,1 +1,1 @@
-"""How much two values, statistics or checksums differ, and what may be expected."""
+"""The number formats (`formats`), rounding to them, and how much two values, statistics or checksums differ."""

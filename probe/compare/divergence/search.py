@@ -43,8 +43,8 @@ from probe.common.numerics.error_bounds import (
     relative_difference,
     rounding,
     turned_by_division,
-    unit_roundoff,
 )
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.between_steps import BetweenSteps
