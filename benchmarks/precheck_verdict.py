@@ -25,8 +25,9 @@ import torch
 import torch.nn.functional as F
 
 from probe.backends.torch.execution.rounding import moving, rounding_inside
+from probe.common.numerics.formats import rounding_format
+from probe.common.numerics.rounding import rounded_to
 from probe.precheck.verdict import Subject, Verdict, judge
-from probe.precheck.verdict.formats import format_of, rounded_to
 
 DRAWS = 8
 Array = Any
@@ -395,7 +396,7 @@ def to_numpy(tensor: Any) -> Array:
 
 def held(values: Array, dtype: str) -> Array:
     """Floats rounded to a dtype."""
-    form = format_of(dtype)
+    form = rounding_format(dtype)
     assert form is not None
     return rounded_to(values, form) if values.dtype.kind == "f" else values
 

@@ -21,7 +21,7 @@ FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindtorch", "mindnlp"}
 LIBRARIES = {"transformers", "accelerate", "lightning", "pytorch_lightning"}
 
 LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
-UPPER = frozenset(("common.config", "common.match", "common.metrics", "common.overflow"))
+UPPER = frozenset(("common.config", "common.match", "common.numerics", "common.overflow"))
 COMMON = LOWER | UPPER | {"common"}
 FEATURES = frozenset(
     ("collect", "compare", "graph", "overflow", "precheck", "monitor", "configcheck", "checkpoint")
@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(LOWER, frozenset({"common"})),
     **dict.fromkeys(UPPER, LOWER | {"common"}),
     # What rounding makes of a value is still that value.
-    **dict.fromkeys(("common.match", "common.overflow"), LOWER | {"common", "common.metrics"}),
+    **dict.fromkeys(("common.match", "common.overflow"), LOWER | {"common", "common.numerics"}),
     "backends": frozenset(),
     "backends.protocol": COMMON,
     "backends.loader": COMMON | {"backends.protocol"},
@@ -148,7 +148,7 @@ def test_imports_stay_within_the_borders(path: Path) -> None:
         ("probe.common.dump.journal", "from probe.common.match.row import Row"),
         ("probe.common.dump.journal", "from probe.common.report.cells import Cells"),
         ("probe.common.match.mapping", "if TYPE_CHECKING:\n    from probe.compare.options import Options"),
-        ("probe.common.metrics.values", "from probe.common.match.row import Row"),
+        ("probe.common.numerics.values", "from probe.common.match.row import Row"),
         ("probe.common.match.layers.rules", "from ...config import config"),
         ("probe.common.match.mapping", "from probe.backends.protocol import FrameworkAdapter"),
         ("probe.backends.protocol", "from probe.api.save import save"),

@@ -21,11 +21,11 @@ from probe.common.match.fuzzy import by_kind
 from probe.common.match.layers.siblings import Renumbered, renumbered
 from probe.common.match.mapping import correspondence
 from probe.common.match.row import Row
-from probe.common.metrics import statistics
-from probe.common.metrics.checksums import checksum
-from probe.common.metrics.dtypes import may_match
-from probe.common.metrics.error_bounds import are_empty
-from probe.common.metrics.missing import UNSUPPORTED
+from probe.common.numerics import statistics
+from probe.common.numerics.checksums import checksum
+from probe.common.numerics.dtypes import may_match
+from probe.common.numerics.error_bounds import are_empty
+from probe.common.numerics.missing import UNSUPPORTED
 from probe.common.progress import with_progress
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees, aligned_calls
@@ -294,7 +294,7 @@ def measure(
             measure_row(comparison, row, mode)
         return ()
     # With numpy, which takes longer to import than most statistics take to compare.
-    from probe.common.metrics import user_metrics
+    from probe.common.numerics import user_metrics
     from probe.compare.tensor_rows import Values
     from probe.compare.tensor_transforms import load_post_processing
 

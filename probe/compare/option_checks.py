@@ -59,7 +59,7 @@ def _check_algorithms(pairs: Sequence[DumpPair], options: Options) -> None:
     files_of_user = options.algorithms
     real_data = any(has_real_data(pair.target) for pair in pairs)
     if files_of_user or real_data:
-        from probe.common.metrics import user_metrics
+        from probe.common.numerics import user_metrics
 
         user_metrics.load(files_of_user, tables.RESERVED)
     if files_of_user and not real_data:

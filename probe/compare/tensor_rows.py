@@ -19,11 +19,11 @@ from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.tensor_reading import Array, read_tensor
 from probe.common.errors import FileCheckException
 from probe.common.match.row import Row
-from probe.common.metrics.dtypes import plain_name
-from probe.common.metrics.error_bounds import are_empty, extent
-from probe.common.metrics.missing import NOT_MEASURED, SHAPE_UNMATCHED, UNSUPPORTED
-from probe.common.metrics.user_metrics import Algorithm
-from probe.common.metrics.values import as_measured, compare_values
+from probe.common.numerics.error_bounds import are_empty, extent
+from probe.common.numerics.formats import plain_name
+from probe.common.numerics.missing import NOT_MEASURED, SHAPE_UNMATCHED, UNSUPPORTED
+from probe.common.numerics.user_metrics import Algorithm
+from probe.common.numerics.values import as_measured, compare_values
 from probe.common.parallel.tasks import processors
 from probe.compare.tensor_transforms import PostProcessing
 

@@ -13,7 +13,8 @@ from typing import Any
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
 from probe.common.match.row import ERROR, PASS, WARNING, Row
-from probe.common.metrics.dtypes import is_device, is_integer, plain_name
+from probe.common.numerics.dtypes import is_device
+from probe.common.numerics.formats import is_integer, plain_name
 from probe.compare.result import Mode, Unexplained
 
 NONFINITE = "error: There is nan/inf/-inf in the maximum or minimum value of the target."

@@ -26,6 +26,7 @@ from probe.common.match.communication.collectives import (
     undefined,
     without_statistics,
 )
+from probe.common.numerics.formats import FORMATS, TABLE
 from probe.common.overflow.call_values import CallValues, is_masked_by_lowest, part_of_limit
 from probe.common.overflow.followed_calls import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
 
@@ -36,7 +37,13 @@ NEARLY_FULL = 0.9
 _MOST_NOTED = 20
 _BACKWARD = f".{BACKWARD}"
 
-_HALF = (b'"torch.float16"', b'"Float16"')
+_HALF = tuple(
+    f'"{name}"'.encode()
+    for line in TABLE
+    if line.largest == FORMATS["float16"].largest
+    for name in (f"torch.{line.name}", line.mindspore)
+    if name
+)
 _LARGE_HALF = re.compile(rb"[56]\d{4}\.")
 _LARGE = (b"e+3", b"e38", b"e308")
 """What stands in a record that has a number near the end of the range of its type; of half precision only where that

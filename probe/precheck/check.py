@@ -17,8 +17,8 @@ from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import OUTPUT
 from probe.common.errors import DumpFormatError
-from probe.common.metrics.dtypes import plain_name
-from probe.precheck.calls.arguments import Unreadable, is_float
+from probe.common.numerics.formats import is_float, plain_name
+from probe.precheck.calls.arguments import Unreadable
 from probe.precheck.calls.cases import Case
 from probe.precheck.calls.evaluation import Results
 from probe.precheck.calls.prepared import (

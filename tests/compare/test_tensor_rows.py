@@ -15,7 +15,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import DumpFormatError
 from probe.common.match.row import Row
-from probe.common.metrics.user_metrics import Algorithm
+from probe.common.numerics.user_metrics import Algorithm
 from probe.compare.tensor_rows import Values
 
 

@@ -13,20 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe.common.dump.reading.records import INPUT, PARAMETERS, PARAMETERS_GRAD, Item
-from probe.common.metrics.dtypes import plain_name
-
-LIMITS = {
-    "float16": 65504.0,
-    "bfloat16": 3.3895313892515355e38,
-    "float32": 3.4028234663852886e38,
-    "float64": 1.7976931348623157e308,
-    "float8e4m3fn": 448.0,
-    "float8e4m3fnuz": 240.0,
-    "float8e5m2": 57344.0,
-    "float8e5m2fnuz": 57344.0,
-    "hifloat8": 32768.0,
-}
-"""The largest number of each type."""
+from probe.common.numerics.formats import rounding_format
 
 
 @dataclass
@@ -103,8 +90,9 @@ def is_number(value: Any) -> bool:
 
 
 def limit_of(item: Item) -> float | None:
-    """The largest number of the type of a tensor; ``None`` where it has none."""
-    return None if item.dtype is None else LIMITS.get(plain_name(item.dtype))
+    """The largest number of the type of a tensor; ``None`` where it is none of floating-point numbers."""
+    form = rounding_format(item.dtype or "")
+    return None if form is None else form.largest
 
 
 def part_of_limit(item: Item) -> float:

@@ -18,7 +18,8 @@ from probe.common.dump.naming import PARAMETERS_GRAD, module_name, parse, record
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.errors import MsprobeException
-from probe.common.metrics.error_bounds import extent, relative_difference, rms, unit_roundoff
+from probe.common.numerics.error_bounds import extent, relative_difference, rms
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.parameters import Parameter, own_name
 
@@ -353,7 +354,7 @@ def _resolution(item: Item, value: float) -> float:
     """By how much rounding alone moves a statistic that is `value`."""
     elements = extent(item.shape).elements or 1
     rms = abs(item.norm) / math.sqrt(elements) if type(item.norm) is float else 0.0
-    return max(unit_roundoff(item.dtype), 2.0**-24) * (abs(value) + rms)
+    return max(unit_roundoff(item.dtype), unit_roundoff("float32")) * (abs(value) + rms)
 
 
 def _depends_on_gradient(updates: Sequence[_Update]) -> bool:

@@ -11,7 +11,8 @@ import msgspec
 from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.match.row import Row
-from probe.common.metrics.error_bounds import by_differences, extent, is_same, relative_difference, unit_roundoff
+from probe.common.numerics.error_bounds import by_differences, extent, is_same, relative_difference
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.result import Mode
 
 

@@ -8,8 +8,9 @@ from probe.common.dump.naming import function_name
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.match.row import Row
-from probe.common.metrics.dtypes import is_device, plain_name
-from probe.common.metrics.error_bounds import ALTOGETHER, relative_difference
+from probe.common.numerics.dtypes import is_device
+from probe.common.numerics.error_bounds import ALTOGETHER, relative_difference
+from probe.common.numerics.formats import is_integer, plain_name
 from probe.compare.divergence.call_digest import gradient_on_one_side
 from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
@@ -55,7 +56,7 @@ class Differences:
 
     def _are_integers_of_frameworks(self, types: TypePair) -> bool:
         """Whether two types differ in width alone, as labels do: MindSpore takes int32 where torch wants int64."""
-        return not self._same_names and all(name.startswith(("int", "uint")) for name in types)
+        return not self._same_names and all(map(is_integer, types))
 
     def in_argument(self, row: Row) -> str:
         """Another plain argument: a number, a text, a flag."""

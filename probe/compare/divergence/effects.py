@@ -16,7 +16,8 @@ from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.row import Row
-from probe.common.metrics.error_bounds import extent, rounding, unit_roundoff
+from probe.common.numerics.error_bounds import extent, rounding
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall, place_of
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.propagated_error import PropagatedError

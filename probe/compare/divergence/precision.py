@@ -8,8 +8,7 @@ from functools import cached_property
 from itertools import chain
 
 from probe.common.match.row import Row
-from probe.common.metrics.dtypes import plain_name
-from probe.common.metrics.error_bounds import unit_roundoff
+from probe.common.numerics.formats import plain_name, unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 
 TypePair = tuple[str, str]

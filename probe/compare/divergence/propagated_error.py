@@ -13,15 +13,8 @@ from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.row import Row
-from probe.common.metrics.error_bounds import (
-    ALTOGETHER,
-    SAFETY,
-    beside_fill_values,
-    extent,
-    is_finite,
-    rounding,
-    unit_roundoff,
-)
+from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, beside_fill_values, extent, is_finite, rounding
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest, balance, fingerprint, is_input, row_difference
 from probe.compare.divergence.precision import Precision

@@ -3,7 +3,7 @@
 Anything else that differs, an argument, a type, a shape, a call on one side only, is a difference. It is the cause of a
 divergence where values diverge behind it, and is counted as a difference without effect where they do not.
 
-The calls are walked in the order in which they ended. `probe.common.metrics.error_bounds` has the rule for one call,
+The calls are walked in the order in which they ended. `probe.common.numerics.error_bounds` has the rule for one call,
 `PropagatedError` how far the runs differed so far, so that an input which carries that is not held against the call
 that gets it.
 """
@@ -31,7 +31,7 @@ from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.match.communication.collectives import is_communication
 from probe.common.match.row import Row
-from probe.common.metrics.error_bounds import (
+from probe.common.numerics.error_bounds import (
     ALTOGETHER,
     GRADIENT,
     Terms,
@@ -43,8 +43,8 @@ from probe.common.metrics.error_bounds import (
     relative_difference,
     rounding,
     turned_by_division,
-    unit_roundoff,
 )
+from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.between_steps import BetweenSteps

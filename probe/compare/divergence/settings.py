@@ -20,7 +20,7 @@ from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
 from probe.common.match.name_mapping import PARAMETER_NAMES
 from probe.common.match.operations import Arguments, Operation, arguments_of, layer_kind, operation
-from probe.common.metrics.error_bounds import is_number
+from probe.common.numerics.error_bounds import is_number
 from probe.compare.result import Unexplained
 
 Settings = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from probe.common.dump.levels import Levels
 from probe.common.match.row import ERROR, PASS, WARNING, Row
-from probe.common.metrics.error_bounds import is_same
+from probe.common.numerics.error_bounds import is_same
 from probe.compare.coverage import Coverage
 from probe.compare.pairing import Pairing
 from probe.compare.result import ComparisonResult, Difference, Divergence, Mode, Truncation

@@ -12,7 +12,7 @@ from probe.common.dump.reading.records import OUTPUT, Item
 from probe.common.match.communication.collectives import CollectiveCall, is_communication
 from probe.common.match.communication.event_graph import layers
 from probe.common.match.row import Row
-from probe.common.metrics.statistics import fraction
+from probe.common.numerics.statistics import fraction
 from probe.compare.output import tables
 from probe.compare.result import ComparisonResult, Mode
 

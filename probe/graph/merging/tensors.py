@@ -20,6 +20,7 @@ from probe.common.dump.reading.items import Shape, as_shape
 from probe.common.dump.reading.json_decode import number
 from probe.common.errors import MsprobeException
 from probe.common.match.communication.collectives import group_of, is_communication
+from probe.common.numerics.formats import rounds
 from probe.graph.merging.part import Calls, MergedItem, PartOfItem
 from probe.graph.merging.shapes import SplitDimensions
 from probe.graph.merging.split import numbers
@@ -182,7 +183,7 @@ class _TensorParallel:
         short = self._short(name)
         statistics, sentences = _of_pieces(short, pieces)
         whole.update(statistics)
-        is_computed = any(kind in whole["dtype"].lower() for kind in ("float", "complex"))
+        is_computed = rounds(whole["dtype"])
         are_pieces = is_computed and not is_communication(name)
         shape, sentence = self._dimensions.whole(name, _shapes(pieces), _fingerprint(pieces), are_pieces)
         if shape is not None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from probe.common.dump.reading.items import PARAMETERS_GRAD
 from probe.common.match.row import ERROR, WARNING, Row
-from probe.common.metrics.error_bounds import is_same
+from probe.common.numerics.error_bounds import is_same
 from probe.compare.output.summary import Summary
 from probe.compare.result import Mode
 from probe.graph.diff import GraphDiff, is_tensor_of_one

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.dump.reading.items import Item, shape_text
+from probe.common.numerics.formats import Kind, format_of
 from probe.graph.page.numbers import Numbers, numbers
 from probe.graph.page.texts import Texts
 
@@ -66,7 +67,7 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Int
             [None if plain else value for plain, value in zip(is_plain, column)] for column in statistics
         ]
     # Of float64 and of integers every digit counts.
-    narrow = np.array(["float" in (name := str(dtype).lower()) and "64" not in name for dtype in dtypes], dtype=bool)
+    narrow = np.array([_is_narrow(dtype) for dtype in dtypes], dtype=bool)
     high, low, mean, norm = (numbers(column, narrow) for column in statistics)
     return (
         Tensors(
@@ -79,6 +80,11 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Int
         ),
         places_of,
     )
+
+
+def _is_narrow(dtype: Any) -> bool:
+    form = format_of(dtype) if isinstance(dtype, str) else None
+    return form is not None and form.kind is Kind.FLOAT and form.bits < 64
 
 
 def _text(value: Any) -> str | None:

@@ -13,7 +13,7 @@ from probe.common.dump.reading.records import OUTPUT, Item
 from probe.common.match.row import ERROR as ROW_ERROR
 from probe.common.match.row import WARNING as ROW_WARNING
 from probe.common.match.row import Row
-from probe.common.metrics.statistics import fraction
+from probe.common.numerics.statistics import fraction
 from probe.compare.comparison import Comparison, flattened, measure, mode_of
 from probe.compare.options import Options
 from probe.compare.result import Mode

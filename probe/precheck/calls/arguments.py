@@ -11,7 +11,7 @@ from typing_extensions import Protocol
 from probe.common.dump.reading.flattening import add
 from probe.common.dump.reading.items import INPUT, Item, as_shape
 from probe.common.dump.reading.json_decode import number
-from probe.common.metrics.dtypes import plain_name
+from probe.common.numerics.formats import is_float, plain_name, rounds
 
 PlainValue = Callable[[Mapping[str, Any]], Any]
 """Makes a value of a framework's own from its entry."""
@@ -66,12 +66,7 @@ class Leaf:
     @property
     def is_differentiated(self) -> bool:
         """Whether the call has a gradient for it; records of MindSpore do not say for which it was asked."""
-        return self.item.requires_grad is not False and (self.is_float or self.dtype.startswith("complex"))
-
-
-def is_float(dtype: str) -> bool:
-    """Whether a dtype of this plain name has digits behind the point; complex ones are another kind."""
-    return dtype.startswith(("float", "bfloat"))
+        return self.item.requires_grad is not False and rounds(self.dtype)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
-from probe.common.metrics.dtypes import plain_name
-from probe.precheck.calls.arguments import CallArguments, is_float
-from probe.precheck.verdict.formats import format_of, rounded_to
+from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format
+from probe.common.numerics.rounding import rounded_to
+from probe.precheck.calls.arguments import CallArguments
 
 Array = NDArray[Any]
 DRAWS = 8
@@ -27,8 +27,6 @@ _LARGE = 1 << 20
 """Elements of the inputs above which fewer draws are made: there are enough elements to see the same."""
 _BLOCK = 1 << 17
 """Elements that are worked on at a time, so that what is made on the way stays in the cache."""
-_HIGH = {"complex64": "complex128", "complex32": "complex128", "complex128": "complex128"}
-_HALF = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -248,7 +246,7 @@ def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str
         return None
     for before, after in zip(recorded, now):
         if before != after and is_float(before) and is_float(after):
-            return next((dtype for dtype in (before, *inputs) if dtype in _HALF), None)
+            return next((dtype for dtype in (before, *inputs) if is_half(dtype)), None)
     return None
 
 
@@ -278,7 +276,7 @@ def _all(results: Results) -> list[Output]:
 
 
 def _raised(dtype: str) -> str:
-    return "float64" if is_float(dtype) else _HIGH.get(dtype, dtype)
+    return "float64" if is_float(dtype) else "complex128" if is_complex(dtype) else dtype
 
 
 def _raised_entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -295,7 +293,7 @@ def _raised_entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _rounded(values: Array, precision: str) -> Array:
-    form = format_of(precision)
+    form = rounding_format(precision)
     assert form is not None
     return rounded_to(values.astype(np.float64), form)
 

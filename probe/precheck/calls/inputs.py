@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import Item
 from probe.common.errors import FileCheckException
-from probe.precheck.calls.arguments import Leaf, Unreadable, is_float
-from probe.precheck.verdict.formats import format_of, rounded_to
+from probe.common.numerics.formats import is_float, is_integer, rounding_format
+from probe.common.numerics.rounding import rounded_to
+from probe.precheck.calls.arguments import Leaf, Unreadable
 
 Array = NDArray[Any]
 _LEFT_OUT = -100
@@ -64,7 +65,7 @@ def leaf_values(dump: Dump, leaf: Leaf, seed: int, generate: bool = False) -> Va
 
 def _rounded(values: Array, dtype: str) -> Array:
     """The numbers that a tensor of this dtype holds, so that the reference is computed from the same ones."""
-    form = format_of(dtype)
+    form = rounding_format(dtype)
     return values if form is None or form.is_complex else rounded_to(values, form)
 
 
@@ -79,7 +80,7 @@ def _generated(item: Item, dtype: str, shape: tuple[int, ...], draws: np.random.
         raise Unreadable(f"{item.name} has no statistics; collect with \"tensor\"")
     if dtype == "bool":
         return draws.integers(int(low), int(high) + 1, shape).astype(bool)
-    if dtype.lstrip("u").startswith("int"):
+    if is_integer(dtype):
         return _whole_numbers(int(low), int(high), shape, draws)
     if not is_float(dtype):
         raise Unreadable(f"{item.name} is {dtype}, of which statistics say too little")

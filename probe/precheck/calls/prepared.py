@@ -13,8 +13,8 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.flattening import add, flatten
 from probe.common.dump.reading.items import INPUT, OUTPUT, Item
 from probe.common.errors import DumpFormatError, FileCheckException
-from probe.common.metrics.dtypes import plain_name
-from probe.precheck.calls.arguments import Arguments, Unreadable, is_float
+from probe.common.numerics.formats import is_float, is_half, plain_name
+from probe.precheck.calls.arguments import Arguments, Unreadable
 from probe.precheck.calls.cases import Case, not_run
 from probe.precheck.calls.evaluation import Call, Output, Results, autocast_for
 from probe.precheck.calls.inputs import leaf_values, values_of
@@ -172,7 +172,7 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
 
 def half_of_mixed(inputs: Sequence[str]) -> str | None:
     """The half precision among inputs of which others are float32; ``None`` where they are not mixed."""
-    half = next((dtype for dtype in inputs if dtype in ("bfloat16", "float16")), None)
+    half = next((dtype for dtype in inputs if is_half(dtype)), None)
     return half if "float32" in inputs else None
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.containers import MAX_DEPTH
-from probe.precheck.calls.arguments import PlainValue, Unreadable, is_float
+from probe.common.numerics.formats import is_float, rounds
+from probe.precheck.calls.arguments import PlainValue, Unreadable
 
 _PLAIN = (bool, int, float, complex, str, np.generic, type(None), type(Ellipsis))
 
@@ -110,7 +111,7 @@ class LiveArguments:
         if place is None:
             adapter = self._adapter
             dtype = adapter.dtype_name(tensor)
-            takes = bool(getattr(tensor, "requires_grad", False)) and (is_float(dtype) or dtype.startswith("complex"))
+            takes = bool(getattr(tensor, "requires_grad", False)) and rounds(dtype)
             place = self._known[id(tensor)] = _Place(len(self.leaves))
             self.leaves.append(LiveLeaf(place.number, dtype, adapter.device_name(tensor), takes))
             self.tensors.append(tensor)

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.precheck.calls.arguments import is_float
+from probe.common.numerics.formats import is_float, rounding_format
 from probe.precheck.calls.evaluation import Output
 from probe.precheck.live.findings import ILL_CONDITIONED, NOT_DETERMINISTIC, UNSTABLE
 from probe.precheck.live.perturbations import PERTURBATIONS
 from probe.precheck.live.running_call import Exact, RunningCall, differing
-from probe.precheck.verdict.formats import format_of
 from probe.precheck.verdict.subject import FAILURES, Verdict
 
 Array = NDArray[Any]
@@ -164,7 +163,7 @@ class Examination:
         """What is to be said where one rounding costs a correct result more than half of its digits."""
         # The roundings of the coarsest dtype are the ones that count: an input of bfloat16 came rounded to it.
         dtypes = [self.autocast or "", self.results[place].dtype or "", *self.call.dtypes]
-        forms = [form for form in map(format_of, dtypes) if form is not None]
+        forms = [form for form in map(rounding_format, dtypes) if form is not None]
         form = max(forms, key=lambda each: each.unit, default=None)
         if form is None or not share > math.sqrt(form.unit):
             return

@@ -16,10 +16,9 @@ from probe.backends.protocol import FrameworkAdapter
 from probe.common import files, log
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
-from probe.precheck.calls.arguments import is_float
+from probe.common.numerics.formats import is_float, rounding_format
 from probe.precheck.calls.prepared import reason
 from probe.precheck.live.running_call import Exact, RunningCall
-from probe.precheck.verdict.formats import format_of
 from probe.precheck.verdict.subject import FAILURES, SEVERITY, SUSPECT, Verdict
 
 HEADER = (
@@ -218,7 +217,7 @@ class OnlineCheck:
 
 def _lowest(dtypes: Sequence[str]) -> str:
     """The one of fewest digits; empty where none is one of floating-point numbers."""
-    forms = [form for form in map(format_of, dtypes) if form is not None]
+    forms = [form for form in map(rounding_format, dtypes) if form is not None]
     return min(forms, key=lambda form: form.digits).name if forms else ""
 
 

@@ -11,11 +11,13 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.precheck.verdict.formats import Format, format_of, spacing
+from probe.common.numerics.formats import Format, format_of, rounding_format
+from probe.common.numerics.rounding import spacing
 
 Array = NDArray[Any]
 Perturbed = Optional[list[Array]]
-_BITS = {"float64": np.uint64, "float32": np.uint32, "float16": np.uint16, "bfloat16": np.uint32}
+_WORDS = {"float64": np.uint64, "float32": np.uint32, "float16": np.uint16}
+"""By the format in which values are held, the integers that have its bits."""
 
 
 def bits_flipped(values: Sequence[Array], dtypes: Sequence[str]) -> Perturbed:
@@ -45,7 +47,7 @@ def one_unit_added(values: Sequence[Array], dtypes: Sequence[str]) -> Perturbed:
 def ends_exchanged(values: Sequence[Array], dtypes: Sequence[str]) -> Perturbed:
     """The first and the last element of the first tensor of floating-point numbers are exchanged."""
     for place, (array, dtype) in enumerate(zip(values, dtypes)):
-        if format_of(dtype) is None or array.size < 2:
+        if rounding_format(dtype) is None or array.size < 2:
             continue
         exchanged = np.array(array)
         flat = exchanged.reshape(-1)
@@ -72,21 +74,18 @@ def _normal(values: Array, of: Format) -> Array:
 
 
 def _flipped(values: Array, dtype: str) -> Array | None:
-    of = format_of(dtype)
-    if of is None or dtype not in _BITS or values.dtype.kind != "f":
+    of, held = rounding_format(dtype), format_of(values.dtype.name)
+    if of is None or of.digits < 2 or of.tapers or held is None or held.name not in _WORDS:
         return None
-    chosen = _normal(values, of)
-    if not chosen.any():
-        return None
-    bits = _BITS[dtype]
-    flipped = np.array(values)
-    # A bfloat16 is the upper half of a float32.
-    flipped.view(bits)[chosen] ^= bits(1 << 16 if dtype == "bfloat16" else 1)
-    return flipped
+    word = _WORDS[held.name]
+    # A bfloat16 is the upper half of a float32: its last bit has as many below it as float32 has digits more.
+    flipped = (values.view(word) ^ word(1 << (held.digits - of.digits))).view(values.dtype)
+    chosen = _normal(values, of) & (np.abs(flipped) <= of.largest)
+    return np.where(chosen, flipped, values) if chosen.any() else None
 
 
 def _added(values: Array, dtype: str) -> Array | None:
-    of = format_of(dtype)
+    of = rounding_format(dtype)
     if of is None or of.is_complex or values.dtype.kind != "f":
         return None
     chosen = _normal(values, of) & (np.abs(values) < of.largest / 2)

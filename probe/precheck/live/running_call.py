@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
-from probe.precheck.calls.arguments import Unreadable, is_float
+from probe.common.numerics.formats import is_float
+from probe.precheck.calls.arguments import Unreadable
 from probe.precheck.calls.evaluation import Call, Output, Results, autocast_for, output_places
+from probe.precheck.calls.prepared import half_of_mixed
 from probe.precheck.live.arguments import LiveArguments
 from probe.precheck.verdict.subject import Subject, Verdict
 from probe.precheck.verdict.verdict import judge
@@ -129,8 +131,8 @@ class RunningCall:
             results = self.again()
         except Exception:
             # A product of bfloat16 with float32 is one under autocast only.
-            half = next((dtype for dtype in self.dtypes if dtype in ("bfloat16", "float16")), None)
-            if half is None or "float32" not in self.dtypes:
+            half = half_of_mixed(self.dtypes)
+            if half is None:
                 raise
             return half
         return autocast_for(dtypes, results, self.dtypes)

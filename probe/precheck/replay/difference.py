@@ -8,7 +8,8 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.precheck.verdict.formats import format_of, spacing
+from probe.common.numerics.formats import rounding_format
+from probe.common.numerics.rounding import spacing
 
 Array = NDArray[Any]
 
@@ -61,13 +62,13 @@ def difference(recorded: Array, recorded_dtype: str, now: Array, dtype: str) -> 
     furthest = float(distance.flat[worst])
     return Difference(
         count, now.size, "", tuple(map(int, np.unravel_index(worst, now.shape))), recorded.flat[worst].item(),
-        now.flat[worst].item(), furthest if format_of(dtype) is not None and np.isfinite(furthest) else None,
+        now.flat[worst].item(), furthest if rounding_format(dtype) is not None and np.isfinite(furthest) else None,
     )  # fmt: skip
 
 
 def _ulps(recorded: Array, now: Array, dtype: str, differs: Array) -> Array:
     """The distance of each pair that differs, in units of the last place of the recorded one."""
-    of = format_of(dtype)
+    of = rounding_format(dtype)
     if of is None:
         return np.asarray(differs, np.float64)
     wide: Any = np.complex128 if now.dtype.kind == "c" else np.float64

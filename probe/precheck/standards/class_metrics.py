@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.common.numerics.formats import rounding_format
 from probe.precheck.standards.constants import PRECISIONS, Constants
 from probe.precheck.tables.layout import Number
 
@@ -360,8 +361,9 @@ def _differing(result: Array, reference: Array, largest: float) -> int:
 
 
 def _largest(dtype: str) -> float:
-    # The largest bfloat16 is 2^127 times 1 and seven bits after it.
-    return 2.0**127 * (2 - 2.0**-7) if dtype == "bfloat16" else float(np.finfo(dtype).max)
+    form = rounding_format(dtype)
+    assert form is not None
+    return form.largest
 
 
 def _larger(found: float, other: float) -> float:

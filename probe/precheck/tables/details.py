@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from probe.common.errors import MsprobeException
+from probe.common.numerics.formats import format_of, plain_name
 from probe.precheck.tables.layout import Cell, Layout, Number, Record, headings, read
 
 PASS, WARNING, ERROR, SKIP = "pass", "warning", "error", "SKIP"
@@ -56,7 +57,6 @@ _KNOWN = frozenset(heading.plain for heading in HEADINGS)
 NEEDED = (_NAME, _BENCH_DTYPE, _DEVICE_DTYPE, _SHAPE, _STATUS)
 
 _OUTPUT = re.compile(r"(?P<case>.+)\.(?P<direction>forward|backward)\.output\.(?P<place>.+)")
-_MINDSPORE_NAMES = {"bfloat16": "BFloat16", **{f"uint{bits}": f"UInt{bits}" for bits in (8, 16, 32, 64)}}
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ def row_of(record: Record) -> DetailsRow:
         name=cells[_NAME],
         status=cells[_STATUS],
         message=cells.get(_MESSAGE, ""),
-        bench_dtype=_plain_dtype(cells[_BENCH_DTYPE]),
-        device_dtype=_plain_dtype(cells[_DEVICE_DTYPE]),
+        bench_dtype=plain_name(cells[_BENCH_DTYPE]),
+        device_dtype=plain_name(cells[_DEVICE_DTYPE]),
         shape=_shape(record),
         metrics={metric: number for metric, number in numbers.items() if number is not None},
         texts={metric: cells[metric] for metric in METRICS if cells.get(metric)},
@@ -172,10 +172,6 @@ def _shape(record: Record) -> tuple[int, ...] | None:
     return tuple(int(size) for size in sizes)
 
 
-def _plain_dtype(text: str) -> str:
-    return text if text.startswith("<") else text.rpartition(".")[2].lower()
-
-
 def _dtype_text(dtype: str, layout: Layout) -> Cell:
     if not dtype:
         return None
@@ -185,7 +181,8 @@ def _dtype_text(dtype: str, layout: Layout) -> Cell:
 def _mindspore_dtype(dtype: str) -> Cell:
     if not dtype or dtype.startswith("<"):
         return dtype or None
-    return _MINDSPORE_NAMES.get(dtype, dtype.capitalize())
+    form = format_of(dtype)
+    return (form.mindspore if form is not None else "") or dtype.capitalize()
 
 
 def _every_digit(number: Number | None) -> Cell:

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from probe.common.match.operations import MINDSPORE, operation
+from probe.common.numerics.formats import is_complex, rounding_format
+from probe.common.numerics.rounding import rounded_to
 from probe.common.yaml_file import load_yaml
-from probe.precheck.verdict.formats import format_of, rounded_to
 from probe.precheck.verdict.subject import Array, Subject
 
 EXACT = "exact"
@@ -83,7 +84,7 @@ def _is_reduced(subject: Subject, kind: str) -> bool:
 
 def _is_one_rounding(subject: Subject) -> bool:
     """Whether nothing is rounded before the result: all operands are real tensors of its dtype."""
-    if subject.dtype.startswith("complex"):
+    if is_complex(subject.dtype):
         # Each part of a product is a sum of two rounded ones.
         return False
     if any(dtype != subject.dtype for dtype in subject.input_dtypes):
@@ -98,7 +99,7 @@ def _are_held(subject: Subject) -> bool:
 
 def _is_held(value: Any, dtype: str) -> bool:
     """Whether a plain argument is a number that the dtype has; another one is rounded before the result is."""
-    of = format_of(dtype)
+    of = rounding_format(dtype)
     if of is None:
         return False
     if isinstance(value, (int, float)) and not isinstance(value, bool):

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from probe.common.numerics.formats import Format, rounding_format
+from probe.common.numerics.rounding import rounded_to, rounding_scale
 from probe.precheck.verdict import bounds
-from probe.precheck.verdict.formats import Format, format_of, rounded_to
 from probe.precheck.verdict.subject import ERROR, EXACT, NONFINITE, PASS, Array, Subject, Verdict
 
 IMPROBABLE = 1e-6
@@ -28,7 +29,7 @@ BOUND = "dropout"
 def judge(subject: Subject) -> Verdict | None:
     """The verdict on an output or gradient of dropout; ``None`` of another operation, or where nothing is dropped."""
     rule = bounds.dropped_dimensions(subject.base)
-    of = format_of(subject.dtype)
+    of = rounding_format(subject.dtype)
     if rule is None or of is None or of.is_complex or not subject.inputs:
         return None
     name, leading = rule
@@ -88,7 +89,7 @@ def _judged(
     result: Array, source: Array, kept: Array, dropped: float, p: float, leading: int | None, of: Format
 ) -> Verdict:
     size = np.abs(source).max(initial=0.0, where=np.isfinite(source)) if dropped else 0.0
-    allowed = _ROUNDINGS * of.unit * (np.maximum(np.abs(kept), of.smallest_normal) + abs(dropped) + size)
+    allowed = _ROUNDINGS * of.unit * (rounding_scale(np.abs(kept), of) + abs(dropped) + size)
     if of.may_flush:
         allowed = allowed + of.smallest_normal
     is_kept = np.abs(result - kept) <= allowed

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from probe.common.numerics.formats import Format, rounding_format
+from probe.common.numerics.rounding import rounded_to
 from probe.precheck.verdict import tolerance
 from probe.precheck.verdict.bounds import CONDITIONING, DOT_PRODUCT, SUM, Bound
-from probe.precheck.verdict.formats import Format, format_of, rounded_to
 from probe.precheck.verdict.subject import Array, Subject
 
 LOWER = ("tfloat32", "float16", "bfloat16")
@@ -58,7 +59,7 @@ def stored_or_rounded(
 
 
 def _lower_than(unit: float) -> list[Format]:
-    return [form for form in map(format_of, LOWER) if form is not None and form.unit > unit]
+    return [form for form in map(rounding_format, LOWER) if form is not None and form.unit > unit]
 
 
 def _is_stored_in(result: Array, reference: Array, allowed: Array, form: Format) -> bool:

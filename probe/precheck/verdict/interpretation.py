@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from probe.precheck.verdict.formats import Format
+from probe.common.numerics.formats import Format
 from probe.precheck.verdict.subject import Array, Subject
 
 _CLOSE = 2.0

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from probe.common.metrics.error_bounds import unit_roundoff
+from probe.common.numerics.formats import Format, unit_roundoff
+from probe.common.numerics.rounding import rounded_to, rounding_scale, spacing
 from probe.precheck.verdict.bounds import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, Bound, is_by_squares
-from probe.precheck.verdict.formats import Format, rounded_to, spacing
 from probe.precheck.verdict.subject import Array, Subject
 
 ROUNDINGS = 4.0
@@ -29,7 +29,7 @@ TWICE_ROUNDED = 1 + 2.0**-10
 """A result that is rounded to float32 first, or a reference that is not exact, adds this to half a unit."""
 _FLUSHED = 2.0**7
 """Smallest normal numbers: where kernels set subnormal numbers to zero, one inside may be multiplied afterwards."""
-_ACCUMULATION = 2.0**-24
+_ACCUMULATION = unit_roundoff("float32")
 """Sums of lower precision are accumulated in float32, but for the partial sums that conditioning grants."""
 _LEAST_MOVE = 2.0**-40
 """Smaller moves drown in the roundings of the reference; the effect of a move is proportional to it."""
@@ -69,7 +69,7 @@ def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format
     if bound.kind == ROUNDED_ONCE:
         return np.asarray(spacing(magnitude, of) * (TWICE_ROUNDED / 2) + flushed)
     units = (ROUNDINGS + growth(bound, unit)) * unit
-    return np.asarray(np.maximum(magnitude, of.smallest_normal) * units + flushed)
+    return np.asarray(rounding_scale(magnitude, of) * units + flushed)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from probe.common.numerics.formats import Format, rounding_format
+from probe.common.numerics.rounding import rounded_to, spacing
 from probe.precheck.verdict import bounds, dropout, fits, interpretation, places, tolerance
 from probe.precheck.verdict.bounds import Bound
-from probe.precheck.verdict.formats import Format, format_of, rounded_to, spacing
 from probe.precheck.verdict.subject import (
     ERROR,
     EXACT,
@@ -62,7 +63,7 @@ def judge(subject: Subject) -> Verdict:
         dropped = dropout.judge(subject)
         if dropped is not None:
             return dropped
-        of = format_of(subject.dtype)
+        of = rounding_format(subject.dtype)
         if of is None or reference.dtype.kind in "biu":
             return _judge_integers(subject)
         verdict = _judge_numbers(_without_free_signs(subject), of)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from probe.common.dump.reading.dump import read
-from probe.common.metrics.error_bounds import CONFIDENCE
+from probe.common.numerics.error_bounds import CONFIDENCE
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text
 from probe.compare.output.summary import fails, first_of, summarise

@@ -13,7 +13,7 @@ from test_search import Record, Run, backward, call, plain, tensor, write
 
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Item
-from probe.common.metrics.error_bounds import beside_fill_values
+from probe.common.numerics.error_bounds import beside_fill_values
 from probe.compare import comparison
 from probe.compare.comparison import compare_dumps
 from probe.compare.divergence import settings

@@ -37,6 +37,16 @@ def test_every_element_becomes_a_neighbour(dtype: str) -> None:
         assert np.array_equal(values, held([1.0, 1.5, -3.0, 1000.0, 0.1], dtype))
 
 
+def test_the_last_bit_is_that_of_a_short_dtype() -> None:
+    """As bits of float8_e4m3fn: the last of three behind the point."""
+    values = np.array([1.0, 1.125, -1.75, 2.0**-6, 2.0**-9, 448.0, np.inf, 0.0], np.float32)
+    found = bits_flipped([values], ["float8_e4m3fn"])
+    assert found is not None
+    # Nothing above 448 is a number, and neighbours of subnormal numbers are not asked for.
+    assert found[0].tolist() == [1.125, 1.0, -1.875, 2.0**-6 * 1.125, 2.0**-9, 448.0, np.inf, 0.0]
+    assert bits_flipped([values], ["float8_e8m0fnu"]) is None
+
+
 @pytest.mark.parametrize("dtype", _NUMPY)
 def test_what_has_no_neighbours_stays(dtype: str) -> None:
     values = held([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0], dtype)

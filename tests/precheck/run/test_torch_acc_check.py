@@ -19,6 +19,7 @@ from msprobe.pytorch import PrecisionDebugger
 from probe.api.cli import main
 from probe.api.precheck import load
 from probe.common.errors import MsprobeException
+from probe.common.numerics.formats import TABLE
 from probe.common.parallel.tasks import Where
 from probe.precheck.calls.cases import Selection
 from probe.precheck.options import PrecheckOptions
@@ -246,6 +247,24 @@ def dump_of(folder: Path, calls: Callable[[], object], task: str = "tensor") -> 
     PrecisionDebugger.reset()
     (path,) = folder.glob("step0/*/dump.json")
     return str(path)
+
+
+@pytest.mark.parametrize("task", ["tensor", "statistics"])
+def test_tensors_of_float8_are_made_again_and_judged(tmp_path: Path, task: str) -> None:
+    short = [getattr(torch, line.name) for line in TABLE if line.bits == 8 and line.name.startswith("float8")
+             and hasattr(torch, line.name)]  # fmt: skip
+    given = [torch.rand(3, 4).add_(0.5).to(dtype) for dtype in short]
+    path = dump_of(tmp_path / "run", lambda: [x.t() for x in given], task)
+    report = check(path, tmp_path / "right")
+    assert [result.status for result in report.results] == ["exact"] * len(short)
+    assert len(short) >= 2
+    with planted(torch.Tensor, "t", lambda x: (x.float() * 4).to(x.dtype)):
+        report = check(path, tmp_path / "wrong")
+    assert [result.status for result in report.results] == ["error"] * len(short)
+    (details,) = (tmp_path / "wrong").glob("accuracy_checking_details*.csv")
+    with details.open(encoding="utf-8-sig") as stream:
+        written = [row["DEVICE Dtype"] for row in csv.DictReader(stream) if row["Shape"]]
+    assert written == [str(dtype).partition(".")[2] for dtype in short]
 
 
 def test_what_draws_random_numbers_is_not_judged(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from probe.common.numerics.formats import rounding_format
+from probe.common.numerics.rounding import rounded_to
 from probe.precheck.verdict import Subject, Verdict, judge
-from probe.precheck.verdict.formats import format_of, rounded_to
 
 
 def held(values: Any, dtype: str) -> Any:
-    form = format_of(dtype)
+    form = rounding_format(dtype)
     assert form is not None
     return rounded_to(np.asarray(values, np.float64), form)
 

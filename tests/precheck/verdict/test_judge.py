@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from probe.common.numerics.formats import rounding_format
+from probe.common.numerics.rounding import rounded_to
 from probe.precheck.verdict import SEVERITY, Subject, Verdict, judge, worst_of
-from probe.precheck.verdict.formats import format_of, rounded_to
 
 HALVES = ("bfloat16", "float16")
 DTYPES = ("float32", *HALVES)
 
 
 def held(values: Any, dtype: str) -> Any:
-    form = format_of(dtype)
+    form = rounding_format(dtype)
     assert form is not None
     return rounded_to(np.asarray(values, np.float64), form)
 
@@ -83,7 +84,7 @@ def test_the_rounded_reference_is_exact_for_every_operation(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_operations_that_only_move_values_may_not_change_a_bit(dtype: str) -> None:
-    form = format_of(dtype)
+    form = rounding_format(dtype)
     assert form is not None
     exact = held(normal(4, 4), dtype)
     wrong = exact.copy()
@@ -119,7 +120,7 @@ def test_a_scalar_that_the_dtype_lacks_is_another_rounding() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_an_unknown_operation_may_lose_what_its_conditioning_loses(dtype: str) -> None:
-    form = format_of(dtype)
+    form = rounding_format(dtype)
     assert form is not None
     # A difference of two numbers near 100 that is 1 large: moving them by a roundoff moves it by 100 to 200 of them.
     exact = 1 + 0.25 * normal(50) ** 2
@@ -331,7 +332,7 @@ def test_where_constants_may_be_rounded_inside_a_larger_scale_is_needed() -> Non
 def test_roundings_have_no_factor_in_common(dtype: str) -> None:
     exact = normal(64, 64)
     # Rounded to float32 and once more; cut off at random positions of the last place.
-    noise = 1 + format_of(dtype).unit * (np.random.default_rng(3).random(exact.shape) - 0.5)  # type: ignore[union-attr]
+    noise = 1 + rounding_format(dtype).unit * (np.random.default_rng(3).random(exact.shape) - 0.5)  # type: ignore[union-attr]
     assert verdict("Functional.silu", held(exact * noise, dtype), exact, dtype=dtype, inputs=[exact]).status == "pass"
 
 

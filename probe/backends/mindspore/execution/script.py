@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.mindspore.execution import functions, values
+from probe.backends.mindspore.tensors import dtypes
 from probe.backends.protocol import ScriptParts, UnknownValue
+from probe.common.numerics.formats import Format, format_of
 from probe.common.source_text import arguments, source
 
 SUFFIX = ".npy"
 _TARGETS = {"cpu": "CPU", "cuda": "GPU", "npu": "Ascend"}
-_COMPLEX = "complex"
-_LAST_PLACES = {"float64": (52, -1022), "float32": (23, -126), "float16": (10, -14), "bfloat16": (7, -126)}
 _TEMPLATE = Template('''"""$title
 
 $found
@@ -99,7 +99,7 @@ def plain(entry: Mapping[str, Any]) -> str:
     Raises:
         UnknownValue: it cannot be made from what the dump says.
     """
-    return f"kind(mindspore.{str(values.plain_value(entry, 'cpu')).lower()})"
+    return f"kind(mindspore.{dtypes.plain_name(values.plain_value(entry, 'cpu'))})"
 
 
 def inline(numbers: str, dtype: str) -> str:
@@ -123,6 +123,11 @@ def _dtype(name: str) -> str:
     return "mindspore.bool_" if name == "bool" else f"mindspore.{name}"
 
 
+def _last_place(form: Format) -> tuple[int, int]:
+    """The bits behind the point, and the smallest exponent."""
+    return form.digits - 1, form.least_exponent
+
+
 def script(parts: ScriptParts, imported: str = "mindspore") -> str:
     """The script: it runs the call in the recorded types and exactly, and prints the worst element of each result.
 
@@ -137,18 +142,16 @@ def script(parts: ScriptParts, imported: str = "mindspore") -> str:
         raise UnknownValue("MindSpore has no autocast")
     modules = sorted({"mindspore", imported, "numpy"})
     imports = ["import pathlib", "", *(f"import {name}" for name in modules)]
-    floats = [name for name in parts.dtypes if name in _LAST_PLACES]
-    raised = {name: "float64" for name in floats if name != "float64"}
-    if f"{_COMPLEX}64" in parts.dtypes:
-        raised[f"{_COMPLEX}64"] = f"{_COMPLEX}128"
+    forms = [form for form in map(format_of, parts.dtypes) if form is not None and form.rounds]
+    raised = {form.name: "complex128" if form.is_complex else "float64" for form in forms}
     text = _TEMPLATE.substitute(
         title=parts.title,
         found=parts.found,
         imports="\n".join(imports if parts.needs_folder else imports[2:]),
         device=source(_TARGETS[parts.device.partition(":")[0]]),
         definitions=parts.definitions,
-        high=", ".join(f"mindspore.{name}: mindspore.{to}" for name, to in raised.items()),
-        bits=", ".join(f"mindspore.{name}: {_LAST_PLACES[name]}" for name in floats),
+        high=", ".join(f"mindspore.{name}: mindspore.{to}" for name, to in raised.items() if name != to),
+        bits=", ".join(f"mindspore.{form.name}: {_last_place(form)}" for form in forms if not form.is_complex),
         call="\n".join(f"        {line}" for line in _call(parts)),
         run="\n".join(f"    {line}".rstrip() for line in _run(parts)),
     )

@@ -14,6 +14,7 @@ from probe.backends.mindspore.execution.devices import devices
 from probe.backends.mindspore.tensors import dtypes, statistics
 from probe.backends.protocol import UnknownValue
 from probe.backends.shared.rounding import rounded_to_odd
+from probe.common.numerics.formats import Format, Kind
 
 
 def tensor(values: NDArray[Any], dtype: str, device: str) -> Tensor:
@@ -25,8 +26,7 @@ def tensor(values: NDArray[Any], dtype: str, device: str) -> Tensor:
     if device not in devices():
         raise UnknownValue(f"this process computes on {', '.join(devices())} and not on {device}")
     kind = dtypes.plain_dtype(dtype)
-    if kind is None or "float8" in dtype:
-        # MindSpore has no conversion to or from float8 on the CPU, so that nothing could be said of its rounding.
+    if kind is None or not _has_conversion(dtypes.FORMATS[kind]):
         raise UnknownValue(f"no tensor of dtype {dtype} can be made with MindSpore {ms.__version__}")
     values = np.asarray(values)
     # What overflows, or is no integer, would be a warning of the user's program.
@@ -37,6 +37,11 @@ def tensor(values: NDArray[Any], dtype: str, device: str) -> Tensor:
             return Tensor(values.astype(np.float32) if exact else rounded_to_odd(values.astype(np.float64)), kind)
         # By numpy: MindSpore rounds float64 to float16 by way of float32, which is another number now and then.
         return Tensor(values.astype(dtype), kind)
+
+
+def _has_conversion(form: Format) -> bool:
+    """Not float8 on the CPU, of whose rounding nothing could be said, and nothing shorter than 8 bits."""
+    return form.bits > 8 or (form.bits == 8 and form.kind is not Kind.FLOAT)
 
 
 def values(tensor: Tensor) -> NDArray[Any]:

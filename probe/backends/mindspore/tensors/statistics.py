@@ -17,16 +17,16 @@ import numpy as np
 from mindspore import Tensor, ops
 
 from probe.backends.mindspore.internals import no_grad
+from probe.backends.mindspore.tensors import dtypes
 from probe.backends.shared import checksums, nonfinite, reduction
 from probe.common.interfaces import Entry, StatisticsMode
+from probe.common.numerics.formats import Kind
 
 KEYS = ("Max", "Min", "Mean", "Norm")
 _HALF = frozenset((ms.float16, ms.bfloat16))
-_FLOAT8 = frozenset(
-    getattr(ms, name) for name in ("float8_e4m3fn", "float8_e5m2", "hifloat8") if hasattr(ms, name)
-)
-_FLOATING = _HALF | _FLOAT8 | {ms.float32, ms.float64}
-_COMPLEX = frozenset((ms.complex64, ms.complex128))
+_FLOATING = frozenset(dtype for dtype, line in dtypes.FORMATS.items() if line.kind is Kind.FLOAT)
+_FLOAT8 = frozenset(dtype for dtype in _FLOATING if dtypes.FORMATS[dtype].bits == 8)
+_COMPLEX = frozenset(dtype for dtype, line in dtypes.FORMATS.items() if line.is_complex)
 _NO_OVERFLOW = 1e28
 """No sum of float32 values within this overflows, so that numpy has nothing to warn of; silencing it takes 2 us."""
 

@@ -12,13 +12,13 @@ import torch
 from probe.backends.protocol import ScriptParts
 from probe.backends.torch.execution.functions import place
 from probe.backends.torch.execution.values import plain_value, tensor
+from probe.common.numerics.formats import is_complex, rounds
 from probe.common.source_text import source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUFFIX = ".pt"
-_COMPLEX = "complex"
 _TEMPLATE = Template('''"""$title
 
 $found
@@ -111,10 +111,8 @@ def script(parts: ScriptParts) -> str:
     imports = ["import pathlib", "", "import torch"] if parts.needs_folder else ["import torch"]
     if parts.device.startswith("npu"):
         imports.append("import torch_npu  # noqa: F401")
-    raised = {name: "complex128" if name.startswith(_COMPLEX) else "float64" for name in parts.dtypes}
-    high = ", ".join(
-        f"torch.{name}: torch.{to}" for name, to in raised.items() if name.startswith((_COMPLEX, "float", "bfloat"))
-    )
+    raised = {name: "complex128" if is_complex(name) else "float64" for name in parts.dtypes if rounds(name)}
+    high = ", ".join(f"torch.{name}: torch.{to}" for name, to in raised.items())
     text = _TEMPLATE.substitute(
         title=parts.title, found=parts.found, imports="\n".join(imports), device=source(parts.device),
         # Under autocast the digits are those of the dtype that is cast to, whatever the dtype of a result.

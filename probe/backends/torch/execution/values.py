@@ -13,6 +13,7 @@ from probe.backends.shared.rounding import rounded_to_odd
 from probe.backends.torch import internals
 from probe.backends.torch.guards import alone
 from probe.backends.torch.tensors.storage import GIVEN_BACK, whole
+from probe.common.numerics.formats import TABLE, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +28,7 @@ _IN_NUMPY = _of_this_torch(
     "complex128", "complex64",
 )  # fmt: skip
 _IN_FLOAT32 = _of_this_torch(
-    "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"
+    *(line.name for line in TABLE if line.kind is Kind.FLOAT and line.packed == 1 and line.name not in _IN_NUMPY)
 )
 """Those that numpy lacks and float32 has all values of."""
 _DTYPES = {**_IN_NUMPY, **_IN_FLOAT32}

@@ -35,7 +35,7 @@ from probe.common.match.layers.module_paths import Path, Side
 from probe.common.match.layers.same_values import Label, SameValues
 from probe.common.match.name_mapping import PARAMETER_NAMES
 from probe.common.match.operations import is_container, layer_kind
-from probe.common.metrics.error_bounds import extent
+from probe.common.numerics.error_bounds import extent
 
 Partners = dict[Path, Path]
 """Layers of the target and of the golden side."""

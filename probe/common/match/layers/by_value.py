@@ -13,7 +13,7 @@ from probe.common.match.layers.call_pairs import RecordPairs
 from probe.common.match.layers.module_paths import Side
 from probe.common.match.layers.same_values import SameValues
 from probe.common.match.operations import layer_kind, operation
-from probe.common.metrics.error_bounds import extent
+from probe.common.numerics.error_bounds import extent
 
 
 def corrected(pairs: RecordPairs, target: Side, golden: Side) -> RecordPairs:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from probe.common.dump.reading.records import Item
-from probe.common.metrics.error_bounds import extent, unit_roundoff
+from probe.common.numerics.error_bounds import extent
+from probe.common.numerics.formats import unit_roundoff
 
 _LEAST = 2e-5
 """The relative difference that is nothing: six digits of float32 survive a whole network."""

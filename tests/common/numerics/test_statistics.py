@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from probe.common.metrics.statistics import compare, fraction
+from probe.common.numerics.statistics import compare, fraction
 
 NAN, INF = math.nan, math.inf
 

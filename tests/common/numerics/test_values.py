@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probe.common.metrics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPORTED
-from probe.common.metrics.values import BLOCK, compare_values
+from probe.common.numerics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPORTED
+from probe.common.numerics.values import BLOCK, compare_values
 
 NAN, INF = np.nan, np.inf
 

@@ -1,4 +1,4 @@
-"""Names of types, which differ between frameworks for the same type."""
+"""Which types the reference tool compares at all, and which values are names of devices."""
 
 from __future__ import annotations
 
@@ -10,22 +10,6 @@ _FLOATS = (
     frozenset(("torch.float16", "torch.float32", "torch.float64", "torch.bfloat16")),
 )
 _CLASSES = ("complex", "float", "bool", "int")
-_SAME = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32", "short": "int16"}
-
-
-@cache
-def plain_name(dtype: str) -> str:
-    """The same text for the same type, whoever wrote it: ``float32`` of ``torch.float32`` and of ``Float32``."""
-    if dtype.startswith("<"):
-        return dtype
-    name = dtype.rpartition(".")[2].lower().replace("_", "")
-    return _SAME.get(name, name)
-
-
-@cache
-def is_integer(dtype: str) -> bool:
-    """Whether a type of tensors holds whole numbers, of any width."""
-    return plain_name(dtype).lstrip("u").startswith("int")
 
 
 @cache

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.metrics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPORTED
+from probe.common.numerics.missing import NOT_AVAILABLE, SHAPE_UNMATCHED, UNSUPPORTED
 
 Cell = Union[float, str]
 Array = NDArray[Any]

@@ -16,7 +16,7 @@ from runs import compare, rows, two_runs, write
 import probe
 from probe.api import cli
 from probe.common import log
-from probe.common.metrics.values import as_measured
+from probe.common.numerics.values import as_measured
 from probe.compare.output import tables
 
 MEAN = """

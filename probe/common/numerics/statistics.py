@@ -6,7 +6,7 @@ import math
 from typing import Any, Union
 
 from probe.common.dump.reading.records import Item
-from probe.common.metrics.dtypes import is_device
+from probe.common.numerics.dtypes import is_device
 
 Cell = Union[int, float, str]
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import Item
-from probe.common.metrics.dtypes import plain_name
+from probe.common.numerics.formats import unit_roundoff
 
 SAFETY = 8.0
 """Stands for the constants that a first-order bound leaves out."""
@@ -29,19 +29,7 @@ CONFIDENCE = 4.0
 ALTOGETHER = 1e30
 """The relative difference where there is no being near: whole numbers, shapes. Other than infinity it makes no NaN."""
 
-_FLOAT32 = 2.0**-24
-# By the names that `plain_name` gives.
-_UNIT_ROUNDOFF = {
-    "float64": 2.0**-53,
-    "complex128": 2.0**-53,
-    "float32": _FLOAT32,
-    "complex64": _FLOAT32,
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-    "hifloat8": 2.0**-4,
-    "float8e4m3fn": 2.0**-4,
-    "float8e5m2": 2.0**-3,
-}
+_FLOAT32 = unit_roundoff("float32")
 # Numbers beyond this are not the model's: masks are made of large negative ones.
 _MASK = 1e4
 # A fill value of 1e4, with what it was added to.
@@ -95,12 +83,6 @@ def extent(shape: Shape | None) -> Extent:
 def are_empty(target: Item, golden: Item) -> bool:
     """Whether these are tensors of one shape without elements."""
     return target.shape == golden.shape and extent(target.shape).elements == 0 and target.is_tensor and golden.is_tensor
-
-
-@cache
-def unit_roundoff(dtype: str | None) -> float:
-    """Half the distance from 1 to the next number of the type; 0 of a type without rounding."""
-    return _UNIT_ROUNDOFF.get(plain_name(dtype or ""), 0.0)
 
 
 def coarsest(items: Iterable[Item]) -> float:

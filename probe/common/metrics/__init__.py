@@ -1,1 +1,0 @@
-"""How much two values, statistics or checksums differ, and what may be expected."""

@@ -1,0 +1,1 @@
+"""The number formats (`formats`), rounding to them, and how much two values, statistics or checksums differ."""

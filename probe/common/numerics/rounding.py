@@ -1,0 +1,102 @@
+"""Arrays rounded to the formats of `probe.common.numerics.formats`, and the distance between neighbours in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.common.numerics.formats import FORMATS, TABLE, Format, Kind
+
+Array = NDArray[Any]
+_NATIVE: dict[str, type[np.floating[Any]]] = {
+    line.name: getattr(np, line.name) for line in TABLE if line.kind is Kind.FLOAT and hasattr(np, line.name)
+}
+"""The types of numpy that are formats of the table: casting rounds to them."""
+_EXPONENT_BITS = np.int64(0x7FF << 52)
+_BIAS = 1023
+
+
+def spacing(values: Array, of: Format) -> Array:
+    """The distance between neighbours of the format at each of `values`, which are finite, real and float64."""
+    # What is left of a number of float64 without its significand is the power of two below it.
+    bits = np.asarray(values, np.float64, order="C").view(np.int64) & _EXPONENT_BITS
+    powers = bits.view(np.float64)
+    if not of.tapers:
+        return np.asarray(np.maximum(powers, of.smallest_normal) * (2 * of.unit))
+    return np.asarray(np.maximum(powers * _relative_spacing(bits, of), of.smallest_subnormal))
+
+
+def _relative_spacing(bits: NDArray[np.int64], of: Format) -> Array:
+    """The spacing of a format that tapers by the power of two below, given the exponent bits of float64."""
+    far = np.abs((bits >> 52) - _BIAS)
+    found = np.full(far.shape, 2 * of.unit)
+    for least, digits in of.tapers:
+        found[far >= least] = 2.0 ** (1 - digits)
+    return found
+
+
+def rounding_scale(magnitude: Array, of: Format) -> Array:
+    """What the unit roundoff is relative to: times `of.unit` it is the most that one rounding changes a number by.
+
+    Args:
+        magnitude: absolute values, float64 and finite.
+    """
+    if of.tapers:
+        return spacing(magnitude, of) / (2 * of.unit)
+    return np.maximum(magnitude, of.smallest_normal)
+
+
+def rounded_to(values: Array, to: Format) -> Array:
+    """`values` (float64 or complex128) rounded to the nearest numbers of the format, held in float64 or complex128."""
+    with np.errstate(all="ignore"):
+        native = _NATIVE.get(to.name)
+        if native is not None:
+            return values.astype(native).astype(np.float64)
+        if to.is_complex:
+            parts = np.ascontiguousarray(values, np.complex128).view(np.float64)
+            return rounded_to(parts, FORMATS[to.part]).view(np.complex128).reshape(values.shape)
+        return _within_range(values, _nearest(values, to), to)
+
+
+def _nearest(values: Array, to: Format) -> Array:
+    """The nearest number with the digits of the format, however large; also of subnormal numbers."""
+    if to.tapers or to.ties_away or to.digits < 2:
+        return _by_steps(values, spacing(values, to), to)
+    nearest = _by_bits(values, to)
+    small = np.abs(values) < to.smallest_normal
+    if small.any():
+        # Subnormal numbers are multiples of the smallest one.
+        nearest = np.where(small, _by_steps(values, to.smallest_subnormal, to), nearest)
+    return nearest
+
+
+def _within_range(values: Array, nearest: Array, to: Format) -> Array:
+    """`nearest` with what the format has instead of numbers that it lacks."""
+    if to.lowest > 0:
+        nearest = np.where(values < 0, np.nan, np.maximum(nearest, to.lowest))
+    if not np.abs(values).max(initial=0.0) < to.largest:
+        over = np.inf if to.has_infinity else np.nan if to.has_nan else to.largest
+        is_over = (np.abs(nearest) > to.largest) | np.isinf(values)
+        nearest = np.where(is_over, np.copysign(over, values), nearest)
+        nearest = np.where(np.isnan(values), values, nearest)
+    return nearest
+
+
+def _by_steps(values: Array, step: Array | float, to: Format) -> Array:
+    """The nearest multiples of `step`."""
+    steps = values / step
+    whole = np.rint(steps)
+    if to.ties_away:
+        below = np.trunc(steps)
+        whole = np.where(np.abs(steps - below) == 0.5, below + np.copysign(1.0, steps), whole)
+    return np.asarray(whole * step)
+
+
+def _by_bits(values: Array, to: Format) -> Array:
+    """Normal numbers rounded by adding half a unit to their bits, and cutting off what is too much."""
+    surplus = 53 - to.digits
+    bits = np.asarray(values, np.float64, order="C").view(np.int64)
+    bits = bits + ((bits >> surplus) & 1) + ((1 << (surplus - 1)) - 1)
+    return np.asarray(bits & (-1 << surplus)).view(np.float64)
