@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 
-from probe.common import log
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import DumpLocation, dumps_in
 from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run
-from probe.common.parallel.tasks import Where
+from probe.common.parallel.tasks import Where, results
 from probe.common.progress import ProgressCallback
 from probe.overflow.analysis import analyse
 from probe.overflow.details import add_details
@@ -76,19 +74,12 @@ def _check_recorded(record: str, folders: Iterable[str]) -> None:
 
 
 def _scans(locations: Sequence[DumpLocation], where: Where, watch: ProgressCallback | None) -> list[RankScan]:
-    found = []
     # A process elsewhere may run in another folder.
     paths = [os.path.abspath(each.path) for each in locations]
     tasks = list(zip(paths, _numbers(locations)))
     if where == Where() and not are_large(paths):
         where = Where(1)
-    with closing(run(where, scan, tasks, watch)) as outcomes:
-        for outcome in outcomes:
-            log.show(outcome.logged)
-            if outcome.value is None:
-                raise outcome.error or AssertionError("no outcome")
-            found.append(outcome.value)
-    return found
+    return list(results(tasks, run(where, scan, tasks, watch)))
 
 
 def _numbers(locations: Sequence[DumpLocation]) -> list[int | None]:
