@@ -126,7 +126,9 @@ def _in_all(steps: Sequence[StepFindings]) -> str:
     ranks = {rank for step in steps for rank in step.records}
     what = "process" if any(step.processes for step in steps) else "rank"
     records = sum(count for step in steps for count in step.records.values())
-    return f" in {records} records of {_counted(len(ranks), what)} and {_counted(len(steps), 'step')}"
+    # A step of MindSpore may be there in two modes.
+    numbers = {step.step for step in steps}
+    return f" in {records} records of {_counted(len(ranks), what)} and {_counted(len(numbers), 'step')}"
 
 
 def _counted(number: int, what: str) -> str:

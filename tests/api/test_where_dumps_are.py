@@ -331,6 +331,13 @@ def test_overflow_is_told_of_the_mode_in_which_it_is(tmp_path: Path, capsys: pyt
     assert report["steps"][3]["findings"][0]["growth"] == []
 
 
+def test_a_step_in_two_modes_is_counted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for each in ("graph/step0/rank0", "pynative/step0/rank0"):
+        folder(tmp_path / each)
+    assert main(["overflow_check", "-i", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
+    assert "all values are finite in 2 records of 1 rank and 1 step." in capsys.readouterr().out
+
+
 def test_several_dumps_are_checked_each_with_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("proc7", "proc8"):
         folder(tmp_path / "run" / "step0" / name, "a", int(name[-1]))

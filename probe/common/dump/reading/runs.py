@@ -47,6 +47,10 @@ class DumpLocation:
 
     path: str
     """A file, or the folder of the process."""
+    folder: str
+    """The folder of the process."""
+    name: str
+    """That of the folder: ``rank0`` or ``proc123``."""
     step: Optional[int] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """``None`` where no folder says so."""
     rank: Optional[int] = None  # noqa: UP045
@@ -59,20 +63,11 @@ class DumpLocation:
     @classmethod
     def of(cls, path: str) -> DumpLocation:
         """The location of a file of records, or of the folder of a process."""
-        names = os.path.abspath(folder_of(path)).split(os.sep)
-        step, rank = step_and_rank(os.path.join(folder_of(path), DUMP_FILE))
+        folder = folder_of(path)
+        names = os.path.abspath(folder).split(os.sep)
+        step, rank = step_and_rank(os.path.join(folder, DUMP_FILE))
         mode = names[-3] if step is not None and len(names) > 2 and names[-3] in MODES else ""
-        return cls(path, step, rank, names[-1] if is_without_rank(names[-1]) else "", mode)
-
-    @property
-    def folder(self) -> str:
-        """The folder of the process."""
-        return folder_of(self.path)
-
-    @property
-    def name(self) -> str:
-        """``rank0`` or ``proc123``."""
-        return os.path.basename(os.path.abspath(self.folder))
+        return cls(path, folder, names[-1], step, rank, names[-1] if is_without_rank(names[-1]) else "", mode)
 
     @property
     def step_folder(self) -> str:
@@ -105,8 +100,8 @@ class FoundDumps:
 
     def name_of_step(self, dump: DumpLocation) -> str:
         """``step0`` or ``graph/step0`` where the path is a folder of steps; empty where it is that of a step."""
-        name = os.path.relpath(dump.step_folder, self.path)
-        return "" if name == os.curdir else name.replace(os.sep, "/")
+        # They are found by joining names to the path.
+        return dump.step_folder[len(self.path) :].strip(os.sep).replace(os.sep, "/")
 
 
 def find_dumps(path: str) -> FoundDumps:
