@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.dump.frameworks import BACKEND_OF
+from probe.common.dump.reading.runs import only_dump_in
 
 if TYPE_CHECKING:
     from probe.precheck.output.report import Report
@@ -26,7 +27,7 @@ def acc_check(path: str | os.PathLike[str], **options: Any) -> Report:
     """Run each recorded call again alone and judge it against a result of higher precision.
 
     Args:
-        path: A dump.json of level L1 or mix, or the folder that holds one.
+        path: A dump.json of level L1 or mix, or a folder with one dump: of a process, a step or a run.
         options: Fields of `probe.precheck.options.PrecheckOptions`; without ``output`` no files are written.
 
     Raises:
@@ -40,4 +41,4 @@ def acc_check(path: str | os.PathLike[str], **options: Any) -> Report:
     from probe.precheck.options import PrecheckOptions
     from probe.precheck.runner import precheck
 
-    return precheck(os.fspath(path), PrecheckOptions(**options), load)
+    return precheck(only_dump_in(os.fspath(path)).path, PrecheckOptions(**options), load)

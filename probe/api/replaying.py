@@ -10,6 +10,7 @@ from typing import Any, Optional
 from probe.api.precheck import load
 from probe.common.dump.naming import file_name
 from probe.common.dump.reading.dump import read
+from probe.common.dump.reading.runs import only_dump_in
 from probe.common.errors import MsprobeException
 from probe.precheck.calls.prepared import RECORDED
 from probe.precheck.replay.emit import emit as write_script
@@ -69,7 +70,7 @@ def replay(
     """Run one recorded call again, and compare recorded, now and high precision with each other.
 
     Args:
-        dump: A dump.json, a journal, or the folder that holds one.
+        dump: A dump.json, a journal, or a folder with one dump: of a process, a step or a run.
         record: ``Functional.silu.0``; with ``.forward`` or ``.backward`` behind it that direction alone.
         device: ``cpu``, ``cuda:0``, ``npu:0``; the accelerator that is there by default, else the CPU.
         emit: Where a script is written that runs the call without this package.
@@ -88,7 +89,7 @@ def replay(
 def _replay(
     path: str, record: str, device: str, script: str | None, minimise: bool, seed: int, generate: bool = False
 ) -> Replay:
-    opened = read(path)
+    opened = read(only_dump_in(path).path)
     selected = select(opened, record)
     adapter = load(opened.framework)
     where = device_for(adapter, device)
@@ -122,7 +123,7 @@ def replay_operator(config: str, folder: str, device: str, minimise: bool) -> Re
     found = _replay(asked.dump, asked.record, device, script, minimise, seed, asked.generate)
     if not asked.extract:
         return found
-    opened = read(asked.dump)
+    opened = read(only_dump_in(asked.dump).path)
     extract(opened, select(opened, asked.record).case, asked.extract)
     return Replay(found.replayed, found.smaller, [*found.files, asked.extract])
 

@@ -28,7 +28,7 @@ from probe.common.config.fields import numbers_text
 from probe.common.dump import processes
 from probe.common.dump.frameworks import FRAMEWORKS, all_tested_text, is_installed
 from probe.common.dump.processes import RunProcess
-from probe.common.dump.runs import folders_of_run
+from probe.common.dump.reading.runs import folders_of_run
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from probe.common import log
-from probe.common.dump.layout import DUMP_FILE, is_without_rank, processes_in
+from probe.common.dump.layout import DUMP_FILE, is_without_rank
 from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.runs import processes_of
 from probe.common.errors import DumpFormatError, FileCheckException
 
 
@@ -58,13 +59,13 @@ class ReferenceChecksums:
 
 
 def _dump_file(bench_path: str, relative: str) -> str | None:
-    """The reference's dump.json. Process numbers of two runs differ, so a lone ``proc`` folder stands for any."""
+    """The reference's dump.json. Process numbers of two runs differ, so that of a lone process stands for any."""
     step, process = os.path.split(relative)
     folder = os.path.join(bench_path, step)
     if not os.path.isdir(folder):
         return None
     if is_without_rank(process):
-        found = processes_in(folder)
+        found = [each.name for each in processes_of(folder).folders if not each.has_rank]
         if len(found) != 1:
             return None
         process = found[0]

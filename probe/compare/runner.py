@@ -15,7 +15,7 @@ from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import DumpPair, locate
 from probe.common.parallel.run import Work, run_where_it_pays
-from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, processors
+from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, finished, processors
 from probe.common.progress import ProgressCallback
 from probe.compare.option_checks import check
 from probe.compare.options import Options
@@ -108,14 +108,15 @@ def _rank(label: str, index: int) -> int:
 def run_pairs(
     where: Where | None, work: Work[PairTask, T], tasks: list[PairTask], watch: ProgressCallback | None
 ) -> Outcomes[T]:
-    """Do `work` on every pair, in processes where these pay; outcomes come in the order of the pairs."""
-    return run_where_it_pays(where, work, tasks, watch, _takes_time(tasks))
+    """Do `work` on every pair, in processes where these pay; outcomes come in the order of the pairs.
 
-
-def remove_unfinished(task: PairTask, death: ProcessDied) -> None:
-    """Remove what the process that worked on `task` has left half written."""
-    if task.folder is not None:
-        files.remove_unfinished(task.folder, death.pid)
+    What a process that died has left half written is removed.
+    """
+    with closing(run_where_it_pays(where, work, tasks, watch, _takes_time(tasks))) as outcomes:
+        for task, outcome in zip(tasks, outcomes):
+            if isinstance(outcome.error, ProcessDied) and task.folder is not None:
+                files.remove_unfinished(task.folder, outcome.error.pid)
+            yield outcome
 
 
 def _is_alone(tasks: list[PairTask], where: Where) -> bool:
@@ -149,17 +150,12 @@ def readable(tasks: list[PairTask], outcomes: Outcomes[T], target: str, golden: 
         MsprobeException: none could be compared.
     """
     found = False
-    with closing(outcomes):
-        for task, outcome in zip(tasks, outcomes):
-            log.show(outcome.logged)
-            if outcome.value is not None:
-                found = True
-                yield outcome.value
+    with closing(finished(tasks, outcomes, (MsprobeException,))) as done:
+        for task, outcome in done:
+            if outcome.value is None:
+                log.error(f"{task.pair} is left out: {outcome.error}")
                 continue
-            if isinstance(outcome.error, ProcessDied):
-                remove_unfinished(task, outcome.error)
-            if len(tasks) == 1 or not isinstance(outcome.error, MsprobeException):
-                raise outcome.error or AssertionError(task)
-            log.error(f"{task.pair} is left out: {outcome.error}")
+            found = True
+            yield outcome.value
     if not found:
         raise MsprobeException(f"{target} and {golden}: no pair of ranks could be compared.")

@@ -11,7 +11,8 @@ from typing import Union
 
 from probe.common import html_table
 from probe.common.dump.reading.dump import read
-from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.dump.reading.runs import only_dump_in
+from probe.common.errors import MsprobeException
 from probe.compare.options import Options
 from probe.compare.output.summary import Summary, first_of
 from probe.compare.result import Divergence
@@ -25,7 +26,6 @@ from probe.graph.page.manifest import Manifest
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.run import Plan, planned, written
-from probe.graph.tasks.located import dumps_in
 from probe.graph.tasks.task import GraphTask, judged, rows_of
 from probe.graph.writers.outputs import PageWriter
 from probe.graph.writers.page import PageData, html, write_page
@@ -53,13 +53,7 @@ def open_graph(path: Path, micro_step: str | int = AUTO) -> Graph:
         >>> graph.names[0], len(graph)  # doctest: +SKIP
         ('Functional.linear.0.forward', 27)
     """
-    found, *others = dumps_in(os.fspath(path))
-    if others:
-        raise FileCheckException(
-            f"{os.fspath(path)} holds {1 + len(others)} dumps; give the folder of one, such as {found}, or see all of "
-            "them with probe.graph_diff."
-        )
-    graph = graph_of(read(found))
+    graph = graph_of(read(only_dump_in(os.fspath(path), "see all of them with probe.graph_diff").path))
     add_micro_steps(graph, micro_step)
     return graph
 

@@ -12,7 +12,7 @@ from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import DumpPair
 from probe.common.parallel.run import run_where_it_pays
-from probe.common.parallel.tasks import Where
+from probe.common.parallel.tasks import Where, finished
 from probe.common.progress import ProgressCallback
 from probe.compare.option_checks import check
 from probe.compare.options import Options
@@ -144,23 +144,21 @@ def compared(
     exchanged = Communication(tasks)
     shown: set[tuple[str, int | None, int | None]] = set()
     before = 0
-    with closing(run_where_it_pays(where, make, tasks, watch, large)) as outcomes:
-        for task, outcome in zip(tasks, outcomes):
-            log.show(outcome.logged)
-            if outcome.value is not None:
-                if task.options.progress_log:
-                    log.info(f"{task.place}: done")
-                for each in outcome.value:
-                    columns = each.columns
-                    shown |= {(run, columns.step, columns.rank) for run in (columns.run, task.place.run)}
-                    each.columns.details.move_parts(before)
-                    yield exchanged.added(each, task)
-                before += len(outcome.value)
+    outcomes = run_where_it_pays(where, make, tasks, watch, large)
+    with closing(finished(tasks, outcomes, (MsprobeException, OSError))) as done:
+        for task, outcome in done:
+            if outcome.value is None:
+                cut = Prefixes(task.options.strip_paths)
+                yield cut.text(f"{task.place} is left out: {outcome.error}", task.paths)
                 continue
-            if len(tasks) == 1 or not isinstance(outcome.error, (MsprobeException, OSError)):
-                raise outcome.error or AssertionError(task)
-            cut = Prefixes(task.options.strip_paths)
-            yield cut.text(f"{task.place} is left out: {outcome.error}", task.paths)
+            if task.options.progress_log:
+                log.info(f"{task.place}: done")
+            for each in outcome.value:
+                columns = each.columns
+                shown |= {(run, columns.step, columns.rank) for run in (columns.run, task.place.run)}
+                each.columns.details.move_parts(before)
+                yield exchanged.added(each, task)
+            before += len(outcome.value)
     if not shown:
         raise MsprobeException(f"{plan.title}: no dump could be shown.")
     for sentence in without_dumps(tasks[0].options.pairs, shown):

@@ -99,6 +99,15 @@ class StepFindings:
     uninitialised: list[tuple[int, str]] = field(default_factory=list)
     processes: dict[int, str] = field(default_factory=dict)
     """``proc123`` for each process without a rank whose number stands in the place of one."""
+    mode: str = ""
+    """``graph`` or ``pynative``, where MindSpore wrote the step in parts."""
+    folders: dict[int, str] = field(default_factory=dict)
+    """The folder of each rank's dump."""
+
+    @property
+    def name(self) -> str:
+        """``step 3``, or ``graph step 3``; empty where no folder says so."""
+        return "" if self.step is None else " ".join(filter(None, (self.mode, f"step {self.step}")))
 
     def name_of(self, rank: int) -> str:
         """``rank 3``, or ``proc123`` of a process without a rank."""
@@ -139,8 +148,11 @@ class Report:
 
     path: str
     steps: list[StepFindings]
-    folders: dict[tuple[Optional[int], int], str] = field(default_factory=dict)  # noqa: UP045
-    """The folder of each dump, by step and rank."""
+
+    @property
+    def folders(self) -> list[str]:
+        """The folder of each dump, step by step."""
+        return [folder for step in self.steps for folder in step.folders.values()]
 
     @property
     def found(self) -> StepFindings | None:

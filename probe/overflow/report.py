@@ -21,7 +21,7 @@ def lines(report: Report) -> Iterator[str]:
         for step in report.steps:
             yield from _notes(step)
         return
-    where = "" if found.step is None else f"step {found.step}, "
+    where = f"{found.name}, " if found.name else ""
     yield from (f"{where}{_title(finding, found)}" for finding in found.first[:1])
     for number, finding in enumerate(found.first[:_MOST_SHOWN]):
         if number:
@@ -33,7 +33,7 @@ def lines(report: Report) -> Iterator[str]:
     further = [finding for finding in found.findings if not finding.is_first]
     for finding in further[:_MOST_SHOWN]:
         yield f"Further, on a rank that was reached before: {_title(finding, found)}"
-    later = [str(step.step) for step in report.steps if step.findings and step is not found]
+    later = [step.name.replace("step ", "") for step in report.steps if step.findings and step is not found]
     if later:
         yield f"Later steps with findings: {', '.join(later[:20])}{' ...' if len(later) > 20 else ''}."
     yield from _notes(found)
@@ -43,7 +43,7 @@ def explanation(report: Report, record: str) -> Iterator[str]:
     """Why a record is not finite."""
     anywhere = False
     for step in report.steps:
-        where = "" if step.step is None else f"step {step.step}, "
+        where = f"{step.name}, " if step.name else ""
         for each in step.explained:
             anywhere = True
             yield f"{where}{_explained(each, step)}"
@@ -126,7 +126,9 @@ def _in_all(steps: Sequence[StepFindings]) -> str:
     ranks = {rank for step in steps for rank in step.records}
     what = "process" if any(step.processes for step in steps) else "rank"
     records = sum(count for step in steps for count in step.records.values())
-    return f" in {records} records of {_counted(len(ranks), what)} and {_counted(len(steps), 'step')}"
+    # A step of MindSpore may be there in two modes.
+    numbers = {step.step for step in steps}
+    return f" in {records} records of {_counted(len(ranks), what)} and {_counted(len(numbers), 'step')}"
 
 
 def _counted(number: int, what: str) -> str:
@@ -150,6 +152,7 @@ def as_json(report: Report) -> dict[str, Any]:
 def _step_as_json(step: StepFindings) -> dict[str, Any]:
     return {
         "step": step.step,
+        **({"mode": step.mode} if step.mode else {}),
         "findings": [_finding_as_json(finding) for finding in step.findings],
         "affected": {str(rank): count for rank, count in step.affected.items()},
         "records": {str(rank): count for rank, count in step.records.items()},

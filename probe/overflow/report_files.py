@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from probe.common import files
+from probe.common.dump.json_decode import number
 from probe.common.dump.naming import BACKWARD, parse
-from probe.common.dump.reading.json_decode import number
 from probe.overflow.details import add_details
 from probe.overflow.findings import Finding, Report
 from probe.overflow.report import as_json
@@ -61,7 +61,7 @@ def _member(report: Report, rank: int, record: str) -> dict[str, Any]:
     """The entry of a record of which no details were read."""
     assert report.found is not None
     other = Finding("", rank, record)
-    add_details([other], report.folders[report.found.step, rank], ())
+    add_details([other], report.found.folders[rank], ())
     return _entry(record, other)
 
 

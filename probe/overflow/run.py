@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 
-from probe.common import log
-from probe.common.dump.layout import (
-    DUMP_FILE,
-    JOURNAL_FILE,
-    folder_of,
-    holds_records,
-    is_without_rank,
-    step_and_rank,
-)
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import read
-from probe.common.dump.reading.run import Run
+from probe.common.dump.reading.runs import DumpLocation, dumps_in
 from probe.common.dump.size import are_large
-from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run
-from probe.common.parallel.tasks import Where
+from probe.common.parallel.tasks import Where, results
 from probe.common.progress import ProgressCallback
 from probe.overflow.analysis import analyse
 from probe.overflow.details import add_details
@@ -48,24 +38,27 @@ def find_overflow(
         DumpFormatError: a file is damaged.
         MsprobeException: a dump has no statistics, or none has the record `wanted`.
     """
-    scans = _scans(folders_of(path), where or Where(1), watch)
-    steps: dict[int | None, list[RankScan]] = {}
-    for each in scans:
-        steps.setdefault(each.step, []).append(each)
-    folders = {(each.step, each.rank): each.folder for each in scans}
-    report = Report(path, [_analysed(of_step, wanted) for of_step in steps.values()], folders)
+    locations = dumps_in(path)
+    scans = _scans(locations, where or Where(1), watch)
+    steps: dict[tuple[str, int | None], list[RankScan]] = {}
+    for location, each in zip(locations, scans):
+        steps.setdefault((location.mode, location.step), []).append(each)
+    report = Report(path, [_analysed(of_step, mode, wanted) for (mode, _), of_step in steps.items()])
     for step in report.steps:
         _add_details(report, step)
     if wanted is not None and not any(step.names(wanted) for step in report.steps):
-        _check_recorded(wanted, folders.values())
+        _check_recorded(wanted, report.folders)
     return report
 
 
-def _analysed(scans: Sequence[RankScan], wanted: str | None) -> StepFindings:
+def _analysed(scans: Sequence[RankScan], mode: str, wanted: str | None) -> StepFindings:
     """What was found in one step. Values pass from rank to rank, and not between processes without a rank."""
     ranks = [scan for scan in scans if not scan.process]
     alone = [[scan] for scan in scans if scan.process]
-    return together([analyse(group, wanted) for group in ([ranks] if ranks else []) + alone])
+    found = together([analyse(group, wanted) for group in ([ranks] if ranks else []) + alone])
+    found.mode = mode
+    found.folders = {scan.rank: scan.folder for scan in scans}
+    return found
 
 
 def _check_recorded(record: str, folders: Iterable[str]) -> None:
@@ -80,50 +73,27 @@ def _check_recorded(record: str, folders: Iterable[str]) -> None:
     raise MsprobeException(f"no dump has a record {record!r}{hint}.")
 
 
-def folders_of(path: str) -> list[str]:
-    """The dumps at a path, in order of steps and ranks.
-
-    Raises:
-        FileCheckException: there is none.
-    """
-    if os.path.isfile(path):
-        if not holds_records(os.path.dirname(path) or os.curdir):
-            raise FileCheckException(f"{path} is no dump; give dump.json, {JOURNAL_FILE}, or the folder of a rank.")
-        return [path]
-    if not os.path.exists(path):
-        raise FileCheckException(f"{path} does not exist.")
-    return Run(path).folders
-
-
-def _scans(folders: Sequence[str], where: Where, watch: ProgressCallback | None) -> list[RankScan]:
-    found = []
+def _scans(locations: Sequence[DumpLocation], where: Where, watch: ProgressCallback | None) -> list[RankScan]:
     # A process elsewhere may run in another folder.
-    paths = [os.path.abspath(folder) for folder in folders]
-    tasks = list(zip(paths, _numbers(paths)))
+    paths = [os.path.abspath(each.path) for each in locations]
+    tasks = list(zip(paths, _numbers(locations)))
     if where == Where() and not are_large(paths):
         where = Where(1)
-    with closing(run(where, scan, tasks, watch)) as outcomes:
-        for outcome in outcomes:
-            log.show(outcome.logged)
-            if outcome.value is None:
-                raise outcome.error or AssertionError("no outcome")
-            found.append(outcome.value)
-    return found
+    return list(results(tasks, run(where, scan, tasks, watch)))
 
 
-def _numbers(paths: Sequence[str]) -> list[int | None]:
+def _numbers(locations: Sequence[DumpLocation]) -> list[int | None]:
     """The number by which each dump of a process without a rank is known; ``None`` for ranks, and for a single process.
 
     A process has the same number in all steps, which is that of no rank.
     """
-    known = [step_and_rank(os.path.join(folder_of(path), DUMP_FILE)) for path in paths]
-    names = [os.path.basename(folder_of(path)) for path in paths]
-    without_rank = [(step, name) for (step, _), name in zip(known, names) if is_without_rank(name)]
-    if len(dict(without_rank)) == len(without_rank) == len({step for step, _ in known}):
-        return [None] * len(paths)
-    first = 1 + max((rank for _, rank in known if rank is not None), default=-1)
+    steps = [(each.mode, each.step) for each in locations]
+    without_rank = [(step, each.process) for step, each in zip(steps, locations) if each.process]
+    if len(dict(without_rank)) == len(without_rank) == len(set(steps)):
+        return [None] * len(locations)
+    first = 1 + max((each.rank for each in locations if each.rank is not None), default=-1)
     numbers = {name: first + index for index, name in enumerate(dict.fromkeys(name for _, name in without_rank))}
-    return [numbers.get(name) for name in names]
+    return [numbers.get(each.process) for each in locations]
 
 
 def _add_details(report: Report, found: StepFindings) -> None:
@@ -133,8 +103,8 @@ def _add_details(report: Report, found: StepFindings) -> None:
     for number, findings in by_rank.items():
         # Once values are not finite, how they grew is no question.
         before = [
-            (step, folder) for (step, rank), folder in report.folders.items()
-            if found is report.found and rank == number and step is not None
-            and found.step is not None and step < found.step
+            (step.step, step.folders[number]) for step in report.steps
+            if found is report.found and number in step.folders and step.mode == found.mode
+            and step.step is not None and found.step is not None and step.step < found.step
         ]  # fmt: skip
-        add_details(findings, report.folders[found.step, number], before)
+        add_details(findings, found.folders[number], before)

@@ -12,7 +12,7 @@ from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run
-from probe.common.parallel.tasks import processors
+from probe.common.parallel.tasks import processors, results
 from probe.common.progress import ProgressCallback
 from probe.precheck.calls.cases import Case, Selection, cases_of
 from probe.precheck.check import CheckOptions
@@ -132,11 +132,8 @@ def _checked(
         ).absolute()
         for number, (first, last) in enumerate(parts)
     ]
-    with closing(run(options.where, check_part, tasks)) as outcomes:
-        for outcome in outcomes:
-            log.show(outcome.logged)
-            if outcome.value is None:
-                raise outcome.error or AssertionError("no outcome")
-            yield from outcome.value
+    with closing(results(tasks, run(options.where, check_part, tasks))) as found:
+        for of_part in found:
+            yield from of_part
     # What it holds of the dump is not needed any more.
     opened.cache_clear()

@@ -85,7 +85,7 @@ def test_a_killed_run_recovers_to_what_a_finished_one_writes(
 
 def test_recover_without_anything_to_recover(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty" / "step0" / "rank0").mkdir(parents=True)
-    for folder, match in [("empty", "holds no dump.journal, and no dump either"), ("missing", "is not a folder")]:
+    for folder, match in [("empty", "holds no dump.journal, and no dump either"), ("missing", "does not exist")]:
         assert main(["recover", str(tmp_path / folder)]) == 2
         said = capsys.readouterr()
         assert said.out == "" and said.err.count("\n") == 1

@@ -127,11 +127,12 @@ def test_values_are_compared_and_a_missing_file_is_an_error_in_its_row(tmp_path:
     ("target", "golden", "said"),
     [
         ("missing", "b", "missing does not exist"),
-        ("two", "b/dump.json", "two holds no dump itself"),
-        ("a/other.json", "b/dump.json", "a file to compare is called dump.json or debug.json"),
+        ("ranks", "b/dump.json", "ranks holds no dump itself"),
+        ("a/stack.json", "b/dump.json", "stack.json holds no records; give dump.json"),
         ("a/debug.json", "b/dump.json", "debug.json is compared with debug.json only"),
-        ("empty", "empty", "empty holds neither rank folders nor the folder of a process"),
-        ("two", "empty", "empty holds neither rank folders nor the folder of a process"),
+        ("empty", "empty", "empty holds no dump; give dump.json"),
+        ("ranks", "empty", "empty holds no dump; give dump.json"),
+        ("two", "b", "two holds no dump; give dump.json"),
         ("torn", "b/dump.json", "cut off at byte"),
     ],
 )
@@ -140,7 +141,9 @@ def test_an_input_error_is_one_line_and_status_2(
 ) -> None:
     for side in "ab":
         dump(tmp_path / side, [TENSOR])
-    for name in ("other.json", "debug.json"):
+    for rank in "01":
+        dump(tmp_path / "ranks" / f"rank{rank}", [TENSOR])
+    for name in ("stack.json", "debug.json"):
         shutil.copy(tmp_path / "a" / "dump.json", tmp_path / "a" / name)
     for folder in ("empty", "two/rank0", "two/rank1", "torn"):
         (tmp_path / folder).mkdir(parents=True)

@@ -289,7 +289,7 @@ def test_of_several_processes_the_one_that_wrote_last_is_compared(
     shutil.copytree(golden / "step0" / "proc7", golden / "step0" / "proc9")
     os.utime(golden / "step0" / "proc9" / "dump.json", (1, 1))
     assert compare(target, golden, tmp_path / "out") == 0
-    assert "holds 2 proc folders; proc7, which was written last, is compared." in capsys.readouterr().err
+    assert "holds 2 proc folders; proc7, which was written last, is read." in capsys.readouterr().err
 
 
 def test_one_process_against_a_step_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from written_pages import WrittenPage
 
 import probe
 from probe.api.cli import main
+from probe.common.dump.layout import PROCESS_FILE
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.graph.writers.page import viewer_file
@@ -167,6 +168,13 @@ def test_several_runs_stand_beside_one_and_have_names(tmp_path: Path, capsys: py
     assert [each["run"] for each in page_in(tmp_path / "one").manifest["comparisons"]] == [""]
 
 
+def of_one_run(path: Path) -> None:
+    """Say of all processes below `path` that they are of one run, in the order of their numbers."""
+    for folder in path.rglob("dump.json"):
+        number = int("".join(filter(str.isdigit, folder.parent.name)) or 0)
+        (folder.parent / PROCESS_FILE).write_text(json.dumps({"run": "a", "order": [number]}), encoding="utf-8")
+
+
 _OF_MINDSPORE = ["graph/step0/rank0", "pynative/step0/rank0"]
 
 
@@ -188,6 +196,7 @@ def test_every_comparison_of_a_page_can_be_told_from_the_others(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     paths = ["-tp", str(run_of(tmp_path / "a", of_target))]
+    of_one_run(tmp_path / "a")
     if of_golden is not None:
         paths += ["-gp", str(run_of(tmp_path / "b", of_golden))]
     shown(capsys, *paths, "-o", tmp_path / "out", "--format", "html,db")
@@ -368,6 +377,7 @@ def test_processes_without_a_rank_have_the_names_of_their_folders(
 ) -> None:
     for place in ("step0/proc7", "step0/proc12", "step1/rank0"):
         written(tmp_path / "a" / place, {"Functional.relu.0.forward": call(tensor())}, None)
+    of_one_run(tmp_path / "a")
     shown(capsys, "-tp", tmp_path / "a", "-o", tmp_path / "out")
     places = [(one["step"], one["rank"], one["place"]) for one in page_in(tmp_path / "out").manifest["comparisons"]]
     assert places == [(0, None, "proc7"), (0, None, "proc12"), (1, 0, "")]
@@ -396,8 +406,8 @@ def test_a_page_that_is_too_large_becomes_a_folder(tmp_path: Path, capsys: pytes
     [
         (["-o", "out"], "-tp is missing"),
         (["-tp", "nowhere", "-gp", LLAMA], "nowhere does not exist"),
-        (["-tp", str(DUMPS), "-gp", f"{LLAMA}/dump.json"], "dumps holds no dump; give a dump.json"),
-        (["-tp", f"{LLAMA}/stack.json"], "a file to show is called dump.json"),
+        (["-tp", str(DUMPS), "-gp", f"{LLAMA}/dump.json"], "dumps holds no dump; give dump.json"),
+        (["-tp", f"{LLAMA}/stack.json"], "stack.json holds no records; give dump.json"),
         (["-tp", WEIGHT, "-tp", LLAMA, "-gp", WEIGHT, "-gp", LLAMA], "-tp is given 2 times and -gp 2 times"),
         (["-tp", LLAMA, *["-gp", WEIGHT] * 9], "9 runs are given; allowed: at most 8"),
         (["-tp", WEIGHT, "-tp", WEIGHT, "-gp", LLAMA], f"{WEIGHT} is given several times"),
@@ -614,6 +624,7 @@ def test_ranks_that_do_not_communicate_do_not_hide_the_partners_of_others(
     for name in ("rank0", "rank1"):
         shutil.copytree(runs / name, run / "step0" / name)
     written(run / "step0" / "rank3", lonely, dict.fromkeys(lonely))
+    of_one_run(run)
     shown(capsys, "-tp", run, "-o", tmp_path / "out")
     page = page_in(tmp_path / "out")
     with_partners = {

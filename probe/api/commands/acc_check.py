@@ -72,9 +72,9 @@ class AccCheck:
             return _REFUSED
 
     def _check(self, args: argparse.Namespace) -> int:
-        from probe.common.dump.reading.run import folders_of
+        from probe.common.dump.reading.runs import dumps_in
 
-        paths = folders_of(args.api_info_file)
+        paths = [each.path for each in dumps_in(args.api_info_file)]
         if len(paths) == 1:
             report = self._report(args, paths[0], args.out_path)
             _print([report], args.json)

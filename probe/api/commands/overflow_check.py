@@ -50,10 +50,10 @@ class OverflowCheck:
         add("--json", action="store_true", help="print the report as JSON")
 
     def run(self, args: argparse.Namespace) -> int:
-        from probe.overflow.run import folders_of
+        from probe.common.dump.reading.runs import find_dumps
 
         # Up to here mistakes are those of the command line, which has a status of its own.
-        folders_of(args.input_path)
+        find_dumps(args.input_path)
         try:
             return self._check(args)
         except (MsprobeException, OSError) as error:
@@ -104,7 +104,7 @@ def _page(report: Report, output: str) -> list[str]:
 
     assert report.found is not None
     first = {finding.rank for finding in report.first}
-    of_step = {rank: folder for (step, rank), folder in report.folders.items() if step == report.found.step}
+    of_step = report.found.folders
     # The page opens with the first of them.
     ranks = sorted(of_step, key=lambda rank: (rank not in first, rank))
     folders = [of_step[rank] for rank in ranks[:_MOST_RANKS_SHOWN]]

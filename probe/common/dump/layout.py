@@ -29,6 +29,8 @@ RECORD_FILES = (DUMP_FILE, DEBUG_FILE)
 """The files that may hold the records of a process."""
 JSON_FILES = (*RECORD_FILES, STACK_FILE, CONSTRUCT_FILE)
 """The files that are made from a journal."""
+MODES = ("graph", "pynative")
+"""The folders above those of steps in which MindSpore writes what ran as a graph, and what did not."""
 
 _STEP = re.compile(r"step(\d+)\Z")
 _RANK = re.compile(r"rank(\d*)\Z")
@@ -67,7 +69,7 @@ def place_of_process(name: str) -> tuple[bool, int]:
 
 def is_of_layout(name: str) -> bool:
     """Whether a file or a folder has the name of a part of a dump: ``step0``, ``rank3``, ``dump.json``."""
-    if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, PROCESS_FILE, TENSOR_FOLDER, "graph", "pynative"):
+    if name in (*JSON_FILES, JOURNAL_FILE, ERROR_LOG, PROCESS_FILE, TENSOR_FOLDER, *MODES):
         return True
     return any(pattern.match(name) for pattern in (_STEP, _RANK, _PROCESS))
 

@@ -14,6 +14,7 @@ import numpy as np
 from probe.common.dump import json_files
 from probe.common.dump.journal import JournalReader, is_journal
 from probe.common.dump.layout import JOURNAL_FILE, JSON_FILES, RECORD_FILES, TENSOR_FOLDER
+from probe.common.dump.reading.runs import check_exists
 from probe.common.errors import DumpFormatError, FileCheckException
 from probe.common.files import in_use, remove_left
 
@@ -44,8 +45,9 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
     Raises:
         FileCheckException: `directory` does not exist, or holds neither a journal nor a dump.
     """
+    check_exists(directory)
     if not os.path.isdir(directory):
-        raise FileCheckException(f"{directory} is not a folder.")
+        raise FileCheckException(f"{directory} is not a folder; give that of a process, a step or a run.")
     folders = _with_journal(directory)
     if not folders and not set_aside(directory) and not _holds(directory, *RECORD_FILES):
         raise FileCheckException(f"{directory} holds no {JOURNAL_FILE}, and no dump either.")

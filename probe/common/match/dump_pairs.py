@@ -12,20 +12,17 @@ from typing import Optional
 
 from probe.common import log
 from probe.common.dump.layout import (
+    DEBUG_FILE,
+    DUMP_FILE,
     JOURNAL_FILE,
     RECORD_FILES,
-    holds_records,
     is_of_rank,
     is_without_rank,
-    processes_in,
-    ranks_in,
-    steps_in,
+    place_of_process,
 )
-from probe.common.dump.runs import processes_of
+from probe.common.dump.reading.runs import DumpLocation, FoundDumps, find_dumps, warn_of_left_out
 from probe.common.errors import FileCheckException
 from probe.common.match.processes import pair_processes
-
-_KINDS = ("graph", "pynative")
 
 
 @dataclass(frozen=True)
@@ -46,111 +43,128 @@ class DumpPair:
 
 
 def locate(target: str, golden: str) -> list[DumpPair]:
-    """The pairs of `target` and `golden` in order.
+    """The pairs of `target` and `golden` in order; what is left out is logged.
 
     Raises:
-        FileCheckException: one is missing, one is a file and the other no folder of one process, or their ranks do not
-            correspond.
+        FileCheckException: one is missing or holds no dump, one is a file and the other no folder of one process, or
+            their ranks do not correspond.
     """
-    for path in (target, golden):
-        if not os.path.exists(path):
-            raise FileCheckException(f"{path} does not exist.")
-    if os.path.isdir(target) != os.path.isdir(golden):
-        return [_file_and_folder(target, golden)]
-    if not os.path.isdir(target):
-        return [_files(target, golden)]
-    if holds_records(target) and holds_records(golden):
-        return [DumpPair(target, golden)]
-    steps = _steps_of_kinds(target, golden) or _steps(target, golden)
+    found = find_dumps(target), find_dumps(golden)
+    warn_of_left_out(*found)
+    return pairs_of(*found)
+
+
+def pairs_of(target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
+    """The pairs of the dumps of two paths in order.
+
+    Raises:
+        FileCheckException: one is a file and the other no folder of one process, or their ranks do not correspond.
+    """
+    if target.is_one and golden.is_one:
+        return [_of_two(target.path, golden.path)]
+    for one, other in ((target, golden), (golden, target)):
+        if one.is_one:
+            raise FileCheckException(_not_the_same_form(one.path, other.path))
+    of_target, of_golden = _steps(target), _steps(golden)
     partners: dict[str, str] = {}
-    if steps:
-        return _with_steps_before(
-            [pair for step in steps for pair in _processes(f"{target}/{step}", f"{golden}/{step}", step, partners)]
-        )
-    return _processes(target, golden, "", partners)
+    return _with_steps_before(
+        [
+            pair
+            for step in _common_steps(target, golden, list(of_target), list(of_golden))
+            for pair in _processes(of_target[step], of_golden[step], step, partners)
+        ]
+    )
 
 
-def _file_and_folder(target: str, golden: str) -> DumpPair:
-    """A file and the folder of a process, in which the same file is meant where it is there."""
-    folder, file = (target, golden) if os.path.isdir(target) else (golden, target)
-    if not holds_records(folder):
-        raise FileCheckException(
-            f"{folder} holds no dump itself, and {file} is a file; give two files, the folder of one process beside a "
+def _not_the_same_form(one: str, other: str) -> str:
+    if os.path.isfile(one):
+        return (
+            f"{other} holds no dump itself, and {one} is a file; give two files, the folder of one process beside a "
             "file, or two folders."
         )
-    inside = os.path.join(folder, os.path.basename(file))
-    if not os.path.isfile(inside):
-        # What it holds, a journal perhaps, is found by those who read it.
-        inside = next(
-            path for name in (*RECORD_FILES, JOURNAL_FILE) if os.path.isfile(path := os.path.join(folder, name))
-        )
-    return _files(*((inside, golden) if folder == target else (target, inside)))
+    return f"{one} is the folder of one process and {other} holds folders of processes; give both in the same form."
 
 
-def _files(target: str, golden: str) -> DumpPair:
-    kinds = []
-    for path in (target, golden):
-        kind = next((name for name in (*RECORD_FILES, JOURNAL_FILE) if path.endswith(name)), None)
-        if kind is None:
-            raise FileCheckException(f"{path}: a file to compare is called {' or '.join(RECORD_FILES)}.")
-        kinds.append(kind)
+def _of_two(target: str, golden: str) -> DumpPair:
+    """Two files, or the folders of two processes; in a folder beside a file the same file is meant, if it is there."""
+    if os.path.isdir(target) and os.path.isdir(golden):
+        return DumpPair(target, golden)
+    target, golden = _file_in(target, golden), _file_in(golden, target)
+    kinds = [_kind(target), _kind(golden)]
     if kinds[0] != kinds[1] and JOURNAL_FILE not in kinds:
         raise FileCheckException(f"{target} and {golden}: {kinds[0]} is compared with {kinds[0]} only.")
     return DumpPair(target, golden)
 
 
-def _steps_of_kinds(target: str, golden: str) -> list[str]:
-    """``graph/step0`` and so on, where both runs have folders of these kinds."""
-    of_target, of_golden = ([kind for kind in _KINDS if os.path.isdir(f"{side}/{kind}")] for side in (target, golden))
-    if not of_target or not of_golden:
-        return []
-    kinds = [kind for kind in of_target if kind in of_golden]
-    found = [f"{kind}/{step}" for kind in kinds for step in _common_steps(f"{target}/{kind}", f"{golden}/{kind}")]
-    if not found:
+def _file_in(path: str, other: str) -> str:
+    """The file that is meant by the folder of a process beside a file; a file itself."""
+    if not os.path.isdir(path):
+        return path
+    # What it holds, a journal perhaps, is found by those who read it.
+    names = (os.path.basename(other), *RECORD_FILES, JOURNAL_FILE)
+    return next(inside for name in names if os.path.isfile(inside := os.path.join(path, name)))
+
+
+def _kind(path: str) -> str:
+    """``dump.json``, ``debug.json`` or ``dump.journal``; a file of another name is taken for the first of them."""
+    return next((name for name in (DEBUG_FILE, JOURNAL_FILE) if path.endswith(name)), DUMP_FILE)
+
+
+def _steps(found: FoundDumps) -> dict[str, list[DumpLocation]]:
+    """The dumps of each step, by its name below the path; a rank without records is one of them."""
+    steps: dict[str, list[DumpLocation]] = {}
+    for each in found.dumps:
+        steps.setdefault(found.name_of_step(each), []).append(each)
+    for each in found.empty:
+        of_step = steps[found.name_of_step(each)]
+        # Among the other ranks by its number; processes without a rank stay behind them.
+        place = place_of_process(each.name)
+        of_step.insert(sum(place_of_process(other.name) < place for other in of_step), each)
+    return steps
+
+
+def _common_steps(target: FoundDumps, golden: FoundDumps, of_target: list[str], of_golden: list[str]) -> list[str]:
+    common = [step for step in of_target if step in of_golden]
+    if not common:
+        modes = [_modes(of_target), _modes(of_golden)]
+        if not all(modes):
+            raise FileCheckException(f"{target.path} and {golden.path} have no step in common.")
         raise FileCheckException(
-            f"{target} holds {' and '.join(of_target)} and {golden} holds {' and '.join(of_golden)}, "
+            f"{target.path} holds {modes[0]} and {golden.path} holds {modes[1]}, "
             "but they have no step of the same kind in common."
         )
-    return found
-
-
-def _steps(target: str, golden: str) -> list[str]:
-    common = _common_steps(target, golden)
-    if not common and (steps_in(target) or steps_in(golden)):
-        raise FileCheckException(f"{target} and {golden} have no step in common.")
+    for folder, found in ((target.path, of_target), (golden.path, of_golden)):
+        _warn_of_alone(folder, [step for step in found if step not in common])
     return common
 
 
-def _common_steps(target: str, golden: str) -> list[str]:
-    of_target, of_golden = steps_in(target), steps_in(golden)
-    common = [step for step in of_target if step in of_golden]
-    for folder, found in ((target, of_target), (golden, of_golden)):
-        alone = [step for step in found if step not in common]
-        if alone and common:
-            log.warning(f"{', '.join(alone)}: in {folder} only, and not compared.")
-    return common
+def _modes(steps: list[str]) -> str:
+    """``graph and pynative``: the folders that steps of MindSpore are in."""
+    return " and ".join(dict.fromkeys(step.rpartition("/")[0] for step in steps if "/" in step))
 
 
-def _processes(target: str, golden: str, step: str, partners: dict[str, str]) -> list[DumpPair]:
+def _processes(
+    target: list[DumpLocation], golden: list[DumpLocation], step: str, partners: dict[str, str]
+) -> list[DumpPair]:
     """The pairs of one step; `partners` are processes without a rank that were paired at a step before, and are now."""
-    if holds_records(target) != holds_records(golden):
-        whole, other = (target, golden) if holds_records(target) else (golden, target)
-        raise FileCheckException(
-            f"{whole} is the folder of one process and {other} holds folders of processes; give both in the same form."
-        )
+    folders = target[0].step_folder, golden[0].step_folder
+    names = [each.name for each in target], [each.name for each in golden]
     return [
-        DumpPair(os.path.join(target, name), os.path.join(golden, other), label if label != "rank" else "rank0", step)
-        for name, other, label in _pairs_of_processes(target, golden, partners)
+        DumpPair(
+            os.path.join(folders[0], name), os.path.join(folders[1], other), "rank0" if label == "rank" else label, step
+        )
+        for name, other, label in _pairs_of_processes(*folders, *names, partners)
     ]
 
 
-def _pairs_of_processes(target: str, golden: str, partners: dict[str, str]) -> list[tuple[str, str, str]]:
+def _pairs_of_processes(
+    target: str, golden: str, of_target: list[str], of_golden: list[str], partners: dict[str, str]
+) -> list[tuple[str, str, str]]:
     """The folders that belong together, each pair with its label.
 
     Ranks are paired by number. Where one side is a single process without a rank, each rank of the other is compared
     with it. Several processes without a rank are paired by what they ran.
     """
-    of_target, of_golden = _folders(target), _folders(golden)
     has_several = len(of_target) > 1 or len(of_golden) > 1
     if has_several and _are_numbered(of_target) and _are_numbered(of_golden):
         return _pairs_of_ranks(target, golden, of_target, of_golden)
@@ -163,26 +177,6 @@ def _pairs_of_processes(target: str, golden: str, partners: dict[str, str]) -> l
         log.info(f"{target} holds one process; it is compared with each rank of {golden}.")
         return [(of_target[0], name, name) for name in of_golden]
     return [(of_target[0], of_golden[0], of_target[0])]
-
-
-def _folders(step: str) -> list[str]:
-    """The folders of the processes of a step, in order; a rank is one of them even if its folder holds nothing.
-
-    Raises:
-        FileCheckException: there is none.
-    """
-    found = processes_of(step)
-    left_out = found.left_out("compared")
-    if left_out:
-        log.warning(left_out)
-    others = {each.name for each in found.earlier}
-    ranks = [name for name in ranks_in(step) if name not in others]
-    names = [*ranks, *(each.name for each in found.folders if each.name not in ranks)] or processes_in(step)[:1]
-    if not names:
-        raise FileCheckException(
-            f"{step} holds neither rank folders nor the folder of a process; give the folder of a dumped step."
-        )
-    return names
 
 
 def _pairs_by_work(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Optional, TypeVar
 
@@ -103,3 +103,36 @@ def here(work: Callable[[Task], Result], tasks: Sequence[Task], done: Done | Non
         if done is not None:
             done()
         yield outcome
+
+
+def finished(
+    tasks: Sequence[Task], outcomes: Outcomes[Result], may_fail: tuple[type[Exception], ...]
+) -> Generator[tuple[Task, Outcome[Result]], None, None]:
+    """Each task with what became of it, in order; what it logged in another process is shown before.
+
+    Args:
+        tasks: all of them.
+        outcomes: what becomes of them, in the same order. They are closed at the end, and at an error.
+        may_fail: the errors that do not end the other tasks. The error of a single task is raised.
+
+    Raises:
+        Exception: another error of a task.
+    """
+    with closing(outcomes):
+        for task, outcome in zip(tasks, outcomes):
+            log.show(outcome.logged)
+            if outcome.value is None and not (len(tasks) > 1 and isinstance(outcome.error, may_fail)):
+                raise outcome.error or AssertionError(f"{task} has neither a result nor an error")
+            yield task, outcome
+
+
+def results(tasks: Sequence[Task], outcomes: Outcomes[Result]) -> Generator[Result, None, None]:
+    """The result of each task, in order, where none may fail; otherwise as `finished`.
+
+    Raises:
+        Exception: the error of a task.
+    """
+    with closing(finished(tasks, outcomes, ())) as found:
+        for _, outcome in found:
+            assert outcome.value is not None
+            yield outcome.value

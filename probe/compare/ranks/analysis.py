@@ -14,7 +14,7 @@ from typing import Any
 from probe.common import files, log
 from probe.common.errors import MsprobeException
 from probe.common.match.dump_pairs import locate
-from probe.common.parallel.tasks import Outcome, ProcessDied, Where
+from probe.common.parallel.tasks import Outcome, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
 from probe.compare.options import Options
 from probe.compare.output.summary_text import hints
@@ -28,7 +28,7 @@ from probe.compare.ranks.first_difference import (
     of_rank,
     rank_as_json,
 )
-from probe.compare.runner import pair_tasks, remove_unfinished, run_pairs
+from probe.compare.runner import pair_tasks, run_pairs
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def analyse(
     tasks = pair_tasks(locate(target, golden), output, options, values=False)
     if tasks[0].options.algorithms:
         log.warning("the first difference is sought in statistics: the metrics of --algorithms are not used.")
-    with closing(run_pairs(where, _read_rank, tasks, watch)) as outcomes:
-        for step, of_step in groupby(zip(tasks, outcomes), key=lambda task_and_outcome: task_and_outcome[0].pair.step):
+    with closing(finished(tasks, run_pairs(where, _read_rank, tasks, watch), (ProcessDied,))) as done:
+        for step, of_step in groupby(done, key=lambda task_and_outcome: task_and_outcome[0].pair.step):
             ranks = [_whole(task, outcome) for task, outcome in of_step]
             written = [rank.file for rank in ranks]
             found = first_differences([rank.rank for rank in ranks])
@@ -87,13 +87,9 @@ def _read_rank(task: PairTask, watch: ProgressCallback | None = None) -> _RankRe
 
 
 def _whole(task: PairTask, outcome: Outcome[_RankRead]) -> _RankRead:
-    log.show(outcome.logged)
-    if outcome.value is not None:
-        return outcome.value
-    if isinstance(outcome.error, ProcessDied):
-        remove_unfinished(task, outcome.error)
+    if outcome.value is None:
         raise MsprobeException(f"{task.pair}: {outcome.error}")
-    raise outcome.error or AssertionError(task)
+    return outcome.value
 
 
 def _write_json(path: str, content: Any) -> None:

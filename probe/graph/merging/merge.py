@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from probe.common import files
+from probe.common.dump.json_decode import number
 from probe.common.dump.json_encode import encode
 from probe.common.dump.layout import CONSTRUCT_FILE, DUMP_FILE, STACK_FILE, step_folder
 from probe.common.dump.reading.dump import Dump
-from probe.common.dump.reading.json_decode import number
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
 from probe.graph.merging.part import Calls, MergedItem

@@ -13,11 +13,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from probe.common.dump.json_decode import number
 from probe.common.dump.naming import function_name, is_gradients
 from probe.common.dump.reading import flattening
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import Shape, as_shape
-from probe.common.dump.reading.json_decode import number
 from probe.common.errors import MsprobeException
 from probe.common.match.communication.collectives import group_of, is_communication
 from probe.common.numerics.formats import rounds

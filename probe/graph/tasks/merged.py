@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.dump.layout import ranks_in
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.runs import processes_of
+from probe.common.dump.reading.runs import find_dumps, warn_of_left_out
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 from probe.graph.merging.merge import Merged, merged
@@ -21,7 +19,7 @@ from probe.graph.page.columns import Columns
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.tasks.communication import add_partners
-from probe.graph.tasks.located import Place, steps_of
+from probe.graph.tasks.located import Place
 from probe.graph.tasks.task import Task, judged_dumps, rows_of
 from probe.graph.writers.shown import ShownComparison
 
@@ -97,13 +95,12 @@ def dumps_of(step: str) -> dict[int, Dump]:
 
 def _folders(step: str) -> dict[int, str]:
     """The folder of each rank of a step; that of a run of one process, which has no rank, is the one of rank 0."""
-    found = processes_of(step)
-    others = {each.name for each in found.earlier}
-    names = {int(name.removeprefix("rank") or 0): name for name in ranks_in(step) if name not in others}
-    processes = [each.name for each in found.possible if not each.has_rank]
-    if not names and len(processes) == 1:
-        names[0] = processes[0]
-    return {rank: os.path.join(step, name) for rank, name in names.items()}
+    found = find_dumps(step)
+    if found.is_one:
+        return {}
+    # A folder ``rank`` without a number is that of rank 0; one without records is read, which says so.
+    ranks = {each.rank or 0: each.path for each in (*found.dumps, *found.empty) if not each.process}
+    return ranks if ranks or len(found.dumps) > 1 else {0: found.dumps[0].path}
 
 
 def merged_steps(target: str, golden: str | None) -> tuple[list[Place], list[str]]:
@@ -112,10 +109,10 @@ def merged_steps(target: str, golden: str | None) -> tuple[list[Place], list[str
     Raises:
         MsprobeException: the runs have no step in common.
     """
-    steps = {os.path.relpath(step, target): step for step in steps_of(target)} or {"": target}
+    steps = _steps(target)
     if golden is None:
         return [Place(step, step=name) for name, step in steps.items()], []
-    others = {os.path.relpath(step, golden): step for step in steps_of(golden)} or {"": golden}
+    others = _steps(golden)
     if len(steps) == len(others) == 1:
         # One step of each, whatever its number.
         others = dict(zip(steps, others.values()))
@@ -129,6 +126,13 @@ def merged_steps(target: str, golden: str | None) -> tuple[list[Place], list[str
         if name not in theirs
     ]
     return places, alone
+
+
+def _steps(path: str) -> dict[str, str]:
+    """The folder of each step at a path, by its name below it."""
+    found = find_dumps(path)
+    warn_of_left_out(found)
+    return {"": path} if found.is_one else {found.name_of_step(each): each.step_folder for each in found.dumps}
 
 
 def _rows(columns: Columns, names: NDArray[np.int64]) -> dict[str, int]:

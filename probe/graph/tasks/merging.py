@@ -31,7 +31,7 @@ def planned_merging(
     if len(targets) > 1 or len(goldens) > 1:
         raise MsprobeException("--rank_size merges the ranks of one run or two; give -tp once, and -gp at most once.")
     for path in (*targets, *goldens):
-        if not os.path.isdir(path):
+        if os.path.isfile(path):
             raise FileCheckException(f"{path} is no folder; give that of a step with its ranks, or of all steps.")
     golden = goldens[0] if goldens else None
     places, unpaired = merged_steps(targets[0], golden)

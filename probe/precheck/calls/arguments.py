@@ -8,9 +8,9 @@ from typing import Any, Callable
 
 from typing_extensions import Protocol
 
+from probe.common.dump.json_decode import number
 from probe.common.dump.reading.flattening import add
 from probe.common.dump.reading.items import INPUT, Item, as_shape
-from probe.common.dump.reading.json_decode import number
 from probe.common.numerics.formats import is_float, plain_name, rounds
 
 PlainValue = Callable[[Mapping[str, Any]], Any]

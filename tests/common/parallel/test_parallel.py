@@ -13,17 +13,17 @@ import pytest
 from probe.common import log
 from probe.common.errors import DumpFormatError, MsprobeException
 from probe.common.parallel.run import run
-from probe.common.parallel.tasks import ProcessDied, Where, processors
+from probe.common.parallel.tasks import ProcessDied, Where, finished, processors, results
 
 TWO = Where(jobs=2)
 
 
 def test_outcomes_come_in_the_order_of_the_tasks_whoever_is_done_first() -> None:
     tasks = [0.6, 0.0, 0.3, 0.0]
-    finished: list[int] = []
-    outcomes = run(TWO, parallel_tasks.wait, tasks, lambda what, done, total: finished.append(done))
+    done: list[int] = []
+    outcomes = run(TWO, parallel_tasks.wait, tasks, lambda what, count, total: done.append(count))
     assert [outcome.value for outcome in outcomes] == tasks
-    assert finished == [0, 1, 2, 3, 4]
+    assert done == [0, 1, 2, 3, 4]
 
 
 def test_several_tasks_go_to_as_many_processes_as_asked_for() -> None:
@@ -94,4 +94,34 @@ def test_leaving_early_ends_the_processes() -> None:
         assert next(outcomes).value == 0.0
         assert len(active_children()) == 2
     assert time.monotonic() - begin < 30
+    assert active_children() == []
+
+
+def test_an_error_that_may_be_is_that_of_its_task_and_the_others_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = ["fine", "user", "fine"]
+    found = list(finished(tasks, run(TWO, parallel_tasks.fail, tasks), (MsprobeException,)))
+    assert [task for task, _ in found] == tasks
+    assert [outcome.value for _, outcome in found] == ["fine", None, "fine"]
+    assert str(found[1][1].error) == "dump.json is damaged."
+    # Of a single task it is the answer.
+    with pytest.raises(DumpFormatError):
+        list(finished(["user"], run(TWO, parallel_tasks.fail, ["user"]), (MsprobeException,)))
+    talked = ["first", "second"]
+    list(finished(talked, run(TWO, parallel_tasks.talk, talked), ()))
+    assert capsys.readouterr().err.count("ends") == 2
+
+
+def test_another_error_is_raised_and_ends_the_processes() -> None:
+    tasks = ["disk", "fine"]
+    with pytest.raises(OSError, match="No space left"):
+        list(finished(tasks, run(TWO, parallel_tasks.fail, tasks), (MsprobeException,)))
+    assert active_children() == []
+
+
+def test_where_none_may_fail_the_first_error_is_raised() -> None:
+    assert list(results(["a", "b"], run(TWO, parallel_tasks.fail, ["a", "b"]))) == ["a", "b"]
+    given = results(["a", "user", "b"], run(TWO, parallel_tasks.fail, ["a", "user", "b"]))
+    assert next(given) == "a"
+    with pytest.raises(DumpFormatError):
+        next(given)
     assert active_children() == []

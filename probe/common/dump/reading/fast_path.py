@@ -14,9 +14,9 @@ from typing import Any, Optional, Union
 import msgspec
 
 from probe.common.dump import naming
+from probe.common.dump.json_decode import number
 from probe.common.dump.reading import flattening
 from probe.common.dump.reading.items import INPUT, OUTPUT, PARAMETERS, PARAMETERS_GRAD, Item, Shape, as_shape
-from probe.common.dump.reading.json_decode import number
 
 _NOT_JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 # Their values stand under keys of their own.

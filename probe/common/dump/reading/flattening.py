@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from probe.common.dump import naming
+from probe.common.dump.json_decode import number
 from probe.common.dump.reading.items import (
     DEBUG,
     INPUT,
@@ -16,7 +17,6 @@ from probe.common.dump.reading.items import (
     as_shape,
     plain_item,
 )
-from probe.common.dump.reading.json_decode import number
 from probe.common.errors import DumpFormatError
 
 DEEPEST = 400

@@ -5,38 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
-from probe.common import html_table, log
-from probe.common.dump.layout import holds_records, is_without_rank, step_and_rank, steps_in
+from probe.common import html_table
 from probe.common.dump.reading import conditions, dump
 from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.runs import DumpLocation, dumps_in
 from probe.common.dump.reading.selection import Selection
-from probe.common.dump.runs import processes_of
-from probe.common.errors import FileCheckException
-
-
-class _Place(NamedTuple):
-    step: int | None
-    rank: int | None
-    folder: str
-
-    @property
-    def process(self) -> str | None:
-        """``proc123`` of a process without a rank."""
-        name = os.path.basename(os.path.abspath(self.folder))
-        return name if is_without_rank(name) else None
 
 
 class Run:
     """The dumps of several processes or steps, in order: step by step, and in each rank by rank.
 
     ``run[step]`` and ``run[step, rank]`` are one of them, ``run[step, "proc123"]`` is that of a process without a rank,
-    ``len(run)`` is their number. Each is opened when it is asked for, and again when it is asked for again, so that
-    only those that are in use take memory.
+    ``run[step, rank, "graph"]`` one of two modes of MindSpore, ``len(run)`` is their number. Each is opened when it is
+    asked for, and again when it is asked for again, so that only those that are in use take memory.
 
     Args:
-        path: a ``dump_path``, which holds folders of steps, or the folder of a step.
+        path: a ``dump_path``, which holds folders of steps, the folder of a step, or what is one dump.
 
     Raises:
         FileCheckException: it holds no dump.
@@ -44,60 +30,66 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        """The folder that was given."""
-        self._places = _places(self.path)
+        """What was given."""
+        self.locations: list[DumpLocation] = dumps_in(self.path)
+        """Where the dumps are, in order."""
 
     def __repr__(self) -> str:
-        return f"Run({self.path!r}, {len(self)} dumps, steps {_numbers(self.steps)}, ranks {_numbers(self.ranks)})"
+        modes = f", {' and '.join(self.modes)}" if self.modes else ""
+        text = f"{len(self)} dumps, steps {_numbers(self.steps)}, ranks {_numbers(self.ranks)}"
+        return f"Run({self.path!r}, {text}{modes})"
 
     @property
     def folders(self) -> list[str]:
         """The folders of the dumps."""
-        return [place.folder for place in self._places]
+        return [each.folder for each in self.locations]
 
     @property
     def steps(self) -> list[int | None]:
         """The steps there are, in order; ``None`` stands for a folder that does not say."""
-        return list(dict.fromkeys(place.step for place in self._places))
+        return list(dict.fromkeys(each.step for each in self.locations))
 
     @property
     def ranks(self) -> list[int | None]:
         """The ranks there are, in order; ``None`` stands for a process without rank."""
-        found = dict.fromkeys(place.rank for place in self._places)
+        found = dict.fromkeys(each.rank for each in self.locations)
         return sorted(found, key=lambda rank: -1 if rank is None else rank)
 
     @property
     def processes(self) -> list[str]:
         """The names of the processes without a rank, such as ``proc123``, in the order in which they were started."""
-        return list(dict.fromkeys(place.process for place in self._places if place.process is not None))
+        return list(dict.fromkeys(each.process for each in self.locations if each.process))
+
+    @property
+    def modes(self) -> list[str]:
+        """``graph`` and ``pynative``, where MindSpore wrote folders of these names."""
+        return list(dict.fromkeys(each.mode for each in self.locations if each.mode))
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.locations)
 
     def __iter__(self) -> Iterator[Dump]:
-        return (dump.read(place.folder) for place in self._places)
+        return (dump.read(each.path) for each in self.locations)
 
-    def __getitem__(self, index: int | tuple[int | None, int | str | None]) -> Dump:
-        """The dump of a step, or of a step and a rank or a process such as ``proc123``.
+    def __getitem__(self, index: int | tuple[int | str | None, ...] | None) -> Dump:
+        """The dump of a step, or of a step and a rank or a process such as ``proc123``, or of these and a mode.
 
         Raises:
-            LookupError: there is none, or a step has several ranks or processes and none was named.
+            LookupError: there is none, or there are several and more has to be named.
         """
-        step, *rank = index if isinstance(index, tuple) else (index,)
-        found = [place for place in self._places if place.step == step]
-        if rank:
-            found = [place for place in found if rank[0] == (place.process if isinstance(rank[0], str) else place.rank)]
+        step, *rest = index if isinstance(index, tuple) else (index,)
+        found = [each for each in self.locations if each.step == step]
+        if rest:
+            found = [each for each in found if rest[0] == (each.process if isinstance(rest[0], str) else each.rank)]
+        if len(rest) > 1:
+            found = [each for each in found if rest[1] == each.mode]
         if len(found) == 1:
-            return dump.read(found[0].folder)
-        names = [place.process for place in found if place.process is not None]
-        if len(names) > 1:
+            return dump.read(found[0].path)
+        if not found:
             raise LookupError(
-                f"step {step} has processes {_numbers(names)}; give one of them: run[{step}, {names[0]!r}]"
+                f"{index!r} is not in the run; steps: {_numbers(self.steps)}; ranks: {_numbers(self.ranks)}"
             )
-        if found:
-            ranks = _numbers([place.rank for place in found])
-            raise LookupError(f"step {step} has ranks {ranks}; give one of them: run[{step}, {found[0].rank}]")
-        raise LookupError(f"{index!r} is not in the run; steps: {_numbers(self.steps)}; ranks: {_numbers(self.ranks)}")
+        raise LookupError(f"step {step} has {_choice(found)}")
 
     def where(self, condition: str) -> Selection:
         """The items of all dumps for which `condition` holds; see `Dump.where`."""
@@ -110,7 +102,9 @@ class Run:
         return Selection(chain.from_iterable(one.rows(one) for one in self)).to_frame(library)
 
     def _repr_html_(self) -> str:
-        return html_table.paragraph(repr(self)) + html_table.table(("step", "rank", "folder"), self._places[:_SHOWN])
+        return html_table.paragraph(repr(self)) + html_table.table(
+            ("step", "rank", "folder"), [(each.step, each.rank, each.folder) for each in self.locations[:_SHOWN]]
+        )
 
 
 _SHOWN = 50
@@ -135,48 +129,23 @@ def read(path: str | os.PathLike[str]) -> Dump | Run:
         >>> for record in probe.read("dump_path/step0/rank0"):  # doctest: +SKIP
         ...     print(record.name, [item.shape for item in record.items()])
     """
-    path = os.fspath(path)
-    if not os.path.isdir(path) or holds_records(path):
-        return dump.read(path)
     run = Run(path)
     return next(iter(run)) if len(run) == 1 else run
 
 
-def folders_of(path: str | os.PathLike[str]) -> list[str]:
-    """What `path` holds that `Dump` can be made of: itself where it is one dump, or the folders of a run.
-
-    Raises:
-        FileCheckException: it is a folder that holds no dump.
-    """
-    path = os.fspath(path)
-    return [path] if not os.path.isdir(path) or holds_records(path) else Run(path).folders
-
-
-def _places(path: str) -> list[_Place]:
-    if not os.path.isdir(path):
-        raise FileCheckException(f"{path} is not a folder.")
-    if holds_records(path):
-        return [_place(path)]
-    found = [folder for step in steps_in(path) for folder in _processes(os.path.join(path, step))] or _processes(path)
-    if not found:
-        inside = sorted(entry.name for entry in os.scandir(path) if entry.is_dir())
-        hint = f" It holds {', '.join(inside[:4])}{' ...' if len(inside) > 4 else ''}." if inside else ""
-        raise FileCheckException(
-            f"{path} holds no dump; give dump.json, debug.json, the folder of a rank or step, or a dump_path.{hint}"
-        )
-    return [_place(folder) for folder in found]
-
-
-def _processes(step: str) -> list[str]:
-    found = processes_of(step)
-    left_out = found.left_out()
-    if left_out:
-        log.warning(left_out)
-    return [each.path for each in found.folders]
-
-
-def _place(folder: str) -> _Place:
-    return _Place(*step_and_rank(os.path.join(folder, "dump.json")), folder)
+def _choice(found: Sequence[DumpLocation]) -> str:
+    """What tells several dumps of a step from each other, and how one of them is asked for."""
+    first = found[0]
+    whose = first.process or first.rank
+    processes = [each.process for each in found if each.process]
+    ranks = list(dict.fromkeys(each.rank for each in found))
+    if len(set(processes)) > 1:
+        names = _numbers(list(dict.fromkeys(processes)))
+        return f"processes {names}; give one of them: run[{first.step}, {processes[0]!r}]"
+    if len(ranks) > 1:
+        return f"ranks {_numbers(ranks)}; give one of them: run[{first.step}, {first.rank}]"
+    modes = _numbers([each.mode or None for each in found])
+    return f"modes {modes}; give one of them: run[{first.step}, {whose!r}, {first.mode!r}]"
 
 
 def _numbers(values: Sequence[int | str | None]) -> str:

@@ -12,10 +12,10 @@ import msgspec
 
 from probe.common import log
 from probe.common.callstack import Frame
+from probe.common.dump import json_decode
 from probe.common.dump.cut_json import whole_parts
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.layout import CONSTRUCT_FILE, STACK_FILE
-from probe.common.dump.reading import json_decode
 from probe.common.dump.reading.records import Record
 from probe.common.dump.stack_text import frame_text
 from probe.common.errors import DumpFormatError
