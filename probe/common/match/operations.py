@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from probe.common.match.mapping_files import api_names
+from probe.common.operations.lookup import canonical, function, primitive
 from probe.common.yaml_file import load_yaml
 
 MINDSPORE = "mindspore"
@@ -33,30 +34,23 @@ class Operation(NamedTuple):
 @cache
 def operation(base: str, framework: str) -> Operation:
     """What ``Prefix.api`` computes; names of no known family mean only themselves."""
-    words = _words("operations.yaml")
     family, _, name = base.partition(".")
     family = _MIRRORS.get(family, family)
     if family == _PRIMITIVE:
         # The attribute that holds a primitive says nothing of what it does.
-        kind = name.rpartition(".")[2]
-        known = words["primitives"].get(kind)
-        order = tuple(words["order"].get(kind, ()))
-        return Operation(base, base, True) if known is None else _named(words, known, True)._replace(order=order)
+        known = primitive(name.rpartition(".")[2])
+        return Operation(base, base, True) if known is None else _computed(known.name, True)._replace(order=known.order)
     if family not in _ARITHMETIC:
         return Operation(f"{family}.{name}", f"{family}.{name}", False)
     if framework == MINDSPORE:
         # Only mindspore.ops and its Tensor have names of their own.
         name = api_names().get(base, base).partition(".")[2]
-    if name.startswith("__") and name.endswith("__"):
-        name = name[2:-2]
-        name = words["operators"].get(name, name)
-    return _named(words, name, False)
+    return _computed(name, False)
 
 
-def _named(words: Any, name: str, primitive: bool) -> Operation:
-    name = words["aliases"].get(name, name)
-    plain = name[:-1] if name.endswith("_") and not name.startswith("_") else name
-    return Operation(name, words["akin"].get(plain, plain), primitive)
+def _computed(name: str, is_primitive: bool) -> Operation:
+    known = function(name)
+    return Operation(canonical(name), known.akin or known.name, is_primitive)
 
 
 class Arguments(NamedTuple):

@@ -1,0 +1,40 @@
+"""One line of the table of functions, and the traits that it may have."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class Trait(Enum):
+    """A property of a function that decides how a value of it is judged."""
+
+    COMMUTES = auto()
+    """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
+
+
+class Function(NamedTuple):
+    """What is known of one function."""
+
+    name: str
+    """The name that PyTorch has for it, without prefix."""
+    traits: frozenset[Trait] = frozenset()
+    also: tuple[str, ...] = ()
+    """Other names of the same function, in any framework; operators of tensors without their underscores."""
+    primitive: tuple[str, ...] = ()
+    """The classes of MindSpore's primitives that compute it."""
+    akin: str = ""
+    """The function that gives the same values if the shapes agree; empty if there is none."""
+    order: tuple[int, ...] = ()
+    """The tensor of the primitive that stands in each place of PyTorch's function, if the order is another."""
+
+    def has(self, *traits: Trait) -> bool:
+        """Whether the function has one of `traits`."""
+        return not self.traits.isdisjoint(traits)
+
+
+def op(
+    name: str, *traits: Trait, also: str = "", primitive: str = "", akin: str = "", order: tuple[int, ...] = ()
+) -> Function:
+    """A line of the table; several names in one text are separated by spaces."""
+    return Function(name, frozenset(traits), tuple(also.split()), tuple(primitive.split()), akin, order)
