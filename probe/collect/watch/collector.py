@@ -13,9 +13,8 @@ from probe.collect.watch.step_ring import Frame, StepRing
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
 from probe.common.interfaces import Entry
-
-_MEMORY = ("empty", "zeros", "ones", "full")
-"""In the names of calls that give memory, which kernels fill without that being counted."""
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 
 
 class WatchingCollector(Collector):
@@ -116,7 +115,8 @@ def _hands_out_memory(call: ActiveCall) -> bool:
     name = call.api.api
     if call.api.returns_arguments or name.startswith("__i") or (name.endswith("_") and not name.endswith("__")):
         return True
-    return any(word in name for word in _MEMORY)
+    # Kernels fill such memory without that being counted.
+    return has(name, Trait.UNWRITTEN, Trait.CONSTANT)
 
 
 class _RingWriter(RecordWriter):

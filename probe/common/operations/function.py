@@ -9,6 +9,17 @@ from typing import NamedTuple
 class Trait(Enum):
     """A property of a function that decides how a value of it is judged."""
 
+    # Members are compared by identity; Enum would hash their names, call by call.
+    __hash__ = object.__hash__
+
+    UNWRITTEN = auto()
+    """It returns memory to which nothing was written, in whole or in part."""
+    CONSTANT = auto()
+    """It returns numbers that no tensor among its arguments decides."""
+    HANDS_ON = auto()
+    """It returns its argument, a view of it or a copy of it: each number as it is, in the order it had or another."""
+    CASTS = auto()
+    """It returns its argument in another dtype or on another device."""
     COMMUTES = auto()
     """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
 

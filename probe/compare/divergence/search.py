@@ -45,6 +45,8 @@ from probe.common.metrics.error_bounds import (
     turned_by_division,
     unit_roundoff,
 )
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.between_steps import BetweenSteps
@@ -71,10 +73,6 @@ _GROWN = 4.0
 _OF_TURNED = 2.0
 # Running statistics carry what rounding did in all steps before.
 _OF_KEPT_STATE = 1e-3
-# What these return is not computed from what goes in.
-_NOT_COMPUTED = frozenset(
-    ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format")
-)
 
 
 @dataclass(frozen=True)
@@ -439,7 +437,7 @@ class _Search:
             if is_input(row):
                 self._judge_input(call, row, terms, judged)
         api = self._add_forward_inputs(call, terms)
-        if api in _NOT_COMPUTED or self._is_gradient_of_a_part(call):
+        if has(api, Trait.UNWRITTEN) or self._is_gradient_of_a_part(call):
             return judged
         for row in call.rows:
             if not is_input(row):

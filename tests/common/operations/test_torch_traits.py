@@ -1,0 +1,85 @@
+"""The traits of the table against what PyTorch says of its own operators, and against what its functions do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
+from probe.common.operations.table import FUNCTIONS
+
+SPARSE = {"ccol_indices", "coalesce", "col_indices", "crow_indices", "indices", "row_indices", "values"}
+"""They give parts of a sparse tensor."""
+
+
+def operators() -> Iterator[tuple[str, Any]]:
+    """Every overload of ATen by the operator's name; those that begin with an underscore are nobody's to call."""
+    for qualified in {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}:
+        namespace, _, name = qualified.partition("::")
+        packet = getattr(torch.ops.aten, name, None) if namespace == "aten" and not name.startswith("_") else None
+        for overload in packet.overloads() if packet is not None else ():
+            yield name, getattr(packet, overload)
+
+
+OPERATORS = sorted(operators(), key=lambda pair: (pair[0], str(pair[1])))
+
+
+def named(*traits: Trait) -> list[str]:
+    return [each.name for each in FUNCTIONS if each.has(*traits)]
+
+
+def of_one_tensor(name: str, value: torch.Tensor) -> list[torch.Tensor] | None:
+    """What the function returns of a tensor alone; ``None`` where torch has none that takes that."""
+    call: Callable[..., Any] | None = getattr(torch, name, None) or getattr(torch.Tensor, name, None)
+    if not callable(call):
+        return None
+    try:
+        found = call(value.clone())
+    except (TypeError, RuntimeError):
+        return None
+    return [each for each in (found if isinstance(found, (tuple, list)) else [found]) if torch.is_tensor(each)]
+
+
+def is_view(operator: Any) -> bool:
+    aliases = [each.alias_info for each in operator._schema.returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
+
+
+def test_every_view_of_aten_hands_on_or_casts() -> None:
+    views = {name for name, operator in OPERATORS if is_view(operator)} - SPARSE
+    assert len(views) > 40
+    assert {name for name in views if not has(name, Trait.HANDS_ON, Trait.CASTS)} == set()
+
+
+NINE = torch.arange(1.0, 10.0).reshape(3, 3)
+OF_ONE_TENSOR = [name for name in named(Trait.HANDS_ON) if of_one_tensor(name, NINE)]
+
+
+@pytest.mark.parametrize("name", OF_ONE_TENSOR)
+def test_what_hands_on_returns_numbers_of_its_argument(name: str) -> None:
+    found = of_one_tensor(name, NINE)
+    assert found and all(set(each.flatten().tolist()) <= set(NINE.flatten().tolist()) for each in found)
+
+
+def test_many_of_what_hands_on_takes_one_tensor() -> None:
+    assert len(OF_ONE_TENSOR) >= 15
+
+
+@pytest.mark.parametrize("name", ["zeros_like", "ones_like"])
+def test_what_is_constant_depends_on_no_number(name: str) -> None:
+    found = of_one_tensor(name, torch.full((2,), float("nan")))
+    assert has(name, Trait.CONSTANT) and found is not None and bool(found[0].isfinite().all())
+
+
+@pytest.mark.parametrize("name", ["to", "float", "double", "half", "bfloat16", "int", "long", "short", "bool", "type"])
+def test_what_casts_is_found_by_its_method(name: str) -> None:
+    assert has(name, Trait.CASTS) and hasattr(torch.Tensor, name)
+
+
+def test_memory_that_nothing_was_written_to_is_told_from_zeros() -> None:
+    assert {"empty", "empty_like", "new_empty", "empty_strided"} <= set(named(Trait.UNWRITTEN))
+    assert not has("zeros", Trait.UNWRITTEN) and not has("empty", Trait.CONSTANT)
