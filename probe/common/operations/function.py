@@ -20,6 +20,10 @@ class Trait(Enum):
     """It returns its argument, a view of it or a copy of it: each number as it is, in the order it had or another."""
     CASTS = auto()
     """It returns its argument in another dtype or on another device."""
+    OVERWRITES = auto()
+    """It writes into all of its first argument and reads nothing of it."""
+    OVERWRITES_A_PART = auto()
+    """It writes into a part of its first argument and reads nothing of it; the rest stays."""
     COMMUTES = auto()
     """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
 
@@ -38,6 +42,10 @@ class Function(NamedTuple):
     """The function that gives the same values if the shapes agree; empty if there is none."""
     order: tuple[int, ...] = ()
     """The tensor of the primitive that stands in each place of PyTorch's function, if the order is another."""
+    arguments: tuple[str, ...] = ()
+    """The names of its first arguments in order, if they are needed."""
+    keeps: tuple[str, ...] = ()
+    """The arguments into which it writes what it keeps from call to call."""
 
     def has(self, *traits: Trait) -> bool:
         """Whether the function has one of `traits`."""
@@ -45,7 +53,23 @@ class Function(NamedTuple):
 
 
 def op(
-    name: str, *traits: Trait, also: str = "", primitive: str = "", akin: str = "", order: tuple[int, ...] = ()
+    name: str,
+    *traits: Trait,
+    also: str = "",
+    primitive: str = "",
+    akin: str = "",
+    order: tuple[int, ...] = (),
+    arguments: str = "",
+    keeps: str = "",
 ) -> Function:
     """A line of the table; several names in one text are separated by spaces."""
-    return Function(name, frozenset(traits), tuple(also.split()), tuple(primitive.split()), akin, order)
+    return Function(
+        name,
+        frozenset(traits),
+        tuple(also.split()),
+        tuple(primitive.split()),
+        akin,
+        order,
+        tuple(arguments.split()),
+        tuple(keeps.split()),
+    )

@@ -44,6 +44,26 @@ def has(name: str, *traits: Trait) -> bool:
 
 
 @cache
+def writes_in_place(name: str) -> bool:
+    """Whether a function writes what it computes into its first argument, as ``add_`` and ``__iadd__`` do."""
+    bare = _without_prefix(name)
+    if _is_operator(bare):
+        plain = _without_underscores(bare)
+        return plain not in _BY_NAME and plain[0] == "i" and plain[1:] in _BY_NAME
+    return bare.endswith("_")
+
+
+@cache
+def kept_items(name: str) -> frozenset[str]:
+    """The items of a call in which the function keeps statistics: ``input.1``, ``input.running_mean``."""
+    known = function(name)
+    positions = [known.arguments.index(each) for each in known.keeps]
+    if primitive(_without_prefix(name)) is known and known.order:
+        return frozenset(f"input.{known.order[each]}" for each in positions)
+    return frozenset(f"input.{each}" for each in (*positions, *known.keeps))
+
+
+@cache
 def canonical(name: str) -> str:
     """PyTorch's name of a function; a form that writes in place stays one."""
     plain = _without_underscores(name)

@@ -64,8 +64,6 @@ SUSPECTS = 5
 
 _MOVED, _FAR = 0.01, 100.0
 """The relative difference, by itself and by what is explained, from which on two calls may do two things."""
-# What these write over may be whatever was in memory.
-_OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
 # PyTorch makes these of two operations and records the gradient of the second.
 _TWO_OPERATIONS = frozenset(("cross_entropy",))
 _GROWN = 4.0
@@ -788,4 +786,6 @@ def _of_one_shape(row: Row) -> bool:
 
 def _overwrites(call: AlignedCall, row: Row) -> bool:
     """Whether the call writes over this input, whose values before do not matter."""
-    return differences.short_name(row) == "input.0" and function_name(call.record or "") in _OVERWRITING
+    # What is written over may be whatever was in memory.
+    overwrites = has(function_name(call.record or ""), Trait.OVERWRITES, Trait.OVERWRITES_A_PART)
+    return overwrites and differences.short_name(row) == "input.0"

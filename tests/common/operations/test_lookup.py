@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from probe.common.operations.function import Function, Trait
-from probe.common.operations.lookup import canonical, function, has, primitive
+from probe.common.operations.lookup import canonical, function, has, kept_items, primitive, writes_in_place
 from probe.common.operations.table import FUNCTIONS
 
 
@@ -36,6 +36,21 @@ def test_other_names_and_operators_lead_to_the_line(name: str, line: str) -> Non
 @pytest.mark.parametrize("name", ["__rsub__", "__index__", "__init__", "relu6x", "_", "____", ""])
 def test_a_name_that_only_looks_alike_has_no_line(name: str) -> None:
     assert function(name).name not in {each.name for each in FUNCTIONS if each.traits}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("add_", True), ("__iadd__", True), ("Tensor.__ipow__", True), ("Aten.relu_.default", True), ("__invert__", False),
+     ("__int__", False), ("__index__", False), ("__add__", False), ("add", False)],
+)  # fmt: skip
+def test_a_name_says_whether_it_writes_in_place(name: str, expected: bool) -> None:
+    assert writes_in_place(name) is expected
+
+
+def test_kept_statistics_are_found_where_a_function_and_a_primitive_take_them() -> None:
+    of_function = {"input.1", "input.2", "input.running_mean", "input.running_var"}
+    assert kept_items("Functional.batch_norm") == kept_items("instance_norm") == of_function
+    assert kept_items("Primitive.bn.BatchNorm") == {"input.3", "input.4"} and kept_items("layer_norm") == frozenset()
 
 
 def test_a_function_without_a_line_has_no_trait() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from probe.common.operations.function import Trait
-from probe.common.operations.lookup import has
+from probe.common.operations.lookup import function, has, writes_in_place
 from probe.common.operations.table import FUNCTIONS
 
 SPARSE = {"ccol_indices", "coalesce", "col_indices", "crow_indices", "indices", "row_indices", "values"}
@@ -49,6 +49,11 @@ def is_view(operator: Any) -> bool:
     return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
 
 
+def writes_first(operator: Any) -> bool:
+    first = operator._schema.arguments[:1]
+    return any(each.alias_info is not None and each.alias_info.is_write and not each.is_out for each in first)
+
+
 def test_every_view_of_aten_hands_on_or_casts() -> None:
     views = {name for name, operator in OPERATORS if is_view(operator)} - SPARSE
     assert len(views) > 40
@@ -67,6 +72,46 @@ def test_what_hands_on_returns_numbers_of_its_argument(name: str) -> None:
 
 def test_many_of_what_hands_on_takes_one_tensor() -> None:
     assert len(OF_ONE_TENSOR) >= 15
+
+
+def test_what_ends_in_an_underscore_writes_into_its_first_argument() -> None:
+    # Their own names say it, though they end otherwise.
+    written = {"record_stream", "retain_grad", "set_data", "sort"}
+    said = {name for name, operator in OPERATORS if writes_first(operator) and not writes_in_place(name)}
+    assert said == written
+    assert {name for name, operator in OPERATORS if writes_in_place(name) and not writes_first(operator)} == set()
+
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {"fill_": (0.5,), "geometric_": (0.5,), "copy_": (torch.ones(3),)}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in named(Trait.OVERWRITES) if hasattr(torch.Tensor, name) and name != "set_"]
+)
+def test_what_overwrites_reads_nothing_of_its_first_argument(name: str) -> None:
+    written = torch.full((3,), float("nan"))
+    getattr(written, name)(*ARGUMENTS.get(name, ()))
+    assert bool(written.isfinite().all())
+
+
+def test_what_overwrites_a_part_leaves_the_rest() -> None:
+    index = torch.tensor([0, 1])
+    of_name: dict[str, tuple[Any, ...]] = {
+        "index_copy_": (0, index, torch.ones(2)), "index_fill_": (0, index, 1.0), "scatter_": (0, index, torch.ones(2)),
+        "masked_scatter_": (torch.tensor([True, True, False]), torch.ones(2)),
+        "setitem": (index, 1.0), "fill_diagonal_": (1.0,),
+    }  # fmt: skip
+    assert set(of_name) == set(named(Trait.OVERWRITES_A_PART))
+    for name, arguments in of_name.items():
+        written = torch.full((3, 3) if "diagonal" in name else (3,), float("nan"))
+        getattr(written, "__setitem__" if name == "setitem" else name)(*arguments)
+        assert 0 < int(written.isnan().sum()) < written.numel(), name
+
+
+def test_a_batch_norm_keeps_what_its_operator_writes() -> None:
+    arguments = torch.ops.aten._native_batch_norm_legit.default._schema.arguments
+    written = {each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write}
+    assert set(function("batch_norm").keeps) == set(function("instance_norm").keeps) == written
 
 
 @pytest.mark.parametrize("name", ["zeros_like", "ones_like"])
