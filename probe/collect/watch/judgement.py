@@ -17,8 +17,6 @@ from probe.common.interfaces import Entry
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import has
 
-_EXACT = frozenset(("log", "log2", "log10", "log1p", "logit", "logsigmoid", "log_softmax", "logsumexp", "xlogy"))
-"""Calls whose exact result may be minus infinity."""
 _INPUTS = ("input_args", "input_kwargs", "input")
 _NOT_EXPLAINED = 0
 
@@ -107,7 +105,7 @@ class Judgement:
                 explained = all(_sign(entry) == sign for entry in bad_inputs) and (sign < 0 or sign in self._signs)
             else:
                 explained = (
-                    (sign < 0 and function.strip("_") in _EXACT)
+                    (sign < 0 and has(function, Trait.INFINITE))
                     or (naming.is_module(name) and sign in self._signs)
                     or sign * math.inf in _numbers(fields)
                 )

@@ -24,6 +24,10 @@ class Trait(Enum):
     """It writes into all of its first argument and reads nothing of it."""
     OVERWRITES_A_PART = auto()
     """It writes into a part of its first argument and reads nothing of it; the rest stays."""
+    INFINITE = auto()
+    """Its exact result may be minus infinity though its arguments are finite."""
+    MASKED = auto()
+    """It takes minus infinity in its argument for what is left out."""
     COMMUTES = auto()
     """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
 

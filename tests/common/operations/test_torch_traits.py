@@ -114,6 +114,30 @@ def test_a_batch_norm_keeps_what_its_operator_writes() -> None:
     assert set(function("batch_norm").keeps) == set(function("instance_norm").keeps) == written
 
 
+FINITE_TO_INFINITE: dict[str, tuple[Any, ...]] = {
+    "log_softmax": (torch.tensor([-3e38, 3e38]), 0), "_log_softmax": (torch.tensor([-3e38, 3e38]), 0, False),
+    "logsumexp": (torch.ones(0), 0), "xlogy": (torch.ones(1), torch.zeros(1)), "log1p": (torch.tensor([-1.0]),),
+    "xlog1py": (torch.ones(1), torch.tensor([-1.0])), "logdet": (torch.zeros(2, 2),), "slogdet": (torch.zeros(2, 2),),
+}  # fmt: skip
+
+
+# Kernels that compute log(sigmoid(x)) step by step make one, which a log-likelihood leaves as it is.
+@pytest.mark.parametrize("name", sorted({*named(Trait.INFINITE)} - {"logsigmoid"}))
+def test_what_is_infinite_on_purpose_is_so_of_finite_arguments(name: str) -> None:
+    call = getattr(torch, name, None) or getattr(torch.special, name)
+    found = call(*FINITE_TO_INFINITE.get(name, (torch.zeros(1),)))
+    assert float("-inf") in torch.as_tensor(found[-1] if isinstance(found, tuple) else found).flatten().tolist()
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin", "logsumexp", "gumbel_softmax"])
+def test_a_masked_call_leaves_out_minus_infinity(name: str) -> None:
+    assert has(name, Trait.MASKED)
+    call = getattr(torch.nn.functional, name, None) or getattr(torch, name)
+    sign = -1.0 if name == "softmin" else 1.0
+    found = call(sign * torch.tensor([1.0, 2.0, float("-inf")]), dim=0)
+    assert not bool(found.isnan().any())
+
+
 @pytest.mark.parametrize("name", ["zeros_like", "ones_like"])
 def test_what_is_constant_depends_on_no_number(name: str) -> None:
     found = of_one_tensor(name, torch.full((2,), float("nan")))
