@@ -28,6 +28,14 @@ class Trait(Enum):
     """Its exact result may be minus infinity though its arguments are finite."""
     MASKED = auto()
     """It takes minus infinity in its argument for what is left out."""
+    DRAWS = auto()
+    """Its result is random numbers."""
+    DROPS = auto()
+    """It sets elements of its argument to zero at random, and enlarges the others."""
+    DRAWS_INSIDE = auto()
+    """It computes with random numbers that it draws itself."""
+    MAY_DROP_INSIDE = auto()
+    """It draws random numbers if an argument asks it to drop something."""
     COMMUTES = auto()
     """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
 

@@ -44,6 +44,12 @@ def has(name: str, *traits: Trait) -> bool:
 
 
 @cache
+def names_with(*traits: Trait) -> tuple[str, ...]:
+    """Every name, in any framework, of the functions that have one of `traits`."""
+    return tuple(name for each in FUNCTIONS if each.has(*traits) for name in (each.name, *each.also))
+
+
+@cache
 def writes_in_place(name: str) -> bool:
     """Whether a function writes what it computes into its first argument, as ``add_`` and ``__iadd__`` do."""
     bare = _without_prefix(name)

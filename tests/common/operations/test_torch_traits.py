@@ -138,6 +138,25 @@ def test_a_masked_call_leaves_out_minus_infinity(name: str) -> None:
     assert not bool(found.isnan().any())
 
 
+RANDOM = (Trait.DRAWS, Trait.DROPS, Trait.DRAWS_INSIDE, Trait.MAY_DROP_INSIDE)
+# Operators that no function of Python has the name of.
+BELOW_PYTHON = {"miopen_rnn", "normal_functional", "random", "rrelu_with_noise_functional"}
+
+
+def test_what_pytorch_seeds_draws() -> None:
+    seeded = {name for name, operator in OPERATORS if torch.Tag.nondeterministic_seeded in operator.tags}
+    assert len(seeded) > 40
+    assert {name for name in seeded if not has(name, *RANDOM)} == BELOW_PYTHON
+
+
+def test_what_draws_is_seeded() -> None:
+    known = {name for name, _ in OPERATORS}
+    seeded = {name for name, operator in OPERATORS if torch.Tag.nondeterministic_seeded in operator.tags}
+    # Made of operators that are.
+    made_of_others = {"gumbel_softmax", "multi_head_attention_forward"}
+    assert {name for name in named(*RANDOM) if name in known and name not in seeded} <= made_of_others
+
+
 @pytest.mark.parametrize("name", ["zeros_like", "ones_like"])
 def test_what_is_constant_depends_on_no_number(name: str) -> None:
     found = of_one_tensor(name, torch.full((2,), float("nan")))
