@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+Rounding = Literal["exact", "rounded once", "elementwise", "activation", "dot product", "sum", "conditioning"]
+EXACT: Rounding = "exact"
+"""The result is made of the arguments' numbers, or of what is compared with them: at most the last rounding is left."""
+ROUNDED_ONCE: Rounding = "rounded once"
+"""One rounding of the exact result (IEEE 754-2019, 5.4.1). Vectorised square roots are not that good."""
+ELEMENTWISE: Rounding = "elementwise"
+"""Each element is made of one element of each argument, without cancellation: no error comes from its neighbours."""
+ACTIVATION: Rounding = "activation"
+"""The argument times a number from 0 to 1 that is the difference of two: the error has the size of the argument."""
+DOT_PRODUCT: Rounding = "dot product"
+"""Each element is a sum of products."""
+SUM: Rounding = "sum"
+"""Each element is a sum of many elements."""
+CONDITIONING: Rounding = "conditioning"
+"""Nothing is known of it: it is judged by conditioning alone."""
 
 
 class Trait(Enum):
@@ -36,8 +52,24 @@ class Trait(Enum):
     """It computes with random numbers that it draws itself."""
     MAY_DROP_INSIDE = auto()
     """It draws random numbers if an argument asks it to drop something."""
+    NEVER_TWICE = auto()
+    """It returns indices into its argument, of which none occurs twice."""
+    FREE_ORDER = auto()
+    """Its results are right in any order."""
+    FREE_SIGNS = auto()
+    """It returns vectors that are right with either sign, or with any phase."""
+    FREE_VECTORS = auto()
+    """Its gradient depends on vectors that are right with either sign, or with any phase."""
+    LOSES_DIGITS = auto()
+    """Its gradient sums logarithms, which loses digits that neither arguments nor result show."""
+    BY_SQUARES = auto()
+    """It returns distances that may be computed from the squares of both points."""
     COMMUTES = auto()
     """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
+
+
+COMPUTING_NOTHING = (Trait.HANDS_ON, Trait.CASTS, Trait.CONSTANT, Trait.UNWRITTEN)
+"""The traits of functions that compute no number of their arguments."""
 
 
 class Function(NamedTuple):
@@ -58,6 +90,16 @@ class Function(NamedTuple):
     """The names of its first arguments in order, if they are needed."""
     keeps: tuple[str, ...] = ()
     """The arguments into which it writes what it keeps from call to call."""
+    rounding: Rounding = CONDITIONING
+    """The rounding errors that a correct kernel makes in its result."""
+    gradient: Rounding = CONDITIONING
+    """The same in its gradient. A gradient of another size than that of the output is a sum."""
+    summed: int | None = None
+    """The argument whose last dimension a product sums over; if it is not known, the sizes tell."""
+    dim: tuple[int, int | None] | None = None
+    """If it reduces along a dimension: the index of this argument and its default, ``None`` for all elements."""
+    drops: int | None = None
+    """The number of leading dimensions whose elements it drops together; ``None`` if each is dropped by itself."""
 
     def has(self, *traits: Trait) -> bool:
         """Whether the function has one of `traits`."""
@@ -73,6 +115,11 @@ def op(
     order: tuple[int, ...] = (),
     arguments: str = "",
     keeps: str = "",
+    rounding: Rounding = CONDITIONING,
+    gradient: Rounding = CONDITIONING,
+    summed: int | None = None,
+    dim: tuple[int, int | None] | None = None,
+    drops: int | None = None,
 ) -> Function:
     """A line of the table; several names in one text are separated by spaces."""
     return Function(
@@ -84,4 +131,9 @@ def op(
         order,
         tuple(arguments.split()),
         tuple(keeps.split()),
+        rounding,
+        gradient,
+        summed,
+        dim,
+        drops,
     )

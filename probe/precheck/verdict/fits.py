@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from probe.common.operations.function import CONDITIONING, DOT_PRODUCT, SUM
 from probe.precheck.verdict import tolerance
-from probe.precheck.verdict.bounds import CONDITIONING, DOT_PRODUCT, SUM, Bound
+from probe.precheck.verdict.bounds import Bound
 from probe.precheck.verdict.formats import Format, format_of, rounded_to
 from probe.precheck.verdict.subject import Array, Subject
 

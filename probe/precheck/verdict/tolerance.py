@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from probe.common.metrics.error_bounds import unit_roundoff
-from probe.precheck.verdict.bounds import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, Bound, is_by_squares
+from probe.common.operations.function import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE
+from probe.precheck.verdict.bounds import Bound, is_by_squares
 from probe.precheck.verdict.formats import Format, rounded_to, spacing
 from probe.precheck.verdict.subject import Array, Subject
 

@@ -95,3 +95,8 @@ def test_importing_the_table_takes_less_than_five_milliseconds(tmp_path: Path) -
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     took = [float(subprocess.check_output([sys.executable, "-c", program], env=environment)) for _ in range(5)]
     assert min(took) < 0.005
+
+
+def test_functions_that_give_the_same_values_round_alike() -> None:
+    akin = [(each, function(each.akin)) for each in FUNCTIONS if each.akin]
+    assert akin and [each.name for each, other in akin if each.rounding != other.rounding] == []

@@ -171,3 +171,21 @@ def test_what_casts_is_found_by_its_method(name: str) -> None:
 def test_memory_that_nothing_was_written_to_is_told_from_zeros() -> None:
     assert {"empty", "empty_like", "new_empty", "empty_strided"} <= set(named(Trait.UNWRITTEN))
     assert not has("zeros", Trait.UNWRITTEN) and not has("empty", Trait.CONSTANT)
+
+
+@pytest.mark.parametrize("name", [each.name for each in FUNCTIONS if each.dim is not None])
+def test_the_dimension_of_what_gives_indices_is_that_of_its_signature(name: str) -> None:
+    dim = function(name).dim
+    assert dim is not None
+    schemas = [operator._schema for known, operator in OPERATORS if known == name]
+    found = [argument for schema in schemas for argument in schema.arguments[dim[0] : dim[0] + 1]]
+    assert "dim" in {argument.name for argument in found}
+    if name not in ("max", "min", "median", "nanmedian"):  # Without `dim` these are functions of their own.
+        assert dim[1] in {argument.default_value for argument in found} or name in ("cummax", "cummin")
+
+
+@pytest.mark.parametrize("name", named(Trait.NEVER_TWICE))
+def test_what_gives_no_index_twice_orders_its_argument(name: str) -> None:
+    found = getattr(torch, name)(torch.tensor([1.0, 1.0, 1.0]), *((2,) if name == "topk" else ()))
+    indices = (found if torch.is_tensor(found) else found.indices).tolist()
+    assert len(set(indices)) == len(indices) > 1

@@ -11,11 +11,10 @@ import torch
 from probe.backends.protocol import OperatorListener
 from probe.backends.torch.guards import guarded
 from probe.backends.torch.internals import TorchDispatchMode
-from probe.common.operations.function import Trait
+from probe.common.operations.function import COMPUTING_NOTHING
 from probe.common.operations.lookup import has
 
 _SEEDED = getattr(torch.Tag, "nondeterministic_seeded", None)
-_NOT_COMPUTED = (Trait.HANDS_ON, Trait.CASTS, Trait.CONSTANT, Trait.UNWRITTEN)
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -88,7 +87,7 @@ def _name(function: Any) -> str:
 def _passed_over(function: Any) -> bool:
     """Whether an operator is none of ATen's, or computes no tensor from others, but for another view of one."""
     schema = function._schema
-    if not schema.name.startswith("aten::") or has(_name(function), *_NOT_COMPUTED):
+    if not schema.name.startswith("aten::") or has(_name(function), *COMPUTING_NOTHING):
         return True
     if not any("Tensor" in str(each.type) for each in schema.arguments):
         return True
