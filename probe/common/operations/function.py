@@ -64,6 +64,12 @@ class Trait(Enum):
     """Its gradient sums logarithms, which loses digits that neither arguments nor result show."""
     BY_SQUARES = auto()
     """It returns distances that may be computed from the squares of both points."""
+    RELATIVE = auto()
+    """The relative error of its result is that of its arguments, however small the result is."""
+    EXPONENTIAL = auto()
+    """An absolute error of its argument is a relative error of its result."""
+    ADDS = auto()
+    """It adds up many elements, which may cancel, and does not divide by their number."""
     COMMUTES = auto()
     """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
 
@@ -100,6 +106,14 @@ class Function(NamedTuple):
     """If it reduces along a dimension: the index of this argument and its default, ``None`` for all elements."""
     drops: int | None = None
     """The number of leading dimensions whose elements it drops together; ``None`` if each is dropped by itself."""
+    divisor: int | None = None
+    """The tensor that it divides by, element by element: its index among the tensors that it takes."""
+    approximation: float = 0.0
+    """The relative error that a kernel may make because it approximates the function.
+
+    MindSpore on the CPU computes tanh by a quotient of polynomials, to 1e-4 near 5, and the exponential by another, to
+    5e-6.
+    """
 
     def has(self, *traits: Trait) -> bool:
         """Whether the function has one of `traits`."""
@@ -120,6 +134,8 @@ def op(
     summed: int | None = None,
     dim: tuple[int, int | None] | None = None,
     drops: int | None = None,
+    divisor: int | None = None,
+    approximation: float = 0.0,
 ) -> Function:
     """A line of the table; several names in one text are separated by spaces."""
     return Function(
@@ -136,4 +152,6 @@ def op(
         summed,
         dim,
         drops,
+        divisor,
+        approximation,
     )
