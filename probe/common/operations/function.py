@@ -70,6 +70,10 @@ class Trait(Enum):
     """An absolute error of its argument is a relative error of its result."""
     ADDS = auto()
     """It adds up many elements, which may cancel, and does not divide by their number."""
+    TWO_OPERATIONS = auto()
+    """PyTorch computes it as two operations and records the gradient of the second."""
+    FITS = auto()
+    """It changes no value and no order: one program needs it to fit a shape or a dtype, and another needs nothing."""
     COMMUTES = auto()
     """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
 
@@ -114,6 +118,8 @@ class Function(NamedTuple):
     MindSpore on the CPU computes tanh by a quotient of polynomials, to 1e-4 near 5, and the exponential by another, to
     5e-6.
     """
+    parts: tuple[str, ...] = ()
+    """The functions that give the same values one after the other."""
 
     def has(self, *traits: Trait) -> bool:
         """Whether the function has one of `traits`."""
@@ -136,6 +142,7 @@ def op(
     drops: int | None = None,
     divisor: int | None = None,
     approximation: float = 0.0,
+    parts: str = "",
 ) -> Function:
     """A line of the table; several names in one text are separated by spaces."""
     return Function(
@@ -154,4 +161,5 @@ def op(
         drops,
         divisor,
         approximation,
+        tuple(parts.split()),
     )

@@ -64,8 +64,6 @@ SUSPECTS = 5
 
 _MOVED, _FAR = 0.01, 100.0
 """The relative difference, by itself and by what is explained, from which on two calls may do two things."""
-# PyTorch makes these of two operations and records the gradient of the second.
-_TWO_OPERATIONS = frozenset(("cross_entropy",))
 _GROWN = 4.0
 # A gradient that passes what values turned on or off differs by the root of the share of these, twice to be sure.
 _OF_TURNED = 2.0
@@ -652,7 +650,7 @@ class _Search:
 
     def _is_gradient_of_a_part(self, call: AlignedCall) -> bool:
         """Whether one framework gives the gradient of the whole and the other that of its second operation."""
-        if not self._across_frameworks or function_name(call.record or "") not in _TWO_OPERATIONS:
+        if not self._across_frameworks or not has(function_name(call.record or ""), Trait.TWO_OPERATIONS):
             return False
         parsed = parse(call.record or "")
         return parsed is not None and parsed.direction == BACKWARD
