@@ -112,6 +112,8 @@ def test_a_batch_norm_keeps_what_its_operator_writes() -> None:
     arguments = torch.ops.aten._native_batch_norm_legit.default._schema.arguments
     written = {each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write}
     assert set(function("batch_norm").keeps) == set(function("instance_norm").keeps) == written
+    arguments = torch.ops.aten.native_batch_norm.default._schema.arguments
+    assert tuple(each.name for each in arguments[:5]) == function("native_batch_norm").arguments
 
 
 FINITE_TO_INFINITE: dict[str, tuple[Any, ...]] = {
@@ -153,7 +155,10 @@ def test_what_draws_is_seeded() -> None:
     known = {name for name, _ in OPERATORS}
     seeded = {name for name, operator in OPERATORS if torch.Tag.nondeterministic_seeded in operator.tags}
     # Made of operators that are.
-    made_of_others = {"gumbel_softmax", "multi_head_attention_forward"}
+    made_of_others = {
+        "gumbel_softmax", "multi_head_attention_forward", "fractional_max_pool2d", "fractional_max_pool3d",
+        "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
+    }  # fmt: skip
     assert {name for name in named(*RANDOM) if name in known and name not in seeded} <= made_of_others
 
 
