@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 Rounding = Literal["exact", "rounded once", "elementwise", "activation", "dot product", "sum", "conditioning"]
 EXACT: Rounding = "exact"
@@ -74,12 +76,17 @@ class Trait(Enum):
     """PyTorch computes it as two operations and records the gradient of the second."""
     FITS = auto()
     """It changes no value and no order: one program needs it to fit a shape or a dtype, and another needs nothing."""
+    SAME_NUMBERS = auto()
+    """A plain number at any position means the same in every framework."""
     COMMUTES = auto()
     """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
 
 
 COMPUTING_NOTHING = (Trait.HANDS_ON, Trait.CASTS, Trait.CONSTANT, Trait.UNWRITTEN)
 """The traits of functions that compute no number of their arguments."""
+
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Function(NamedTuple):
@@ -97,7 +104,9 @@ class Function(NamedTuple):
     order: tuple[int, ...] = ()
     """The tensor of the primitive that stands in each place of PyTorch's function, if the order is another."""
     arguments: tuple[str, ...] = ()
-    """The names of its first arguments in order, if they are needed."""
+    """The names of its first arguments in order, if they are needed; ``_`` for one that decides no value."""
+    in_mindspore: tuple[str, ...] = ()
+    """The same in mindspore.ops, if the order is another."""
     keeps: tuple[str, ...] = ()
     """The arguments into which it writes what it keeps from call to call."""
     rounding: Rounding = CONDITIONING
@@ -120,6 +129,10 @@ class Function(NamedTuple):
     """
     parts: tuple[str, ...] = ()
     """The functions that give the same values one after the other."""
+    defaults: Mapping[str, Any] = _NONE
+    """The settings that a call has without saying so."""
+    of_primitive: Mapping[str, Any] = _NONE
+    """The settings with which a primitive of MindSpore is made, without saying so."""
 
     def has(self, *traits: Trait) -> bool:
         """Whether the function has one of `traits`."""
@@ -134,6 +147,7 @@ def op(
     akin: str = "",
     order: tuple[int, ...] = (),
     arguments: str = "",
+    in_mindspore: str = "",
     keeps: str = "",
     rounding: Rounding = CONDITIONING,
     gradient: Rounding = CONDITIONING,
@@ -143,6 +157,8 @@ def op(
     divisor: int | None = None,
     approximation: float = 0.0,
     parts: str = "",
+    defaults: Mapping[str, Any] = _NONE,
+    of_primitive: Mapping[str, Any] = _NONE,
 ) -> Function:
     """A line of the table; several names in one text are separated by spaces."""
     return Function(
@@ -153,6 +169,7 @@ def op(
         akin,
         order,
         tuple(arguments.split()),
+        tuple(in_mindspore.split()),
         tuple(keeps.split()),
         rounding,
         gradient,
@@ -162,4 +179,6 @@ def op(
         divisor,
         approximation,
         tuple(parts.split()),
+        defaults,
+        of_primitive,
     )

@@ -19,7 +19,14 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
 from probe.common.match.name_mapping import PARAMETER_NAMES
-from probe.common.match.operations import Arguments, Operation, arguments_of, layer_kind, operation
+from probe.common.match.operations import (
+    DECIDING_ATTRIBUTES,
+    Operation,
+    arguments_of,
+    layer_kind,
+    operation,
+    setting,
+)
 from probe.common.metrics.error_bounds import is_number
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import function, has
@@ -218,22 +225,22 @@ def _settings(name: str, side: _Side) -> Optional[tuple[Operation, Settings]]:  
     given = fields.get("input_args")
     for place, entry in enumerate(given if isinstance(given, list) else []):
         own = known.places.get(place) or (f"input.{place}" if known.numbers else "")
-        _add(found, own, _plain(entry), known)
+        _add(found, own, _plain(entry))
     kwargs, attributes = fields.get("input_kwargs"), fields.get("attributes")
     for own, entry in kwargs.items() if isinstance(kwargs, dict) else ():
-        _add(found, own, _plain(entry), known)
+        _add(found, own, _plain(entry))
     for own, value in attributes.items() if isinstance(attributes, dict) else ():
-        if own in known.attributes:
-            _add(found, own, value, known)
+        if own in DECIDING_ATTRIBUTES:
+            _add(found, own, value)
     _neutral(found)
     if found.get("padding") == "same":
         _work_out_padding(found, fields)
     return meaning, found
 
 
-def _add(found: Settings, name: str, value: Any, known: Arguments) -> None:
+def _add(found: Settings, name: str, value: Any) -> None:
     if name and value is not None and value != []:
-        found[known.renamed.get(name, name)] = value
+        found[setting(name)] = value
 
 
 def _plain(entry: Any) -> Any:
