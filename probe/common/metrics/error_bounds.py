@@ -356,19 +356,25 @@ class Terms:
         return max(self.longest, math.sqrt(self.operands[0] * self.operands[1] / elements), self.count / elements)
 
 
+@cache
+def _kind(api: str) -> tuple[bool, bool, bool]:
+    """Whether a function keeps relative errors, makes them of absolute ones, may add up many terms that cancel."""
+    known = function(api)
+    adds = known.has(Trait.ADDS) or api == GRADIENT
+    return known.has(Trait.RELATIVE), known.has(Trait.EXPONENTIAL), adds
+
+
 def condition(api: str, terms: Terms, target: Item, golden: Item) -> float:
     """A bound of how much a relative error of the inputs can grow in an output.
 
     `api` is the function's own name, `GRADIENT` of a backward, and empty of a module.
     """
-    traits = function(api).traits
-    if Trait.RELATIVE in traits:
+    is_relative, is_exponential, adds = _kind(api)
+    if is_relative:
         return 1.0
-    if Trait.EXPONENTIAL in traits:
+    if is_exponential:
         return 1.0 + 2.0 * terms.largest
     count = extent(golden.shape).elements
-    # A gradient may be the sum of many terms that cancel.
-    adds = api == GRADIENT or Trait.ADDS in traits
     scale = terms.scale * (math.sqrt(max(1.0, terms.count / count)) if adds and count else 1.0)
     size = max(rms(target), rms(golden))
     if size >= scale:
