@@ -20,7 +20,7 @@ FILES = sorted(path for top in ("probe", "msprobe") for path in (ROOT / top).rgl
 FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindtorch", "mindnlp"}
 LIBRARIES = {"transformers", "accelerate", "lightning", "pytorch_lightning"}
 
-LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
+LOWER = frozenset(("common.dump", "common.operations", "common.parallel", "common.report"))
 UPPER = frozenset(("common.config", "common.match", "common.numerics", "common.overflow"))
 COMMON = LOWER | UPPER | {"common"}
 FEATURES = frozenset(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Optional
 
 from probe.common.dump.reading.records import Item
+from probe.common.operations.lookup import function as known
 from probe.common.overflow.call_values import CallValues, is_number, limit_of
 
 Explain = Callable[[CallValues], Optional[str]]
@@ -22,7 +23,7 @@ def why(function: str, values: CallValues) -> str | None:
         function: the name of the API without prefix and number: ``log``.
         values: its tensors.
     """
-    explain = _FORWARD.get(function.strip("_"))
+    explain = _FORWARD.get(known(function).name)
     found = explain(values) if explain is not None else None
     return found or _beyond_type(values) or _of_arguments(values)
 
@@ -35,7 +36,7 @@ def why_backward(function: str, forward: CallValues, values: CallValues) -> str 
         forward: the tensors of the forward call.
         values: those of its backward.
     """
-    explain = _BACKWARD.get(function.strip("_"))
+    explain = _BACKWARD.get(known(function).name)
     found = explain(forward) if explain is not None else None
     return found or _beyond_type(values)
 
@@ -188,14 +189,13 @@ _LOGARITHM = _not_above(0, "the logarithm of 0 is minus infinity, of less a NaN"
 _ROOT = _below(0, "a negative number has no real square root")
 _INVERSE_ROOT = _not_above(0, "1 / sqrt(0) is infinity, and a negative number has no real root")
 
+# By the names of the table of functions, which has the others.
 _FORWARD: dict[str, Explain] = {
     "log": _LOGARITHM, "log2": _LOGARITHM, "log10": _LOGARITHM,
     "log1p": _not_above(-1, "log(1 + x) is minus infinity at -1, below it a NaN"),
     "sqrt": _ROOT, "rsqrt": _INVERSE_ROOT,
     "exp": _exponential, "exp2": _exponential, "expm1": _exponential, "sinh": _exponential, "cosh": _exponential,
-    "div": _division, "true_divide": _division, "divide": _division, "truediv": _division, "rtruediv": _division,
-    "itruediv": _division, "floordiv": _division, "floor_divide": _division, "remainder": _division, "fmod": _division,
-    "realdiv": _division,
+    "div": _division, "rtruediv": _division, "floor_divide": _division, "remainder": _division, "fmod": _division,
     "reciprocal": _reciprocal, "square": _square, "batch_norm": _negative_variance,
     "softmax": _rows, "log_softmax": _rows, "scaled_dot_product_attention": _rows, "baddbmm": _rows,
     "mean": _mean_of_nothing, "nanmean": _mean_of_nothing, "var": _one_sample, "std": _one_sample,
@@ -203,8 +203,6 @@ _FORWARD: dict[str, Explain] = {
     "cross_entropy": _nothing_to_average, "nll_loss": _nothing_to_average,
     "pow": _power, "acos": _outside(-1, 1, "the arc cosine is a NaN beyond -1 and 1"),
     "asin": _outside(-1, 1, "the arc sine is a NaN beyond -1 and 1"),
-    "arccos": _outside(-1, 1, "the arc cosine is a NaN beyond -1 and 1"),
-    "arcsin": _outside(-1, 1, "the arc sine is a NaN beyond -1 and 1"),
     "atanh": _outside(-0.9999999, 0.9999999, "it is infinite at -1 and 1, and a NaN beyond"),
     "acosh": _below(1, "it is a NaN below 1"),
     "erfinv": _outside(-0.9999999, 0.9999999, "it is infinite at -1 and 1, and a NaN beyond"),
@@ -217,7 +215,7 @@ _BACKWARD: dict[str, Explain] = {
     "norm": _zero_norm, "vector_norm": _zero_norm, "cdist": _zero_norm, "dist": _zero_norm,
     "pow": _zero_in("the slope of a power below 1 is infinite there"),
     "std": _zero_in("the slope of the standard deviation is infinite where it is 0"),
-    "div": _division, "truediv": _division, "true_divide": _division, "reciprocal": _reciprocal,
+    "div": _division, "reciprocal": _reciprocal,
     "softmax": _rows, "log_softmax": _rows,
     "acos": _outside(-0.9999999, 0.9999999, "the slope is infinite at -1 and 1"),
     "asin": _outside(-0.9999999, 0.9999999, "the slope is infinite at -1 and 1"),

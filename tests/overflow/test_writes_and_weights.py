@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from probe.common.parallel.tasks import Where
 from probe.overflow.findings import ORIGIN, OUTSIDE, PARAMETER, Report
 from probe.overflow.run import find_overflow
@@ -45,6 +47,13 @@ def test_a_buffer_that_is_written_to_may_hold_anything_before(tmp_path: Path) ->
         "Torch.mul.0.forward": call([tensor(FINE), tensor(FINE)], [tensor(FINE)], out=tensor(NAN)),
     }
     assert search(tmp_path, data).found is None
+
+
+@pytest.mark.parametrize("name", ["Tensor.index_copy_.0.forward", "Tensor.scatter_.0.forward"])
+def test_the_rest_of_a_tensor_that_is_written_in_part_was_there_before(tmp_path: Path, name: str) -> None:
+    made = "Torch.div.0.forward"
+    data = {made: call([tensor(FINE)], [tensor(NAN)]), name: call([tensor(NAN), tensor(FINE)], [tensor(NAN)])}
+    assert first(search(tmp_path, data)) == [(ORIGIN, 0, made)]
 
 
 def test_what_is_written_is_looked_at(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from probe.backends.mindspore.randomness import random_calls as mindspore_random_calls
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.shared.randomness.recorder import existing_calls
-from probe.backends.torch.randomness.random_names import FUNCTIONS, TENSOR_METHODS
 from probe.common.interfaces import RandomCall
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import names_with
 
 # init_process_group of torch.distributed initializes MindSpore's communication.
 rank = mindspore_random_calls.rank
@@ -14,10 +15,10 @@ rank = mindspore_random_calls.rank
 
 def torch_random_calls() -> list[RandomCall]:
     """The functions of torch and the methods of Tensor, which the two sides share, that draw random numbers."""
-    torch = torch_module()
+    torch, names = torch_module(), names_with(Trait.DRAWS)
     return [
-        *existing_calls("torch_random", torch, FUNCTIONS),
-        *existing_calls("tensor_random", torch.Tensor, TENSOR_METHODS),
+        *existing_calls("torch_random", torch, names),
+        *existing_calls("tensor_random", torch.Tensor, names),
     ]
 
 

@@ -11,8 +11,9 @@ from probe.backends.shared.patching import Handles
 from probe.backends.shared.randomness import repeat_draws
 from probe.backends.shared.randomness.no_dropout import return_input
 from probe.backends.shared.randomness.repeat_draws import Source
-from probe.backends.torch.randomness.random_names import DROPOUTS
 from probe.common.interfaces import Handle
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import names_with
 
 
 def seed_everything(seed: int, deterministic: bool) -> None:
@@ -33,7 +34,7 @@ def seed_draws(seed: int) -> None:
 def remove_dropout() -> Handle:
     """Make dropout of torch return its input, in existing layers too, and MindSpore's as its own backend does."""
     functional = torch_module("nn.functional")
-    handles = [return_input(functional, name) for name in DROPOUTS if hasattr(functional, name)]
+    handles = [return_input(functional, name) for name in names_with(Trait.DROPS) if hasattr(functional, name)]
     return Handles([mindspore_randomness.remove_dropout(), *handles])
 
 

@@ -15,25 +15,11 @@ from typing import Any
 import yaml
 
 from probe.common.interfaces import ApiName
+from probe.common.match.communication.functions import IN_PLACE, Function
 
 _RISK_LEVELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "risk_levels.yaml")
 
-# Arguments that only the call fills, by position and by keyword, of the collectives of torch.distributed and of those
-# that are called the same way, such as mindspore.mint.distributed.
-_FILLED: Mapping[str, tuple[Any, ...]] = {
-    "_all_gather_base": (0, "output_tensor"),
-    "_reduce_scatter_base": (0, "output"),
-    "all_gather": (0, "tensor_list"),
-    "all_gather_into_tensor": (0, "output_tensor"),
-    "all_to_all": (0, "output_tensor_list"),
-    "all_to_all_single": (0, "output"),
-    "gather": (1, "gather_list"),
-    "irecv": (0, "tensor"),
-    "recv": (0, "tensor"),
-    "reduce_scatter": (0, "output"),
-    "reduce_scatter_tensor": (0, "output"),
-    "scatter": (0, "tensor"),
-}
+_NOBODY = Function("")
 
 
 @dataclass(frozen=True)
@@ -112,8 +98,14 @@ def as_now(families: Mapping[str, list[Watched]]) -> dict[str, list[Watched]]:
 def _name(prefix: str, api: str, in_place: bool) -> ApiName:
     if in_place:
         known_before = _without_received if api == "batch_isend_irecv" else None
-        return ApiName(f"{prefix}.{api}", api, _FILLED.get(api, ()), known_before, returns_arguments=True)
+        return ApiName(f"{prefix}.{api}", api, _filled(api), known_before, returns_arguments=True)
     return ApiName(f"{prefix}.{api}", api)
+
+
+def _filled(api: str) -> tuple[Any, ...]:
+    """The arguments that only the call fills, by position and by keyword."""
+    known = IN_PLACE.get(api, _NOBODY)
+    return tuple(each for name in known.fills for each in (known.arguments.index(name), name))
 
 
 @functools.cache

@@ -13,9 +13,8 @@ from probe.collect.watch.step_ring import Frame, StepRing
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
 from probe.common.interfaces import Entry
-
-_MEMORY = ("empty", "zeros", "ones", "full")
-"""In the names of calls that give memory, which kernels fill without that being counted."""
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has, writes_in_place
 
 
 class WatchingCollector(Collector):
@@ -114,9 +113,10 @@ def _hands_out_memory(call: ActiveCall) -> bool:
     """Whether a result of this call may be a buffer, or be filled by what is not seen."""
     assert call.api is not None
     name = call.api.api
-    if call.api.returns_arguments or name.startswith("__i") or (name.endswith("_") and not name.endswith("__")):
+    if call.api.returns_arguments or writes_in_place(name):
         return True
-    return any(word in name for word in _MEMORY)
+    # Kernels fill such memory without that being counted.
+    return has(name, Trait.UNWRITTEN, Trait.CONSTANT)
 
 
 class _RingWriter(RecordWriter):

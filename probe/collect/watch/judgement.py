@@ -14,15 +14,9 @@ from typing import Any
 
 from probe.common.dump import naming
 from probe.common.interfaces import Entry
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 
-_EXACT = frozenset(("log", "log2", "log10", "log1p", "logit", "logsigmoid", "log_softmax", "logsumexp", "xlogy"))
-"""Calls whose exact result may be minus infinity."""
-_HANDING_ON = frozenset((
-    "broadcast_to", "chunk", "clone", "contiguous", "detach", "expand", "expand_as", "flatten", "getitem", "movedim",
-    "narrow", "permute", "ravel", "reshape", "reshape_as", "select", "slice", "split", "squeeze", "swapaxes", "t",
-    "tensor_split", "transpose", "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as",
-))  # fmt: skip
-"""Calls that return the values they are given."""
 _INPUTS = ("input_args", "input_kwargs", "input")
 _NOT_EXPLAINED = 0
 
@@ -87,8 +81,8 @@ class Judgement:
         parameters = _bad(fields.get("parameters"), bad)
         if not outputs and not parameters:
             return
-        function = naming.function_name(name).strip("_")
-        if "empty" in function:
+        function = naming.function_name(name)
+        if has(function, Trait.UNWRITTEN):
             return
         if any(_sign(entry) >= 0 for entry in parameters):
             self._find(Found(name, "parameters"))
@@ -111,14 +105,14 @@ class Judgement:
                 explained = all(_sign(entry) == sign for entry in bad_inputs) and (sign < 0 or sign in self._signs)
             else:
                 explained = (
-                    (sign < 0 and function in _EXACT)
+                    (sign < 0 and has(function, Trait.INFINITE))
                     or (naming.is_module(name) and sign in self._signs)
                     or sign * math.inf in _numbers(fields)
                 )
             if explained:
                 self._signs.add(sign)
                 return True
-        return bool(bad_inputs) and function in _HANDING_ON
+        return bool(bad_inputs) and has(function, Trait.HANDS_ON)
 
     def _find(self, found: Found, is_given: bool = False) -> None:
         if found.is_of_backward:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 from probe.common.match.mapping_files import api_names
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import canonical, function, primitive
 from probe.common.yaml_file import load_yaml
 
 MINDSPORE = "mindspore"
@@ -33,43 +36,32 @@ class Operation(NamedTuple):
 @cache
 def operation(base: str, framework: str) -> Operation:
     """What ``Prefix.api`` computes; names of no known family mean only themselves."""
-    words = _words("operations.yaml")
     family, _, name = base.partition(".")
     family = _MIRRORS.get(family, family)
     if family == _PRIMITIVE:
         # The attribute that holds a primitive says nothing of what it does.
-        kind = name.rpartition(".")[2]
-        known = words["primitives"].get(kind)
-        order = tuple(words["order"].get(kind, ()))
-        return Operation(base, base, True) if known is None else _named(words, known, True)._replace(order=order)
+        known = primitive(name.rpartition(".")[2])
+        return Operation(base, base, True) if known is None else _computed(known.name, True)._replace(order=known.order)
     if family not in _ARITHMETIC:
         return Operation(f"{family}.{name}", f"{family}.{name}", False)
     if framework == MINDSPORE:
         # Only mindspore.ops and its Tensor have names of their own.
         name = api_names().get(base, base).partition(".")[2]
-    if name.startswith("__") and name.endswith("__"):
-        name = name[2:-2]
-        name = words["operators"].get(name, name)
-    return _named(words, name, False)
+    return _computed(name, False)
 
 
-def _named(words: Any, name: str, primitive: bool) -> Operation:
-    name = words["aliases"].get(name, name)
-    plain = name[:-1] if name.endswith("_") and not name.startswith("_") else name
-    return Operation(name, words["akin"].get(plain, plain), primitive)
+def _computed(name: str, is_primitive: bool) -> Operation:
+    known = function(name)
+    return Operation(canonical(name), known.akin or known.name, is_primitive)
 
 
 class Arguments(NamedTuple):
     """How the settings of an operation are called."""
 
-    places: dict[int, str]
+    places: Mapping[int, str]
     """The names of positional arguments."""
-    defaults: dict[str, Any]
-    defaults_of_primitive: dict[str, Any]
-    renamed: dict[str, str]
-    """Names of one framework and of PyTorch."""
-    attributes: frozenset[str]
-    """Those of primitives that decide values."""
+    defaults: Mapping[str, Any]
+    defaults_of_primitive: Mapping[str, Any]
     numbers: bool
     """Whether a plain number in any place means the same in both frameworks."""
 
@@ -77,19 +69,27 @@ class Arguments(NamedTuple):
 @cache
 def arguments_of(name: str, framework: str) -> Arguments:
     """How the settings are called of the operation that `operation` calls `name`."""
-    words = _words("operations.yaml")
-    places = words["arguments"].get(name, {})
-    if framework == MINDSPORE:
-        places = words["arguments_of_mindspore"].get(name, places)
-    defaults, of_primitive = (words[key].get(name, {}) for key in ("defaults", "defaults_of_primitives"))
-    numbers = name in words["numbers"]
-    return Arguments(places, defaults, of_primitive, words["settings"], deciding_attributes(), numbers)
+    known = function(name)
+    names = (known.in_mindspore if framework == MINDSPORE else ()) or known.arguments
+    places = {place: own for place, own in enumerate(names) if own != "_"}
+    return Arguments(places, known.defaults, known.of_primitive, known.has(Trait.SAME_NUMBERS))
 
 
-@cache
-def deciding_attributes() -> frozenset[str]:
-    """The attributes of primitives that decide values, where neither inputs nor outputs show it."""
-    return frozenset(_words("operations.yaml")["attributes"])
+def setting(name: str) -> str:
+    """PyTorch's name of an argument or attribute that any framework may call `name`."""
+    return _SETTINGS.get(name, name)
+
+
+_SETTINGS = {
+    "axis": "dim", "epsilon": "eps", "group": "groups", "is_training": "training", "keep_dims": "keepdim",
+    "keepdims": "keepdim", "pad": "padding", "strides": "stride",
+}  # fmt: skip
+
+DECIDING_ATTRIBUTES = frozenset((
+    "alpha", "approximate", "ceil_mode", "count_include_pad", "dilation", "eps", "epsilon", "group", "is_training",
+    "keep_prob", "momentum", "negative_slope", "pad", "pad_mode", "stride", "strides",
+))  # fmt: skip
+"""The attributes of primitives that decide values, where neither inputs nor outputs show it."""
 
 
 @cache

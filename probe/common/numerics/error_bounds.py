@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.formats import unit_roundoff
+from probe.common.operations.function import DOT_PRODUCT, Trait
+from probe.common.operations.lookup import function
 
 SAFETY = 8.0
 """Stands for the constants that a first-order bound leaves out."""
@@ -35,32 +37,7 @@ _MASK = 1e4
 # A fill value of 1e4, with what it was added to.
 _FILL = 0.9 * _MASK
 
-# The relative error of the result is that of the arguments, however small the result is.
-_RELATIVE = frozenset(
-    (
-        "mul", "multiply", "div", "divide", "true_divide", "neg", "relu", "abs", "sqrt", "rsqrt", "square", "pow",
-        "reciprocal", "embedding", "dropout", "mul_", "div_", "__mul__", "__rmul__", "__imul__", "__truediv__",
-        "__rtruediv__", "__itruediv__", "__neg__", "__pow__", "__getitem__",
-    )
-)  # fmt: skip
-# An absolute error of the argument is a relative one of the result.
-_EXPONENTIAL = frozenset(("softmax", "log_softmax", "exp", "softplus", "logsumexp", "cross_entropy", "nll_loss"))
-_PRODUCTS = frozenset(
-    (
-        "matmul", "__matmul__", "bmm", "mm", "linear", "dense", "addmm", "baddbmm", "einsum", "conv1d", "conv2d",
-        "conv3d", "MatMul", "BatchMatMul", "Dense", "Conv2D", "Conv3D",
-    )
-)  # fmt: skip
 GRADIENT = "backward"
-# What they return may be the sum of many terms that cancel.
-_SUMS = frozenset(("sum", "cumsum", "nansum", GRADIENT))
-
-
-# By the names of functions, the number of the tensor that they divide by, element by element.
-_DENOMINATORS = {
-    "div": 1, "divide": 1, "true_divide": 1, "div_": 1, "__truediv__": 1, "__itruediv__": 1,
-    "addcdiv": 2, "addcdiv_": 2,
-}  # fmt: skip
 _NEAR_ZERO = 30.0
 """How many relative differences of its largest element wide the range around zero is that rounding makes uncertain."""
 
@@ -361,17 +338,26 @@ class Terms:
         return max(self.longest, math.sqrt(self.operands[0] * self.operands[1] / elements), self.count / elements)
 
 
+@cache
+def _kind(api: str) -> tuple[bool, bool, bool]:
+    """Whether a function keeps relative errors, makes them of absolute ones, may add up many terms that cancel."""
+    known = function(api)
+    adds = known.has(Trait.ADDS) or api == GRADIENT
+    return known.has(Trait.RELATIVE), known.has(Trait.EXPONENTIAL), adds
+
+
 def condition(api: str, terms: Terms, target: Item, golden: Item) -> float:
     """A bound of how much a relative error of the inputs can grow in an output.
 
     `api` is the function's own name, `GRADIENT` of a backward, and empty of a module.
     """
-    if api in _RELATIVE:
+    is_relative, is_exponential, adds = _kind(api)
+    if is_relative:
         return 1.0
-    if api in _EXPONENTIAL:
+    if is_exponential:
         return 1.0 + 2.0 * terms.largest
     count = extent(golden.shape).elements
-    scale = terms.scale * (math.sqrt(max(1.0, terms.count / count)) if api in _SUMS and count else 1.0)
+    scale = terms.scale * (math.sqrt(max(1.0, terms.count / count)) if adds and count else 1.0)
     size = max(rms(target), rms(golden))
     if size >= scale:
         return 1.0
@@ -387,7 +373,7 @@ def condition_of_product(api: str, terms: Terms, target: Item, golden: Item, of_
         count = extent(golden.shape).elements or 1
         number = terms.summed(golden) if of_parameter else terms.count / count
         size_of_sum = terms.scale * terms.kept * math.sqrt(max(1.0, number))
-    elif api in _PRODUCTS:
+    elif function(api).rounding == DOT_PRODUCT:
         size_of_sum = terms.factors[0] * terms.factors[1] * math.sqrt(terms.summed(golden))
     else:
         return 1.0
@@ -407,7 +393,7 @@ def turned_by_division(api: str, given: Sequence[Item], result: Item, error: flo
         result: what it returns there.
         error: the relative difference of what it takes.
     """
-    number = _DENOMINATORS.get(api)
+    number = function(api).divisor
     if number is None or len(given) <= number or given[number].shape != result.shape:
         return 0.0
     smallest, largest = given[number].min, given[number].max
@@ -433,14 +419,9 @@ def rounding(terms: float, roundoff: float) -> float:
     return CONFIDENCE * (roundoff + math.sqrt(terms) * min(roundoff, _FLOAT32))
 
 
-# What a kernel may differ by from the function: MindSpore on the CPU computes tanh by a quotient of polynomials, to
-# 1e-4 near 5, and the exponential by another, to 5e-6.
-_APPROXIMATED = {"tanh": 2e-4, "exp": 2e-5, "sigmoid": 2e-5, "silu": 2e-5, "softmax": 2e-5, "softplus": 2e-4}
-
-
 def approximation(name: str) -> float:
     """What kernels of two frameworks add to the relative error of a function, by the name of it or of its layer."""
-    return _APPROXIMATED.get(name.lower(), 0.0)
+    return function(name.lower()).approximation
 
 
 def explained(error: float, factor: float, added: float) -> float:

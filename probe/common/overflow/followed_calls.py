@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from probe.common.dump.naming import FORWARD, function_name, parse
 from probe.common.dump.reading.items import Item
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 from probe.common.overflow.call_values import CallValues, infinite_sign, is_nonfinite
 from probe.common.overflow.infinities import Infinities, Source, is_masked
 from probe.common.overflow.writes import fills, reads
@@ -81,7 +83,7 @@ class FollowedCalls:
         bad_outputs = [item for item in values.outputs if is_nonfinite(item)]
         if not (bad_inputs or bad_parameters or bad_outputs):
             return False
-        if "empty" in function_name(name):
+        if has(function_name(name), Trait.UNWRITTEN):
             # Memory that nobody has written to may hold anything.
             if bad_outputs:
                 self.uninitialised.append(name)

@@ -17,17 +17,10 @@ from typing import Any
 
 from probe.common.dump.naming import function_name, is_module
 from probe.common.dump.reading.records import Item
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 from probe.common.overflow.call_values import CallValues, infinite_sign, is_nonfinite
 
-_EXACT = frozenset((
-    "log", "log2", "log10", "log_", "logit", "logsigmoid", "log_softmax", "logsumexp", "xlogy", "log1p", "max", "amax",
-))  # fmt: skip
-"""Calls whose exact result may be minus infinity."""
-_MASKED = frozenset((
-    "softmax", "softmax_", "_softmax", "log_softmax", "softmin", "logsumexp", "scaled_dot_product_attention",
-    "multi_head_attention_forward", "cross_entropy",
-))  # fmt: skip
-"""Calls that minus infinity masks; of a row in which all is masked they make NaN."""
 _WRITTEN = ("in the tensor that was written to",)
 """Marks what a call wrote that does not return it."""
 
@@ -93,7 +86,7 @@ class Infinities:
                 self._follow(inner, bad)
                 return True
         is_asked_for = sign * math.inf in values.numbers
-        if not is_asked_for and not (sign < 0 and function_name(name) in _EXACT):
+        if not is_asked_for and not (sign < 0 and has(function_name(name), Trait.INFINITE)):
             return False
         source = self._begin(index, name, bad[0].name, sign, is_asked_for)
         self._follow(source, bad)
@@ -173,7 +166,7 @@ class Infinities:
 
 def is_masked(name: str) -> bool:
     """Whether minus infinity masks the inputs of a call."""
-    return function_name(name) in _MASKED
+    return has(function_name(name), Trait.MASKED)
 
 
 def _mark(item: Item) -> Any:

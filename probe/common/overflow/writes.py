@@ -6,15 +6,10 @@ from collections.abc import Sequence
 
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import Item
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 
 _ITEM = "__setitem__"
-_FILLED = frozenset((
-    _ITEM, "copy_", "fill_", "zero_", "set_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
-    "geometric_", "cauchy_", "log_normal_", "trunc_normal_", "constant_", "zeros_", "ones_", "_foreach_copy_",
-    "_foreach_zero_",
-))  # fmt: skip
-"""Functions that write to their first input."""
-
 
 def reads(name: str, inputs: Sequence[Item]) -> list[Item]:
     """The inputs of a call that it reads.
@@ -24,7 +19,9 @@ def reads(name: str, inputs: Sequence[Item]) -> list[Item]:
         inputs: its tensors.
     """
     written = {f"{name}.input.out"}
-    if function_name(name) in _FILLED:
+    function = function_name(name)
+    # Of a part that is written, what is returned has the rest as well: it is read then.
+    if function == _ITEM or has(function, Trait.OVERWRITES):
         written.add(f"{name}.input.0")
     prefix = f"{name}.input.out."
     return [item for item in inputs if item.name not in written and not item.name.startswith(prefix)]

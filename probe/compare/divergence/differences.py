@@ -11,6 +11,7 @@ from probe.common.match.row import Row
 from probe.common.numerics.dtypes import is_device
 from probe.common.numerics.error_bounds import ALTOGETHER, relative_difference
 from probe.common.numerics.formats import is_integer, plain_name
+from probe.common.operations.lookup import kept_items
 from probe.compare.divergence.call_digest import gradient_on_one_side
 from probe.compare.divergence.precision import Precision, TypePair
 from probe.compare.divergence.propagated_error import PropagatedError
@@ -90,21 +91,13 @@ def is_absent_on_one_side(row: Row) -> bool:
     return target is not None and golden is not None and (target.dtype is None) != (golden.dtype is None)
 
 
-# Where functions take the statistics that they keep from call to call.
-_RUNNING_STATISTICS = {
-    "batch_norm": ("input.1", "input.2", "input.running_mean", "input.running_var"),
-    "instance_norm": ("input.1", "input.2", "input.running_mean", "input.running_var"),
-    "BatchNorm": ("input.3", "input.4"),
-}
-
-
 def is_running_statistic(row: Row) -> bool:
     """Whether the item is a running mean or variance, which this call updates for later ones."""
     sides = ((row.golden_record, row.golden), (row.record, row.target))
     return any(
         record is not None
         and item is not None
-        and item.name[len(record) + 1 :] in _RUNNING_STATISTICS.get(function_name(record), ())
+        and item.name[len(record) + 1 :] in kept_items(function_name(record))
         for record, item in sides
     )
 

@@ -45,6 +45,8 @@ from probe.common.numerics.error_bounds import (
     turned_by_division,
 )
 from probe.common.numerics.formats import unit_roundoff
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 from probe.compare.divergence import differences
 from probe.compare.divergence.aligned_calls import AlignedCall, Trees
 from probe.compare.divergence.between_steps import BetweenSteps
@@ -62,19 +64,11 @@ SUSPECTS = 5
 
 _MOVED, _FAR = 0.01, 100.0
 """The relative difference, by itself and by what is explained, from which on two calls may do two things."""
-# What these write over may be whatever was in memory.
-_OVERWRITING = frozenset(("__setitem__", "copy_", "fill_", "zero_", "index_copy_", "scatter_"))
-# PyTorch makes these of two operations and records the gradient of the second.
-_TWO_OPERATIONS = frozenset(("cross_entropy",))
 _GROWN = 4.0
 # A gradient that passes what values turned on or off differs by the root of the share of these, twice to be sure.
 _OF_TURNED = 2.0
 # Running statistics carry what rounding did in all steps before.
 _OF_KEPT_STATE = 1e-3
-# What these return is not computed from what goes in.
-_NOT_COMPUTED = frozenset(
-    ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format")
-)
 
 
 @dataclass(frozen=True)
@@ -439,7 +433,7 @@ class _Search:
             if is_input(row):
                 self._judge_input(call, row, terms, judged)
         api = self._add_forward_inputs(call, terms)
-        if api in _NOT_COMPUTED or self._is_gradient_of_a_part(call):
+        if has(api, Trait.UNWRITTEN) or self._is_gradient_of_a_part(call):
             return judged
         for row in call.rows:
             if not is_input(row):
@@ -656,7 +650,7 @@ class _Search:
 
     def _is_gradient_of_a_part(self, call: AlignedCall) -> bool:
         """Whether one framework gives the gradient of the whole and the other that of its second operation."""
-        if not self._across_frameworks or function_name(call.record or "") not in _TWO_OPERATIONS:
+        if not self._across_frameworks or not has(function_name(call.record or ""), Trait.TWO_OPERATIONS):
             return False
         parsed = parse(call.record or "")
         return parsed is not None and parsed.direction == BACKWARD
@@ -790,4 +784,6 @@ def _of_one_shape(row: Row) -> bool:
 
 def _overwrites(call: AlignedCall, row: Row) -> bool:
     """Whether the call writes over this input, whose values before do not matter."""
-    return differences.short_name(row) == "input.0" and function_name(call.record or "") in _OVERWRITING
+    # What is written over may be whatever was in memory.
+    overwrites = has(function_name(call.record or ""), Trait.OVERWRITES, Trait.OVERWRITES_A_PART)
+    return overwrites and differences.short_name(row) == "input.0"

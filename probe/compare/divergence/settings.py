@@ -19,8 +19,17 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
 from probe.common.match.name_mapping import PARAMETER_NAMES
-from probe.common.match.operations import Arguments, Operation, arguments_of, layer_kind, operation
+from probe.common.match.operations import (
+    DECIDING_ATTRIBUTES,
+    Operation,
+    arguments_of,
+    layer_kind,
+    operation,
+    setting,
+)
 from probe.common.numerics.error_bounds import is_number
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import function, has
 from probe.compare.result import Unexplained
 
 Settings = dict[str, Any]
@@ -79,7 +88,7 @@ class _Side:
         """The kinds of functions that it has."""
         bases = {parsed.base for record in self._dump if (parsed := record.parsed) and not parsed.is_module}
         meanings = [operation(base, self.framework) for base in bases]
-        kinds = {kind for meaning in meanings for kind in _PARTS.get(meaning.name, (meaning.akin,))}
+        kinds = {kind for meaning in meanings for kind in _kinds(meaning)}
         return frozenset(_ALIKE.get(kind, kind) for kind in kinds)
 
     @cached_property
@@ -178,17 +187,19 @@ def _called_inside(module: str, side: _Side) -> tuple[Counter[str], dict[str, st
     functions: dict[str, str] = {}
     for name in side.inside(module):
         meaning = _meaning(name, side)
-        for kind in () if meaning is None else _PARTS.get(meaning.name, (meaning.akin,)):
-            if kind not in _WITHOUT_MEANING:
+        for kind in () if meaning is None else _kinds(meaning):
+            if not has(kind, Trait.FITS):
                 number[_ALIKE.get(kind, kind)] += 1
                 functions.setdefault(_ALIKE.get(kind, kind), _called(name))
     return number, functions
 
 
-# What one program does with a shape or a type and the other need not.
-_WITHOUT_MEANING = frozenset(("reshape", "to", "contiguous", "shape", "size", "dim", "clone", "detach", "__getitem__"))
 _ALIKE = {"div": "mul"}
-_PARTS = {"addmm": ("matmul", "add"), "baddbmm": ("matmul", "add")}
+
+
+def _kinds(meaning: Operation) -> tuple[str, ...]:
+    """The kinds of functions that a call may be made of in another program."""
+    return function(meaning.name).parts or (meaning.akin,)
 
 
 def _called(name: str) -> str:
@@ -214,22 +225,22 @@ def _settings(name: str, side: _Side) -> Optional[tuple[Operation, Settings]]:  
     given = fields.get("input_args")
     for place, entry in enumerate(given if isinstance(given, list) else []):
         own = known.places.get(place) or (f"input.{place}" if known.numbers else "")
-        _add(found, own, _plain(entry), known)
+        _add(found, own, _plain(entry))
     kwargs, attributes = fields.get("input_kwargs"), fields.get("attributes")
     for own, entry in kwargs.items() if isinstance(kwargs, dict) else ():
-        _add(found, own, _plain(entry), known)
+        _add(found, own, _plain(entry))
     for own, value in attributes.items() if isinstance(attributes, dict) else ():
-        if own in known.attributes:
-            _add(found, own, value, known)
+        if own in DECIDING_ATTRIBUTES:
+            _add(found, own, value)
     _neutral(found)
     if found.get("padding") == "same":
         _work_out_padding(found, fields)
     return meaning, found
 
 
-def _add(found: Settings, name: str, value: Any, known: Arguments) -> None:
+def _add(found: Settings, name: str, value: Any) -> None:
     if name and value is not None and value != []:
-        found[known.renamed.get(name, name)] = value
+        found[setting(name)] = value
 
 
 def _plain(entry: Any) -> Any:

@@ -15,6 +15,8 @@ from probe.common import log
 from probe.common.config.config import Config
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import ApiName
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 from probe.precheck.calls.arguments import Unreadable
 from probe.precheck.calls.cases import not_run
 from probe.precheck.calls.evaluation import Output, output_places
@@ -23,11 +25,6 @@ from probe.precheck.live.examination import Examination, Said
 from probe.precheck.live.findings import Finding, FindingsFile
 from probe.precheck.live.running_call import RunningCall
 
-_CASTS = frozenset((
-    "to", "type", "type_as", "double", "float", "half", "bfloat16", "long", "int", "short", "char", "byte", "bool",
-    "cpu", "cuda", "npu", "cast", "astype",
-))  # fmt: skip
-"""They compute nothing: rounding is what they are for."""
 _MOST_REASONS = 3
 
 
@@ -111,7 +108,8 @@ class FreeBenchmark:
 
     @staticmethod
     def _computes(api: ApiName) -> bool:
-        return not_run(api.base) is None and api.api not in _CASTS and not api.returns_arguments
+        # Rounding is what a cast is for.
+        return not_run(api.base) is None and not has(api.api, Trait.CASTS) and not api.returns_arguments
 
     def leave(self, call: Any, output: Any) -> Any:
         if not call.inputs:

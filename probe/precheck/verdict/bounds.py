@@ -1,13 +1,12 @@
 """What an operation's name says of the error that a correct kernel may make.
 
 Names are those of `probe.common.match.operations`, so that ``Tensor.__add__``, ``Torch.add`` and MindSpore's names are
-one. The lists stand in ``bounds.yaml``.
+one. The table is `probe.common.operations.table`.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,16 +17,20 @@ import numpy as np
 from probe.common.match.operations import MINDSPORE, operation
 from probe.common.numerics.formats import is_complex, rounding_format
 from probe.common.numerics.rounding import rounded_to
-from probe.common.yaml_file import load_yaml
+from probe.common.operations.function import (
+    ACTIVATION,
+    CONDITIONING,
+    DOT_PRODUCT,
+    ELEMENTWISE,
+    EXACT,
+    ROUNDED_ONCE,
+    SUM,
+    Function,
+    Rounding,
+    Trait,
+)
+from probe.common.operations.lookup import function
 from probe.precheck.verdict.subject import Array, Subject
-
-EXACT = "exact"
-ROUNDED_ONCE = "rounded once"
-ELEMENTWISE = "elementwise"
-ACTIVATION = "activation"
-DOT_PRODUCT = "dot product"
-SUM = "sum"
-CONDITIONING = "conditioning"
 
 _MORE_ROUNDINGS = frozenset(("alpha", "rounding_mode"))
 """Arguments with which an addition or a division does more than that."""
@@ -37,7 +40,7 @@ _MORE_ROUNDINGS = frozenset(("alpha", "rounding_mode"))
 class Bound:
     """Which rule gives the tolerance."""
 
-    kind: str
+    kind: Rounding
     terms: int = 0
     """How many numbers are added for one element, where the operation adds."""
     unbiased: bool = False
@@ -49,10 +52,10 @@ class Bound:
 
 @dataclass(frozen=True)
 class Known:
-    """What the lists say of one operation in one direction."""
+    """What the table says of one operation in one direction."""
 
     name: str
-    kind: str
+    kind: Rounding
     summed_input: int | None = None
 
 
@@ -146,61 +149,65 @@ def _sizes_of_others(inputs: Sequence[Array], shape: tuple[int, ...] | None) -> 
 
 @cache
 def known_of(base: str, direction: str) -> Known:
-    """What the lists say of an operation; unknown ones are judged by conditioning."""
-    lists = _lists()
-    parts = (lists[direction], lists["either direction"])
-    kinds = {name: kind for part in parts for kind, names in part.items() for name in names}
-    for name in names_of(base):
-        if name in kinds:
-            return Known(name, kinds[name], lists["summed input"].get(name))
+    """What the table says of an operation; unknown ones are judged by conditioning."""
+    for line in _lines(base):
+        kind = line.rounding if direction == "forward" else line.gradient
+        if kind != CONDITIONING:
+            return Known(line.name, kind, line.summed)
     return Known(base, CONDITIONING)
 
 
 @cache
-def names_of(base: str) -> tuple[str, ...]:
-    """The names under which the lists may have an operation, those of PyTorch first."""
+def _lines(base: str) -> tuple[Function, ...]:
+    """The lines that the table may have for an operation, that of PyTorch's name first."""
     family, _, rest = base.partition(".")
     if family == "Aten":
         base = f"Torch.{rest.partition('.')[0]}"
-    return tuple(dict.fromkeys(operation(base, framework).akin for framework in ("", MINDSPORE)))
+    names = dict.fromkeys(operation(base, framework).akin for framework in ("", MINDSPORE))
+    # With its prefix a name means only itself: a function of the user.
+    return tuple(function(name) for name in names if "." not in name)
+
+
+def _has(base: str, trait: Trait) -> bool:
+    return any(line.has(trait) for line in _lines(base))
 
 
 @cache
 def why_not_judged(base: str, direction: str) -> str | None:
     """Why a result that fails says nothing of the kernel."""
-    reasons = _lists()["not judged"][direction]
-    return next((why for why, names in reasons.items() if not set(names).isdisjoint(names_of(base))), None)
+    return next((why for trait, why in _NOT_JUDGED[direction].items() if _has(base, trait)), None)
+
+
+_NOT_JUDGED = {
+    "forward": {Trait.FREE_ORDER: "the order of the eigenvalues is free"},
+    "backward": {
+        Trait.LOSES_DIGITS: "its sums of logarithms lose digits that nothing outside of it shows",
+        Trait.FREE_VECTORS: "the sign of each vector is free",
+    },
+}
+"""Where correct kernels may differ by more than any rule here grants: what would fail is not judged."""
 
 
 @cache
 def has_free_signs(base: str) -> bool:
     """Whether the vectors that an operation returns have no sign of their own."""
-    return not set(_lists()["free signs"]).isdisjoint(names_of(base))
+    return _has(base, Trait.FREE_SIGNS)
 
 
 @cache
 def is_by_squares(base: str) -> bool:
     """Whether an operation gives distances that may be computed from squares."""
-    return not set(_lists()["by squares"]).isdisjoint(names_of(base))
+    return _has(base, Trait.BY_SQUARES)
 
 
 @cache
-def place_rule(base: str) -> tuple[dict[str, Any], bool] | None:
-    """Where an operation that gives places has its `dim`, and whether no place may occur twice."""
-    lists = _lists()
-    for name in names_of(base):
-        if name in lists["places"]:
-            return lists["places"][name], name in lists["permutations"]
-    return None
+def place_rule(base: str) -> tuple[int, int | None, bool] | None:
+    """If an operation gives places: its argument `dim`, the default of that, and whether no place may occur twice."""
+    found = next((line for line in _lines(base) if line.dim is not None), None)
+    return None if found is None or found.dim is None else (*found.dim, found.has(Trait.NEVER_TWICE))
 
 
 @cache
 def dropped_dimensions(base: str) -> tuple[str, int | None] | None:
     """The kind of dropout that an operation is, and how many leading dimensions it drops as one."""
-    lists = _lists()["dropout"]
-    return next(((name, lists[name]) for name in names_of(base) if name in lists), None)
-
-
-@cache
-def _lists() -> Any:
-    return load_yaml(os.path.join(os.path.dirname(os.path.abspath(__file__)), "bounds.yaml"))
+    return next(((line.name, line.drops) for line in _lines(base) if line.has(Trait.DROPS)), None)

@@ -6,8 +6,9 @@ import numpy as np
 
 from probe.common.numerics.formats import Format, rounding_format
 from probe.common.numerics.rounding import rounded_to
+from probe.common.operations.function import CONDITIONING, DOT_PRODUCT, SUM
 from probe.precheck.verdict import tolerance
-from probe.precheck.verdict.bounds import CONDITIONING, DOT_PRODUCT, SUM, Bound
+from probe.precheck.verdict.bounds import Bound
 from probe.precheck.verdict.subject import Array, Subject
 
 LOWER = ("tfloat32", "float16", "bfloat16")

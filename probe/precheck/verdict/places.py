@@ -13,9 +13,9 @@ def are_ties(subject: Subject) -> bool:
     rule = bounds.place_rule(subject.base)
     if rule is None or not subject.inputs or subject.result.dtype.kind not in "iu":
         return False
-    places, distinct = rule
-    dim = subject.settings.get("dim", subject.settings.get("axis", subject.settings.get(str(places["argument"]))))
-    dim = places["default"] if dim is None else dim
+    argument, default, distinct = rule
+    dim = subject.settings.get("dim", subject.settings.get("axis", subject.settings.get(str(argument))))
+    dim = default if dim is None else dim
     values = subject.inputs[0]
     result, reference = subject.result, np.asarray(subject.reference)
     if dim is None:

@@ -16,7 +16,8 @@ import numpy as np
 
 from probe.common.numerics.formats import Format, unit_roundoff
 from probe.common.numerics.rounding import rounded_to, rounding_scale, spacing
-from probe.precheck.verdict.bounds import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE, Bound, is_by_squares
+from probe.common.operations.function import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE
+from probe.precheck.verdict.bounds import Bound, is_by_squares
 from probe.precheck.verdict.subject import Array, Subject
 
 ROUNDINGS = 4.0

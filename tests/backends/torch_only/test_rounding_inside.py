@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -42,6 +44,17 @@ def test_the_result_that_the_backward_sees_is_rounded() -> None:
     assert torch.equal(moved, again)
     assert UNIT / 4 < float((moved - exact).abs().max()) < 16 * UNIT
     assert torch.equal(softmax_gradient(), exact)
+
+
+@pytest.mark.parametrize(
+    "moved", [torch.flip, torch.roll, torch.tril, torch.Tensor.copy_, torch.sin], ids=lambda call: call.__name__
+)
+def test_what_computes_no_number_is_not_moved(moved: Callable[..., torch.Tensor]) -> None:
+    value = torch.arange(1.0, 10.0, dtype=torch.float64).reshape(3, 3)
+    arguments = {torch.flip: ((0,),), torch.roll: (1,), torch.Tensor.copy_: (value,)}.get(moved, ())
+    with ADAPTER.rounding_inside(UNIT, 1):
+        found = ADAPTER.evaluate(lambda inputs: moved(inputs[0].clone(), *arguments), [value], []).output
+    assert torch.equal(found, moved(value.clone(), *arguments)) == (moved is not torch.sin)
 
 
 def test_no_compiler_is_imported_for_it() -> None:

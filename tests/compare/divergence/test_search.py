@@ -237,9 +237,10 @@ def test_rounding_of_a_short_type_is_explained_where_it_is_widened_again(tmp_pat
     assert compared(tmp_path, *runs) is None
 
 
-def test_memory_that_is_written_over_may_hold_anything(tmp_path: Path) -> None:
+@pytest.mark.parametrize("function", ["Tensor.__setitem__", "Tensor.masked_scatter_", "Torch._foreach_copy_"])
+def test_memory_that_is_written_over_may_hold_anything(tmp_path: Path, function: str) -> None:
     runs = [
-        {"Tensor.__setitem__.0.forward": call([whole(garbage), whole([1]), whole([2])], whole([2, 2]))}
+        {f"{function}.0.forward": call([whole(garbage), whole([1]), whole([2])], whole([2, 2]))}
         for garbage in ([77, 8], [0, 123456])
     ]
     assert compared(tmp_path, *runs) is None

@@ -18,7 +18,7 @@ from probe.compare import comparison
 from probe.compare.comparison import compare_dumps
 from probe.compare.divergence import settings
 from probe.compare.options import Options
-from probe.compare.result import ComparisonResult
+from probe.compare.result import ComparisonResult, Unexplained
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(4, 6, 6)).astype(np.float32)
@@ -287,6 +287,21 @@ def test_the_kind_of_a_gelu_is_a_flag_or_a_word(tmp_path: Path, flag: bool, word
     target["input_kwargs"], golden["input_kwargs"] = {"approximate": plain(flag)}, {"approximate": plain(word)}
     divergence = compared(tmp_path, *layer(target, golden, names)).divergence
     assert divergence is not None and divergence.first.cause == cause
+
+
+@pytest.mark.parametrize("extra", ["Tensor.__getitem__", "Tensor.reshape", "Functional.addmm_"])
+def test_the_one_call_that_a_side_makes_more_is_named_beside_what_fits_shapes(tmp_path: Path, extra: str) -> None:
+    own, inside = "Functional.gelu.0.forward", "Module.m.Mine.forward.0"
+    names = [own, f"{extra}.0.forward", "Functional.tanh.0.forward"]
+    parts = ["Torch.matmul.0.forward", "Torch.add.0.forward"] if "addmm" in extra else []
+    target = {each: call([tensor(X)], tensor(X)) for each in names}
+    golden = {each: call([tensor(X)], tensor(X)) for each in (own, *parts)}
+    for side, data in (("target", target), ("golden", golden)):
+        write(tmp_path / side, data, tree=dict.fromkeys(data, inside))
+    found = settings.with_settings(
+        [Unexplained(own, own, inside, "")], read(tmp_path / "target"), read(tmp_path / "golden")
+    )
+    assert [each.cause for each in found] == ["only the target calls Functional.tanh"]
 
 
 def test_a_parameter_that_one_side_lacks_is_the_cause(tmp_path: Path) -> None:

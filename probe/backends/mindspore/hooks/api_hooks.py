@@ -28,7 +28,7 @@ from probe.backends.shared.models import by_prefix
 from probe.backends.shared.patching import Attributes, each, in_the_place_of
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
-from probe.common.match.operations import deciding_attributes
+from probe.common.match.operations import DECIDING_ATTRIBUTES
 
 Primitive = ops.Primitive
 
@@ -244,8 +244,8 @@ def _attributes(primitive: Any) -> dict[str, Any] | None:
 def _deciding(kind: type, attributes: dict[str, Any] | None) -> dict[str, Any] | None:
     if attributes is None or kind.__module__.endswith(".comm_ops"):
         return attributes
-    names = deciding_attributes()
-    return {name: value for name, value in attributes.items() if name in names and value not in (None, [])}
+    deciding = ((name, value) for name, value in attributes.items() if name in DECIDING_ATTRIBUTES)
+    return {name: value for name, value in deciding if value not in (None, [])}
 
 
 def _listed(value: Any) -> Any:

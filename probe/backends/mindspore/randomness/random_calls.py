@@ -1,6 +1,6 @@
 """What of MindSpore draws random numbers and is called from Python.
 
-Dropout is not in these lists, and neither are initializers: they draw from numpy's generator.
+Dropout is not among it, and neither are initializers: they draw from numpy's generator.
 """
 
 from __future__ import annotations
@@ -14,72 +14,17 @@ from mindspore.communication import get_rank
 from probe.backends.mindspore import internals
 from probe.backends.shared.randomness.recorder import existing_calls
 from probe.common.interfaces import RandomCall
-
-_OPS = (
-    "bernoulli",
-    "bernoulli_",
-    "bernoulli_ext",
-    "choice_with_mask",
-    "exponential_",
-    "gamma",
-    "laplace",
-    "log_uniform_candidate_sampler",
-    "multinomial",
-    "multinomial_with_replacement",
-    "normal",
-    "normal_",
-    "poisson",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "random_",
-    "random_categorical",
-    "random_gamma",
-    "random_poisson",
-    "randperm",
-    "shuffle",
-    "standard_laplace",
-    "standard_normal",
-    "uniform",
-    "uniform_",
-    "uniform_candidate_sampler",
-)
-_MINT = (
-    "bernoulli",
-    "multinomial",
-    "normal",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "randperm",
-)
-_TENSOR_METHODS = (
-    "bernoulli",
-    "bernoulli_",
-    "cauchy",
-    "exponential_",
-    "log_normal",
-    "multinomial",
-    "normal_",
-    "random_",
-    "random_categorical",
-    "uniform",
-    "uniform_",
-)
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import names_with
 
 
 def random_calls() -> list[RandomCall]:
     """The functions of ops and mint and the methods of Tensor that draw random numbers."""
+    names = names_with(Trait.DRAWS)
     return [
-        *existing_calls("ops_random", ops, _OPS),
-        *existing_calls("mint_random", mint, _MINT),
-        *existing_calls("tensor_random", mindspore.Tensor, _TENSOR_METHODS),
+        *existing_calls("ops_random", ops, names),
+        *existing_calls("mint_random", mint, names),
+        *existing_calls("tensor_random", mindspore.Tensor, names),
     ]
 
 

@@ -17,12 +17,12 @@ from probe.backends.shared.patching import Attributes, Handles
 from probe.backends.shared.randomness import repeat_draws
 from probe.backends.shared.randomness.no_dropout import return_input
 from probe.common.interfaces import Handle
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import names_with
 
 # As deterministic as "True", and therefore left as the user has them.
 _HCCL_DETERMINISTIC = ("True", "true", "TRUE", "strict")
 
-_OPS = ("dropout", "dropout1d", "dropout2d", "dropout3d")
-_MINT = ("dropout", "dropout2d")
 # Layers that call the operator itself, and not one of the functions or primitives.
 _LAYERS = ("DropoutExt", "Dropout2dExt")
 _PRIMITIVES = ("Dropout", "Dropout2D", "Dropout3D")
@@ -70,7 +70,8 @@ def remove_dropout() -> Handle:
     """
     attributes = Attributes()
     handles: list[Handle] = [attributes]
-    for owner, names in ((ops, _OPS), (mint.nn.functional, _MINT), (_functions, ("_inner_dropout",))):
+    dropouts = names_with(Trait.DROPS)
+    for owner, names in ((ops, dropouts), (mint.nn.functional, dropouts), (_functions, ("_inner_dropout",))):
         handles += [return_input(owner, name) for name in names if hasattr(owner, name)]
     handles += [return_input(getattr(nn, layer), "construct") for layer in _LAYERS if hasattr(nn, layer)]
     for name in _PRIMITIVES:

@@ -5,24 +5,22 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
 
 from probe.backends.torch.guards import skipped, with_mode
 from probe.backends.torch.internals import TorchDispatchMode
+from probe.common.operations.function import COMPUTING_NOTHING, EXACT
+from probe.common.operations.lookup import function as known_function
 
-# Operations of ATen that compute no new number.
-_EXACT = frozenset(
-    f"aten::{name}"
-    for name in (
-        "abs", "alias", "arange", "cat", "ceil", "clamp", "clone", "copy_", "detach", "empty", "empty_like",
-        "empty_strided", "fill_", "floor", "full", "full_like", "gather", "index", "masked_fill", "max", "maximum",
-        "min", "minimum", "neg", "new_empty", "new_zeros", "ones", "ones_like", "relu", "round", "scalar_tensor",
-        "select_backward", "sgn", "sign", "slice_backward", "sort", "stack", "threshold_backward", "_to_copy", "trunc",
-        "where", "zero_", "zeros", "zeros_like",
-    )
-)  # fmt: skip
+
+@cache
+def _computes(name: str) -> bool:
+    """Whether an operation of ATen computes new numbers, and so rounds."""
+    known = known_function(name)
+    return known.rounding != EXACT and not known.has(*COMPUTING_NOTHING)
 
 
 class _Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -44,7 +42,7 @@ class _Moved(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @skipped
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         output = function(*args, **(kwargs or {}))
-        if function.is_view or function.namespace != "aten" or function._schema.name in _EXACT:
+        if function.is_view or function.namespace != "aten" or not _computes(function.overloadpacket.__name__):
             return output
         for tensor in output if isinstance(output, (tuple, list)) else (output,):
             if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():

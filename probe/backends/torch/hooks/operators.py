@@ -11,15 +11,10 @@ import torch
 from probe.backends.protocol import OperatorListener
 from probe.backends.torch.guards import guarded
 from probe.backends.torch.internals import TorchDispatchMode
+from probe.common.operations.function import COMPUTING_NOTHING
+from probe.common.operations.lookup import has
 
 _SEEDED = getattr(torch.Tag, "nondeterministic_seeded", None)
-_NOT_COMPUTED = frozenset((
-    "_to_copy", "copy_", "copy", "clone", "detach", "detach_", "lift_fresh", "lift_fresh_copy", "set_", "resize_",
-    "resize_as_", "empty_like", "new_empty", "new_empty_strided", "_local_scalar_dense", "pin_memory", "_pin_memory",
-    "_unsafe_view", "_reshape_copy", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full",
-    "zero_", "fill_",
-))  # fmt: skip
-"""They hand on what there is, cast it, or give memory in which nothing was computed."""
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -92,7 +87,7 @@ def _name(function: Any) -> str:
 def _passed_over(function: Any) -> bool:
     """Whether an operator is none of ATen's, or computes no tensor from others, but for another view of one."""
     schema = function._schema
-    if not schema.name.startswith("aten::") or schema.name.partition("::")[2] in _NOT_COMPUTED:
+    if not schema.name.startswith("aten::") or has(_name(function), *COMPUTING_NOTHING):
         return True
     if not any("Tensor" in str(each.type) for each in schema.arguments):
         return True

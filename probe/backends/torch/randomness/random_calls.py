@@ -7,8 +7,9 @@ import torch.distributed as dist
 
 from probe.backends.shared.randomness.recorder import existing_calls
 from probe.backends.torch.guards import compiling
-from probe.backends.torch.randomness.random_names import FUNCTIONS, TENSOR_METHODS
 from probe.common.interfaces import RandomCall
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import names_with
 
 
 def random_calls() -> list[RandomCall]:
@@ -17,8 +18,10 @@ def random_calls() -> list[RandomCall]:
     # that to be after the replacement, it would not recognise the originals we call.
     with torch.device("meta"):
         torch.empty(0)
-    functions = existing_calls("torch_random", torch, FUNCTIONS, compiling)
-    return functions + existing_calls("tensor_random", torch.Tensor, TENSOR_METHODS, compiling)
+    # What draws inside C++, such as dropout, never passes through a Python attribute that could be replaced.
+    names = names_with(Trait.DRAWS)
+    functions = existing_calls("torch_random", torch, names, compiling)
+    return functions + existing_calls("tensor_random", torch.Tensor, names, compiling)
 
 
 def rank() -> int | None:

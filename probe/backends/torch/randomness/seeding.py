@@ -16,9 +16,10 @@ from probe.backends.shared.patching import Attributes, Handles
 from probe.backends.shared.randomness import repeat_draws
 from probe.backends.shared.randomness.no_dropout import return_input
 from probe.backends.torch.randomness.random_calls import random_calls
-from probe.backends.torch.randomness.random_names import DROPOUTS
 from probe.common import log
 from probe.common.interfaces import Handle
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import names_with
 
 # Name: (value to set, further values that are as deterministic and therefore left as the user has them).
 _DETERMINISTIC_ENVIRONMENT: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -109,7 +110,7 @@ def remove_dropout() -> Handle:
     imported earlier stay.
     """
     attributes = Attributes()
-    handles = [attributes, *(return_input(F, name) for name in DROPOUTS if hasattr(F, name))]
+    handles = [attributes, *(return_input(F, name) for name in names_with(Trait.DROPS) if hasattr(F, name))]
     for name in _BUILTIN_DROPOUTS:
         for variant in (name, name + "_"):
             if getattr(torch, variant, _unchanged_builtin) is not _unchanged_builtin:

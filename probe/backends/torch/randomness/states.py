@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain
 from typing import Any
 
 import torch
 
 from probe.backends.torch.guards import unobserved
-from probe.backends.torch.randomness.random_names import DROPOUTS, FUNCTIONS, TENSOR_METHODS
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
 
-_DRAWING = frozenset((*FUNCTIONS, *TENSOR_METHODS, *DROPOUTS, "feature_dropout", "dropout_", "rrelu", "gumbel_softmax"))
+
+@cache
+def _draws(base: str) -> bool:
+    return has(base, Trait.DRAWS, Trait.DROPS, Trait.DRAWS_INSIDE)
 
 
 def random_state(base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
@@ -20,7 +25,7 @@ def random_state(base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> t
     It is that of the default generator of the device of the first tensor, or of the argument ``device``. Reading it
     changes nothing.
     """
-    if base.rpartition(".")[2] not in _DRAWING or kwargs.get("generator") is not None:
+    if not _draws(base) or kwargs.get("generator") is not None:
         return None
     found: torch.Tensor | None = unobserved(_state, args, kwargs)
     return found

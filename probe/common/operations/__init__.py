@@ -1,0 +1,1 @@
+"""What each function does, in one table for every framework and every question."""

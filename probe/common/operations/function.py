@@ -1,0 +1,184 @@
+"""One line of the table of functions, and the traits that it may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+Rounding = Literal["exact", "rounded once", "elementwise", "activation", "dot product", "sum", "conditioning"]
+EXACT: Rounding = "exact"
+"""The result is made of the arguments' numbers, or of what is compared with them: at most the last rounding is left."""
+ROUNDED_ONCE: Rounding = "rounded once"
+"""One rounding of the exact result (IEEE 754-2019, 5.4.1). Vectorised square roots are not that good."""
+ELEMENTWISE: Rounding = "elementwise"
+"""Each element is made of one element of each argument, without cancellation: no error comes from its neighbours."""
+ACTIVATION: Rounding = "activation"
+"""The argument times a number from 0 to 1 that is the difference of two: the error has the size of the argument."""
+DOT_PRODUCT: Rounding = "dot product"
+"""Each element is a sum of products."""
+SUM: Rounding = "sum"
+"""Each element is a sum of many elements."""
+CONDITIONING: Rounding = "conditioning"
+"""Nothing is known of it: it is judged by conditioning alone."""
+
+
+class Trait(Enum):
+    """A property of a function that decides how a value of it is judged."""
+
+    # Members are compared by identity; Enum would hash their names, call by call.
+    __hash__ = object.__hash__
+
+    UNWRITTEN = auto()
+    """It returns memory to which nothing was written, in whole or in part."""
+    CONSTANT = auto()
+    """It returns numbers that no tensor among its arguments decides."""
+    HANDS_ON = auto()
+    """It returns its argument, a view of it or a copy of it: each number as it is, in the order it had or another."""
+    CASTS = auto()
+    """It returns its argument in another dtype or on another device."""
+    OVERWRITES = auto()
+    """It writes into all of its first argument and reads nothing of it."""
+    OVERWRITES_A_PART = auto()
+    """It writes into a part of its first argument and reads nothing of it; the rest stays."""
+    INFINITE = auto()
+    """Its exact result may be minus infinity though its arguments are finite."""
+    MASKED = auto()
+    """It takes minus infinity in its argument for what is left out."""
+    DRAWS = auto()
+    """Its result is random numbers."""
+    DROPS = auto()
+    """It sets elements of its argument to zero at random, and enlarges the others."""
+    DRAWS_INSIDE = auto()
+    """It computes with random numbers that it draws itself."""
+    MAY_DROP_INSIDE = auto()
+    """It draws random numbers if an argument asks it to drop something."""
+    NEVER_TWICE = auto()
+    """It returns indices into its argument, of which none occurs twice."""
+    FREE_ORDER = auto()
+    """Its results are right in any order."""
+    FREE_SIGNS = auto()
+    """It returns vectors that are right with either sign, or with any phase."""
+    FREE_VECTORS = auto()
+    """Its gradient depends on vectors that are right with either sign, or with any phase."""
+    LOSES_DIGITS = auto()
+    """Its gradient sums logarithms, which loses digits that neither arguments nor result show."""
+    BY_SQUARES = auto()
+    """It returns distances that may be computed from the squares of both points."""
+    RELATIVE = auto()
+    """The relative error of its result is that of its arguments, however small the result is."""
+    EXPONENTIAL = auto()
+    """An absolute error of its argument is a relative error of its result."""
+    ADDS = auto()
+    """It adds up many elements, which may cancel, and does not divide by their number."""
+    TWO_OPERATIONS = auto()
+    """PyTorch computes it as two operations and records the gradient of the second."""
+    FITS = auto()
+    """It changes no value and no order: one program needs it to fit a shape or a dtype, and another needs nothing."""
+    SAME_NUMBERS = auto()
+    """A plain number at any position means the same in every framework."""
+    COMMUTES = auto()
+    """Its two operands may be exchanged, so that ``__radd__`` is the same function as ``__add__``."""
+
+
+COMPUTING_NOTHING = (Trait.HANDS_ON, Trait.CASTS, Trait.CONSTANT, Trait.UNWRITTEN)
+"""The traits of functions that compute no number of their arguments."""
+
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+class Function(NamedTuple):
+    """What is known of one function."""
+
+    name: str
+    """The name that PyTorch has for it, without prefix."""
+    traits: frozenset[Trait] = frozenset()
+    also: tuple[str, ...] = ()
+    """Other names of the same function, in any framework; operators of tensors without their underscores."""
+    primitive: tuple[str, ...] = ()
+    """The classes of MindSpore's primitives that compute it."""
+    akin: str = ""
+    """The function that gives the same values if the shapes agree; empty if there is none."""
+    order: tuple[int, ...] = ()
+    """The tensor of the primitive that stands in each place of PyTorch's function, if the order is another."""
+    arguments: tuple[str, ...] = ()
+    """The names of its first arguments in order, if they are needed; ``_`` for one that decides no value."""
+    in_mindspore: tuple[str, ...] = ()
+    """The same in mindspore.ops, if the order is another."""
+    keeps: tuple[str, ...] = ()
+    """The arguments into which it writes what it keeps from call to call."""
+    rounding: Rounding = CONDITIONING
+    """The rounding errors that a correct kernel makes in its result."""
+    gradient: Rounding = CONDITIONING
+    """The same in its gradient. A gradient of another size than that of the output is a sum."""
+    summed: int | None = None
+    """The argument whose last dimension a product sums over; if it is not known, the sizes tell."""
+    dim: tuple[int, int | None] | None = None
+    """If it reduces along a dimension: the index of this argument and its default, ``None`` for all elements."""
+    drops: int | None = None
+    """The number of leading dimensions whose elements it drops together; ``None`` if each is dropped by itself."""
+    divisor: int | None = None
+    """The tensor that it divides by, element by element: its index among the tensors that it takes."""
+    approximation: float = 0.0
+    """The relative error that a kernel may make because it approximates the function.
+
+    MindSpore on the CPU computes tanh by a quotient of polynomials, to 1e-4 near 5, and the exponential by another, to
+    5e-6.
+    """
+    parts: tuple[str, ...] = ()
+    """The functions that give the same values one after the other."""
+    defaults: Mapping[str, Any] = _NONE
+    """The settings that a call has without saying so."""
+    of_primitive: Mapping[str, Any] = _NONE
+    """The settings with which a primitive of MindSpore is made, without saying so."""
+
+    def has(self, *traits: Trait) -> bool:
+        """Whether the function has one of `traits`."""
+        return not self.traits.isdisjoint(traits)
+
+
+def op(
+    name: str,
+    *traits: Trait,
+    also: str = "",
+    primitive: str = "",
+    akin: str = "",
+    order: tuple[int, ...] = (),
+    arguments: str = "",
+    in_mindspore: str = "",
+    keeps: str = "",
+    rounding: Rounding = CONDITIONING,
+    gradient: Rounding = CONDITIONING,
+    summed: int | None = None,
+    dim: tuple[int, int | None] | None = None,
+    drops: int | None = None,
+    divisor: int | None = None,
+    approximation: float = 0.0,
+    parts: str = "",
+    defaults: Mapping[str, Any] = _NONE,
+    of_primitive: Mapping[str, Any] = _NONE,
+) -> Function:
+    """A line of the table; several names in one text are separated by spaces."""
+    return Function(
+        name,
+        frozenset(traits),
+        tuple(also.split()),
+        tuple(primitive.split()),
+        akin,
+        order,
+        tuple(arguments.split()),
+        tuple(in_mindspore.split()),
+        tuple(keeps.split()),
+        rounding,
+        gradient,
+        summed,
+        dim,
+        drops,
+        divisor,
+        approximation,
+        tuple(parts.split()),
+        defaults,
+        of_primitive,
+    )

@@ -1,0 +1,103 @@
+"""The line of a function, whichever framework spelled its name, and in whichever way.
+
+A name may have the prefix of records (``Functional.relu``), be the operator of a tensor (``__iadd__``), a form that
+writes in place (``relu_``), an operator of ATen with its overload (``Aten.add.Tensor``) or the class of a primitive
+(``Primitive.act.ReLU``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from probe.common.operations.function import Function, Trait
+from probe.common.operations.table import FUNCTIONS
+
+_ATEN = "Aten"
+
+_BY_NAME = {name: each for each in FUNCTIONS for name in (*each.primitive, *each.also, each.name)}
+_BY_PRIMITIVE = {name: each for each in FUNCTIONS for name in each.primitive}
+
+
+@cache
+def function(name: str) -> Function:
+    """The line of a function; a function that has none has no trait.
+
+    Args:
+        name: with or without a prefix, but without the number of a call.
+    """
+    bare = _without_prefix(name)
+    found = (_BY_NAME[each] for each in _spellings(bare) if each in _BY_NAME)
+    return next(found, Function(_without_underscores(bare).rstrip("_")))
+
+
+@cache
+def primitive(kind: str) -> Function | None:
+    """The function that a primitive of MindSpore computes, given the primitive's class."""
+    return _BY_PRIMITIVE.get(kind)
+
+
+@cache
+def has(name: str, *traits: Trait) -> bool:
+    """Whether a function has one of `traits`."""
+    return function(name).has(*traits)
+
+
+@cache
+def names_with(*traits: Trait) -> tuple[str, ...]:
+    """Every name, in any framework, of the functions that have one of `traits`."""
+    return tuple(name for each in FUNCTIONS if each.has(*traits) for name in (each.name, *each.also))
+
+
+@cache
+def writes_in_place(name: str) -> bool:
+    """Whether a function writes what it computes into its first argument, as ``add_`` and ``__iadd__`` do."""
+    bare = _without_prefix(name)
+    if _is_operator(bare):
+        plain = _without_underscores(bare)
+        return plain not in _BY_NAME and plain[0] == "i" and plain[1:] in _BY_NAME
+    return bare.endswith("_")
+
+
+@cache
+def kept_items(name: str) -> frozenset[str]:
+    """The items of a call in which the function keeps statistics: ``input.1``, ``input.running_mean``."""
+    known = function(name)
+    positions = [known.arguments.index(each) for each in known.keeps]
+    if primitive(_without_prefix(name)) is known and known.order:
+        return frozenset(f"input.{known.order[each]}" for each in positions)
+    return frozenset(f"input.{each}" for each in (*positions, *known.keeps))
+
+
+@cache
+def canonical(name: str) -> str:
+    """PyTorch's name of a function; a form that writes in place stays one."""
+    plain = _without_underscores(name)
+    return _BY_NAME[plain].name if plain in _BY_NAME else plain
+
+
+def _without_prefix(name: str) -> str:
+    family, _, rest = name.partition(".")
+    return rest.partition(".")[0] if family == _ATEN else name.rpartition(".")[2]
+
+
+def _is_operator(name: str) -> bool:
+    return len(name) > 4 and name.startswith("__") and name.endswith("__")
+
+
+def _without_underscores(name: str) -> str:
+    return name[2:-2] if _is_operator(name) else name
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """The names under which the table may have a function, the most special one first."""
+    yield name
+    plain = _without_underscores(name)
+    yield plain
+    if plain == name:
+        yield name.rstrip("_")
+    elif plain[0] == "i":
+        # `__iadd__` writes what `__add__` returns.
+        yield plain[1:]
+    elif plain[0] == "r" and function(plain[1:]).has(Trait.COMMUTES):
+        yield plain[1:]

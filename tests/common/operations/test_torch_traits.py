@@ -1,0 +1,211 @@
+"""The traits of the table against what PyTorch says of its own operators, and against what its functions do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import function, has, writes_in_place
+from probe.common.operations.table import FUNCTIONS
+
+SPARSE = {"ccol_indices", "coalesce", "col_indices", "crow_indices", "indices", "row_indices", "values"}
+"""They give parts of a sparse tensor."""
+
+
+def operators() -> Iterator[tuple[str, Any]]:
+    """Every overload of ATen by the operator's name; those that begin with an underscore are nobody's to call."""
+    for qualified in {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()}:
+        namespace, _, name = qualified.partition("::")
+        packet = getattr(torch.ops.aten, name, None) if namespace == "aten" and not name.startswith("_") else None
+        for overload in packet.overloads() if packet is not None else ():
+            yield name, getattr(packet, overload)
+
+
+OPERATORS = sorted(operators(), key=lambda pair: (pair[0], str(pair[1])))
+
+
+def named(*traits: Trait) -> list[str]:
+    return [each.name for each in FUNCTIONS if each.has(*traits)]
+
+
+def of_one_tensor(name: str, value: torch.Tensor) -> list[torch.Tensor] | None:
+    """What the function returns of a tensor alone; ``None`` where torch has none that takes that."""
+    call: Callable[..., Any] | None = getattr(torch, name, None) or getattr(torch.Tensor, name, None)
+    if not callable(call):
+        return None
+    try:
+        found = call(value.clone())
+    except (TypeError, RuntimeError):
+        return None
+    return [each for each in (found if isinstance(found, (tuple, list)) else [found]) if torch.is_tensor(each)]
+
+
+def is_view(operator: Any) -> bool:
+    aliases = [each.alias_info for each in operator._schema.returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
+
+
+def writes_first(operator: Any) -> bool:
+    first = operator._schema.arguments[:1]
+    return any(each.alias_info is not None and each.alias_info.is_write and not each.is_out for each in first)
+
+
+def test_every_view_of_aten_hands_on_or_casts() -> None:
+    views = {name for name, operator in OPERATORS if is_view(operator)} - SPARSE
+    assert len(views) > 40
+    assert {name for name in views if not has(name, Trait.HANDS_ON, Trait.CASTS)} == set()
+
+
+NINE = torch.arange(1.0, 10.0).reshape(3, 3)
+OF_ONE_TENSOR = [name for name in named(Trait.HANDS_ON) if of_one_tensor(name, NINE)]
+
+
+@pytest.mark.parametrize("name", OF_ONE_TENSOR)
+def test_what_hands_on_returns_numbers_of_its_argument(name: str) -> None:
+    found = of_one_tensor(name, NINE)
+    assert found and all(set(each.flatten().tolist()) <= set(NINE.flatten().tolist()) for each in found)
+
+
+def test_many_of_what_hands_on_takes_one_tensor() -> None:
+    assert len(OF_ONE_TENSOR) >= 15
+
+
+def test_what_ends_in_an_underscore_writes_into_its_first_argument() -> None:
+    # Their own names say it, though they end otherwise.
+    written = {"record_stream", "retain_grad", "set_data", "sort"}
+    said = {name for name, operator in OPERATORS if writes_first(operator) and not writes_in_place(name)}
+    assert said == written
+    assert {name for name, operator in OPERATORS if writes_in_place(name) and not writes_first(operator)} == set()
+
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {"fill_": (0.5,), "geometric_": (0.5,), "copy_": (torch.ones(3),)}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in named(Trait.OVERWRITES) if hasattr(torch.Tensor, name) and name != "set_"]
+)
+def test_what_overwrites_reads_nothing_of_its_first_argument(name: str) -> None:
+    written = torch.full((3,), float("nan"))
+    getattr(written, name)(*ARGUMENTS.get(name, ()))
+    assert bool(written.isfinite().all())
+
+
+def test_what_overwrites_a_part_leaves_the_rest() -> None:
+    index = torch.tensor([0, 1])
+    of_name: dict[str, tuple[Any, ...]] = {
+        "index_copy_": (0, index, torch.ones(2)), "index_fill_": (0, index, 1.0), "scatter_": (0, index, torch.ones(2)),
+        "masked_scatter_": (torch.tensor([True, True, False]), torch.ones(2)),
+        "setitem": (index, 1.0), "fill_diagonal_": (1.0,),
+    }  # fmt: skip
+    assert set(of_name) == set(named(Trait.OVERWRITES_A_PART))
+    for name, arguments in of_name.items():
+        written = torch.full((3, 3) if "diagonal" in name else (3,), float("nan"))
+        getattr(written, "__setitem__" if name == "setitem" else name)(*arguments)
+        assert 0 < int(written.isnan().sum()) < written.numel(), name
+
+
+def test_a_batch_norm_keeps_what_its_operator_writes() -> None:
+    arguments = torch.ops.aten._native_batch_norm_legit.default._schema.arguments
+    written = {each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write}
+    assert set(function("batch_norm").keeps) == set(function("instance_norm").keeps) == written
+    arguments = torch.ops.aten.native_batch_norm.default._schema.arguments
+    assert tuple(each.name for each in arguments[:5]) == function("native_batch_norm").arguments
+
+
+FINITE_TO_INFINITE: dict[str, tuple[Any, ...]] = {
+    "log_softmax": (torch.tensor([-3e38, 3e38]), 0), "_log_softmax": (torch.tensor([-3e38, 3e38]), 0, False),
+    "logsumexp": (torch.ones(0), 0), "xlogy": (torch.ones(1), torch.zeros(1)), "log1p": (torch.tensor([-1.0]),),
+    "xlog1py": (torch.ones(1), torch.tensor([-1.0])), "logdet": (torch.zeros(2, 2),), "slogdet": (torch.zeros(2, 2),),
+}  # fmt: skip
+
+
+# Kernels that compute log(sigmoid(x)) step by step make one, which a log-likelihood leaves as it is.
+@pytest.mark.parametrize("name", sorted({*named(Trait.INFINITE)} - {"logsigmoid"}))
+def test_what_is_infinite_on_purpose_is_so_of_finite_arguments(name: str) -> None:
+    call = getattr(torch, name, None) or getattr(torch.special, name)
+    found = call(*FINITE_TO_INFINITE.get(name, (torch.zeros(1),)))
+    assert float("-inf") in torch.as_tensor(found[-1] if isinstance(found, tuple) else found).flatten().tolist()
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "softmin", "logsumexp", "gumbel_softmax"])
+def test_a_masked_call_leaves_out_minus_infinity(name: str) -> None:
+    assert has(name, Trait.MASKED)
+    call = getattr(torch.nn.functional, name, None) or getattr(torch, name)
+    sign = -1.0 if name == "softmin" else 1.0
+    found = call(sign * torch.tensor([1.0, 2.0, float("-inf")]), dim=0)
+    assert not bool(found.isnan().any())
+
+
+RANDOM = (Trait.DRAWS, Trait.DROPS, Trait.DRAWS_INSIDE, Trait.MAY_DROP_INSIDE)
+# Operators that no function of Python has the name of.
+BELOW_PYTHON = {"miopen_rnn", "normal_functional", "random", "rrelu_with_noise_functional"}
+
+
+def test_what_pytorch_seeds_draws() -> None:
+    seeded = {name for name, operator in OPERATORS if torch.Tag.nondeterministic_seeded in operator.tags}
+    assert len(seeded) > 40
+    assert {name for name in seeded if not has(name, *RANDOM)} == BELOW_PYTHON
+
+
+def test_what_draws_is_seeded() -> None:
+    known = {name for name, _ in OPERATORS}
+    seeded = {name for name, operator in OPERATORS if torch.Tag.nondeterministic_seeded in operator.tags}
+    # Made of operators that are.
+    made_of_others = {
+        "gumbel_softmax", "multi_head_attention_forward", "fractional_max_pool2d", "fractional_max_pool3d",
+        "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
+    }  # fmt: skip
+    assert {name for name in named(*RANDOM) if name in known and name not in seeded} <= made_of_others
+
+
+@pytest.mark.parametrize("name", ["zeros_like", "ones_like"])
+def test_what_is_constant_depends_on_no_number(name: str) -> None:
+    found = of_one_tensor(name, torch.full((2,), float("nan")))
+    assert has(name, Trait.CONSTANT) and found is not None and bool(found[0].isfinite().all())
+
+
+@pytest.mark.parametrize("name", ["to", "float", "double", "half", "bfloat16", "int", "long", "short", "bool", "type"])
+def test_what_casts_is_found_by_its_method(name: str) -> None:
+    assert has(name, Trait.CASTS) and hasattr(torch.Tensor, name)
+
+
+@pytest.mark.parametrize("name", [each.name for each in FUNCTIONS if each.divisor is not None])
+def test_a_divisor_of_zero_gives_no_number(name: str) -> None:
+    divisor = function(name).divisor
+    assert divisor is not None
+    tensors = [torch.zeros(1) if index == divisor else torch.ones(1) for index in range(divisor + 1)]
+    if hasattr(torch, name):
+        assert not bool(getattr(torch, name)(*tensors).isfinite().all())
+
+
+@pytest.mark.parametrize("name", named(Trait.ADDS))
+def test_what_adds_grows_with_the_number_of_its_terms(name: str) -> None:
+    found = getattr(torch, name)(torch.ones(9), *((0,) if name == "cumsum" else ()))
+    assert float(found.max()) == 9.0
+
+
+def test_memory_that_nothing_was_written_to_is_told_from_zeros() -> None:
+    assert {"empty", "empty_like", "new_empty", "empty_strided"} <= set(named(Trait.UNWRITTEN))
+    assert not has("zeros", Trait.UNWRITTEN) and not has("empty", Trait.CONSTANT)
+
+
+@pytest.mark.parametrize("name", [each.name for each in FUNCTIONS if each.dim is not None])
+def test_the_dimension_of_what_gives_indices_is_that_of_its_signature(name: str) -> None:
+    dim = function(name).dim
+    assert dim is not None
+    schemas = [operator._schema for known, operator in OPERATORS if known == name]
+    found = [argument for schema in schemas for argument in schema.arguments[dim[0] : dim[0] + 1]]
+    assert "dim" in {argument.name for argument in found}
+    if name not in ("max", "min", "median", "nanmedian"):  # Without `dim` these are functions of their own.
+        assert dim[1] in {argument.default_value for argument in found} or name in ("cummax", "cummin")
+
+
+@pytest.mark.parametrize("name", named(Trait.NEVER_TWICE))
+def test_what_gives_no_index_twice_orders_its_argument(name: str) -> None:
+    found = getattr(torch, name)(torch.tensor([1.0, 1.0, 1.0]), *((2,) if name == "topk" else ()))
+    indices = (found if torch.is_tensor(found) else found.indices).tolist()
+    assert len(set(indices)) == len(indices) > 1
