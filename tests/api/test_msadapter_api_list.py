@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,13 +17,6 @@ import torch.nn.functional as F  # noqa: E402
 
 from probe.backends.msadapter import api_list  # noqa: E402
 from probe.backends.msadapter.torch_modules import proxy_of, torch_module  # noqa: E402
-
-
-@pytest.fixture
-def fresh() -> Iterator[None]:
-    api_list.watched.cache_clear()
-    yield
-    api_list.watched.cache_clear()
 
 
 def test_functions_are_found_although_the_proxy_does_not_list_them() -> None:
@@ -50,7 +42,7 @@ def test_collectives_work_in_place() -> None:
     assert all(one.name.returns_arguments for one in api_list.watched()["distributed"])
 
 
-def test_a_copy_that_the_proxy_holds_is_watched_too(fresh: None) -> None:
+def test_a_copy_that_the_proxy_holds_is_watched_too() -> None:
     def relu(input: Any) -> Any:
         return input
 

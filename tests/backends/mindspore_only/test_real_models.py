@@ -18,7 +18,7 @@ from mindspore.common import api
 from mindspore.communication import comm_func
 from shifted_inputs import ShiftedInputs
 
-from probe.backends.mindspore.autograd.graph import HAS_NODES
+from probe.backends.mindspore.internals import HAS_NODES
 
 WIDTH, HEADS, WORDS, LENGTH = 16, 2, 30, 7
 SETTINGS: list[dict[str, str]] = [

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from mindspore import amp, mint, nn, ops
 
-from probe.backends.mindspore.autograd.graph import HAS_NODES
+from probe.backends.mindspore.internals import HAS_NODES
 
 WIDTH, HEADS, WORDS, LENGTH, STEPS = 16, 2, 30, 6, 3
 KINDS: dict[str, dict[str, Any]] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from probe.common.numerics.error_bounds import GRADIENT, Terms, approximation, condition, condition_of_product
 
 from probe.common.dump.reading.items import Item
+from probe.common.numerics.error_bounds import GRADIENT, Terms, approximation, condition, condition_of_product
 
 
 def tensor(size: float, *shape: int) -> Item:
