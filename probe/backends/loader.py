@@ -92,6 +92,9 @@ def room(name: str, file: str) -> ModuleType:
 
 
 def _import(backend: _Backend, module: str) -> ModuleType:
+    imported = sys.modules.get(module)
+    if imported is not None:
+        return imported
     if not is_installed(backend.package):
         text = f"{backend.package} is not installed; run: pip install {backend.framework.install}."
         adapted = FRAMEWORKS["msadapter"].module

@@ -52,12 +52,15 @@ executor: Any = _find("graph.api._pynative_executor", None) or _find(
 no_grad: Any = _find("graph.api._no_grad", None) or _find("common.api._no_grad", None, "nothing is collected")
 compilers: list[Any] = [
     kind
-    for kind in (_find("common.api._JitExecutor", None), _find("common.api._CellGraphExecutor", None))
+    for kind in (
+        _find("graph.api._JitExecutor", None) or _find("common.api._JitExecutor", None),
+        _find("graph.api._CellGraphExecutor", None) or _find("common.api._CellGraphExecutor", None),
+    )
     if kind is not None
 ]
 """Classes whose `compile` is MindSpore's compiler."""
 if not compilers:
-    _mindspore.find("common.api._JitExecutor", None, "what ms.jit compiles is compiled together with the tool's hooks")
+    _find("graph.api._JitExecutor", None, "what ms.jit compiles is compiled together with the tool's hooks")
 
 calls_hooks: Any = _find("nn.Cell._run_forward_pre_hook", None)
 """The method in whose frames the hooks of a cell run."""

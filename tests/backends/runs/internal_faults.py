@@ -308,7 +308,9 @@ WITHOUT_RECORD = ("Tensor.__eq__.0.forward", "Tensor.__truediv__.0.forward")
 
 def untold(failing: Failing, path: Path, step: int, out: str, whole: Whole, names: set[str]) -> Iterator[str]:
     """What the user was not told, or told too often; `names` are those of all calls that there are."""
-    lines = [line for line in out.splitlines() if re.search(r"\[(WARNING|ERROR)\]", line)]
+    said = (line for line in out.splitlines() if re.search(r"\[(WARNING|ERROR)\]", line))
+    # Each training here has a model of its own, which the debugger says.
+    lines = [line for line in said if "was another module in an earlier start" not in line]
     if len(lines) > 1:
         yield f"{len(lines)} lines: {lines}"
     written = files_of(path, step)
@@ -450,7 +452,7 @@ def always_fails(
 
 def test_only_what_stands_between_the_user_and_his_own_function_is_not_made_to_fail(backend: Any) -> None:
     borders = BORDERS[backend.name]
-    assert sum(map(len, borders.values())) == {"torch": 35, "mindspore": 26, "msadapter": 26}[backend.name]
+    assert sum(map(len, borders.values())) == {"torch": 37, "mindspore": 26, "msadapter": 26}[backend.name]
     for path, names in borders.items():
         text = Path(ROOT, path).read_text(encoding="utf-8")
         gone = [name for name in names if f"def {name}(" not in text and name != "<lambda>"]

@@ -23,7 +23,7 @@ ESSENTIAL = {
     | {"graph.api._no_grad", "common.api._no_grad"}
 }
 """Parts without which there is nothing to collect with; a release without one is not supported."""
-SECOND_CHOICE = {"jit._script.script"}
+SECOND_CHOICE = {"jit._script.script", "graph.api._JitExecutor"}
 """Parts that are looked up only where another one is absent."""
 PROGRAM = """
 import sys

@@ -27,7 +27,8 @@ _TORCH: Borders = {
     "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record"},
     "backends/torch/hooks/api_backward.py": {"__call__"},
     "backends/torch/hooks/function_mode.py": {
-        "__torch_function__", "call_without", "call_within", "_take_out", "_no", "__missing__",
+        "__torch_function__", "call_without", "_not_built_in", "_hand_on", "_take_out",
+        "__call__", "__eq__", "__hash__",
     },
     "backends/torch/hooks/optimizer_hooks.py": {"clip", "<lambda>"},
     # The guards themselves, and hooks of that kind.

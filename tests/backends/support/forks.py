@@ -53,7 +53,12 @@ class ToolLines:
     @property
     def err(self) -> str:
         """What else was written to standard error."""
-        return "".join(line for line in self.written_to_err.splitlines(keepends=True) if not LOG_LINE.search(line))
+        return self.err_of(self.written_to_err)
+
+    @staticmethod
+    def err_of(text: str) -> str:
+        """The lines of `text` that are not the tool's."""
+        return "".join(line for line in text.splitlines(keepends=True) if not LOG_LINE.search(line))
 
 
 @dataclass

@@ -126,5 +126,5 @@ def test_it_is_freed(tmp_path: Path, level: str, when: str) -> None:
     run = forks.run_python("torch", tmp_path / "program.py", str(config), when, *GRAPHS, code=PROGRAM, tear_down=True)
     freed = [line for line in run.stdout.splitlines() if line in GRAPHS]
     # Where triton is installed, it ends with a list of what it did not free.
-    errors = run.stderr.partition("nanobind: leaked")[0]
+    errors = forks.ToolLines.err_of(run.stderr.partition("nanobind: leaked")[0])
     assert (run.returncode, errors, freed) == (0, "", GRAPHS)
