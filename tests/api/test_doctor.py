@@ -60,7 +60,7 @@ def test_a_framework_that_cannot_be_imported_ends_nothing_and_is_named(tmp_path:
     said = said.format(tmp_path / "torch" / "__init__.py")
     assert " ".join(line(lines, "torch")) == f"torch 2.1.0 BROKEN: {said}"
     assert line(lines, "torch_npu")[1:3] == ["2.1.0", "imports"]
-    command = "" if line(lines, "mindtorch")[1] != "not" else ": pip install 'torch>=2.2'"
+    command = "" if line(lines, "mindtorch")[1] != "not" else ": pip install 'torch>=2.5'"
     assert f"  ! torch 2.1.0 is older than what is supported{command}" in lines
     assert line(doctor(tmp_path, options=("--no-import",)), "torch") == ["torch", "2.1.0", "installed"]
 

@@ -201,17 +201,20 @@ def _rare_surroundings() -> contextlib.AbstractContextManager[Any]:
     transformed = _transforms() is not None
     if tracing is None and not inference and not hooks and not transformed:
         return _nothing_rare
-    stack = contextlib.ExitStack()
-    if transformed:
-        stack.enter_context(internals.without_transforms())
-    if tracing is not None:
-        _set_tracing_state(None)
-        stack.callback(_set_tracing_state, tracing)
-    if inference:
-        stack.enter_context(torch.inference_mode(False))
-    if hooks:
-        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))
-    return stack
+    with contextlib.ExitStack() as stack:
+        if transformed:
+            stack.enter_context(internals.without_transforms())
+        if tracing is not None:
+            _set_tracing_state(None)
+            stack.callback(_set_tracing_state, tracing)
+        if inference:
+            stack.enter_context(torch.inference_mode(False))
+        if hooks:
+            try:
+                stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))
+            except RuntimeError:
+                pass  # inside of a transform old releases refuse hooks, and call none
+        return stack.pop_all()
 
 
 def _same(value: Any) -> Any:

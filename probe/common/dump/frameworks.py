@@ -55,7 +55,7 @@ class Framework(NamedTuple):
 # With numpy 2 MindSpore fails at arithmetic between a tensor and a number.
 FRAMEWORKS = {
     "torch": Framework(
-        "PyTorch", "pytorch", "torch", "torch", ("2.2.0", "2.13.0", "2.14.1", "2.15.0"), "torch"
+        "PyTorch", "pytorch", "torch", "torch", ("2.5.1", "2.13.0", "2.14.1", "2.15.0"), "torch"
     ),
     "mindspore": Framework(
         "MindSpore", "mindspore", "mindspore", "mindspore", ("2.7.0", "2.10.0"), "'mindspore==2.10.0' 'numpy<2'"
