@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from made_dumps import call, tensor, written
 from visualised_pages import DUMPS, FAULT, selected, visualised
 from waiting import until
+
+from probe.common.dump.layout import PROCESS_FILE
 
 
 @pytest.fixture(scope="module")
@@ -151,9 +154,10 @@ def test_another_comparison_is_shown_in_the_view_that_is_open(ranks: Path, open_
 
 
 def test_processes_without_a_rank_have_a_cell_each(tmp_path: Path, open_page: Any) -> None:
-    places = ("step0/proc12", "step0/proc7", "step1/rank0")
-    for place in places:
-        shutil.copytree(DUMPS / "llama", tmp_path / "run" / place)
+    for order, place in enumerate(("step0/proc7", "step0/proc12", "step1/rank0")):
+        folder = tmp_path / "run" / place
+        shutil.copytree(DUMPS / "llama", folder)
+        (folder / PROCESS_FILE).write_text(json.dumps({"run": "a", "order": [order]}), encoding="utf-8")
     page = open_page(visualised(tmp_path / "page", "-tp", tmp_path / "run"))
 
     assert page.locator("#comparison option").all_inner_texts() == ["step 0, proc7", "step 0, proc12", "step 1, rank 0"]
