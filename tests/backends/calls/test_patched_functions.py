@@ -77,6 +77,7 @@ def test_what_a_user_has_wrapped_runs_as_often_and_is_recorded_once(
     runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch, form: Callable[..., Any], when: str, level: str
 ) -> None:
     apis = {name: backend.apis[name] for name in ("relu", "abs", "add", "multiply", "sum")}
+    before = [getattr(api.owner, api.attribute) for api in apis.values()]
     calls: Calls = []
 
     def wrap(now: str) -> None:
@@ -107,3 +108,9 @@ def test_what_a_user_has_wrapped_runs_as_often_and_is_recorded_once(
         for step in range(2):
             assert {f"{api.base}.0.forward" for api in apis.values()} <= set(runs.read(step).names)
             assert not {f"{api.base}.1.forward" for api in apis.values()} & set(runs.read(step).names)
+    monkeypatch.undo()
+    # What the user's wrapper covered goes at the end of the next step.
+    debugger.start(backend.module("Net", lambda self, x: x))
+    debugger.stop()
+    debugger.step()
+    assert [getattr(api.owner, api.attribute) for api in apis.values()] == before, "nothing stays"

@@ -86,6 +86,9 @@ class ApiHooks:
 
     def end_step(self) -> None:
         self._async_handles.forget()
+        if not self._attached and self._attributes.in_place:
+            # A wrapper of the user's covered ours when collection stopped, and may be gone.
+            self._attributes.remove()
 
     def suspend(self) -> None:
         """Put everything back for a moment."""
