@@ -57,7 +57,7 @@ except Exception as error:
 else:
     begin_in_child(*given)
 """
-"""What a process runs that is spawned, perhaps by a Python for which this package is not installed."""
+"""The code that a spawned process runs, perhaps in a Python for which this package is not installed."""
 
 
 class RunningProgram:
@@ -267,7 +267,7 @@ class RunningProgram:
         return False
 
     def _children_text(self) -> str:
-        """Which processes below this one have collected, and which steps: ``proc12 (step 0-1), rank1 (step 0)``."""
+        """The processes below this one that have collected, with their steps: ``proc12 (step 0-1), rank1 (step 0)``."""
         steps: dict[str, list[int]] = {}
         for step, folder in folders_of_run(self._arguments["dump_path"], self._process):
             steps.setdefault(folder.name, []).append(step)

@@ -64,14 +64,14 @@ _OPTIONAL = (
 
 
 class _Tried(NamedTuple):
-    """What came of trying a package."""
+    """The result of trying a package."""
 
     text: str
     is_broken: bool = False
 
 
 class Installation:
-    """What is there and what is missing.
+    """The installed and the missing packages.
 
     Args:
         tried: Whether each framework is imported, and a dump made with it.
@@ -86,7 +86,7 @@ class Installation:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a framework is there and does not work."""
+        """True if a framework is there and does not work."""
         return any(tried.result().is_broken for tried in self._tried.values())
 
     def lines(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What the environment of a followed program holds, by which a Python that it starts is collected from as well.
+"""The environment of a followed program, by which a Python that it starts is collected from as well.
 
 Two variables: ``PYTHONPATH`` begins with the folder ``site``, so that a new Python runs the ``sitecustomize`` there,
 and `FOLLOW` says what to collect. Both are handed on by whatever starts whatever; what is no Python ignores them, and
@@ -32,7 +32,7 @@ _LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Followed:
-    """What a followed process is told.
+    """The instructions for a followed process.
 
     Args:
         config_path, arguments, step_after: Those of `probe.api.run.RunningProgram`.
@@ -57,7 +57,7 @@ class Followed:
 
 
 def read(text: str) -> Followed:
-    """What the variable `FOLLOW` says."""
+    """The value of the variable `FOLLOW`."""
     given = json.loads(text)
     return Followed(**{**given, "order": tuple(given["order"])})
 
