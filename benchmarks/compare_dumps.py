@@ -151,9 +151,7 @@ def write_repeated(folder: Path, dump: Path, records: int) -> None:
         key: [[found for time in times for name in names if (found := again(name, time)) in data], frames]
         for key, (names, frames) in stacks.items()
     }
-    new_tree = {
-        again(name, time): parent and again(parent, time) for time in times for name, parent in tree.items()
-    }
+    new_tree = {again(name, time): parent and again(parent, time) for time in times for name, parent in tree.items()}
     _write(folder, {**whole, "data": data}, new_stacks, new_tree)
 
 

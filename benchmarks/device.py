@@ -162,9 +162,7 @@ def main(arguments: Sequence[str]) -> int:
     head = ("level", "bare ms", "with the tool ms", "ratio", "goal", "records", "times the host waited")
     print(f"\n{measure.table(head, rows)}", flush=True)
     results["bandwidth"] = bandwidth(options.device, options.elements, options.repeats)
-    rows = [
-        [found["dtype"], f"{found['copy']:.0f}", f"{found['statistics']:.0f}"] for found in results["bandwidth"]
-    ]
+    rows = [[found["dtype"], f"{found['copy']:.0f}", f"{found['statistics']:.0f}"] for found in results["bandwidth"]]
     print(f"\n{measure.table(('dtype', 'copy GB/s', 'statistics GB/s'), rows)}", flush=True)
     if options.json:
         Path(options.json).write_text(json.dumps({"machine": about, **results}, indent=1) + "\n", encoding="utf-8")

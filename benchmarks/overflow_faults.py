@@ -75,9 +75,7 @@ def models(found: list[str]) -> int:
     loud = 0
     for name in healthy_models.MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            ran = forks.run_python(
-                "transformers", script, folder, name, environment=environment, without_warnings=True
-            )
+            ran = forks.run_python("transformers", script, folder, name, environment=environment, without_warnings=True)
             if ran.returncode:
                 said = f"failed: {ran.stderr.strip().splitlines()[-1:]}"
             else:

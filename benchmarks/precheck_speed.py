@@ -4,7 +4,7 @@
     python benchmarks/precheck_speed.py --real PYTHON POSE     # and msProbe on the same dump: the interpreter that has
                                                                # it, and a script that lets the CPU pose as its device
 
-The dump is that of `tests/precheck/recorded_step.py`, several steps of it: small calls of many kinds in three dtypes.
+The dump is that of `tests/support/recorded_step.py`, several steps of it: small calls of many kinds in three dtypes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Every operator below runs on the CPU in its dtype, forward and backward, over tensors of several sizes and value ranges,
 and is judged against float64 without a second yardstick. Then faults are planted into its results. The constants of
-`probe.precheck.verdict.tolerance` were chosen with the first seed and sizes; ``--held-out`` takes others.
+`probe.calls.verdict.tolerance` were chosen with the first seed and sizes; ``--held-out`` takes others.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import torch
 import torch.nn.functional as F
 
 from probe.backends.torch.execution.rounding import moving, rounding_inside
+from probe.calls.verdict import Subject, Verdict, judge
 from probe.common.numerics.formats import rounding_format
 from probe.common.numerics.rounding import rounded_to
-from probe.precheck.verdict import Subject, Verdict, judge
 
 DRAWS = 8
 Array = Any

@@ -90,9 +90,7 @@ def faults_section(work: Work) -> str:
 def speed_section() -> str:
     from verdicts import speed
 
-    rows = [
-        [what, f"{cost.wall_s:.2f}", f"{cost.cpu_s:.2f}", f"{cost.memory_mib:.0f}"] for what, cost in speed.costs()
-    ]
+    rows = [[what, f"{cost.wall_s:.2f}", f"{cost.cpu_s:.2f}", f"{cost.memory_mib:.0f}"] for what, cost in speed.costs()]
     about = f"`msprobe compare` of two dumps of {speed.RECORDS:,} records, with the table written."
     head = ["", "seconds", "processor seconds", "MiB"]
     return f"## Speed\n\n{about} {os.cpu_count()} processors.\n\n{measure.table(head, rows)}"

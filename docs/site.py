@@ -1,6 +1,6 @@
 """What the site needs besides the pages: the files of the repository that they link to.
 
-On a git host a page links to `../../CONTRIBUTING.md` or `../../probe/common/match/layers.yaml`. The site gets these
+On a git host a page links to `../../CONTRIBUTING.md` or `../../probe/common/align/layers.yaml`. The site gets these
 files below `repository/`, and its links lead there. mkdocs calls the functions by their names; see `mkdocs.yml`.
 """
 

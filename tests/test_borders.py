@@ -20,11 +20,24 @@ FILES = sorted(path for top in ("probe", "msprobe") for path in (ROOT / top).rgl
 FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindtorch", "mindnlp"}
 LIBRARIES = {"transformers", "accelerate", "lightning", "pytorch_lightning"}
 
-LOWER = frozenset(("common.dump", "common.operations", "common.parallel", "common.report"))
-UPPER = frozenset(("common.config", "common.match", "common.numerics", "common.overflow"))
-COMMON = LOWER | UPPER | {"common"}
-FEATURES = frozenset(
-    ("collect", "compare", "graph", "overflow", "precheck", "monitor", "configcheck", "checkpoint")
+LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
+MIDDLE = frozenset(("common.numerics", "common.operations"))
+UPPER = frozenset(("common.align", "common.collectives", "common.config", "common.nonfinite"))
+COMMON = LOWER | MIDDLE | UPPER | {"common"}
+ENGINES = frozenset(("calls", "shards"))
+QUESTIONS = frozenset(
+    (
+        "collect",
+        "compare",
+        "graph",
+        "overflow",
+        "precheck",
+        "rerun",
+        "runtime_checks",
+        "monitor",
+        "configcheck",
+        "checkpoint",
+    )
 )
 BACKENDS = frozenset(("backends.torch", "backends.mindspore", "backends.msadapter"))
 
@@ -33,19 +46,23 @@ BACKENDS = frozenset(("backends.torch", "backends.mindspore", "backends.msadapte
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "common": frozenset(),
     **dict.fromkeys(LOWER, frozenset({"common"})),
-    **dict.fromkeys(UPPER, LOWER | {"common"}),
-    # What rounding makes of a value is still that value.
-    **dict.fromkeys(("common.match", "common.overflow"), LOWER | {"common", "common.numerics"}),
+    "common.operations": LOWER | {"common"},
+    # What rounding adds to a result is a matter of the function.
+    "common.numerics": LOWER | {"common", "common.operations"},
+    **dict.fromkeys(UPPER, LOWER | MIDDLE | {"common"}),
     "backends": frozenset(),
     "backends.protocol": COMMON,
     "backends.loader": COMMON | {"backends.protocol"},
     "backends.shared": COMMON | {"backends.protocol"},
     **dict.fromkeys(BACKENDS, COMMON | {"backends.protocol", "backends.shared"}),
-    **dict.fromkeys(FEATURES, COMMON | {"backends.protocol"}),
-    "graph": COMMON | {"backends.protocol", "compare"},
+    **dict.fromkeys(ENGINES, COMMON | {"backends.protocol"}),
+    **dict.fromkeys(QUESTIONS, COMMON | ENGINES | {"backends.protocol"}),
+    # It stands beside the questions, and evaluates nothing.
+    "collect": COMMON | {"backends.protocol"},
+    "graph": COMMON | ENGINES | {"backends.protocol", "compare"},
     # `random_save` records with what backends share, which knows no framework.
-    "api": COMMON | FEATURES | {"backends.protocol", "backends.loader", "backends.shared"},
-    "probe": COMMON | FEATURES | {"api"},
+    "api": COMMON | ENGINES | QUESTIONS | {"backends.protocol", "backends.loader", "backends.shared"},
+    "probe": COMMON | ENGINES | QUESTIONS | {"api"},
     "msprobe": frozenset({"probe", "api"}),
 }
 # Backend -> other backends whose public pieces it may compose.
@@ -145,12 +162,12 @@ def test_imports_stay_within_the_borders(path: Path) -> None:
         ("probe.common.files", "from probe.common.dump import naming"),
         ("probe.common.files", "import torch"),
         ("probe.common.dump.journal", "import torch"),
-        ("probe.common.dump.journal", "from probe.common.match.row import Row"),
+        ("probe.common.dump.journal", "from probe.common.align.row import Row"),
         ("probe.common.dump.journal", "from probe.common.report.cells import Cells"),
-        ("probe.common.match.mapping", "if TYPE_CHECKING:\n    from probe.compare.options import Options"),
-        ("probe.common.numerics.values", "from probe.common.match.row import Row"),
-        ("probe.common.match.layers.rules", "from ...config import config"),
-        ("probe.common.match.mapping", "from probe.backends.protocol import FrameworkAdapter"),
+        ("probe.common.align.mapping", "if TYPE_CHECKING:\n    from probe.compare.options import Options"),
+        ("probe.common.numerics.values", "from probe.common.align.row import Row"),
+        ("probe.common.align.layers.rules", "from ...config import config"),
+        ("probe.common.align.mapping", "from probe.backends.protocol import FrameworkAdapter"),
         ("probe.backends.protocol", "from probe.api.save import save"),
         ("probe.backends.protocol", "import torch"),
         ("probe.backends.protocol", "from probe.backends.shared import patching"),
@@ -179,7 +196,7 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
     [
         ("probe.collect.values", "from probe.common.log import info\nfrom ..backends import protocol\nimport numpy"),
         ("probe.common.dump.reading.tensor_reading", "import torch\nfrom .. import naming\nfrom ... import errors"),
-        ("probe.common.match.mapping", "from .layers import rules\nfrom probe.common.dump.reading.dump import Dump"),
+        ("probe.common.align.mapping", "from .layers import rules\nfrom probe.common.dump.reading.dump import Dump"),
         ("probe.common.callstack", "from probe.common import _frames\nfrom probe._version import __version__"),
         ("probe.graph.pairing", "from probe.compare.result import ComparisonResult"),
         ("probe.backends.torch.hooks", "import torch\nfrom ..protocol import Value\nfrom ..shared import patching"),

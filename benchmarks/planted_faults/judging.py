@@ -11,7 +11,7 @@ from planted_faults.settings import NAMES, Setting, Variant
 from planted_faults.truth import Truth, truth
 
 from probe import read
-from probe.common.match.row import ERROR, Row
+from probe.common.align.row import ERROR, Row
 from probe.compare.comparison import compare_dumps
 from probe.compare.output.summary import SUSPECTS
 

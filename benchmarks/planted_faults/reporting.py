@@ -46,14 +46,16 @@ def totals(found: Sequence[Outcome], settings: Sequence[Setting], faults: Sequen
         here = [outcome for outcome in found if outcome.setting == setting]
         planted = [outcome for outcome in here if outcome.planted]
         at_all = sum(outcome.rank is not None for outcome in planted)
-        rows.append([
-            str(setting),
-            *(_share([outcome for outcome in planted if outcome.fault == fault]) for fault in faults),
-            _share(planted),
-            f"{at_all} of {len(planted)}",
-            f"{sum(outcome.by_verdict for outcome in planted)} of {len(planted)}",
-            _share([outcome for outcome in here if not outcome.planted]),
-        ])
+        rows.append(
+            [
+                str(setting),
+                *(_share([outcome for outcome in planted if outcome.fault == fault]) for fault in faults),
+                _share(planted),
+                f"{at_all} of {len(planted)}",
+                f"{sum(outcome.by_verdict for outcome in planted)} of {len(planted)}",
+                _share([outcome for outcome in here if not outcome.planted]),
+            ]
+        )
     return table(["level, task", *faults, "all", "or a suspect", "first error", "clean, silent"], rows)
 
 

@@ -137,9 +137,7 @@ class PrecisionDebugger:
         return cls._instance._session
 
     @classmethod
-    def start(
-        cls, model: Any = None, token_range: Sequence[int] | None = None, rank_id: int | None = None
-    ) -> None:
+    def start(cls, model: Any = None, token_range: Sequence[int] | None = None, rank_id: int | None = None) -> None:
         """Collect from here on, if the current step and rank are wanted.
 
         Args:
@@ -195,7 +193,7 @@ class PrecisionDebugger:
 
 def _checker(config: Config, adapter: FrameworkAdapter) -> CallChecker:
     # Whoever does not ask for it needs no numpy.
-    from probe.precheck.live.free_benchmark import FreeBenchmark
+    from probe.runtime_checks.free_benchmark import FreeBenchmark
 
     return FreeBenchmark(config, adapter)
 

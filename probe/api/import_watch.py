@@ -30,9 +30,7 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         self._searching: set[str] = set()
         sys.meta_path.insert(0, self)
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in self._names or name in self._searching:
             return None
         self._searching.add(name)

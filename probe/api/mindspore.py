@@ -18,7 +18,7 @@ from probe.backends.shared.models import by_prefix
 from probe.common import log
 
 if TYPE_CHECKING:
-    from probe.precheck.live.online_check import OnlineCheck
+    from probe.runtime_checks.online_check import OnlineCheck
 
 BACKEND = "mindspore"
 
@@ -36,9 +36,7 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
         cls._models = {}
 
     @classmethod
-    def start(
-        cls, model: Any = None, token_range: Sequence[int] | None = None, rank_id: int | None = None
-    ) -> None:
+    def start(cls, model: Any = None, token_range: Sequence[int] | None = None, rank_id: int | None = None) -> None:
         """Collect from here on, if the current step and rank are wanted.
 
         Args:

@@ -10,7 +10,7 @@ from probe.common.errors import MsprobeException
 from probe.common.show import show
 
 if TYPE_CHECKING:
-    from probe.precheck.live.online_check import OnlineCheck
+    from probe.runtime_checks.online_check import OnlineCheck
 
 
 def online_check(
@@ -43,7 +43,7 @@ def online_check(
         []
     """
     # Whoever does not ask for it needs no numpy.
-    from probe.precheck.live.online_check import Budget, OnlineCheck
+    from probe.runtime_checks.online_check import Budget, OnlineCheck
 
     if isinstance(api_list, str) or not all(isinstance(name, str) for name in api_list):
         raise MsprobeException(f'online_check: api_list is {show(api_list)}; allowed: a list of names, as ["mm"].')

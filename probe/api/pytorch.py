@@ -13,7 +13,7 @@ from probe.api import debugger, online, randomness
 from probe.backends import loader
 
 if TYPE_CHECKING:
-    from probe.precheck.live.online_check import OnlineCheck
+    from probe.runtime_checks.online_check import OnlineCheck
 
 BACKEND = "torch"
 

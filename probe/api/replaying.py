@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from probe.api.precheck import load
+from probe.calls.prepared import RECORDED
+from probe.calls.verdict.subject import SEVERITY
 from probe.common.dump.naming import file_name
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import only_dump_in
 from probe.common.errors import MsprobeException
-from probe.precheck.calls.prepared import RECORDED
-from probe.precheck.replay.emit import emit as write_script
-from probe.precheck.replay.minimise import Minimised
-from probe.precheck.replay.minimise import minimise as make_smaller
-from probe.precheck.replay.operator_config import extract, read_operator_config
-from probe.precheck.replay.replay import Replayed
-from probe.precheck.replay.replay import replay as run_again
-from probe.precheck.replay.report import as_json, lines
-from probe.precheck.replay.selecting import select
-from probe.precheck.verdict.subject import SEVERITY
 from probe.precheck.work import device_for
+from probe.rerun.emit import emit as write_script
+from probe.rerun.minimise import Minimised
+from probe.rerun.minimise import minimise as make_smaller
+from probe.rerun.operator_config import extract, read_operator_config
+from probe.rerun.replay import Replayed
+from probe.rerun.replay import replay as run_again
+from probe.rerun.report import as_json, lines
+from probe.rerun.selecting import select
 
 DEFAULT_SEED = 1234
 

@@ -290,9 +290,7 @@ class Execution(Protocol):
             UnknownValue: a primitive cannot be made from what the record says.
         """
 
-    def reference_function(
-        self, base: str, attributes: Mapping[str, Any] | None = None
-    ) -> Callable[..., Any] | None:
+    def reference_function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         """What computes in float64 on the CPU what `function` has no kernel for there; ``None`` where it has one."""
 
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:

@@ -89,9 +89,7 @@ class ValueDescriber:
             value = (value,)
         return self.sequence(value, path, save)
 
-    def describe(
-        self, value: Any, key: str | None, path: str | None, save: SaveTensor | None, depth: int = 0
-    ) -> Any:
+    def describe(self, value: Any, key: str | None, path: str | None, save: SaveTensor | None, depth: int = 0) -> Any:
         """The entry of one value; ``None`` for what has no form in the schema.
 
         One frame a level, so that deep values fit into Python's own limit.

@@ -159,5 +159,3 @@ class CallStacks:
         self._keys[number] = key
         self.frames[number] = frames
         return self._numbers.setdefault(key, number)
-
-

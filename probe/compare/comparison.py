@@ -9,18 +9,18 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from probe.common.align.by_name import by_name, with_pairs, without
+from probe.common.align.call_order import align
+from probe.common.align.calls import Call, Calls, calls
+from probe.common.align.fuzzy import by_kind
+from probe.common.align.layers.siblings import Renumbered, renumbered
+from probe.common.align.mapping import correspondence
+from probe.common.align.row import Row
 from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
-from probe.common.match.by_name import by_name, with_pairs, without
-from probe.common.match.call_order import align
-from probe.common.match.calls import Call, Calls, calls
-from probe.common.match.fuzzy import by_kind
-from probe.common.match.layers.siblings import Renumbered, renumbered
-from probe.common.match.mapping import correspondence
-from probe.common.match.row import Row
 from probe.common.numerics import statistics
 from probe.common.numerics.checksums import checksum
 from probe.common.numerics.dtypes import may_match
@@ -43,7 +43,7 @@ from probe.compare.result import ComparisonResult, Divergence, Mode
 from probe.compare.verdict import Advisor, blame
 
 if TYPE_CHECKING:
-    from probe.common.match.layers.proposal import Proposal
+    from probe.common.align.layers.proposal import Proposal
     from probe.common.progress import ProgressCallback
 
 # What the reference tool holds against what: MindSpore runs against the run they were ported from, never the other way.

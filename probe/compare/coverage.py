@@ -10,11 +10,11 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from probe.common.align.calls import Call
+from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, is_module
 from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS
 from probe.common.dump.reading.sources import Tree
-from probe.common.match.calls import Call
-from probe.common.match.row import Row
 
 ENOUGH = 0.8
 """The share of records from which on silence means something."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from probe.common import log
+from probe.common.align.dump_pairs import DumpPair
+from probe.common.align.layers.rules import load_rules
+from probe.common.align.mapping import check_api_mapping
+from probe.common.align.mapping_files import load_api_entries, load_names
 from probe.common.dump.layout import has_real_data
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
-from probe.common.match.dump_pairs import DumpPair
-from probe.common.match.layers.rules import load_rules
-from probe.common.match.mapping import check_api_mapping
-from probe.common.match.mapping_files import load_api_entries, load_names
 from probe.compare.options import Options
 from probe.compare.output import tables
 

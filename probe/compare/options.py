@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from probe.common.match.options import MatchOptions
+from probe.common.align.options import MatchOptions
 
 
 @dataclass(frozen=True)

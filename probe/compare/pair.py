@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass, replace
 
 from probe.common import files
+from probe.common.align.dump_pairs import DumpPair
+from probe.common.align.mapping_files import write_names
 from probe.common.dump.reading.dump import Dump, read
-from probe.common.match.dump_pairs import DumpPair
-from probe.common.match.mapping_files import write_names
 from probe.common.progress import ProgressCallback
 from probe.compare import two_processes
 from probe.compare.comparison import Comparison, Evidence, compare_dumps
@@ -94,9 +94,7 @@ def compare_statistics(task: PairTask, watch: ProgressCallback | None = None) ->
         watch("reading", 0, None)
     target, golden = _load(task)
     before = task.pair.before
-    result = compare_dumps(
-        target, golden, task.options, values=False, release=True, watch=watch, before=before
-    )
+    result = compare_dumps(target, golden, task.options, values=False, release=True, watch=watch, before=before)
     result.label, result.step = task.pair.label, task.pair.step
     return result
 
@@ -114,9 +112,7 @@ def compare_and_write(
 ) -> ComparisonResult:
     """Do what `compare_pair` does with dumps that are loaded; `evidence` gets what was seen on the way."""
     before = task.pair.before
-    result = compare_dumps(
-        target, golden, task.options, release=True, watch=watch, before=before, evidence=evidence
-    )
+    result = compare_dumps(target, golden, task.options, release=True, watch=watch, before=before, evidence=evidence)
     result.label, result.step = task.pair.label, task.pair.step
     _write(task, result, watch)
     return result
@@ -133,7 +129,7 @@ def _write(task: PairTask, result: ComparisonResult, watch: ProgressCallback | N
     if result.data_mapping is not None:
         write_names(_mapping_file(task, task.folder, "data_mapping"), result.data_mapping)
     if result.proposal is not None:
-        from probe.common.match.layers import proposal
+        from probe.common.align.layers import proposal
 
         result.layer_mapping = _mapping_file(task, task.folder, "layer_mapping")
         proposal.write(result.layer_mapping, result.proposal, result.target, result.golden)

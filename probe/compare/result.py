@@ -7,14 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
+from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.dump.levels import Levels
 from probe.common.dump.reading.sources import Stacks
-from probe.common.match.row import ERROR, PASS, WARNING, Row
 from probe.compare.coverage import Coverage
 from probe.compare.pairing import Pairing
 
 if TYPE_CHECKING:
-    from probe.common.match.layers.proposal import Proposal
+    from probe.common.align.layers.proposal import Proposal
 
 TARGET, GOLDEN = "target", "golden run"
 

@@ -10,10 +10,10 @@ from operator import attrgetter
 from typing import TypeVar
 
 from probe.common import files, log
+from probe.common.align.dump_pairs import DumpPair, locate
 from probe.common.dump.layout import has_real_data
 from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
-from probe.common.match.dump_pairs import DumpPair, locate
 from probe.common.parallel.run import Work, run_where_it_pays
 from probe.common.parallel.tasks import Outcome, Outcomes, ProcessDied, Where, finished, processors
 from probe.common.progress import ProgressCallback

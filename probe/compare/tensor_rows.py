@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.tensor_reading import Array, read_tensor
 from probe.common.errors import FileCheckException
-from probe.common.match.row import Row
 from probe.common.numerics.error_bounds import are_empty, extent
 from probe.common.numerics.formats import plain_name
 from probe.common.numerics.missing import NOT_MEASURED, SHAPE_UNMATCHED, UNSUPPORTED

@@ -22,12 +22,12 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 
 from probe.common import files
+from probe.common.align.by_name import by_name
+from probe.common.align.calls import Call, keys
+from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
-from probe.common.match.by_name import by_name
-from probe.common.match.calls import Call, keys
-from probe.common.match.row import Row
 from probe.common.parallel.fork import CannotFork, Fork, Numbers, can_fork, fork
 from probe.common.progress import ProgressCallback
 from probe.common.report.cells import Cells

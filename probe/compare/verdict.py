@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import OUTPUT, PARAMETERS, Item
-from probe.common.match.row import ERROR, PASS, WARNING, Row
 from probe.common.numerics.dtypes import is_device
 from probe.common.numerics.formats import is_integer, plain_name
 from probe.compare.result import Mode, Unexplained

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
+from probe.common.align.dump_pairs import locate
 from probe.common.dump.reading.dump import read
-from probe.common.match.dump_pairs import locate
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import Evidence

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
+from probe.common.align.row import ERROR, Row
 from probe.common.dump.levels import both_record, in_words
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
-from probe.common.match.row import ERROR, Row
 from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
 from probe.compare.comparison import Evidence, compare_dumps
@@ -158,24 +158,18 @@ def _diff_of(
     if target.task == golden.task == STRUCTURE_MODE:
         return _without_values(target, golden, graph, other, options, manual)
     evidence = Evidence()
-    result = compare_dumps(
-        target, golden, options, release=release, watch=watch, before=before, evidence=evidence
-    )
+    result = compare_dumps(target, golden, options, release=release, watch=watch, before=before, evidence=evidence)
     return _Judged(graph, other, options, result, evidence, manual).diff()
 
 
-def diff_from(
-    graph: Graph, golden: Graph, options: Options, result: ComparisonResult, evidence: Evidence
-) -> GraphDiff:
+def diff_from(graph: Graph, golden: Graph, options: Options, result: ComparisonResult, evidence: Evidence) -> GraphDiff:
     """Two graphs whose dumps were compared already; `evidence` is what the comparison has seen on its way."""
     return _Judged(graph, golden, options, result, evidence, {}).diff()
 
 
 def _alone(dump: Dump, graph: Graph) -> GraphDiff:
     nothing = array("d", [math.nan]) * len(graph)
-    items = {
-        graph.index[record.name]: [Row(record.name, item, None) for item in dump.items(record)] for record in dump
-    }
+    items = {graph.index[record.name]: [Row(record.name, item, None) for item in dump.items(record)] for record in dump}
     return GraphDiff(
         graph,
         None,

@@ -114,9 +114,7 @@ def graph_of(dump: Dump) -> Graph:
         is_lost = has_modules or dump.level in ("L0", "mix")
         why = f"construct.json is {'missing' if dump.tree is None else 'empty'}" if is_lost else f"level {dump.level}"
         advice = "Keep that file beside it" if is_lost else "Collect with level mix"
-        notes.append(
-            f"{dump.path} has no tree of calls ({why}): {what}. {advice} to see modules with their values."
-        )
+        notes.append(f"{dump.path} has no tree of calls ({why}): {what}. {advice} to see modules with their values.")
     parents = _with_corrected_parents(_with_optimizer(tree or dict.fromkeys(records)), records, notes)
     _attach_orphans(parents, notes)
     return _ordered(dump, parents, set(records), notes, is_flat=not tree)

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from probe.common.align.call_order import pairs_in_order
 from probe.common.dump.naming import parse
 from probe.common.dump.nearest_names import nearest
 from probe.common.errors import MsprobeException
-from probe.common.match.call_order import pairs_in_order
 from probe.common.show import show
 from probe.common.yaml_file import load_yaml
 from probe.graph.graph import GROUP, Graph
@@ -75,9 +75,7 @@ def _pair(place: str, entry: Any) -> ManualPair:
     return ManualPair(**found, place=place)
 
 
-def without_dumps(
-    pairs: Iterable[ManualPair], shown: Collection[tuple[str, int | None, int | None]]
-) -> Iterator[str]:
+def without_dumps(pairs: Iterable[ManualPair], shown: Collection[tuple[str, int | None, int | None]]) -> Iterator[str]:
     """A sentence for each pair that is for none of the dumps shown, which are given by run, step and rank."""
     for pair in pairs:
         wanted = pair.run, pair.step, pair.rank

@@ -10,7 +10,7 @@ Two more say what a healthy run does, too, and are hints: with `SATURATED` an ou
 input is, with `GROWTH` an output has more than a hundred times the norm of the largest input, which is what every
 ``rsqrt`` of a normalisation does.
 
-An infinity that was meant is no overflow: that is how attention is masked; see `probe.common.overflow.infinities`.
+An infinity that was meant is no overflow: that is how attention is masked; see `probe.common.nonfinite.infinities`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from probe.common.align.row import Row
 from probe.common.dump.naming import is_gradients
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import Item
-from probe.common.match.row import Row
-from probe.common.overflow.call_values import CallValues, is_number, limit_of, part_of_limit
-from probe.common.overflow.followed_calls import INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
+from probe.common.nonfinite.call_values import CallValues, is_number, limit_of, part_of_limit
+from probe.common.nonfinite.followed_calls import INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
 

@@ -115,6 +115,7 @@ class _Pairs:
         for node in nodes:
             self.add(node, there.get(self._target.names[node], -1))
 
+
 def _reasons(target: Graph, golden: Graph, golden_of: array[int], reason: int, manual: set[int]) -> bytearray:
     found = bytearray(len(target))
     for node in range(len(target) - 1, -1, -1):

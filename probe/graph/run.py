@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from probe.common import log
+from probe.common.align.dump_pairs import DumpPair
 from probe.common.dump.size import are_large
 from probe.common.errors import MsprobeException
-from probe.common.match.dump_pairs import DumpPair
 from probe.common.parallel.run import run_where_it_pays
 from probe.common.parallel.tasks import Where, finished
 from probe.common.progress import ProgressCallback

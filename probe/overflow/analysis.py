@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from probe.common.collectives.collectives import Exchange, is_among
+from probe.common.collectives.event_graph import Event, TimedCall, in_order
 from probe.common.dump.naming import FORWARD, is_gradients, is_module, parse
-from probe.common.match.communication.collectives import Exchange, is_among
-from probe.common.match.communication.event_graph import Event, TimedCall, in_order
-from probe.common.overflow.followed_calls import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
+from probe.common.nonfinite.followed_calls import EXPLAINED, INPUT, PARAMETER, UNWRITTEN, BadRecord
 from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, Explanation, Finding, StepFindings
 from probe.overflow.findings import PARAMETER as OF_PARAMETER
 from probe.overflow.passed_infinities import settle
@@ -50,9 +50,7 @@ class _Analysis:
     def __init__(self, scans: Sequence[RankScan], wanted: str | None) -> None:
         self._wanted = wanted
         self._ranks = {scan.rank: _Rank(scan, deque(scan.bad)) for scan in scans}
-        self._calls = {
-            (scan.rank, each.call.index): each for scan in scans for each in scan.communication
-        }
+        self._calls = {(scan.rank, each.call.index): each for scan in scans for each in scan.communication}
         self._exchanges: dict[tuple[int, int], Sequence[Exchange]] = {}
         """Of the calls that have begun."""
         self._causes_at: dict[tuple[int, int], tuple[Finding, ...]] = {}

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Optional
 
 from probe.common.dump.reading.records import Item
+from probe.common.nonfinite.call_values import CallValues, is_number, limit_of
 from probe.common.operations.lookup import function as known
-from probe.common.overflow.call_values import CallValues, is_number, limit_of
 
 Explain = Callable[[CallValues], Optional[str]]
 

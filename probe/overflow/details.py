@@ -8,7 +8,7 @@ from typing import Any
 from probe.common.dump import naming
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.records import PARAMETERS, Item
-from probe.common.overflow.call_values import CallValues, is_nonfinite, is_number
+from probe.common.nonfinite.call_values import CallValues, is_nonfinite, is_number
 from probe.overflow.causes import why, why_backward
 from probe.overflow.findings import COMMUNICATION, INSIDE, ORIGIN, OUTSIDE, PARAMETER, Finding
 
@@ -47,9 +47,7 @@ def _add_details(finding: Finding, dump: Dump, earlier: Sequence[tuple[int, Dump
             forward = CallValues.of(dump.items(dump[name]))
             finding.forward = [_as_json(item) for item in (*forward.inputs, *forward.parameters)]
             finding.stack = finding.stack or list((dump.stacks or {}).get(name, ()))
-    finding.growth = [
-        _in_step(step, other, finding.record) for step, other in earlier if finding.record in other
-    ]
+    finding.growth = [_in_step(step, other, finding.record) for step, other in earlier if finding.record in other]
     finding.replay = dump.path if _can_be_run_again(finding, dump) else ""
     finding.sentence = _sentence(finding, dump, values, forward)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from probe.common.match.communication.collectives import Exchange
-from probe.common.overflow.followed_calls import BadRecord
+from probe.common.collectives.collectives import Exchange
+from probe.common.nonfinite.followed_calls import BadRecord
 from probe.overflow.scan import Communication
 
 Place = tuple[int, int]
@@ -56,9 +56,7 @@ def settle(
         of_rank.sort(key=lambda record: record.place)
 
 
-def _blamed(
-    calls: dict[Place, Communication], bad: dict[int, list[BadRecord]], sender: Place
-) -> Iterator[Place]:
+def _blamed(calls: dict[Place, Communication], bad: dict[int, list[BadRecord]], sender: Place) -> Iterator[Place]:
     """Take what a call gave for no mask; the calls by which it came to that rank."""
     call = calls[sender]
     calls[sender] = call._replace(inputs=(*call.inputs, *call.masked_inputs), masked_inputs=(), masks=())

@@ -11,14 +11,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
-from probe.common.dump.layout import folder_of
-from probe.common.dump.naming import BACKWARD, FORWARD, is_gradients, is_module, parse, record_name
-from probe.common.dump.reading.call_tree import CallTree
-from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.items import Item, is_inf
-from probe.common.dump.reading.records import Record
-from probe.common.errors import MsprobeException
-from probe.common.match.communication.collectives import (
+from probe.common.collectives.collectives import (
     CollectiveCall,
     collective_call,
     is_communication,
@@ -26,9 +19,16 @@ from probe.common.match.communication.collectives import (
     undefined,
     without_statistics,
 )
+from probe.common.dump.layout import folder_of
+from probe.common.dump.naming import BACKWARD, FORWARD, is_gradients, is_module, parse, record_name
+from probe.common.dump.reading.call_tree import CallTree
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.items import Item, is_inf
+from probe.common.dump.reading.records import Record
+from probe.common.errors import MsprobeException
+from probe.common.nonfinite.call_values import CallValues, is_masked_by_lowest, part_of_limit
+from probe.common.nonfinite.followed_calls import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
 from probe.common.numerics.formats import FORMATS, TABLE
-from probe.common.overflow.call_values import CallValues, is_masked_by_lowest, part_of_limit
-from probe.common.overflow.followed_calls import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
 
 MOST_RECORDS = 2000
 """Of a rank; where more are not finite, the others are counted."""
@@ -50,7 +50,6 @@ _LARGE = (b"e+3", b"e38", b"e308")
 is there. The smallest types are left out."""
 _NOT_FINITE = (b"NaN", b"Infinity", b'"nan"', b'"inf"', b'"-inf"')
 """As numbers that JSON lacks, or as texts."""
-
 
 
 class Communication(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from probe.calls.arguments import Arguments
+from probe.calls.cases import Case
+from probe.calls.evaluation import Output, Results
+from probe.calls.judged_results import JudgedResult
 from probe.common.dump.naming import BACKWARD
 from probe.common.dump.reading.items import OUTPUT
-from probe.precheck.calls.arguments import Arguments
-from probe.precheck.calls.cases import Case
-from probe.precheck.calls.evaluation import Output, Results
-from probe.precheck.result import Row
 from probe.precheck.standards.constants import RELEASE
 from probe.precheck.standards.outputs import Tensor, judge_output
 from probe.precheck.tables.details import ERROR, SKIP, DetailsRow
@@ -34,7 +34,7 @@ def details_rows(
     return tuple(rows)
 
 
-def raised_rows(rows: Iterable[Row], standard: str) -> tuple[DetailsRow, ...]:
+def raised_rows(rows: Iterable[JudgedResult], standard: str) -> tuple[DetailsRow, ...]:
     """The rows of directions that raised; msProbe leaves what it cannot run out of its judgement."""
     status = SKIP if standard == RELEASE else ERROR
     return tuple(DetailsRow(f"{row.name}.{OUTPUT}.0", status, row.verdict.interpretation) for row in rows)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
+from probe.calls.cases import Selection
 from probe.common.parallel.tasks import Where
-from probe.precheck.calls.cases import Selection
 from probe.precheck.standards.constants import DOCUMENTED
 
 

@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from probe.calls.judged_results import JudgedResult
+from probe.calls.verdict.subject import NOT_RUN, worst_of
 from probe.precheck.tables.details import DetailsRow
-from probe.precheck.verdict.subject import NOT_RUN, Verdict, worst_of
-
-
-@dataclass(frozen=True)
-class Row:
-    """One output of a call, or the gradient of one of its inputs."""
-
-    name: str
-    """``Functional.silu.0.forward.output.0``, ``Functional.silu.0.backward.output.0``."""
-    of: str
-    """Of a gradient the input: ``Functional.silu.0.forward.input.0``; empty of an output."""
-    dtype: str
-    """The plain name of its dtype; the class of a plain value."""
-    reference_dtype: str
-    shape: tuple[int, ...]
-    verdict: Verdict
 
 
 @dataclass(frozen=True)
@@ -29,7 +15,7 @@ class CaseResult:
 
     name: str
     base: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[JudgedResult, ...] = ()
     not_run: str = ""
     """Why it was not run; empty where it was."""
     backward_not_run: str = ""

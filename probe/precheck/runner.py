@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 
+from probe.calls.cases import Case, Selection, cases_of
 from probe.common import log
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading.dump import read
@@ -14,7 +15,6 @@ from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run
 from probe.common.parallel.tasks import processors, results
 from probe.common.progress import ProgressCallback
-from probe.precheck.calls.cases import Case, Selection, cases_of
 from probe.precheck.check import CheckOptions
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.report import Report
@@ -32,9 +32,7 @@ from probe.precheck.work import (
 )
 
 
-def precheck(
-    path: str, options: PrecheckOptions, load: LoadAdapter, watch: ProgressCallback | None = None
-) -> Report:
+def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: ProgressCallback | None = None) -> Report:
     """Run every recorded call of a dump again alone and judge it.
 
     Args:

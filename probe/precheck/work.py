@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from probe.backends.protocol import FrameworkAdapter
+from probe.calls.cases import Case, Selection, cases_of
+from probe.calls.prepared import RECORDED
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
-from probe.precheck.calls.cases import Case, Selection, cases_of
-from probe.precheck.calls.prepared import RECORDED
 from probe.precheck.check import CheckOptions, check
 from probe.precheck.result import CaseResult
 

@@ -95,9 +95,7 @@ def test_recover_says_where_a_journal_was_cut_off(tmp_path: Path, capsys: pytest
     )
 
 
-def test_recover_says_what_is_lost_behind_a_damaged_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recover_says_what_is_lost_behind_a_damaged_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = journal(tmp_path / "rank1", ["a.0.forward"]).stat().st_size
     path = journal(tmp_path / "rank0", ["a.0.forward", *(f"b.{n}.forward" for n in range(100))])
     data = bytearray(path.read_bytes())

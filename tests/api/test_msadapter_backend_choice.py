@@ -91,7 +91,9 @@ def test_seeding_before_torch_is_imported_does_not_decide(tmp_path: Path) -> Non
 
 
 def test_saving_single_points_works_on_tensors_of_torch(tmp_path: Path) -> None:
-    code = TORCH + """
+    code = (
+        TORCH
+        + """
 import mindspore as ms
 import numpy as np
 from msprobe.mindspore import save, save_grad
@@ -102,6 +104,7 @@ def forward(x):
     return torch.nn.functional.relu(y).sum()
 ms.value_and_grad(forward, 0)(torch.tensor(np.ones((3, 4), np.float32)))
 """
+    )
     python(code, tmp_path)
     names = [path.name for path in sorted(tmp_path.glob("points/step0/rank0/*"))]
     assert names == ["y_float32_0.npy", "y_grad_float32_0.npy"]

@@ -285,9 +285,7 @@ def test_json_is_json_whatever_the_numbers_are(folder: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("name", ["relu\x1b[2J\nfirst NaN: nothing", "x" * 5000])
-def test_names_from_a_file_command_no_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_names_from_a_file_command_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     folder = dump(tmp_path / "a", {f"Torch.{name}.0.forward": DATA[LOG]})
     lines = shown(capsys, folder, "--stack")
     assert len(lines) == 4

@@ -18,7 +18,7 @@ jsonschema = pytest.importorskip("jsonschema")
 MODELS = ("llama", "gpt2", "bert", "mixtral", "vit", "t5", "whisper", "mamba")
 STEPS = 2
 
-SCRIPT = '''
+SCRIPT = """
 import sys
 import torch
 import transformers as hf
@@ -88,7 +88,7 @@ for step in range(2):
     optimizer.zero_grad()
 state = {"losses": losses, "gradients": gradients, "state": model.state_dict(), "random": torch.get_rng_state()}
 torch.save(state, folder + f"/{mode}.pt")
-'''
+"""
 
 
 def run(name: str, mode: str, folder: Path) -> None:

@@ -430,7 +430,9 @@ for step in range(2):
 
 def test_a_process_that_is_spawned_finds_its_configuration(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"dump_path": "./from_file", "level": "L0", "step": [0]}')
-    program = PRELUDE + """
+    program = (
+        PRELUDE
+        + """
 import multiprocessing, os
 
 def train():
@@ -447,6 +449,7 @@ if __name__ == "__main__":
     process.join()
     sys.exit(process.exitcode)
 """
+    )
     ran = run(tmp_path, program, "--config", "config.json")
     assert (ran.status, ran.forwards(0)) == (0, calls(0)), ran.err
 

@@ -18,7 +18,9 @@ from probe.api.cli import main
 from probe.common.dump import processes
 from probe.common.log import reset
 
-TRAIN = PRELUDE + """
+TRAIN = (
+    PRELUDE
+    + """
 import multiprocessing, os, subprocess
 from concurrent.futures import ProcessPoolExecutor
 
@@ -32,6 +34,7 @@ def train(width, steps=3, rate=0.1):
         optimizer.zero_grad()
     return width
 """
+)
 STARTED = {
     "process": """
     for method in {methods}:
@@ -127,7 +130,9 @@ def test_a_forked_process_has_steps_of_its_own_beside_those_of_its_parent(script
 
 
 def test_a_forked_worker_that_ends_in_the_middle_of_a_step_leaves_it_whole(scripts: Any, tmp_path: Path) -> None:
-    text = TRAIN + """
+    text = (
+        TRAIN
+        + """
 def begin(width):
     network(width)(torch.randn(5, width)).sum()
 
@@ -136,13 +141,16 @@ if __name__ == "__main__":
     process.start()
     process.join()
 """
+    )
     ran = quick(scripts, tmp_path, text)
     assert ran.forwards(0) == [f"Module.{name}.forward.0" for name in ("0.Linear", "1.ReLU", "2.Linear")]
     assert not list(ran.folder.rglob("dump.journal"))
 
 
 def test_a_worker_that_is_killed_leaves_its_journal_to_the_same_run(scripts: Any, tmp_path: Path) -> None:
-    text = TRAIN + f"""
+    text = (
+        TRAIN
+        + f"""
 def die(width):
     train(width, 1)
     network(width)(torch.randn(5, width)).sum()
@@ -154,6 +162,7 @@ if __name__ == "__main__":
     [each.join() for each in several]
     assert [each.exitcode for each in several] == [-9, 0]
 """
+    )
     ran = quick(scripts, tmp_path, text)
     assert ran.status == 0, ran.err
     found = probe.read(ran.folder)

@@ -256,9 +256,7 @@ def test_a_folder_that_cannot_be_read_is_an_error_and_not_an_empty_one(
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_rank_without_records_is_named(
-    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rank_without_records_is_named(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder(tmp_path / "run" / "step0" / "rank0")
     (tmp_path / "run" / "step0" / "rank1").mkdir()
     try:

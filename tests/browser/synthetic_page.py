@@ -14,15 +14,25 @@ from probe.graph.writers.page import PageData, write_page
 STATUSES = [
     {"key": "none", "letter": "·", "name": "no data", "hint": "No values.", "colour": "none", "problem": False},
     {"key": "same", "letter": "=", "name": "same", "hint": "Equal.", "colour": "good", "problem": False},
-    {"key": "explained", "letter": "~", "name": "explained", "hint": "By its inputs.", "colour": "neutral",
-     "problem": False},
-    {"key": "structure", "letter": "#", "name": "structure", "hint": "Shapes differ.", "colour": "info",
-     "problem": True},
-    {"key": "alone", "letter": "1", "name": "one side only", "hint": "No partner.", "colour": "alone",
-     "problem": True},
+    {
+        "key": "explained",
+        "letter": "~",
+        "name": "explained",
+        "hint": "By its inputs.",
+        "colour": "neutral",
+        "problem": False,
+    },
+    {
+        "key": "structure",
+        "letter": "#",
+        "name": "structure",
+        "hint": "Shapes differ.",
+        "colour": "info",
+        "problem": True,
+    },
+    {"key": "alone", "letter": "1", "name": "one side only", "hint": "No partner.", "colour": "alone", "problem": True},
     {"key": "suspect", "letter": "?", "name": "suspect", "hint": "Not explained.", "colour": "warn", "problem": True},
-    {"key": "diverged", "letter": "!", "name": "diverged", "hint": "The first one.", "colour": "bad",
-     "problem": True},
+    {"key": "diverged", "letter": "!", "name": "diverged", "hint": "The first one.", "colour": "bad", "problem": True},
 ]
 SAME, EXPLAINED, ALONE, DIVERGED = 1, 2, 4, 6
 _DETAILS, _TENSORS = 512, 8192
@@ -76,50 +86,110 @@ def synthetic(count: int, golden: bool = True, hostile: str | None = None) -> Pa
     if not golden:
         status = [0] * count
     texts = [*rows.names, "input.0", "output.0", "torch.float32", "[2, 16]"]
-    side = {"path": "run/step0/rank0/dump.json", "framework": "pytorch", "task": "statistics", "level": "mix",
-            "nodes": count}
+    side = {
+        "path": "run/step0/rank0/dump.json",
+        "framework": "pytorch",
+        "task": "statistics",
+        "level": "mix",
+        "nodes": count,
+    }
     info: dict[str, Any] = {
-        "target": side, "golden": {**side, "path": "golden/dump.json"} if golden else None, "run": "", "step": 0,
-        "rank": 0, "mode": "statistics", "verdict": [f"first divergence: {rows.names[first]}"] if golden else [],
-        "first": first if golden else None, "chain": [], "suspects": [], "nonfinite": None,
-        "worst": max(status), "counts": [status.count(one) for one in range(len(STATUSES))], "micro_steps": 1,
-        "notes": [], "rows": count, "tensors": 2 * count,
+        "target": side,
+        "golden": {**side, "path": "golden/dump.json"} if golden else None,
+        "run": "",
+        "step": 0,
+        "rank": 0,
+        "mode": "statistics",
+        "verdict": [f"first divergence: {rows.names[first]}"] if golden else [],
+        "first": first if golden else None,
+        "chain": [],
+        "suspects": [],
+        "nonfinite": None,
+        "worst": max(status),
+        "counts": [status.count(one) for one in range(len(STATUSES))],
+        "micro_steps": 1,
+        "notes": [],
+        "rows": count,
+        "tensors": 2 * count,
     }
     errors: list[float | None] = [0.0 if row < first else 0.1 + row % 7 / 10 for row in range(count)]
     columns = {
-        "name": list(range(count)), "golden": list(range(count)) if golden else 0, "parent": rows.parents,
-        "kind": rows.kinds, "status": status, "reason": [1 if golden else 0] * count, "level": [0] * count,
-        "golden_level": [0] * count, "in": errors if golden else [None] * count,
-        "out": errors if golden else [None] * count, "micro": 0, "stack": [row % 2 for row in range(count)],
-        "golden_stack": 0, "has": [3 if golden else 1] * count, "tensors": [0] * count,
+        "name": list(range(count)),
+        "golden": list(range(count)) if golden else 0,
+        "parent": rows.parents,
+        "kind": rows.kinds,
+        "status": status,
+        "reason": [1 if golden else 0] * count,
+        "level": [0] * count,
+        "golden_level": [0] * count,
+        "in": errors if golden else [None] * count,
+        "out": errors if golden else [None] * count,
+        "micro": 0,
+        "stack": [row % 2 for row in range(count)],
+        "golden_stack": 0,
+        "has": [3 if golden else 1] * count,
+        "tensors": [0] * count,
         "types": [[[count + 2, count + 3]]],
     }
     blocks = {
         "names": _packed(texts),
-        "frames": _packed(["File train.py, line 7, in step, loss = model(x)",
-                           "File site-packages/torch/nn/modules/linear.py, line 134, in forward, F.linear(x)"]),
-        "stacks": _packed([[1, 0], [0]]), "c0": _packed(columns),
+        "frames": _packed(
+            [
+                "File train.py, line 7, in step, loss = model(x)",
+                "File site-packages/torch/nn/modules/linear.py, line 134, in forward, F.linear(x)",
+            ]
+        ),
+        "stacks": _packed([[1, 0], [0]]),
+        "c0": _packed(columns),
     }
     for start in range(0, count, _DETAILS):
-        blocks[f"c0d{start // _DETAILS}"] = _packed([
-            {"i": [[count, row, row if golden else -1, 0.0 if golden else None, 0, SAME, ""],
-                   [count + 1, count + row, row if golden else -1, errors[row] if golden else None, 0,
-                    status[row], ""]],
-             "why": "output.0 differs by 0.1 of its size."}
-            for row in range(start, min(start + _DETAILS, count))
-        ])
+        blocks[f"c0d{start // _DETAILS}"] = _packed(
+            [
+                {
+                    "i": [
+                        [count, row, row if golden else -1, 0.0 if golden else None, 0, SAME, ""],
+                        [
+                            count + 1,
+                            count + row,
+                            row if golden else -1,
+                            errors[row] if golden else None,
+                            0,
+                            status[row],
+                            "",
+                        ],
+                    ],
+                    "why": "output.0 differs by 0.1 of its size.",
+                }
+                for row in range(start, min(start + _DETAILS, count))
+            ]
+        )
     for start in range(0, 2 * count, _TENSORS):
         part = range(start, min(start + _TENSORS, 2 * count))
-        blocks[f"c0t{start // _TENSORS}"] = _packed({
-            "dtype": [count + 2 for _ in part], "shape": [count + 3 for _ in part], "grad": [0 for _ in part],
-            "max": [1 + tensor / 1000 for tensor in part], "min": [-1 for _ in part], "mean": [0 for _ in part],
-            "norm": [3.25 for _ in part], "sum": 0, "value": [None for _ in part],
-        })
+        blocks[f"c0t{start // _TENSORS}"] = _packed(
+            {
+                "dtype": [count + 2 for _ in part],
+                "shape": [count + 3 for _ in part],
+                "grad": [0 for _ in part],
+                "max": [1 + tensor / 1000 for tensor in part],
+                "min": [-1 for _ in part],
+                "mean": [0 for _ in part],
+                "norm": [3.25 for _ in part],
+                "sum": 0,
+                "value": [None for _ in part],
+            }
+        )
     manifest = {
-        "format": 1, "tool": "msprobe", "title": "synthetic", "rules": "probe", "statuses": STATUSES,
+        "format": 1,
+        "tool": "msprobe",
+        "title": "synthetic",
+        "rules": "probe",
+        "statuses": STATUSES,
         "reasons": ["", "exact", "aligned", "fuzzy", "mapping", "manual"],
-        "levels": ["", "saturated", "growth", "medium", "high", "critical"], "metrics": [], "files": 0,
-        "unpaired": [], "comparisons": [info],
+        "levels": ["", "saturated", "growth", "medium", "high", "critical"],
+        "metrics": [],
+        "files": 0,
+        "unpaired": [],
+        "comparisons": [info],
     }
     return PageData(manifest, blocks)
 

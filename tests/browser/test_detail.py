@@ -44,15 +44,17 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def lines_of(page: Any, item: str) -> list[str]:
     """The lines of an item in the panel, below the one with its name."""
-    return list(page.evaluate(
-        """(item) => {
+    return list(
+        page.evaluate(
+            """(item) => {
           const rows = [...document.querySelectorAll("#detail tr")];
           const at = rows.findIndex((row) => row.matches(".item") && row.textContent.includes(item));
           const next = rows.findIndex((row, place) => place > at && row.matches(".item"));
           return rows.slice(at + 1, next < 0 ? undefined : next).map((row) => row.innerText);
         }""",
-        item,
-    ))
+            item,
+        )
+    )
 
 
 def test_values_that_differ_in_the_last_digit_are_two(page_file: Path, open_page: Any) -> None:
@@ -103,8 +105,11 @@ def test_markdown_is_all_that_an_issue_needs(page_file: Path, open_page: Any) ->
     assert len(cells) == 1 + 2 * 3
     stacks = [part.strip().split("\n") for part in text.split("````")[1::2]]
     for own, frames in zip((OWN, LOSS), stacks):
-        assert frames == [*(frame.replace("\n", " ") for frame in (own, MAIN)), "# frames of libraries: 1",
-                          LINEAR.replace("\n", " ")]
+        assert frames == [
+            *(frame.replace("\n", " ") for frame in (own, MAIN)),
+            "# frames of libraries: 1",
+            LINEAR.replace("\n", " "),
+        ]
 
 
 def test_a_metric_that_a_value_has_none_of_is_not_shown(tmp_path: Path, open_page: Any) -> None:

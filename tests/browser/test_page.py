@@ -361,8 +361,10 @@ def test_one_run_alone_has_no_second_side(tmp_path: Path, open_page: Any) -> Non
     page.wait_for_selector("#detail table")
     text = page.inner_text("body") + str(page.locator("#scroll").inner_html())
     assert not any(word in text for word in ("no data", "diverged", "path to problems", "same"))
-    assert page.locator("#lines .badge, #detail .badge").all_inner_texts() == [""] * page.locator(
-        "#lines .badge, #detail .badge").count()
+    assert (
+        page.locator("#lines .badge, #detail .badge").all_inner_texts()
+        == [""] * page.locator("#lines .badge, #detail .badge").count()
+    )
     page.keyboard.press("Escape")
     page.keyboard.press("?")
     assert "suspect" not in page.inner_text("dialog")

@@ -21,8 +21,10 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def milliseconds(page: Any, script: str) -> float:
     """How long a script takes until what it changed is drawn."""
-    timed = f"async () => {{ const start = performance.now(); await (async () => {{ {script} }})(); drawNow(); " \
+    timed = (
+        f"async () => {{ const start = performance.now(); await (async () => {{ {script} }})(); drawNow(); "
         "return performance.now() - start; }"
+    )
     return float(page.evaluate(timed))
 
 

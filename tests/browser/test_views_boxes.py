@@ -185,8 +185,10 @@ def test_a_pair_of_one_of_several_runs_is_for_that_run_alone(open_page: Any, tmp
     paths = (*targets, "-gp", str(tmp_path / "golden"))
     page = open_page(visualised(tmp_path / "first", *paths), "#c=0")
     for k, name in enumerate(names.values()):
-        page.evaluate(f"openComparison({k}).then(() => {{ markTarget(state.rows.find('{name}'));"
-                      " pairWith(state.rows.find('Functional.gelu.0.forward')); })")
+        page.evaluate(
+            f"openComparison({k}).then(() => {{ markTarget(state.rows.find('{name}'));"
+            " pairWith(state.rows.find('Functional.gelu.0.forward')); })"
+        )
     page.click('[data-view="pairs"]')
     with page.expect_download() as download:
         page.click("text=Export JSON")

@@ -35,9 +35,7 @@ def test_a_process_without_a_rank_is_held_against_the_run_that_wrote_last(tmp_pa
     assert checksums.differs(CALL, fields("bbbbbbbb"))
 
 
-def test_a_process_without_a_rank_is_held_against_no_rank(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_process_without_a_rank_is_held_against_no_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     reference(tmp_path / "step0" / "rank0", "aaaaaaaa", 10)
     checksums = ReferenceChecksums(str(tmp_path), -1)
     checksums.load("step0/proc123")

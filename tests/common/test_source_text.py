@@ -79,7 +79,7 @@ def test_a_docstring_ends_where_it_should(text: str) -> None:
 
 
 def test_an_ordinary_docstring_is_left_as_it_is() -> None:
-    text = "torch.add: Torch.add.0 of a \"recorded\" run's step, 3 % off."
+    text = 'torch.add: Torch.add.0 of a "recorded" run\'s step, 3 % off.'
     assert docstring(text) == text
 
 

@@ -18,7 +18,7 @@ from compare_cases import (
     table,
 )
 
-from probe.common.match.mapping_files import load_names
+from probe.common.align.mapping_files import load_names
 
 TABLES = [run for run in runs(real_data=False) if "-da" not in run.arguments]
 ANALYSES = [run for run in runs(real_data=False) if "-da" in run.arguments]

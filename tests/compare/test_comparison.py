@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from probe.common.align.row import Row
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
-from probe.common.match.row import Row
 from probe.compare import comparison, verdict
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
@@ -208,7 +208,7 @@ def test_checksums_on_one_side_only_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("heads", "message"),
     [
-        ({"target": {"task": "tensor"}}, '"task" is \'tensor\''),
+        ({"target": {"task": "tensor"}}, "\"task\" is 'tensor'"),
         ({side: {"task": "structure"} for side in ("target", "golden")}, "what can be compared"),
         ({"target": {"framework": "jax"}}, "known: 'pytorch'"),
         ({"golden": {"framework": "jax"}}, "known: 'pytorch'"),

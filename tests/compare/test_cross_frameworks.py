@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from probe.api import cli
+from probe.common.align.layers.proposal import Proposal, write
+from probe.common.align.layers.rules import load_rules
 from probe.common.dump.naming import is_module
 from probe.common.dump.reading.dump import read
-from probe.common.match.layers.proposal import Proposal, write
-from probe.common.match.layers.rules import load_rules
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult

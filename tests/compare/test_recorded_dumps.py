@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from probe.common.align.options import BUILT_IN
 from probe.common.dump.reading.dump import read
-from probe.common.match.options import BUILT_IN
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 

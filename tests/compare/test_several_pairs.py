@@ -180,9 +180,7 @@ def test_files_of_the_working_folder_need_no_folder_in_their_names(
 
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "two", ""])
-def test_a_wrong_number_of_processes_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: str
-) -> None:
+def test_a_wrong_number_of_processes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: str) -> None:
     with pytest.raises(SystemExit) as end:
         compare(*RANKS, tmp_path / "out", f"--jobs={jobs}")
     assert end.value.code == cli.FAILED

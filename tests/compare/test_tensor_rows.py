@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import probe
+from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import DumpFormatError
-from probe.common.match.row import Row
 from probe.common.numerics.user_metrics import Algorithm
 from probe.compare.tensor_rows import Values
 

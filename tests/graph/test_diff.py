@@ -355,9 +355,7 @@ def _layers(*calls: str, first: int = 0) -> tuple[dict[str, Any], dict[str, str 
 
 def _paired(found: GraphDiff) -> dict[str, str]:
     assert found.golden is not None
-    return {
-        found.target.names[node]: found.golden.names[other] for node, other in enumerate(found.pairs) if other >= 0
-    }
+    return {found.target.names[node]: found.golden.names[other] for node, other in enumerate(found.pairs) if other >= 0}
 
 
 def test_renumbered_calls_and_renamed_classes_are_pairs_without_a_flag(tmp_path: Path) -> None:

@@ -236,9 +236,7 @@ def test_json_says_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_every_format_is_written_and_html_is_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = shown(
-        capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--format", "html,db,json,model-explorer", "-oc"
-    )
+    lines = shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--format", "html,db,json,model-explorer", "-oc")
     assert lines[-1].startswith(str(page_in(tmp_path).path))
     kinds = sorted(path.name.split(".", 1)[1] for path in tmp_path.iterdir())
     assert kinds == ["html", "json", "model_explorer.json", "model_explorer_status.json", "vis.db"]
@@ -534,9 +532,7 @@ def test_the_viewer_has_every_file_that_its_template_names() -> None:
 
 def test_calls_of_ranks_that_exchange_data_name_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = CASES.parents[1] / "compare" / "cases" / "multi_rank"
-    shown(
-        capsys, "-tp", runs / "target", "-gp", runs / "golden", "-o", tmp_path, "--format", "html,db"
-    )
+    shown(capsys, "-tp", runs / "target", "-gp", runs / "golden", "-o", tmp_path, "--format", "html,db")
     page = page_in(tmp_path)
     found = {}
     for comparison in (0, 1):

@@ -86,9 +86,7 @@ def test_a_file_of_pairs_reaches_the_judgement(tmp_path: Path) -> None:
     first, second = "Torch.sin.0.forward", "Torch.sin.1.forward"
     one, other = call(tensor(1.0), output=tensor(2.0)), call(tensor(3.0), output=tensor(4.0))
     records: list[dict[str, Any]] = [{first: one, second: other}, {first: other, second: one}]
-    target, golden = (
-        written(tmp_path / str(number), each, dict.fromkeys(each)) for number, each in enumerate(records)
-    )
+    target, golden = (written(tmp_path / str(number), each, dict.fromkeys(each)) for number, each in enumerate(records))
     path = _file(tmp_path, json.dumps([{"target": first, "golden": second}, {"target": second, "golden": first}]))
     found = diff_of(target, golden, pairs=load_pairs(path))
     assert found.first is None

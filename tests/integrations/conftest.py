@@ -106,5 +106,3 @@ class Programs:
 @pytest.fixture
 def programs(tmp_path: Path) -> Programs:
     return Programs(tmp_path)
-
-

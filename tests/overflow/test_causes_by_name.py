@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from probe.common.dump.reading.items import Item
-from probe.common.overflow.call_values import CallValues
+from probe.common.nonfinite.call_values import CallValues
 from probe.overflow.causes import why, why_backward
 
 

@@ -29,12 +29,12 @@ import numpy as np
 
 with atheris.instrument_imports(include=["probe", "numpy.lib", "yaml", "zipfile", "pickletools"]):
     import probe
+    from probe.common.align import mapping_files
+    from probe.common.align.layers import rules
     from probe.common.config.config import load_config
     from probe.common.dump.journal import MAGIC, Header, JournalReader, JournalWriter
     from probe.common.dump.reading import tensor_reading
     from probe.common.errors import MsprobeException
-    from probe.common.match import mapping_files
-    from probe.common.match.layers import rules
     from probe.compare import tensor_transforms
     from probe.compare.ranks import merge
 

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from typing import Any
 
 import probe
+from probe.common.align import mapping_files
+from probe.common.align.layers import rules
 from probe.common.config.json_file import read_object
 from probe.common.dump import recovery
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.reading import tensor_reading
-from probe.common.match import mapping_files
-from probe.common.match.layers import rules
 from probe.compare import tensor_transforms
 from probe.compare.ranks import merge
 

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 import probe
 from probe.api.commands.show_text import Wanted, dump_as_json, dump_lines
+from probe.common.align import mapping_files
+from probe.common.align.layers import rules
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import MsprobeException
-from probe.common.match import mapping_files
-from probe.common.match.layers import rules
 from probe.compare import tensor_transforms
 from probe.compare.ranks import merge
 

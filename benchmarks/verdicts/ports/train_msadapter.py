@@ -1,6 +1,6 @@
 """Train the networks of networks_torch.py in mindtorch and dump each step.
 
-    python train_msadapter.py JOBS.json WEIGHTS
+python train_msadapter.py JOBS.json WEIGHTS
 """
 
 from __future__ import annotations

@@ -153,8 +153,8 @@ def _splits(text: str) -> int:
 
 
 def _options(args: argparse.Namespace, output: str) -> PrecheckOptions:
+    from probe.calls.cases import Selection
     from probe.common.parallel.tasks import Where
-    from probe.precheck.calls.cases import Selection
     from probe.precheck.config import read_config
     from probe.precheck.options import PrecheckOptions
 

@@ -90,7 +90,7 @@ class Compare:
         return self._analyse(args, options, where) if args.diff_analyze else self._compare(args, options, where)
 
     def _compare(self, args: argparse.Namespace, options: Options, where: Where) -> int:
-        from probe.common.match.dump_pairs import locate
+        from probe.common.align.dump_pairs import locate
         from probe.common.report.progress_bar import Progress
         from probe.compare.output.summary import fails, is_unjudged
         from probe.compare.output.summary_text import show

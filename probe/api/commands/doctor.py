@@ -18,9 +18,7 @@ class Doctor:
     name = "doctor"
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--no-import", action="store_true", help="do not try the frameworks, which takes seconds"
-        )
+        parser.add_argument("--no-import", action="store_true", help="do not try the frameworks, which takes seconds")
 
     def run(self, args: argparse.Namespace) -> int:
         # Not needed by the other commands, and what it imports takes time.

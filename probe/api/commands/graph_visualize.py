@@ -15,9 +15,9 @@ from probe.common.errors import MsprobeException
 from probe.common.terminal_text import print_text, printable
 
 if TYPE_CHECKING:
-    from probe.graph.merging.split import Split
     from probe.graph.options import GraphOptions
     from probe.graph.run import Plan, Report
+    from probe.shards.split import Split
 
 _FORMATS = ("html", "db", "model-explorer", "json")
 _FAILED = 1
@@ -140,7 +140,7 @@ def _splits(args: argparse.Namespace) -> list[Split]:
     for flag in ("rank_size", "tp", "pp"):
         if given[flag] is None:
             raise MsprobeException(f"--{flag} is missing; merging needs --rank_size, --tp and --pp.")
-    from probe.graph.merging.split import splits
+    from probe.shards.split import splits
 
     return splits(2 if args.golden_path else 1, **{flag: value or () for flag, value in given.items()})
 

@@ -72,6 +72,4 @@ class Replay:
 
         if args.operator_config is not None:
             return replay_operator(args.operator_config, args.output_path, args.device, args.minimise)
-        return replay(
-            args.dump, args.record, args.device, emit=args.emit, minimise=args.minimise, seed=args.seed
-        )
+        return replay(args.dump, args.record, args.device, emit=args.emit, minimise=args.minimise, seed=args.seed)

@@ -95,4 +95,3 @@ def _steps(text: str | None) -> list[str] | None:
     if text is None:
         return None
     return [] if text == "all" else [part for part in re.split(r"[,\s]+", text) if part]
-

@@ -233,9 +233,7 @@ def dump_lines(dump: Dump, wanted: Wanted, as_tree: bool = False, with_stacks: b
         yield from chain([first], table)
 
 
-def several_dumps_lines(
-    run: Run, wanted: Wanted, as_tree: bool = False, with_stacks: bool = False
-) -> Iterator[Line]:
+def several_dumps_lines(run: Run, wanted: Wanted, as_tree: bool = False, with_stacks: bool = False) -> Iterator[Line]:
     """The dumps of `run` in which something is asked for, each as `dump_lines` has it."""
     nothing = True
     for dump in run:

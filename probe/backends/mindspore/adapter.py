@@ -201,9 +201,7 @@ class MindSporeAdapter:
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         return functions.function(base, attributes)
 
-    def reference_function(
-        self, base: str, attributes: Mapping[str, Any] | None = None
-    ) -> Callable[..., Any] | None:
+    def reference_function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         return in_float64.function(base, attributes)
 
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:

@@ -67,9 +67,7 @@ class MSAdapterAdapter(MindSporeAdapter):
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         return execution.function(base)
 
-    def reference_function(
-        self, base: str, attributes: Mapping[str, Any] | None = None
-    ) -> Callable[..., Any] | None:
+    def reference_function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         return execution.reference_function(base)
 
     def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:

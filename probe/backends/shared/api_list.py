@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
+from probe.common.collectives.functions import IN_PLACE, Function
 from probe.common.interfaces import ApiName
-from probe.common.match.communication.functions import IN_PLACE, Function
 
 _RISK_LEVELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "risk_levels.yaml")
 

@@ -129,4 +129,3 @@ class OptimizerSteps:
                 ours.remove()
         remove_all(list(self._watched.values()))
         self._watched.clear()
-

@@ -195,9 +195,7 @@ class TorchAdapter:
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         return functions.function(base)
 
-    def reference_function(
-        self, base: str, attributes: Mapping[str, Any] | None = None
-    ) -> Callable[..., Any] | None:
+    def reference_function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         # torch has them all.
         return None
 

@@ -104,6 +104,8 @@ def key_set(*names: str) -> Any:
 FAKE_MODE: Any = _find("_C._TorchDispatchModeKey.FAKE", None)
 dispatch_mode: Callable[[Any], Any] = _nothing if FAKE_MODE is None else _find("_C._get_dispatch_mode", _nothing)
 """The active dispatch mode of a kind."""
+
+
 class _NoDispatchMode:
     """Sees nothing."""
 

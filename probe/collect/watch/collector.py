@@ -142,5 +142,3 @@ class _RingWriter(RecordWriter):
     def write_node(self, call: ActiveCall) -> None:
         if self._ring is not None:
             self._ring.add(Frame(call.name, call.begun, call.stack, call.parent, call.order, None, None))
-
-

@@ -59,9 +59,7 @@ class DescribedOnce:
         direct: See `Tensors.direct_describer`.
     """
 
-    def __init__(
-        self, tensors: Tensors, summary: StatisticsMode, direct: Callable[[Any], Entry | None] | None
-    ) -> None:
+    def __init__(self, tensors: Tensors, summary: StatisticsMode, direct: Callable[[Any], Entry | None] | None) -> None:
         self._describe = tensors.describe_tensor
         self._mark = tensors.content_mark
         self._direct = direct

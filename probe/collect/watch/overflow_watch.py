@@ -73,9 +73,7 @@ class OverflowWatch:
         self._asks_ranks = True
         self._norms = NormHistory()
         self._scaled = ScaledSteps(config)
-        self._scalers: Handle | None = self._attempt(
-            "the gradient scaler", adapter.attach_scalers, self._scaled.note
-        )
+        self._scalers: Handle | None = self._attempt("the gradient scaler", adapter.attach_scalers, self._scaled.note)
 
     @property
     def is_over(self) -> bool:
@@ -231,7 +229,7 @@ class OverflowWatch:
             return
         finally:
             folder.close()
-        left_out = f" Of {ring.left_out} more there was no room (\"ring\")." if ring.left_out else ""
+        left_out = f' Of {ring.left_out} more there was no room ("ring").' if ring.left_out else ""
         log.info(
             f"Its {len(ring.frames)} records are in {folder.path}.{left_out} "
             f"`msprobe overflow_check -i {folder.step_path}` tells what was first over all ranks."

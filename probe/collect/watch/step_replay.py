@@ -46,9 +46,7 @@ def replay(config: Config, adapter: FrameworkAdapter, kept: KeptStep, ring: Step
 
 
 class _Replay:
-    def __init__(
-        self, config: Config, adapter: FrameworkAdapter, kept: KeptStep, ring: StepRing, found: Found
-    ) -> None:
+    def __init__(self, config: Config, adapter: FrameworkAdapter, kept: KeptStep, ring: StepRing, found: Found) -> None:
         self._adapter = adapter
         self._kept = kept
         self._step = ring.step

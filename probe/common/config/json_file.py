@@ -76,7 +76,7 @@ def _read_bytes(path: str) -> bytes:
         reason = error.strerror if isinstance(error, OSError) else error
         raise FileCheckException(f"{path}: the configuration file cannot be read ({reason}).") from None
     if len(data) > MAX_BYTES:
-        raise ConfigSyntaxError(f"{path}: the configuration file is larger than {MAX_BYTES // 1024 ** 2} MiB.")
+        raise ConfigSyntaxError(f"{path}: the configuration file is larger than {MAX_BYTES // 1024**2} MiB.")
     return data
 
 

@@ -86,9 +86,7 @@ class _NodeFrame(msgspec.Struct, array_like=True, tag=_NODE):
 
 
 _decode = msgspec.msgpack.Decoder(ext_hook=_big_integer).decode
-_decode_frame = msgspec.msgpack.Decoder(
-    Union[_HeaderFrame, _StackFrame, _RecordFrame, _NodeFrame]
-).decode
+_decode_frame = msgspec.msgpack.Decoder(Union[_HeaderFrame, _StackFrame, _RecordFrame, _NodeFrame]).decode
 
 
 @dataclass(frozen=True)
@@ -157,9 +155,7 @@ class JournalWriter:
     def stack(self, number: int, frames: list[Frame]) -> None:
         self._append([_STACK, number, frames])
 
-    def record(
-        self, name: str, begun: int, stack: int, parent: str | None, order: int, rule: int, fields: Any
-    ) -> None:
+    def record(self, name: str, begun: int, stack: int, parent: str | None, order: int, rule: int, fields: Any) -> None:
         self._append([_RECORD, name, begun, stack, parent, order, rule, fields])
 
     def node(self, name: str, begun: int, stack: int, parent: str | None) -> None:

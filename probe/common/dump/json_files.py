@@ -153,5 +153,3 @@ class _SourceLines(dict[Frame, str]):
                 text = _source_lines[frame] = quote(line)
         self[frame] = text
         return text
-
-

@@ -219,6 +219,7 @@ TABLE = (
     Format("string", Kind.TEXT, 0, mindspore="String"),
 )  # fmt: skip
 
+
 def _key(name: str) -> str:
     return name.lower().replace("_", "")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Optional
 
+from probe.common.align.call_order import Aligned, align
+from probe.common.align.layers.siblings import Renumbered
+from probe.common.align.row import Row
 from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, parse, record_name
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.match.call_order import Aligned, align
-from probe.common.match.layers.siblings import Renumbered
-from probe.common.match.row import Row
 from probe.compare.divergence.call_digest import CallDigest
 from probe.compare.divergence.marks import Side, marks
 
@@ -204,9 +204,7 @@ def _in_order(
     return found
 
 
-def _with_fixed(
-    aligned: Iterable[Aligned], fixed: Mapping[str, str], order: Sequence[str]
-) -> Iterator[Aligned]:
+def _with_fixed(aligned: Iterable[Aligned], fixed: Mapping[str, str], order: Sequence[str]) -> Iterator[Aligned]:
     """`aligned` with the pairs of `fixed` where the target makes these calls."""
     if not fixed:
         yield from aligned

@@ -8,9 +8,9 @@ from typing import Any, Optional
 
 import msgspec
 
+from probe.common.align.row import Row
 from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
-from probe.common.match.row import Row
 from probe.common.numerics.error_bounds import by_differences, extent, is_same, relative_difference
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.result import Mode

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
+from probe.common.align.row import Row
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
-from probe.common.match.row import Row
 from probe.common.numerics.dtypes import is_device
 from probe.common.numerics.error_bounds import ALTOGETHER, relative_difference
 from probe.common.numerics.formats import is_integer, plain_name
@@ -95,9 +95,7 @@ def is_running_statistic(row: Row) -> bool:
     """Whether the item is a running mean or variance, which this call updates for later ones."""
     sides = ((row.golden_record, row.golden), (row.record, row.target))
     return any(
-        record is not None
-        and item is not None
-        and item.name[len(record) + 1 :] in kept_items(function_name(record))
+        record is not None and item is not None and item.name[len(record) + 1 :] in kept_items(function_name(record))
         for record, item in sides
     )
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from probe.common.align.row import Row
 from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.match.row import Row
 from probe.common.numerics.error_bounds import extent, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall, place_of

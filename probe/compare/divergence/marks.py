@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Optional
 
+from probe.common.align.layers.siblings import Renumbered
 from probe.common.dump.naming import PARAMETERS_GRAD, is_module, parse
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.match.layers.siblings import Renumbered
 
 _INPUTS = (INPUT, PARAMETERS)
 

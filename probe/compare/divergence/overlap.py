@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from probe.common.align.row import Row
 from probe.common.dump.levels import Levels, both_record, differ
 from probe.common.dump.naming import PARAMETERS_GRAD, parse
-from probe.common.match.row import Row
 from probe.compare.divergence.aligned_calls import Trees
 from probe.compare.result import TARGET, Truncation
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, parse
 from probe.common.dump.reading.records import PARAMETERS, Item
-from probe.common.match.row import Row
 from probe.compare.divergence.aligned_calls import AlignedCall
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 
-from probe.common.match.row import Row
+from probe.common.align.row import Row
 from probe.common.numerics.formats import plain_name, unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from itertools import chain
 
+from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, is_module
 from probe.common.dump.reading.items import Shape
 from probe.common.dump.reading.records import PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.match.row import Row
 from probe.common.numerics.error_bounds import ALTOGETHER, SAFETY, beside_fill_values, extent, is_finite, rounding
 from probe.common.numerics.formats import unit_roundoff
 from probe.compare.divergence.aligned_calls import AlignedCall

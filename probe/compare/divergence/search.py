@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 
+from probe.common.align.row import Row
+from probe.common.collectives.collectives import is_communication
 from probe.common.dump.naming import (
     BACKWARD,
     FORWARD,
@@ -29,8 +31,6 @@ from probe.common.dump.naming import (
 )
 from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
 from probe.common.dump.reading.sources import Tree
-from probe.common.match.communication.collectives import is_communication
-from probe.common.match.row import Row
 from probe.common.numerics.error_bounds import (
     ALTOGETHER,
     GRADIENT,

@@ -14,12 +14,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Optional
 
-from probe.common.dump.naming import FORWARD, is_module, parse, record_name
-from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.sources import Tree
-from probe.common.errors import MsprobeException
-from probe.common.match.name_mapping import PARAMETER_NAMES
-from probe.common.match.operations import (
+from probe.common.align.name_mapping import PARAMETER_NAMES
+from probe.common.align.operations import (
     DECIDING_ATTRIBUTES,
     Operation,
     arguments_of,
@@ -27,6 +23,10 @@ from probe.common.match.operations import (
     operation,
     setting,
 )
+from probe.common.dump.naming import FORWARD, is_module, parse, record_name
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.sources import Tree
+from probe.common.errors import MsprobeException
 from probe.common.numerics.error_bounds import is_number
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import function, has

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from probe.common.align.calls import Call
+from probe.common.align.row import Row
 from probe.common.dump.levels import Levels, both_record
 from probe.common.dump.reading.dump import Dump
-from probe.common.match.calls import Call
-from probe.common.match.row import Row
 from probe.compare.result import GOLDEN, TARGET, Truncation
 
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Optional
 
+from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.dump.levels import Levels
-from probe.common.match.row import ERROR, PASS, WARNING, Row
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.coverage import Coverage
 from probe.compare.pairing import Pairing

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from probe.common import log
+from probe.common.align.row import ERROR, PASS, WARNING
 from probe.common.dump import levels
-from probe.common.match.row import ERROR, PASS, WARNING
 from probe.common.report.console import console_of
 from probe.common.terminal_text import print_text, printable
 from probe.compare.output.summary import SUSPECTS, Summary, first_of

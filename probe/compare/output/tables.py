@@ -13,10 +13,10 @@ from itertools import chain
 from operator import is_
 from typing import Any
 
+from probe.common.align.row import Row
 from probe.common.dump.reading.items import shape_text
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Stacks
-from probe.common.match.row import Row
 from probe.common.report.cells import Cells, harmless
 from probe.compare.result import ComparisonResult, Mode
 
@@ -170,5 +170,3 @@ def statistic(value: Any) -> Any:
     if value is None:
         return "None"
     return harmless(value) if type(value) is str else value
-
-

@@ -12,8 +12,8 @@ from itertools import groupby
 from typing import Any
 
 from probe.common import files, log
+from probe.common.align.dump_pairs import locate
 from probe.common.errors import MsprobeException
-from probe.common.match.dump_pairs import locate
 from probe.common.parallel.tasks import Outcome, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
 from probe.compare.options import Options

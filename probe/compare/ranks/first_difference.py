@@ -8,10 +8,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
+from probe.common.align.row import Row
+from probe.common.collectives.collectives import CollectiveCall, is_communication
+from probe.common.collectives.event_graph import layers
 from probe.common.dump.reading.records import OUTPUT, Item
-from probe.common.match.communication.collectives import CollectiveCall, is_communication
-from probe.common.match.communication.event_graph import layers
-from probe.common.match.row import Row
 from probe.common.numerics.statistics import fraction
 from probe.compare.output import tables
 from probe.compare.result import ComparisonResult, Mode

@@ -11,8 +11,8 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.common.align.row import ERROR, WARNING, Row
 from probe.common.dump.reading.items import PARAMETERS_GRAD
-from probe.common.match.row import ERROR, WARNING, Row
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.output.summary import Summary
 from probe.compare.result import Mode
@@ -252,9 +252,7 @@ class _Collector:
 
     def _items_of_rows(self) -> list[Sequence[Row]]:
         items, golden_items = self._diff.items, self._diff.golden_items
-        return [
-            items.get(node, ()) if node >= 0 else golden_items.get(other, ()) for node, other in self._nodes
-        ]
+        return [items.get(node, ()) if node >= 0 else golden_items.get(other, ()) for node, other in self._nodes]
 
     def _items(self, rows: Sequence[Sequence[Row]]) -> tuple[Items, Tensors]:
         flat = list(chain.from_iterable(rows))

@@ -63,9 +63,7 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Int
     is_plain = [value is not None for value in values]
     if any(is_plain):
         # The statistics of a plain value are its text once more.
-        statistics = [
-            [None if plain else value for plain, value in zip(is_plain, column)] for column in statistics
-        ]
+        statistics = [[None if plain else value for plain, value in zip(is_plain, column)] for column in statistics]
     # Of float64 and of integers every digit counts.
     narrow = np.array([_is_narrow(dtype) for dtype in dtypes], dtype=bool)
     high, low, mean, norm = (numbers(column, narrow) for column in statistics)

@@ -8,9 +8,9 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
+from probe.common.align.row import Row
 from probe.common.dump.reading.items import Item
 from probe.common.dump.reading.sources import Stacks
-from probe.common.match.row import Row
 from probe.compare.output.summary import Summary
 from probe.compare.output.summary_text import users_line
 from probe.compare.result import Divergence

@@ -7,12 +7,12 @@ from array import array
 from collections.abc import Iterable, Mapping
 from itertools import chain
 
+from probe.common.align.row import ERROR as ROW_ERROR
+from probe.common.align.row import WARNING as ROW_WARNING
+from probe.common.align.row import Row
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import OUTPUT, Item
-from probe.common.match.row import ERROR as ROW_ERROR
-from probe.common.match.row import WARNING as ROW_WARNING
-from probe.common.match.row import Row
 from probe.common.numerics.statistics import fraction
 from probe.compare.comparison import Comparison, flattened, measure, mode_of
 from probe.compare.options import Options

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from probe.common.align.row import Row
 from probe.common.dump.naming import function_name
 from probe.common.dump.reading.records import OUTPUT, Item
-from probe.common.match.row import Row
 from probe.compare.result import Mode
 from probe.compare.verdict import IGNORED, ONLY_OUTPUTS
 

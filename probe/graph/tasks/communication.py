@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from probe.common.collectives.collectives import is_communication
 from probe.common.dump.layout import folder_of
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
-from probe.common.match.communication.collectives import is_communication
 from probe.graph.page.columns import Columns
 from probe.graph.tasks.task import GraphTask, Task
 from probe.graph.writers.shown import ShownComparison
 
 if TYPE_CHECKING:
-    from probe.graph.merging.partners import Partners
+    from probe.shards.partners import Partners
 
 
 class Communication:
@@ -49,7 +49,7 @@ class Communication:
     def _of_step(self, step: str) -> Partners:
         if step not in self._partners:
             # Few runs communicate, and the others need not wait for it.
-            from probe.graph.merging.partners import Partners, partners
+            from probe.shards.partners import Partners, partners
 
             dumps = _dumps(self._paths[step])
             self._partners[step] = partners(dumps) if len(dumps) > 1 else Partners()

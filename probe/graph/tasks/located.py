@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from probe.common import log
+from probe.common.align.dump_pairs import pairs_of
 from probe.common.dump.layout import folder_of
 from probe.common.dump.reading.runs import DumpLocation, FoundDumps, dumps_in, find_dumps, warn_of_left_out
-from probe.common.match.dump_pairs import pairs_of
 
 
 @dataclass(frozen=True)

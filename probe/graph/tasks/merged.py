@@ -12,9 +12,6 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import find_dumps, warn_of_left_out
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
-from probe.graph.merging.merge import Merged, merged
-from probe.graph.merging.partners import partners
-from probe.graph.merging.split import Split
 from probe.graph.page.columns import Columns
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
@@ -22,6 +19,9 @@ from probe.graph.tasks.communication import add_partners
 from probe.graph.tasks.located import Place
 from probe.graph.tasks.task import Task, judged_dumps, rows_of
 from probe.graph.writers.shown import ShownComparison
+from probe.shards.merge import Merged, merged
+from probe.shards.partners import partners
+from probe.shards.split import Split
 
 
 @dataclass(frozen=True)

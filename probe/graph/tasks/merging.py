@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from probe.common.dump.layout import holds_records
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.graph.merging.merge import folder_of, merged, write
-from probe.graph.merging.split import Split
 from probe.graph.options import GraphOptions
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.run import Plan, title
 from probe.graph.tasks.merged import MergedTask, dumps_of, merged_steps
+from probe.shards.merge import folder_of, merged, write
+from probe.shards.split import Split
 
 
 def planned_merging(

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from probe.common.align.row import Row
 from probe.common.dump.reading.items import OUTPUT, Item, shape_text
-from probe.common.match.row import Row
 from probe.common.numerics.checksums import checksum
 from probe.compare.output.tables import DIFFERENCES, VALUES
 from probe.compare.result import Mode

@@ -9,9 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from probe.backends.protocol import FrameworkAdapter
+from probe.calls.evaluation import Output, Results
 from probe.common import files
 from probe.common.dump.naming import file_name
-from probe.precheck.calls.evaluation import Output, Results
 
 Array = NDArray[Any]
 

@@ -7,15 +7,16 @@ from the others.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from probe.calls.judged_results import JudgedResult
+from probe.calls.verdict.subject import Verdict
 from probe.common import files
 from probe.common.errors import FileCheckException
-from probe.precheck.result import CaseResult, Row
-from probe.precheck.verdict.subject import Verdict
+from probe.common.report.json_values import from_json, to_json
+from probe.precheck.result import CaseResult
 
 VERSION = 1
 """Of the form of the lines and of the file. 1: the first one (2026-11)."""
@@ -31,7 +32,7 @@ def plain(result: CaseResult) -> dict[str, Any]:
     fields = {**vars(result), "rows": [{**vars(row), "verdict": vars(row.verdict)} for row in result.rows]}
     # They stand in their own table.
     del fields["details"]
-    found = plain_value(fields)
+    found = to_json(fields)
     assert isinstance(found, dict)
     return found
 
@@ -42,10 +43,11 @@ def decode(line: str) -> CaseResult:
     Raises:
         ValueError: it is no such line.
     """
-    found = _restored(json.loads(line))
+    found = from_json(json.loads(line))
     try:
         rows = tuple(
-            Row(**{**row, "shape": tuple(row["shape"]), "verdict": _verdict(row["verdict"])}) for row in found["rows"]
+            JudgedResult(**{**row, "shape": tuple(row["shape"]), "verdict": _verdict(row["verdict"])})
+            for row in found["rows"]
         )
         return CaseResult(**{**found, "rows": rows, "saved": tuple(found["saved"])})
     except (KeyError, TypeError, AttributeError) as error:
@@ -55,35 +57,6 @@ def decode(line: str) -> CaseResult:
 def _verdict(found: dict[str, Any]) -> Verdict:
     index = found.get("worst_index")
     return Verdict(**{**found, "worst_index": None if index is None else tuple(index)})
-
-
-_WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-def plain_value(value: Any) -> Any:
-    """A value in those of JSON; a number that JSON lacks is ``{"number": "NaN"}``."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"number": "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"}
-    if isinstance(value, complex):
-        return {"number": [plain_value(value.real), plain_value(value.imag)]}
-    if isinstance(value, dict):
-        return {key: plain_value(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain_value(each) for each in value]
-    return value
-
-
-def _restored(value: Any) -> Any:
-    if isinstance(value, dict):
-        if set(value) == {"number"}:
-            number = value["number"]
-            if isinstance(number, list):
-                return complex(_restored(number[0]), _restored(number[1]))
-            return _WORDS[number]
-        return {key: _restored(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_restored(each) for each in value]
-    return value
 
 
 class Journal:

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from probe.calls.judged_results import JudgedResult
+from probe.calls.verdict.subject import FAILURES, NOT_RUN, SUSPECT, Verdict
 from probe.common.dump.naming import file_name
 from probe.precheck.output.journal import VERSION, plain
-from probe.precheck.result import CaseResult, Row
+from probe.precheck.result import CaseResult
 from probe.precheck.tables.details import ERROR as STAGE_ERROR
 from probe.precheck.tables.details import SKIP
 from probe.precheck.tables.results import ResultRow
-from probe.precheck.verdict.subject import FAILURES, NOT_RUN, SUSPECT, Verdict
 
 _MOST_SHOWN = 20
 _MOST_REASONS = 6
@@ -65,7 +66,7 @@ class Report:
         return self.with_status(SUSPECT)
 
 
-def worst_row(result: CaseResult) -> Row:
+def worst_row(result: CaseResult) -> JudgedResult:
     """The row that a failing case is shown by: the first one with its worst status."""
     return next(row for row in result.rows if row.verdict.status == result.status)
 

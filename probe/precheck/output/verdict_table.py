@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from probe.precheck.result import CaseResult, Row
+from probe.calls.judged_results import JudgedResult
+from probe.precheck.result import CaseResult
 from probe.precheck.tables.layout import PLAIN, Cell, Heading
 
 _HEADINGS = (
@@ -39,7 +40,7 @@ def _reason(name: str, reason: str, behind: list[Cell]) -> list[Cell]:
     return cells
 
 
-def _cells(row: Row) -> list[Cell]:
+def _cells(row: JudgedResult) -> list[Cell]:
     found = row.verdict
     index = None if found.worst_index is None else str(list(found.worst_index))
     worst = (_number(found.worst_result), _number(found.worst_reference))

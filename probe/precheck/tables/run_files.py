@@ -207,9 +207,7 @@ class _Whole:
                 stream.write(whole)
 
 
-def _finished(
-    of_results: Sequence[ResultRow], of_details: Sequence[DetailsRow], half: bytes
-) -> Sequence[ResultRow]:
+def _finished(of_results: Sequence[ResultRow], of_details: Sequence[DetailsRow], half: bytes) -> Sequence[ResultRow]:
     """The results of cases whose rows are whole, up to the first that lacks some."""
     with_rows = {row.case for row in of_details}
     last = of_details[-1].case if of_details else None

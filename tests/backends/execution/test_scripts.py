@@ -64,11 +64,13 @@ def test_a_script_runs_a_call_and_its_backward(
                 title="abs.",
                 found="Nothing.",
                 device="cpu",
-                definitions="\n".join([
-                    f"INPUTS = [{words.inline('[-3.0, 2.0]', dtype)}]",
-                    f"OF_OUTPUTS = [{words.inline('[0.5, 0.25]', dtype)}]",
-                    'RECORDED = {"output": ' + words.inline("[9.0, 2.0]", dtype) + "}",
-                ]),
+                definitions="\n".join(
+                    [
+                        f"INPUTS = [{words.inline('[-3.0, 2.0]', dtype)}]",
+                        f"OF_OUTPUTS = [{words.inline('[0.5, 0.25]', dtype)}]",
+                        'RECORDED = {"output": ' + words.inline("[9.0, 2.0]", dtype) + "}",
+                    ]
+                ),
                 needs_folder=False,
                 dtypes=[dtype],
                 variables=["x0"],

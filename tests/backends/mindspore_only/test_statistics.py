@@ -34,9 +34,7 @@ def numbers(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("dtype", [ms.float16, ms.float32, ms.float64])
-def test_what_is_not_finite_is_counted_on_the_device(
-    backend: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_finite_is_counted_on_the_device(backend: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend.adapter._statistics, "_on_host", False)
     summary = StatisticsMode(nonfinite=True)
     given = ([1.0, np.nan, -2.0, np.inf], [np.inf, np.nan], [1.0, 2.0], np.nan)

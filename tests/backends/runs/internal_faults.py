@@ -159,9 +159,7 @@ class Training:
         def broken(module: Any, x: Any) -> Any:
             raise ValueError("the user's")
 
-        body = backend.module(
-            "Block", chain("fc", "act"), fc=backend.linear(WEIGHT1, BIAS1), act=backend.relu()
-        )
+        body = backend.module("Block", chain("fc", "act"), fc=backend.linear(WEIGHT1, BIAS1), act=backend.relu())
         aside = backend.module("Broken", broken)
         return backend.module("Net", forward, body=body, head=backend.linear(WEIGHT2, BIAS2), aside=aside)
 

@@ -78,9 +78,7 @@ def test_of_a_scope_the_name_that_was_not_met_is_said(
     assert warnings(capsys) == []
 
 
-def test_a_tensor_list_that_saves_nothing_is_said(
-    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tensor_list_that_saves_nothing_is_said(runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]) -> None:
     names = Names(backend)
     train(runs.new(dump_path=runs.path / "a", level="L0", tensor_list=["body.fx"]), backend)
     train(runs.new(dump_path=runs.path / "b", level="L0", list=["head"], tensor_list=[names.fc]), backend)

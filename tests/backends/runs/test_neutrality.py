@@ -56,9 +56,7 @@ def residual_network(backend: Any) -> Any:
     return backend.module("Net", forward, one=block(), two=block(), shared=linear(16, 16))
 
 
-def train(
-    backend: Any, around: Callable[[Any, Callable[[], Any]], Any]
-) -> tuple[list[Any], dict[str, Any], bytes]:
+def train(backend: Any, around: Callable[[Any, Callable[[], Any]], Any]) -> tuple[list[Any], dict[str, Any], bytes]:
     """Losses, state and random state after three steps; `around` gets the model and each step to call."""
     # The seed comes first: a dropout layer of MindSpore draws its own when it is made.
     backend.seed(5)

@@ -162,6 +162,7 @@ def test_a_function_that_a_user_has_wrapped_runs_as_often_and_as_called(
         run_all(family)
     expected, calls = calls, []
     with contextlib.ExitStack() as stack:
+
         def wrap(now: str) -> None:
             if now == when:
                 stack.enter_context(wrapped(functions, form, calls))

@@ -488,8 +488,10 @@ OTHER_KINDS = {
     "async_dump_max_mib": (
         "whole numbers of MiB from 0 to 1000000",
         {
-            "float": (1.5, "1.5"), "beyond": (1_000_001, "1000001"),
-            "list": ([1], "a list of 1"), "huge": (10**90, "a very large number"),
+            "float": (1.5, "1.5"),
+            "beyond": (1_000_001, "1000001"),
+            "list": ([1], "a list of 1"),
+            "huge": (10**90, "a very large number"),
         },
     ),
     "precision": ('"low", "high"', {"case": ("High", '"High"'), "flag": (True, "true"), "number": (32, "32")}),

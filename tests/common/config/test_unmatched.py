@@ -81,9 +81,9 @@ def test_of_a_scope_the_name_that_was_not_met_is_named(first: bool, last: bool, 
 def test_of_a_call_in_a_scope_that_ran_it_is_said_what_of_it_was_met() -> None:
     scope = ("Functional.relu.1.backward", "Functional.conv2d.0.forward")
     (first,) = said(scope=scope, first_of_scope=False, records=False)
-    assert first.endswith("the first name of \"statistics.scope\", was not met; its forward was met.")
+    assert first.endswith('the first name of "statistics.scope", was not met; its forward was met.')
     (last,) = said(scope=scope, last_of_scope=False)
-    assert last.endswith("the last name of \"statistics.scope\", was not met after it; it was met before.")
+    assert last.endswith('the last name of "statistics.scope", was not met after it; it was met before.')
 
 
 def test_what_other_settings_leave_out_is_said_too() -> None:

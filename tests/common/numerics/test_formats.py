@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from probe.calls.verdict import Subject, judge
 from probe.common.dump.reading.dump import read
 from probe.common.numerics import formats
 from probe.common.numerics.formats import TABLE, Format, Kind, format_of, plain_name, rounding_format, unit_roundoff
 from probe.common.numerics.rounding import rounded_to, rounding_scale, spacing
 from probe.compare.comparison import compare_dumps
 from probe.overflow.run import find_overflow
-from probe.precheck.verdict import Subject, judge
 
 IN_NUMPY = [line for line in TABLE if line.bits in (8, 16, 32, 64, 128) and line.name in np.sctypeDict]
 FLOATS = [line for line in IN_NUMPY if line.rounds]

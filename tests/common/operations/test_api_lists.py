@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import probe.backends
-from probe.common.match.communication.functions import IN_PLACE, RETURNING
+from probe.common.collectives.functions import IN_PLACE, RETURNING
 from probe.common.operations import table
 from probe.common.operations.lookup import function
 from probe.common.operations.table import FUNCTIONS
@@ -19,7 +19,7 @@ BACKENDS = Path(probe.backends.__file__).parent
 # MSAdapter records what PyTorch's list has.
 LISTS = sorted(BACKENDS.glob("*/hooks/api_list.yaml"))
 COLLECTIVES = {"distributed", "mint_distributed"}
-"""Families that have a table of their own: probe/common/match/communication/functions.py."""
+"""Families that have a table of their own: probe/common/collectives/functions.py."""
 REVIEWED = Path(__file__).with_name("without_trait.txt")
 
 
@@ -79,12 +79,12 @@ start = source.index('    _("abs"')
 module = sys.modules[name] = types.ModuleType(name)
 exec(source[:start] + sys.argv[2] + source[start:], module.__dict__)
 
-from probe.common.match.operations import operation
+from probe.common.align.operations import operation
 from probe.common.numerics.error_bounds import Terms, condition
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import names_with
-from probe.common.overflow.infinities import is_masked
-from probe.precheck.verdict.bounds import known_of
+from probe.common.nonfinite.infinities import is_masked
+from probe.calls.verdict.bounds import known_of
 
 print(operation("Primitive.layer.Frob", "mindspore").akin, operation("Mint.frobnicate_", "mindspore").akin)
 print(condition("frob_", Terms(), None, None))

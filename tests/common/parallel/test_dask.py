@@ -131,9 +131,7 @@ def test_a_pair_that_kills_its_workers_costs_itself_only(
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ftp://127.0.0.1:1", ""])
-def test_an_address_that_is_none_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str
-) -> None:
+def test_an_address_that_is_none_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str) -> None:
     assert compare(*RANKS, tmp_path / "out", f"--dask={address}") == cli.FAILED
     error = capsys.readouterr().err
     assert error.startswith(f"msprobe compare: --dask {address}: no scheduler of dask answers there: ")

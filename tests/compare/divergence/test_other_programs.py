@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_search import Run, W, X, backward, call, compared, named, result_of, tensor
 
-from probe.common.match.call_order import align
+from probe.common.align.call_order import align
 
 EMBED, NORM = "Module.embed.Embedding.forward.0", "Module.norm.LayerNorm.forward.0"
 HEAD = "Module.head.Linear.forward.0"

@@ -160,9 +160,7 @@ def test_communication_is_collected_over_ranks(tmp_path: Path, more: tuple[str, 
         ("api: [", "not valid YAML"),
     ],
 )
-def test_a_wrong_choice_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: str, said: str
-) -> None:
+def test_a_wrong_choice_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], config: str, said: str) -> None:
     ranks(tmp_path / "tables")
     (tmp_path / "config.yaml").write_text(config)
     paths = [str(tmp_path / name) for name in ("tables", "out", "config.yaml")]

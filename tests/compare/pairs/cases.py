@@ -130,21 +130,15 @@ LISTED: dict[str, Pair] = {
     "dropout-off-gpt2": _pair(
         _DATA, "gpt2", r"transformer\.drop\b|transformer\.drop\.", {"dropout": 0.0}, {"dropout": 0.1}
     ),
-    "eps-llama": _pair(
-        _FAULT, "llama", r"layers\.0\.input_layernorm", {"configuration": {"rms_norm_eps": 1e-5}}
-    ),
+    "eps-llama": _pair(_FAULT, "llama", r"layers\.0\.input_layernorm", {"configuration": {"rms_norm_eps": 1e-5}}),
     "transposed-llama": _pair(_FAULT, "llama", r"layers\.1\.self_attn\.q_proj", {"fault": "transposed-q-llama"}),
     "swapped-layers-llama": _pair(_FAULT, "llama", r"layers\.1\.", {"fault": "swapped-layers-llama"}),
-    "gelu-kind-gpt2": _pair(
-        _FAULT, "gpt2", r"h\.0\.mlp\.act", {"configuration": {"activation_function": "gelu"}}
-    ),
+    "gelu-kind-gpt2": _pair(_FAULT, "gpt2", r"h\.0\.mlp\.act", {"configuration": {"activation_function": "gelu"}}),
     "scale-llama": _pair(_FAULT, "llama", r"layers\.1\.mlp\.up_proj", {"fault": "scaled-slightly-llama"}),
     "nan-llama": _pair(_FAULT, "llama", r"layers\.1\.mlp\.up_proj", {"fault": "nan-llama"}),
     "tied-gpt2": _pair(_FAULT, "gpt2", r"step0.*(wte|lm_head).*grad", {"fault": "untied-gpt2"}),
     "frozen-bert": _pair(_FAULT, "bert", r"embeddings", {"fault": "frozen-bert"}),
-    "learning-rate-llama": _pair(
-        _STEPS, "llama", r"(?i)step1.*(optimizer|learning rate)", {"learning_rate": 3e-3}
-    ),
+    "learning-rate-llama": _pair(_STEPS, "llama", r"(?i)step1.*(optimizer|learning rate)", {"learning_rate": 3e-3}),
     "no-zero-grad-llama": _pair(
         _STEPS, "llama", r"(?i)step1.*(accumul|zero_grad|sum)", {"keeps_gradients": True}, optimizer="SGD"
     ),
@@ -218,9 +212,7 @@ HELD_OUT: dict[str, Pair] = {
     ),
     "bfloat16-qwen2": _pair(_TYPES, "qwen2", target={"dtype": "bfloat16"}),
     "bfloat16-vit": _pair(_TYPES, "vit", target={"dtype": "bfloat16"}),
-    "bfloat16-scaled-vit": _pair(
-        _TYPES, "vit", r"layers\.2\.mlp\.fc2", {"dtype": "bfloat16", "fault": "scaled-vit"}
-    ),
+    "bfloat16-scaled-vit": _pair(_TYPES, "vit", r"layers\.2\.mlp\.fc2", {"dtype": "bfloat16", "fault": "scaled-vit"}),
     "bfloat16-both-rolled-q-t5": _pair(
         _TYPES,
         "t5",

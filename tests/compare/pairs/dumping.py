@@ -1,6 +1,6 @@
 """Makes the dumps of pairs: an interpreter for each environment imports its framework once and forks for every run.
 
-    python dumping.py FILE      the jobs of one environment; it prints a line for each
+python dumping.py FILE      the jobs of one environment; it prints a line for each
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from probe.api import cli
+from probe.common.collectives.collectives import CollectiveCall, is_communication
+from probe.common.collectives.event_graph import layers
 from probe.common.dump.reading.records import Item
-from probe.common.match.communication.collectives import CollectiveCall, is_communication
-from probe.common.match.communication.event_graph import layers
 from probe.compare.ranks.analysis import analyse
 
 SIN, COS = "Torch.sin.0.forward", "Torch.cos.0.forward"

@@ -18,10 +18,10 @@ from planted_kernels import FAULTS, IN_FLOAT32, PLACES, planted
 from msprobe.pytorch import PrecisionDebugger
 from probe.api.cli import main
 from probe.api.precheck import load
+from probe.calls.cases import Selection
 from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import TABLE
 from probe.common.parallel.tasks import Where
-from probe.precheck.calls.cases import Selection
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.report import Report
 from probe.precheck.runner import precheck
@@ -119,8 +119,6 @@ def test_several_processes_write_the_same_files(recorded: dict[str, str], tmp_pa
 def rows(path: str) -> list[dict[str, str]]:
     with open(path, encoding="utf-8-sig", newline="") as stream:
         return list(csv.DictReader(stream))
-
-
 
 
 @pytest.mark.parametrize("cut", [1, 40, 300, 2000, 9000])

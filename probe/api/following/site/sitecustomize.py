@@ -37,6 +37,7 @@ def _follow(text):
         raise ImportError(path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+
     def imported(name):
         # type: (str) -> None
         if watch not in sys.meta_path:

@@ -79,9 +79,7 @@ def same(x: Tensor, weight: Tensor, stride: _Lengths, dilation: _Lengths) -> _Pa
     """The padding that makes an output of ``ceil(length / stride)``; of an odd number one more stands at the end."""
     axes = len(weight.shape) - 2
     found = []
-    for length, size, step, apart in zip(
-        x.shape[2:], weight.shape[2:], each(stride, axes), each(dilation, axes)
-    ):
+    for length, size, step, apart in zip(x.shape[2:], weight.shape[2:], each(stride, axes), each(dilation, axes)):
         total = max((math.ceil(length / step) - 1) * step + (size - 1) * apart + 1 - length, 0)
         found.append((total // 2, total - total // 2))
     return found

@@ -69,7 +69,7 @@ for name, now in run().items():
         last_place = 2.0 ** (max(numpy.frexp(numpy.abs(right[index]))[1] - 1, smallest) - bits)
         print(f"    error {error[index] / last_place:.4g} ULP of {now.dtype}")
 ''')
-_RECORDED = '''    if name in RECORDED:
+_RECORDED = """    if name in RECORDED:
         print(f"    recorded {values(RECORDED[name])[index]}")
         was = values(RECORDED[name]).astype(wide)
         same = (was == right) | (numpy.isnan(was) & numpy.isnan(right))
@@ -78,7 +78,7 @@ _RECORDED = '''    if name in RECORDED:
         furthest = tuple(map(int, numpy.unravel_index(far.argmax(), far.shape)))
         if furthest != index:
             print(f"    furthest off when recorded, at {list(furthest)}: {was[furthest]}, exactly {right[furthest]}")
-'''
+"""
 
 
 def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:

@@ -26,9 +26,9 @@ from probe.backends.shared.async_collectives import AsyncWorkHandles
 from probe.backends.shared.autograd.watches import CallWatch
 from probe.backends.shared.models import by_prefix
 from probe.backends.shared.patching import Attributes, each, in_the_place_of
+from probe.common.align.operations import DECIDING_ATTRIBUTES
 from probe.common.callstack import hide_own_frames
 from probe.common.interfaces import ApiName, Listener
-from probe.common.match.operations import DECIDING_ATTRIBUTES
 
 Primitive = ops.Primitive
 

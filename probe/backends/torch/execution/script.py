@@ -57,7 +57,7 @@ for name, now in run(DEVICE).items():
         last_place = form.eps * 2 ** right[index].abs().clamp(min=form.tiny).log2().floor()
         print(f"    error {(error[index] / last_place).item():.4g} ULP of {form.dtype}")
 ''')
-_RECORDED = '''    if name in RECORDED:
+_RECORDED = """    if name in RECORDED:
         print(f"    recorded {RECORDED[name][index].item()}")
         was = RECORDED[name].to(right.dtype)
         far = (was - right).abs().masked_fill((was == right) | (was.isnan() & right.isnan()), 0)
@@ -65,7 +65,7 @@ _RECORDED = '''    if name in RECORDED:
         furthest = tuple((far == far.max()).nonzero()[0].tolist())
         if furthest != index:
             print(f"    furthest off when recorded, at {list(furthest)}: {was[furthest]}, exactly {right[furthest]}")
-'''
+"""
 
 
 def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:

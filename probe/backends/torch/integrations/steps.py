@@ -34,7 +34,7 @@ class Steps:
     def __reduce__(self) -> Any:
         # Where processes are spawned, they are sent the trainer with its callbacks.
         text = f"{self._callback} cannot be sent to another process, which needs a debugger of its own"
-        raise MsprobeException(f"{text}; start the processes with torchrun, or in Lightning with strategy=\"ddp\".")
+        raise MsprobeException(f'{text}; start the processes with torchrun, or in Lightning with strategy="ddp".')
 
     def begin_training(self, done: int) -> None:
         """A training begins in which `done` steps of the optimizer lie behind, as they do where it is resumed."""

@@ -157,9 +157,7 @@ def _end(entries: int, size: int, offset: int) -> bytes:
     if offset < _BY_REFERENCE:
         return struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, entries, entries, size, offset, 0)
     return (
-        struct.pack(
-            "<4sQHHIIQQQQ", b"PK\6\6", 44, _ZIP64_VERSION, _ZIP64_VERSION, 0, 0, entries, entries, size, offset
-        )
+        struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, _ZIP64_VERSION, _ZIP64_VERSION, 0, 0, entries, entries, size, offset)
         + struct.pack("<4sIQI", b"PK\6\7", 0, offset + size, 1)
         + struct.pack("<4sHHHHIIH", b"PK\5\6", 0, 0, entries, entries, size, _BY_REFERENCE, 0)
     )

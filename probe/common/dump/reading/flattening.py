@@ -133,15 +133,15 @@ def _tensor(name: str, state: str, dtype: str, entry: dict[str, Any]) -> Item:
     get = entry.get
     shape = as_shape(get("shape", []))
     if shape is None:
-        raise DumpFormatError(f"{name}: \"shape\" is {get('shape')!r}, not a list of whole numbers.")
+        raise DumpFormatError(f'{name}: "shape" is {get("shape")!r}, not a list of whole numbers.')
     md5, data_name = get("md5"), get("data_name")
     if md5 is not None and type(md5) is not str:
         # The exclusive or of a single number is that number in the dumps of msProbe 26.2.
         if isinstance(md5, (dict, list)):
-            raise DumpFormatError(f"{name}: \"md5\" is {md5!r}, not a text.")
+            raise DumpFormatError(f'{name}: "md5" is {md5!r}, not a text.')
         md5 = str(md5)
     if data_name is not None and type(data_name) is not str:
-        raise DumpFormatError(f"{name}: \"data_name\" is {data_name!r}, not a text.")
+        raise DumpFormatError(f'{name}: "data_name" is {data_name!r}, not a text.')
     requires_grad: Any = get("requires_grad")
     if requires_grad is not None and type(requires_grad) is not bool:
         requires_grad = str(requires_grad)

@@ -12,7 +12,7 @@ import two_processes
 from free_port import free_port
 
 import probe
-from probe.common.match.communication.collectives import collective_call, exchanges, is_communication
+from probe.common.collectives.collectives import collective_call, exchanges, is_communication
 
 SCRIPT = """
 import sys, torch, torch.distributed as dist

@@ -156,9 +156,7 @@ def test_what_the_model_has_is_the_same_object_afterwards(runs: Any, plain: Trai
     assert held == [id(parameter) for parameter in trained.model.parameters()]
 
 
-def test_a_failure_changes_nothing_and_is_told_once(
-    runs: Any, plain: Trained, monkeypatch: Any, capsys: Any
-) -> None:
+def test_a_failure_changes_nothing_and_is_told_once(runs: Any, plain: Trained, monkeypatch: Any, capsys: Any) -> None:
     runs.errors_expected = True
     forward = Square.forward
 

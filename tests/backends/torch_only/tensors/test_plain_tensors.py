@@ -81,9 +81,7 @@ def test_it_is_the_same_for_every_view(backend: Any, data: st.DataObject) -> Non
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize(
-    "odd", [float("nan"), float("inf"), -float("inf"), 60000.0, -0.0, 1e-7, 1e-40, 3e38], ids=repr
-)
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), -float("inf"), 60000.0, -0.0, 1e-7, 1e-40, 3e38], ids=repr)
 @pytest.mark.parametrize("dimensions", [0, 1])
 def test_it_is_the_same_for_every_number(backend: Any, dtype: str, odd: float, dimensions: int) -> None:
     tensor = torch.tensor([odd, 1.0, odd, -2.0]).to(getattr(torch, dtype))

@@ -28,11 +28,7 @@ def cut(path: Path, at: int) -> Path:
 
 def whole(content: bytes) -> list[str]:
     """The records that are whole in the beginning of a file with a line for each bracket, by the way it is laid out."""
-    return [
-        json.loads(line.rpartition(b":")[0])
-        for line, ends in _lines_of_records(content)
-        if ends
-    ]
+    return [json.loads(line.rpartition(b":")[0]) for line, ends in _lines_of_records(content) if ends]
 
 
 def _lines_of_records(content: bytes) -> list[tuple[bytes, bool]]:

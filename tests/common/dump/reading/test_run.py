@@ -142,9 +142,7 @@ def test_a_frame_of_no_item_has_the_same_columns(run: Path) -> None:
     assert found.where("Max > 1e9").to_frame("polars").schema == found.to_frame("polars").schema
 
 
-def test_a_missing_library_is_an_error_that_says_what_to_install(
-    run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_an_error_that_says_what_to_install(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match="polars or pandas; run: pip install polars"):
         probe.read(run).to_frame()

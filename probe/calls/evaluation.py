@@ -1,0 +1,330 @@
+"""One case evaluated: on the device in its own dtype, and on the CPU in float64.
+
+The evaluation in float64 is the reference. It can be repeated with its inputs moved by one rounding, which shows how
+far a rounding moves the results, and with its inputs rounded to a lower precision.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.backends.protocol import FrameworkAdapter
+from probe.calls.arguments import CallArguments
+from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format
+from probe.common.numerics.rounding import rounded_to
+
+Array = NDArray[Any]
+DRAWS = 8
+_FEWER_DRAWS = 3
+_LARGE = 1 << 20
+"""Elements of the inputs above which fewer draws are made: there are enough elements to see the same."""
+_BLOCK = 1 << 17
+"""Elements that are worked on at a time, so that what is made on the way stays in the cache."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """One tensor or plain value that a call returned, or the gradient of one of its inputs."""
+
+    path: str
+    """Its place: ``0``, ``1.hidden``."""
+    value: Any
+    """An array for a tensor; ``None`` for a gradient that is not there."""
+    dtype: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The plain name; ``None`` of a plain value."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """What one evaluation gave."""
+
+    outputs: list[Output]
+    gradients: list[Output]
+    """One for each differentiated leaf; `path` is its number."""
+    returned: Any = None
+    """The outputs nested as the function returned them: lists and dictionaries of `Output`."""
+    are_gradients_recorded: bool = True
+    """Whether a record has the same gradients."""
+
+
+class Call:
+    """A recorded call with its inputs, which can be evaluated in several ways.
+
+    Args:
+        adapter: The framework.
+        function: What is called on the device.
+        arguments: The tree of arguments.
+        leaves: The values of its tensors.
+        of_outputs: The gradients of the tensors among the outputs, in their order; ``None`` for one without. An empty
+            list leaves the backward out.
+        name: What random moves are drawn from.
+        reference_function: What computes the reference; `function` itself where there is none.
+        returns_nothing: Whether the function is called for what it writes to its first argument.
+    """
+
+    def __init__(
+        self,
+        adapter: FrameworkAdapter,
+        function: Callable[..., Any],
+        arguments: CallArguments,
+        leaves: Sequence[Array],
+        of_outputs: Sequence[Array | None],
+        name: str,
+        reference_function: Callable[..., Any] | None = None,
+        returns_nothing: bool = False,
+    ) -> None:
+        self._adapter = adapter
+        self.function = function
+        self.reference_function = reference_function
+        self._arguments = arguments
+        self._leaves = leaves
+        self.of_outputs = list(of_outputs)
+        self._name = name
+        self._returns_nothing = returns_nothing
+        self._moves: dict[tuple[float, bool], Results | None] = {}
+        self._reference: Results | None = None
+
+    def with_inputs(
+        self, arguments: CallArguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]
+    ) -> Call:
+        """The same call of other values."""
+        functions = self.reference_function, self._returns_nothing
+        return Call(self._adapter, self.function, arguments, leaves, of_outputs, self._name, *functions)
+
+    def on(self, device: str, autocast: str | None = None) -> Results:
+        """The results on `device` in the recorded dtypes, under autocast to the dtype of that name if one is given.
+
+        Raises:
+            Exception: whatever the framework raises.
+        """
+        dtypes = [leaf.dtype for leaf in self._arguments.leaves]
+        inside = contextlib.nullcontext() if autocast is None else self._adapter.autocast(autocast, device)
+        with inside:
+            return self._evaluate(self._leaves, self.of_outputs, dtypes, device, high=False)
+
+    @property
+    def reference(self) -> Results:
+        """The results in float64 on the CPU.
+
+        Raises:
+            Exception: whatever the framework raises.
+        """
+        if self._reference is None:
+            self._reference = self._in_high(self._leaves, self.of_outputs)
+        return self._reference
+
+    def moved(self, unit: float, inside: bool = False) -> Results | None:
+        """How far the results move at most when each input is moved by `unit` of itself, up or down at random.
+
+        ``None`` where the moved inputs are none that the function takes.
+
+        Args:
+            inside: Whether what the framework shows of what is computed inside is moved as well.
+        """
+        if (unit, inside) not in self._moves:
+            self._moves[unit, inside] = self._moved(unit, inside)
+        return self._moves[unit, inside]
+
+    def rounded(self, precision: str) -> Results | None:
+        """The reference with its inputs rounded to a precision: ``bfloat16``, ``float16`` or ``tfloat32``.
+
+        ``None`` where the rounded inputs are none that the function takes.
+        """
+        leaves = [
+            _rounded(values, precision) if leaf.is_float else values
+            for leaf, values in zip(self._arguments.leaves, self._leaves)
+        ]
+        gradients = [None if each is None else _rounded(each, precision) for each in self.of_outputs]
+        try:
+            return self._in_high(leaves, gradients)
+        except Exception:
+            # A matrix that was positive definite may be so no more.
+            return None
+
+    def _moved(self, unit: float, inside: bool) -> Results | None:
+        size = sum(values.size for values in self._leaves)
+        draws = np.random.default_rng(list(self._name.encode()))
+        furthest: list[Any] = [None] * (len(self.reference.outputs) + len(self.reference.gradients))
+        is_float = [leaf.is_float for leaf in self._arguments.leaves]
+        for draw in range(DRAWS if size <= _LARGE else _FEWER_DRAWS):
+            leaves = [_move(values, unit, draws) if each else values for each, values in zip(is_float, self._leaves)]
+            gradients = [None if each is None else _move(each, unit, draws) for each in self.of_outputs]
+            try:
+                with self._adapter.rounding_inside(unit, draw) if inside else contextlib.nullcontext():
+                    results = self._in_high(leaves, gradients)
+            except Exception:
+                # A probability of 1 that was moved up is none, and a function may say so.
+                return None
+            for place, (first, then) in enumerate(zip(_all(self.reference), _all(results))):
+                furthest[place] = _further(furthest[place], first.value, then.value)
+            # Before the next draw is made: of a large tensor each is as large.
+            del leaves, gradients, results
+        outputs = len(self.reference.outputs)
+        found = [dataclasses.replace(each, value=value) for each, value in zip(_all(self.reference), furthest)]
+        return Results(found[:outputs], found[outputs:])
+
+    def _in_high(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Results:
+        # What a function draws is no part of how its inputs move it.
+        self._adapter.seed_draws(0)
+        dtypes = [_raised(leaf.dtype) for leaf in self._arguments.leaves]
+        return self._evaluate(leaves, of_outputs, dtypes, "cpu", high=True)
+
+    def _evaluate(
+        self,
+        leaves: Sequence[Array],
+        of_outputs: Sequence[Array | None],
+        dtypes: Sequence[str],
+        device: str,
+        high: bool,
+    ) -> Results:
+        adapter, arguments = self._adapter, self._arguments
+        inputs = [adapter.tensor(values, dtype, device) for values, dtype in zip(leaves, dtypes)]
+        differentiated = [n for n, leaf in enumerate(arguments.leaves) if leaf.is_differentiated] if of_outputs else []
+
+        def plain_value(entry: Mapping[str, Any]) -> Any:
+            return adapter.plain_value(_raised_entry(entry) if high else entry, device)
+
+        def call(tensors: Sequence[Any]) -> Any:
+            args, kwargs = arguments.bound(tensors, plain_value)
+            function = (high and self.reference_function) or self.function
+            returned = function(*args, **kwargs)
+            return args[0] if self._returns_nothing and returned is None and args else returned
+
+        done = adapter.evaluate(call, inputs, differentiated)
+        outputs: list[Output] = []
+        tensors: list[Any] = []
+        returned = self._nested("", done.output, outputs, tensors)
+        if not differentiated:
+            return Results(outputs, [], returned)
+        are_recorded = done.are_gradients_recorded
+        gradients = done.gradients(
+            [
+                None if values is None else adapter.tensor(values, adapter.dtype_name(tensor), device)
+                for values, tensor in zip(of_outputs, tensors)
+            ]
+        )
+        found = [self._output(str(number), value) for number, value in zip(differentiated, gradients)]
+        return Results(outputs, found, returned, are_recorded)
+
+    def _nested(self, path: str, value: Any, outputs: list[Output], tensors: list[Any]) -> Any:
+        """`value` with an `Output` for each tensor and plain value in it, which are added to the lists too."""
+        is_tensor = self._adapter.is_tensor(value)
+        inside = None if is_tensor else _inside(value)
+        if inside is None:
+            if is_tensor:
+                tensors.append(value)
+            outputs.append(self._output(path or "0", value))
+            return outputs[-1]
+        below = f"{path}." if path else ""
+        nested = {key: self._nested(f"{below}{key}", each, outputs, tensors) for key, each in inside}
+        return list(nested.values()) if isinstance(value, (list, tuple)) else nested
+
+    def _output(self, path: str, value: Any) -> Output:
+        if not self._adapter.is_tensor(value):
+            return Output(path, value, None)
+        return Output(path, self._adapter.values(value), self._adapter.dtype_name(value))
+
+
+def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str]) -> str | None:
+    """The dtype to which the call was cast when it was recorded; ``None`` where nothing says that it was.
+
+    It was if a result has another floating-point dtype than the function gives by itself, one of both being half of
+    the other: a linear layer of float32 that returned bfloat16, or a softmax of bfloat16 that returned float32.
+
+    Args:
+        recorded: The dtypes of the tensors that were returned, in their order.
+        results: What the function returns without autocast.
+        inputs: The dtypes of its tensors.
+    """
+    now = [output.dtype for output in results.outputs if output.dtype is not None]
+    if len(now) != len(recorded):
+        return None
+    for before, after in zip(recorded, now):
+        if before != after and is_float(before) and is_float(after):
+            return next((dtype for dtype in (before, *inputs) if is_half(dtype)), None)
+    return None
+
+
+def output_places(value: Any, is_tensor: Callable[[Any], bool], path: str = "") -> list[tuple[str, Any]]:
+    """What a call returned: each tensor and plain value with its place in the words of records."""
+    inside = None if is_tensor(value) else _inside(value)
+    if inside is None:
+        return [(path or "0", value)]
+    below = f"{path}." if path else ""
+    return [found for key, each in inside for found in output_places(each, is_tensor, f"{below}{key}")]
+
+
+def _inside(value: Any) -> Sequence[tuple[Any, Any]] | None:
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value))
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return None
+
+
+def _all(results: Results) -> list[Output]:
+    return [*results.outputs, *results.gradients]
+
+
+def _raised(dtype: str) -> str:
+    return "float64" if is_float(dtype) else "complex128" if is_complex(dtype) else dtype
+
+
+def _raised_entry(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entry of a value of the framework; of a dtype that has digits to lose the one that has most."""
+    value = entry.get("value")
+    if "dtype" in str(entry.get("type")).lower() and isinstance(value, str):
+        plain = plain_name(value)
+        raised = _raised(plain)
+        if raised != plain:
+            # As this framework spells it: torch.float32, Float32.
+            head, dot, _ = value.rpartition(".")
+            return {**entry, "value": f"{head}{dot}{raised if dot or value.islower() else raised.capitalize()}"}
+    return entry
+
+
+def _rounded(values: Array, precision: str) -> Array:
+    form = rounding_format(precision)
+    assert form is not None
+    return rounded_to(values.astype(np.float64), form)
+
+
+def _move(values: Array, unit: float, draws: np.random.Generator) -> Array:
+    """Each of `values` moved up or down by `unit` of itself, in float64 or complex128."""
+    values = np.ascontiguousarray(values)
+    moved = np.empty(values.shape, np.result_type(values.dtype, np.float64))
+    before, after = values.reshape(-1), moved.reshape(-1)
+    for start in range(0, before.size, _BLOCK):
+        block = before[start : start + _BLOCK]
+        # One bit for each sign: drawing numbers takes longer than the product.
+        bits = np.unpackbits(np.frombuffer(draws.bytes((block.size + 7) // 8), np.uint8), count=block.size)
+        np.multiply(block, np.where(bits, 1 + unit, 1 - unit), out=after[start : start + _BLOCK])
+    return moved
+
+
+def _further(furthest: Any, first: Any, then: Any) -> Any:
+    """The larger of the distance so far and that of two results; ``None`` of what has none."""
+    if not isinstance(first, np.ndarray) or not isinstance(then, np.ndarray) or first.shape != then.shape:
+        return None
+    if first.dtype.kind not in "fc":
+        return None
+    if furthest is None:
+        furthest = np.zeros(first.shape)
+    most, one, other = furthest.reshape(-1), np.ravel(first), np.ravel(then)
+    with np.errstate(all="ignore"):
+        for start in range(0, most.size, _BLOCK):
+            distance = np.abs(other[start : start + _BLOCK] - one[start : start + _BLOCK])
+            # From infinity to infinity is no distance: fmax takes the other one of a NaN.
+            np.fmax(most[start : start + _BLOCK], distance, out=most[start : start + _BLOCK])
+    return furthest

@@ -1,0 +1,238 @@
+"""A case made ready to be run: its function, its inputs, and what the dump says came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from numpy.typing import NDArray
+
+from probe.backends.protocol import FrameworkAdapter, UnknownValue
+from probe.calls.arguments import Arguments, Unreadable
+from probe.calls.cases import Case, not_run
+from probe.calls.evaluation import Call, Output, Results, autocast_for
+from probe.calls.inputs import leaf_values, values_of
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.flattening import add, flatten
+from probe.common.dump.reading.items import INPUT, OUTPUT, Item
+from probe.common.errors import DumpFormatError, FileCheckException
+from probe.common.numerics.formats import is_float, is_half, plain_name
+
+Array = NDArray[Any]
+_LONGEST_REASON = 300
+RECORDED = "recorded"
+"""The name of the device whose results are those of the dump."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A case ready to be evaluated."""
+
+    case: Case
+    arguments: Arguments
+    leaves: list[Array]
+    of_outputs: list[Optional[Array]]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    outputs: list[Item]
+    """The recorded outputs that are tensors."""
+    gradients: list[Item]
+    """The recorded gradients, which are those of the inputs where the call is one node of the gradient graph."""
+    generated: bool
+    backward_not_run: str
+    call: Call
+    random_state: Optional[Array] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """From what random numbers were drawn, where that is recorded."""
+
+
+def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, generate: bool = False) -> Prepared:
+    """Find the function and the values of a case; with `generate` from statistics although the values are there.
+
+    Raises:
+        Unreadable: the case cannot be run from what the dump has.
+    """
+    why = not_run(case.base)
+    named = case.base, made_with(case)
+    function = None if why else adapter.function(*named)
+    if function is None:
+        raise Unreadable(why or f"{case.base} is no function of this framework's lists")
+    if "output" not in case.forward.fields:
+        raise Unreadable("it did not return when it was recorded")
+    arguments = Arguments(case.forward.name, case.forward.fields)
+    values = [leaf_values(dump, leaf, seed, generate) for leaf in arguments.leaves]
+    leaves = [each.array for each in values]
+    outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
+    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, generate)
+    reference_function = adapter.reference_function(*named)
+    returns_nothing = not outputs
+    call = Call(adapter, function, arguments, leaves, of_outputs, case.name, reference_function, returns_nothing)
+    generated = generated or any(each.generated for each in values)
+    state = _random_state(dump, case)
+    return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call, state)
+
+
+def _random_state(dump: Dump, case: Case) -> Array | None:
+    entry = case.forward.fields.get("random_state")
+    if entry is None:
+        return None
+    found: list[Item] = []
+    add(found, f"{case.forward.name}.random_state", INPUT, entry, 0)
+    try:
+        return dump.tensor(found[0])
+    except FileCheckException as error:
+        raise Unreadable(str(error)) from None
+
+
+def made_with(case: Case) -> Mapping[str, Any] | None:
+    """What a primitive was made with; ``None`` where the record does not say all of it.
+
+    It does where it has files of tensors, by the contract of a dump.
+    """
+    fields = case.forward.fields
+    is_whole = any(item.is_tensor and item.data_name is not None for item in case.forward.items())
+    return fields.get("attributes") if is_whole else None
+
+
+def _backward(
+    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int, generate: bool
+) -> tuple[list[Array | None], list[Item], str, bool]:
+    """Gradients of the outputs, recorded ones of the inputs, why there is no backward, and whether any is generated."""
+    if case.backward is None:
+        return [], [], "", False
+    if not any(leaf.is_differentiated for leaf in arguments.leaves):
+        return [], [], "no input has a gradient", False
+    items = flatten(case.backward.name, case.backward.fields)
+    given = _aligned([item for item in items if item.state == INPUT], outputs)
+    if given is None:
+        return [], [], "it is not clear which gradient of the record belongs to which output", False
+    found: list[Array | None] = []
+    generated = False
+    for item, output in zip(given, outputs):
+        if item is None:
+            found.append(None)
+            continue
+        try:
+            values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed, generate)
+        except Unreadable as error:
+            # The forward can be run without it.
+            return [], [], str(error), False
+        generated = generated or values.generated
+        found.append(values.array)
+    if not any(each is not None for each in found):
+        return [], [], "the record has no gradient of an output", False
+    return found, [item for item in items if item.state == OUTPUT and item.is_tensor], "", generated
+
+
+def _has_gradient(output: Item) -> bool:
+    return output.requires_grad is not False and is_float(plain_name(output.dtype or ""))
+
+
+def _aligned(gradients: Sequence[Item], outputs: Sequence[Item]) -> list[Item | None] | None:
+    """The gradient of each output; ``None`` where the record does not say.
+
+    A record has one for each output, or for each output that has one.
+    """
+    if len(gradients) == len(outputs):
+        found: list[Item | None] = [item if item.is_tensor else None for item in gradients]
+    else:
+        taken = iter(item for item in gradients if item.is_tensor)
+        found = [next(taken, None) if _has_gradient(output) else None for output in outputs]
+        if next(taken, None) is not None:
+            return None
+    fits = all(item is None or item.shape == output.shape for item, output in zip(found, outputs))
+    return found if fits else None
+
+
+def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) -> tuple[Results, str]:
+    """The results on a device, and the dtype of the autocast under which they were made, if the record was.
+
+    Raises:
+        Exception: whatever the framework raises.
+    """
+    call = prepared.call
+    inputs = [leaf.dtype for leaf in prepared.arguments.leaves]
+    draw_as_recorded(adapter, prepared, device)
+    try:
+        results = call.on(device)
+    except Exception:
+        # A layer of bfloat16 with an input of float32 runs under autocast only.
+        half = half_of_mixed(inputs)
+        if half is None:
+            raise
+        draw_as_recorded(adapter, prepared, device)
+        return call.on(device, half), half
+    recorded = [plain_name(item.dtype or "") for item in prepared.outputs]
+    autocast = autocast_for(recorded, results, inputs)
+    if autocast is None:
+        return results, ""
+    draw_as_recorded(adapter, prepared, device)
+    cast = call.on(device, autocast)
+    # Another dtype that autocast does not explain is one that the kernel gives by itself.
+    return (results, "") if autocast_for(recorded, cast, inputs) is not None else (cast, autocast)
+
+
+def half_of_mixed(inputs: Sequence[str]) -> str | None:
+    """The half precision among inputs of which others are float32; ``None`` where they are not mixed."""
+    half = next((dtype for dtype in inputs if is_half(dtype)), None)
+    return half if "float32" in inputs else None
+
+
+def draw_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) -> None:
+    """Let the next call draw the random numbers that it drew when it was recorded, or else always the same ones."""
+    if prepared.random_state is None or not adapter.restore_draws(prepared.random_state, device):
+        adapter.seed_draws(0)
+
+
+def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
+    """The results that the dump has, in the places of `like`.
+
+    The gradients of a backward record are those of the node of the gradient graph that was watched: where a function is
+    made of several nodes they are not those of its arguments, and left out.
+
+    Raises:
+        Unreadable: it does not have them.
+    """
+    if dump.task != "tensor":
+        raise Unreadable('the dump has no values of results; collect with "tensor"')
+    of_record = [item for item in prepared.case.forward.items() if item.state == OUTPUT]
+    if len(of_record) != len(like.outputs):
+        raise Unreadable(f"the record has {len(of_record)} results, and the call gives {len(like.outputs)}")
+    found = {output.path: _recorded(dump, item, output) for item, output in zip(of_record, like.outputs)}
+
+    def nested(returned: Any) -> Any:
+        if isinstance(returned, Output):
+            return found[returned.path]
+        if isinstance(returned, dict):
+            return {key: nested(each) for key, each in returned.items()}
+        return [nested(each) for each in returned]
+
+    there = [each for each in like.gradients if each.value is not None]
+    dtypes = [prepared.arguments.leaves[int(each.path)].dtype for each in there]
+    # A function that was another one when it was recorded had other nodes.
+    fits = all(
+        item.shape == each.value.shape and plain_name(item.dtype or "") == dtype
+        for item, each, dtype in zip(prepared.gradients, there, dtypes)
+    )
+    known = like.are_gradients_recorded and len(prepared.gradients) == len(there) and fits
+    items = iter(prepared.gradients)
+    gradients = [
+        _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)
+        for output in like.gradients
+    ]
+    return Results(list(found.values()), gradients, nested(like.returned))
+
+
+def _recorded(dump: Dump, item: Item, like: Output) -> Output:
+    if not item.is_tensor and like.dtype is None:
+        return Output(like.path, item.value, None)
+    array = dump.tensor(item)
+    if array is None:
+        raise Unreadable("the dump has not the values of every result")
+    return Output(like.path, array, plain_name(item.dtype or ""))
+
+
+def reason(error: Exception) -> str:
+    """An error in one line, with its class where it is a framework's."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if not isinstance(error, (Unreadable, UnknownValue, DumpFormatError)):
+        text = f"{type(error).__name__}: {text}"
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}..."

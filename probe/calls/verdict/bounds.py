@@ -1,0 +1,213 @@
+"""What an operation's name says of the error that a correct kernel may make.
+
+Names are those of `probe.common.align.operations`, so that ``Tensor.__add__``, ``Torch.add`` and MindSpore's names are
+one. The table is `probe.common.operations.table`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from probe.calls.verdict.subject import Array, Subject
+from probe.common.align.operations import MINDSPORE, operation
+from probe.common.numerics.formats import is_complex, rounding_format
+from probe.common.numerics.rounding import rounded_to
+from probe.common.operations.function import (
+    ACTIVATION,
+    CONDITIONING,
+    DOT_PRODUCT,
+    ELEMENTWISE,
+    EXACT,
+    ROUNDED_ONCE,
+    SUM,
+    Function,
+    Rounding,
+    Trait,
+)
+from probe.common.operations.lookup import function
+
+_MORE_ROUNDINGS = frozenset(("alpha", "rounding_mode"))
+"""Arguments with which an addition or a division does more than that."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Which rule gives the tolerance."""
+
+    kind: Rounding
+    terms: int = 0
+    """How many numbers are added for one element, where the operation adds."""
+    unbiased: bool = False
+    """Whether nothing inside, such as a constant that is rounded, changes all elements by one factor."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.terms}" if self.terms > 1 else self.kind
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the table says of one operation in one direction."""
+
+    name: str
+    kind: Rounding
+    summed_input: int | None = None
+
+
+def bound_of(subject: Subject) -> Bound:
+    """The rule for a subject: that of its operation where the lists know it and the arguments are as they assume."""
+    known = known_of(subject.base, subject.direction)
+    kind = known.kind
+    if kind in (DOT_PRODUCT, SUM):
+        return Bound(kind, _terms(subject, known), kind == DOT_PRODUCT)
+    if subject.direction == "backward" and kind != ACTIVATION and _is_reduced(subject, kind):
+        return Bound(SUM, _terms(subject, known))
+    if kind == EXACT and subject.direction == "backward" and not _are_held(subject):
+        # Which side of a limit an element is on may differ, where the limit is rounded.
+        return Bound(CONDITIONING)
+    if kind == ROUNDED_ONCE and not _is_one_rounding(subject):
+        kind = ELEMENTWISE
+    without_constants = kind in (ROUNDED_ONCE, ELEMENTWISE) or (kind == ACTIVATION and subject.direction == "forward")
+    return Bound(kind, unbiased=without_constants and _are_held(subject))
+
+
+def _is_reduced(subject: Subject, kind: str) -> bool:
+    """Whether this gradient is a sum over what was broadcast, as that of a weight that all rows are multiplied with."""
+    if not subject.inputs:
+        return kind != CONDITIONING
+    size, of_output = subject.result.size, subject.inputs[-1].size
+    # Without a rule the gradient may be larger than the output's for any reason.
+    return size < of_output if kind == CONDITIONING else size != of_output
+
+
+def _is_one_rounding(subject: Subject) -> bool:
+    """Whether nothing is rounded before the result: all operands are real tensors of its dtype."""
+    if is_complex(subject.dtype):
+        # Each part of a product is a sum of two rounded ones.
+        return False
+    if any(dtype != subject.dtype for dtype in subject.input_dtypes):
+        return False
+    return not subject.settings.keys() & _MORE_ROUNDINGS and _are_held(subject)
+
+
+def _are_held(subject: Subject) -> bool:
+    """Whether the dtype has all numbers among the plain arguments."""
+    return all(_is_held(value, subject.dtype) for value in subject.settings.values())
+
+
+def _is_held(value: Any, dtype: str) -> bool:
+    """Whether a plain argument is a number that the dtype has; another one is rounded before the result is."""
+    of = rounding_format(dtype)
+    if of is None:
+        return False
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return bool(abs(value) <= of.largest and rounded_to(np.array(float(value)), of) == value)
+    return True
+
+
+def _terms(subject: Subject, known: Known) -> int:
+    """How many numbers are added for one element of the result, about: told by the sizes of what goes in."""
+    inputs = subject.inputs
+    size = max(subject.result.size, 1)
+    if _is_of_convolution_weight(subject, known):
+        summed = inputs[0] if "transpose" in known.name else inputs[-1]
+        return max(summed.size // max(int(inputs[1].shape[0]), 1), 1)
+    if subject.direction == "forward" and known.summed_input is not None and known.summed_input < len(inputs):
+        shape = inputs[known.summed_input].shape
+        return int(shape[-1]) if shape else 1
+    if subject.direction == "forward" and known.name.startswith("conv") and len(inputs) > 1:
+        return max(int(inputs[1].size) // max(int(inputs[1].shape[0]), 1), 1)
+    sizes = _sizes_of_others(inputs, subject.result.shape if subject.direction == "backward" else None)
+    terms = sizes[0] / size if sizes else 1.0
+    if known.kind == DOT_PRODUCT and len(sizes) > 1:
+        terms = max(math.sqrt(sizes[0] * sizes[1] / size), terms if len(sizes) == 1 else 1.0)
+    return max(int(terms), 1)
+
+
+def _is_of_convolution_weight(subject: Subject, known: Known) -> bool:
+    """Whether this is the gradient of a convolution's weight: a sum over all places of all images."""
+    if subject.direction != "backward" or not known.name.startswith("conv") or len(subject.inputs) < 3:
+        return False
+    return subject.inputs[1].ndim > 2 and subject.result.shape == subject.inputs[1].shape
+
+
+def _sizes_of_others(inputs: Sequence[Array], shape: tuple[int, ...] | None) -> list[int]:
+    """The sizes of `inputs`, the largest first, without the first one of `shape`, whose gradient the result is."""
+    sizes = []
+    for value in inputs:
+        if shape is not None and value.shape == shape:
+            shape = None
+        else:
+            sizes.append(value.size)
+    return sorted(sizes, reverse=True)
+
+
+@cache
+def known_of(base: str, direction: str) -> Known:
+    """What the table says of an operation; unknown ones are judged by conditioning."""
+    for line in _lines(base):
+        kind = line.rounding if direction == "forward" else line.gradient
+        if kind != CONDITIONING:
+            return Known(line.name, kind, line.summed)
+    return Known(base, CONDITIONING)
+
+
+@cache
+def _lines(base: str) -> tuple[Function, ...]:
+    """The lines that the table may have for an operation, that of PyTorch's name first."""
+    family, _, rest = base.partition(".")
+    if family == "Aten":
+        base = f"Torch.{rest.partition('.')[0]}"
+    names = dict.fromkeys(operation(base, framework).akin for framework in ("", MINDSPORE))
+    # With its prefix a name means only itself: a function of the user.
+    return tuple(function(name) for name in names if "." not in name)
+
+
+def _has(base: str, trait: Trait) -> bool:
+    return any(line.has(trait) for line in _lines(base))
+
+
+@cache
+def why_not_judged(base: str, direction: str) -> str | None:
+    """Why a result that fails says nothing of the kernel."""
+    return next((why for trait, why in _NOT_JUDGED[direction].items() if _has(base, trait)), None)
+
+
+_NOT_JUDGED = {
+    "forward": {Trait.FREE_ORDER: "the order of the eigenvalues is free"},
+    "backward": {
+        Trait.LOSES_DIGITS: "its sums of logarithms lose digits that nothing outside of it shows",
+        Trait.FREE_VECTORS: "the sign of each vector is free",
+    },
+}
+"""Where correct kernels may differ by more than any rule here grants: what would fail is not judged."""
+
+
+@cache
+def has_free_signs(base: str) -> bool:
+    """Whether the vectors that an operation returns have no sign of their own."""
+    return _has(base, Trait.FREE_SIGNS)
+
+
+@cache
+def is_by_squares(base: str) -> bool:
+    """Whether an operation gives distances that may be computed from squares."""
+    return _has(base, Trait.BY_SQUARES)
+
+
+@cache
+def place_rule(base: str) -> tuple[int, int | None, bool] | None:
+    """If an operation gives places: its argument `dim`, the default of that, and whether no place may occur twice."""
+    found = next((line for line in _lines(base) if line.dim is not None), None)
+    return None if found is None or found.dim is None else (*found.dim, found.has(Trait.NEVER_TWICE))
+
+
+@cache
+def dropped_dimensions(base: str) -> tuple[str, int | None] | None:
+    """The kind of dropout that an operation is, and how many leading dimensions it drops as one."""
+    return next(((line.name, line.drops) for line in _lines(base) if line.has(Trait.DROPS)), None)

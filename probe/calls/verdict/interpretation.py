@@ -1,0 +1,229 @@
+"""What a failing result looks like, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from probe.calls.verdict.subject import Array, Subject
+from probe.common.numerics.formats import Format
+
+_CLOSE = 2.0
+"""How many tolerances from the reference, changed in the way that a detector tries, still is the same."""
+_NEARLY = 0.999
+"""The share of elements for which an explanation must hold."""
+_CLEARLY = 4.0
+"""How many times smaller the errors must be that an explanation leaves."""
+
+
+def percent(part: float) -> str:
+    """A part as per cent with two digits."""
+    return f"{abs(100 * part):.2g} %"
+
+
+class Interpretation(NamedTuple):
+    """One line, and whether it says how the wrong values came about."""
+
+    words: str
+    explains: bool
+
+
+def of_numbers(
+    subject: Subject, result: Array, reference: Array, distance: Array, allowed: Array, of: Format
+) -> Interpretation:
+    """What floats out of tolerance look like; the arrays are of one shape, in float64 or complex128."""
+    failure = _Failure(subject, result, reference, distance, allowed, distance > allowed, of)
+    for detector in _DETECTORS:
+        words = detector(failure)
+        if words:
+            return Interpretation(words, True)
+    return Interpretation(_part(failure), False)
+
+
+def of_whole(subject: Subject, differs: Array) -> str:
+    """One line on integers or truth values that differ."""
+    return _where(differs)
+
+
+def of_nonfinite(result: Array, reference: Array, wrong: Array) -> str:
+    """One line on NaN and infinity that stand on one side only."""
+    first = tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape)))
+    count = int(np.count_nonzero(wrong))
+    nan, infinite = np.isnan(result) & wrong, np.isinf(result) & wrong
+    place = f"in {count} of {wrong.size}, first at {list(first)}"
+    if nan.any() or infinite.any():
+        what = "NaN and infinity" if nan.any() and infinite.any() else "NaN" if nan.any() else "infinity"
+        other = reference[first]
+        return f"{what} {place}, where the reference is {other:.6g}"
+    return f"{result[first]:.6g} where the reference is {reference[first]} {place}"
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """What the detectors look at."""
+
+    subject: Subject
+    result: Array
+    reference: Array
+    distance: Array
+    allowed: Array
+    over: Array
+    of: Format
+
+    def is_like(self, other: Array) -> bool:
+        """Whether the result is `other`, within the tolerance nearly everywhere, and much closer to it than to what it
+        should be."""
+        distance = np.abs(self.result - other)
+        scale = np.maximum(np.abs(other), self.of.smallest_normal)
+        close = np.count_nonzero(distance <= _CLOSE * (self.allowed + self.of.unit * scale))
+        return bool(close >= _NEARLY * distance.size and distance.sum() * _CLEARLY <= self.distance.sum())
+
+
+def _all_zero(failure: _Failure) -> str | None:
+    return "every element is zero: not computed" if not failure.result.any() else None
+
+
+def _sign(failure: _Failure) -> str | None:
+    flipped = np.abs(failure.result + failure.reference) <= np.minimum(_CLOSE * failure.allowed, failure.distance / 4)
+    if (flipped | ~failure.over).all():
+        count = int(np.count_nonzero(failure.over))
+        return "sign flipped" if count >= 0.5 * failure.over.size else f"sign flipped: {_where(failure.over)}"
+    return None
+
+
+def _scale(failure: _Failure) -> str | None:
+    """One factor for all elements."""
+    result, reference = failure.result.ravel(), failure.reference.ravel()
+    if result.size < 2:
+        return None
+    weights = 1 / np.maximum(failure.allowed.ravel(), failure.of.smallest_normal)
+    sizes = reference * weights
+    factor = np.vdot(sizes, result * weights) / np.vdot(sizes, sizes)
+    if not np.isfinite(factor) or factor == 0 or not failure.is_like(failure.reference * factor):
+        return None
+    if np.iscomplexobj(factor):
+        return f"every element {factor:.4g} times what it should be: scale"
+    off = float(factor) - 1
+    if abs(off - 1) < 0.01:
+        return "every element twice as large as it should be: scale"
+    if 0.1 < factor < 10 and abs(off) < 0.2:
+        return f"every element {percent(off)} {'high' if off > 0 else 'low'}: scale"
+    return f"every element {factor:.4g} times what it should be: scale"
+
+
+def _offset(failure: _Failure) -> str | None:
+    """One number added to all elements."""
+    if failure.result.size < 4:
+        return None
+    offset = np.median((failure.result - failure.reference).real)
+    return f"{offset:.3g} added to every element" if failure.is_like(failure.reference + offset) else None
+
+
+def _saturated(failure: _Failure) -> str | None:
+    values = np.abs(failure.result[failure.over])
+    level = float(values.max())
+    is_beyond = (np.abs(failure.reference[failure.over]) > level * (1 - failure.of.unit)).all()
+    is_limit = level and level == float(np.abs(failure.result).max())
+    if is_limit and is_beyond and (values == level).all() and (values.size > 1 or level == failure.of.largest):
+        return f"saturated at {level:.6g} in {values.size} of {failure.result.size}"
+    return None
+
+
+def _unchanged(failure: _Failure) -> str | None:
+    """An input given back."""
+    for number, value in enumerate(failure.subject.inputs):
+        if value.shape == failure.result.shape and np.array_equal(value, failure.result):
+            is_gradient = failure.subject.direction == "backward" and number == len(failure.subject.inputs) - 1
+            return f"equals {'the gradient of the output' if is_gradient else f'input {number}'}: not computed"
+    return None
+
+
+def _shifted(failure: _Failure) -> str | None:
+    """Every element one place farther along a dimension."""
+    for dim, size in enumerate(failure.result.shape):
+        for step in (1, -1):
+            if size < 3:
+                continue
+            inner = [slice(None)] * failure.result.ndim
+            inner[dim] = slice(1, None) if step == 1 else slice(None, -1)
+            moved = np.roll(failure.reference, step, dim)
+            place = tuple(inner)
+            close = np.abs(failure.result - moved)[place] <= _CLOSE * failure.allowed[place]
+            close |= np.abs(failure.result - moved)[place] <= _CLOSE * np.roll(failure.allowed, step, dim)[place]
+            if close.all():
+                return f"shifted by {'one' if step == 1 else 'minus one'} along dim {dim}"
+    return None
+
+
+def _transposed(failure: _Failure) -> str | None:
+    shape = failure.result.shape
+    for dim in range(len(shape) - 1):
+        if shape[dim] == shape[dim + 1] > 1 and failure.is_like(failure.reference.swapaxes(dim, dim + 1)):
+            return f"dimensions {dim} and {dim + 1} swapped"
+    return None
+
+
+def _broadcast(failure: _Failure) -> str | None:
+    """One slice of the reference stands in all places of a dimension."""
+    for dim, size in enumerate(failure.result.shape):
+        if size < 2 or not (failure.result == failure.result.take([0], dim)).all():
+            continue
+        # Equal numbers may differ in the last digits of float64.
+        if (np.abs(failure.reference - failure.reference.take([0], dim)) > failure.allowed).any():
+            return f"the same values all along dim {dim}"
+    return None
+
+
+def _part(failure: _Failure) -> str:
+    """Where the wrong elements are, and what is in them."""
+    over = failure.over
+    count = int(np.count_nonzero(over))
+    if count == over.size:
+        return _where(over)
+    values = failure.result[over]
+    content = " (zeros)" if not values.any() else ""
+    if not content and count > 3 and (values == values[0]).all():
+        content = " (all the same value)"
+    if count == 1:
+        return _where(over) + content
+    for dim, size in enumerate(over.shape):
+        if size < 2:
+            continue
+        others = tuple(axis for axis in range(over.ndim) if axis != dim)
+        share = over.mean(axis=others) if others else over.astype(float)
+        wrong = np.flatnonzero(share)
+        if len(wrong) < size and share[wrong].min() > 0.5 and wrong[-1] - wrong[0] + 1 == len(wrong):
+            return _range(dim, int(wrong[0]), int(wrong[-1]), size) + content
+    first = int(over.argmax())
+    if first and over.ravel()[first:].all():
+        return f"last {count} of {over.size} elements wrong{content}"
+    return _where(over) + content
+
+
+def _range(dim: int, first: int, last: int, size: int) -> str:
+    if first == last:
+        return f"index {first} of dim {dim} only"
+    if last == size - 1:
+        return f"last {last - first + 1} of dim {dim} wrong"
+    if first == 0:
+        return f"first {last + 1} of dim {dim} wrong"
+    return f"indices {first} to {last} of dim {dim} wrong"
+
+
+def _where(over: Array) -> str:
+    """How many, and where they begin."""
+    count = int(np.count_nonzero(over))
+    if not over.ndim or count == over.size:
+        return "every element is over its tolerance" if over.size > 1 else "the only element is over its tolerance"
+    first = tuple(map(int, np.unravel_index(int(over.argmax()), over.shape)))
+    if count > 1:
+        return f"{count} of {over.size} elements over their tolerance, first at {list(first)}"
+    return "first element only" if not any(first) else f"one element only, at {list(first)}"
+
+
+_DETECTORS: tuple[Callable[[_Failure], str | None], ...] = (
+    _all_zero, _unchanged, _sign, _scale, _saturated, _offset, _shifted, _transposed, _broadcast,
+)  # fmt: skip

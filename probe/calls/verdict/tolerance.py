@@ -1,0 +1,172 @@
+"""How far each element of a correct result may be from the exact one.
+
+Without a rule of its own an operation is judged by its conditioning: rounding errors made inside of it have the size
+of the roundings of its inputs, so that the tolerance is the distance that the exact result goes when every input is
+moved by one rounding (N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., sections 1.5 and 1.6:
+forward error <= condition number times backward error). The constants were chosen by
+``benchmarks/precheck_verdict.py`` over correct kernels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from probe.calls.verdict.bounds import Bound, is_by_squares
+from probe.calls.verdict.subject import Array, Subject
+from probe.common.numerics.formats import Format, unit_roundoff
+from probe.common.numerics.rounding import rounded_to, rounding_scale, spacing
+from probe.common.operations.function import ACTIVATION, ELEMENTWISE, EXACT, ROUNDED_ONCE
+
+ROUNDINGS = 4.0
+"""Roundings of the result itself that are granted: the last one, and those of what it is multiplied with."""
+MOVES = 4.0
+"""How many times as far as the roundings of the inputs move the result its error may be."""
+YARDSTICK = 4.0
+"""How many times the error of another correct kernel is granted."""
+TWICE_ROUNDED = 1 + 2.0**-10
+"""A result that is rounded to float32 first, or a reference that is not exact, adds this to half a unit."""
+_FLUSHED = 2.0**7
+"""Smallest normal numbers: where kernels set subnormal numbers to zero, one inside may be multiplied afterwards."""
+_ACCUMULATION = unit_roundoff("float32")
+"""Sums of lower precision are accumulated in float32, but for the partial sums that conditioning grants."""
+_LEAST_MOVE = 2.0**-40
+"""Smaller moves drown in the roundings of the reference; the effect of a move is proportional to it."""
+
+
+def working_unit(subject: Subject, of: Format) -> float:
+    """The unit roundoff in which a correct kernel computes.
+
+    It is that of the result; a gradient is computed from the gradient of the output, and no better than that came.
+    """
+    unit = max(of.unit, unit_roundoff(subject.precision)) if subject.precision else of.unit
+    if subject.direction == "backward" and subject.input_dtypes:
+        return max(unit, unit_roundoff(subject.input_dtypes[-1]))
+    return unit
+
+
+def growth(bound: Bound, unit: float) -> float:
+    """How many units of the result the roundings of a sum add, and how many times conditioning is granted for them.
+
+    Sums of n terms one after the other lose about sqrt(n) units (N. J. Higham and T. Mary, A New Approach to
+    Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019); several accumulators beside each other, which
+    every kernel has, lose less.
+    """
+    return math.sqrt(bound.terms) / 2 * min(_ACCUMULATION, unit) / unit if bound.terms > 1 else 0.0
+
+
+def least_tolerance(magnitude: Array, reference: Array, bound: Bound, of: Format, unit: float) -> Array:
+    """What is granted without evaluating anything: the roundings of the result itself.
+
+    Args:
+        magnitude: the absolute values of `reference`, which is float64 and finite.
+        unit: as `working_unit` gives it.
+    """
+    flushed = _FLUSHED * of.smallest_normal if of.may_flush else 0.0
+    if bound.kind == EXACT:
+        return np.asarray(np.abs(rounded_to(reference, of) - reference) * TWICE_ROUNDED + flushed)
+    if bound.kind == ROUNDED_ONCE:
+        return np.asarray(spacing(magnitude, of) * (TWICE_ROUNDED / 2) + flushed)
+    units = (ROUNDINGS + growth(bound, unit)) * unit
+    return np.asarray(rounding_scale(magnitude, of) * units + flushed)
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """What is granted beyond the least tolerance; the arrays have an element for each of the result, or are missing."""
+
+    added: Array | None = None
+    at_least: Array | None = None
+
+    def over(self, least: Array, part: slice = slice(None)) -> Array:
+        """The tolerance of a part of the elements, counted without dimensions, from their least one."""
+        tolerance = least
+        if self.added is not None:
+            tolerance = tolerance + self.added.reshape(-1)[part].reshape(least.shape)
+        if self.at_least is not None:
+            tolerance = np.maximum(tolerance, self.at_least.reshape(-1)[part].reshape(least.shape))
+        return tolerance
+
+
+NOTHING = Beyond()
+
+
+def beyond(subject: Subject, bound: Bound, of: Format, unit: float, moves_inside: bool) -> Beyond:
+    """What the conditioning, or another correct kernel, grants beyond the least tolerance.
+
+    Args:
+        moves_inside: whether what is computed inside is moved as well as the inputs.
+    """
+    if bound.kind in (EXACT, ROUNDED_ONCE):
+        return NOTHING
+    # Kernels of lower precision compute in float32 inside; those of float32 do so in what is rounded to as well.
+    inside = 2.0 if unit <= _ACCUMULATION else 1.0
+    reference = subject.reference
+    added = np.zeros(reference.shape)
+    step = max(unit, _LEAST_MOVE)
+    moved = subject.moved(step, False)
+    if moves_inside and moved is not None:
+        further = subject.moved(step, True)
+        if further is not None:
+            # Kernels of lower precision round to it at the end only, and that is granted already.
+            last = step * np.abs(reference) if unit > _ACCUMULATION else 0.0
+            moved = np.fmax(moved, further - last)
+    if moved is not None:
+        added += _finite(moved) if bound.kind == ELEMENTWISE else _no_less_than_typical(moved)
+        added *= MOVES * (inside + growth(bound, unit)) * unit / step
+        if not reference.any() and not moved.any():
+            added += ROUNDINGS * unit * _least_size(subject)
+    if subject.direction == "forward" and is_by_squares(subject.base):
+        added += _lost_in_squares(subject, inside * ROUNDINGS * unit)
+    if bound.kind == ACTIVATION:
+        added += inside * ROUNDINGS * unit * _sizes_inside(subject)
+    other = subject.yardstick()
+    if other is None or other.shape != reference.shape:
+        return Beyond(added)
+    return Beyond(added, YARDSTICK * _no_less_than_typical(np.abs(other - reference)))
+
+
+def _sizes_inside(subject: Subject) -> Array:
+    """The numbers that the parts of an activation, which are between -1 and 1, are multiplied with."""
+    sizes = np.abs(np.asarray(subject.inputs[0], np.float64))
+    if subject.direction == "backward":
+        gradients = np.abs(np.asarray(subject.inputs[-1], np.float64))
+        if gradients.shape != sizes.shape:
+            return np.asarray(max(1.0, float(sizes.max())) * float(gradients.max()))
+        return np.asarray(np.maximum(sizes, 1.0) * gradients)
+    return sizes if sizes.shape == subject.result.shape else np.asarray(sizes.max())
+
+
+def _lost_in_squares(subject: Subject, part: float) -> Array:
+    """How far a distance d moves when that `part` of the points' squares is added to its own: sqrt(d^2 + e) - d."""
+    points = [np.asarray(value, np.float64) for value in subject.inputs[:2] if value.ndim]
+    squares = sum(float(np.einsum("...i,...i->...", value, value).max(initial=0.0)) for value in points)
+    distance = np.abs(subject.reference)
+    return np.asarray(np.sqrt(distance**2 + part * squares) - distance)
+
+
+def _least_size(subject: Subject) -> float:
+    """The largest number of the input whose numbers are smallest.
+
+    Where an operation gives zeros whatever its inputs are, as a normalisation of one element does, a correct kernel may
+    give the difference of two numbers that are rounded differently.
+    """
+    floats = (value for value in subject.inputs if value.dtype.kind == "f" and value.size)
+    return min((float(np.abs(value).max()) for value in floats), default=0.0)
+
+
+def _no_less_than_typical(values: Array) -> Array:
+    """`values`, each at least what is typical of the tensor: what cancels in one element by luck is seen in others.
+
+    The square of the mean root stands for the typical value, since single large ones would carry the mean away.
+    """
+    values = _finite(values)
+    return np.asarray(np.maximum(values, float(np.sqrt(values).mean()) ** 2))
+
+
+def _finite(values: Array) -> Array:
+    """`values`, zero where they are not finite: that grants nothing."""
+    finite = np.isfinite(values)
+    return values if finite.all() else np.where(finite, values, 0.0)

@@ -1,0 +1,128 @@
+"""Which item of the golden dump belongs to which of the target.
+
+The key is the item's name. Backward records are numbered anew, on both sides, in the order in which they appear:
+recomputation changes the numbers of backward calls, and what was recomputed here need not be so there.
+Calls that a person paired are left out first and added at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from probe.common.align.calls import Call, Calls
+from probe.common.align.name_mapping import NameMapping
+from probe.common.align.row import Row
+from probe.common.dump.reading.records import Item
+
+
+def by_name(target: list[Call], golden: list[Call], mapping: NameMapping | None = None) -> Iterator[Row]:
+    """Every item of the target in its order, then every item that only the golden side has in its order.
+
+    The rows say what belongs together and nothing else.
+    """
+    mapping = mapping or NameMapping()
+    whole = _whole(target, golden) if mapping.keeps_names else {}
+    matched = set(map(id, whole.values()))
+    index: dict[str, dict[str, tuple[Item, str]]] = {}
+    for call in golden:
+        if id(call) not in matched:
+            name = call.record.name
+            index[call.key] = {item.name[len(name) :]: (item, name) for item in call.items}
+    own_names = None if mapping.items is None else _own_names(golden)
+    used: set[int] = set()
+    for call in target:
+        name, key = call.record.name, mapping.record(call.key)
+        other = whole.get(call.key)
+        if other is not None:
+            golden_name = other.record.name
+            for item, golden_item in zip(call.items, other.items):
+                yield Row(name, item, golden_item, golden_name)
+            continue
+        there = index.get(key, _NOTHING)
+        for item in call.items:
+            suffix = mapping.suffix(name, item)
+            match = None if suffix is None else there.get(suffix)
+            if own_names is not None and mapping.items is not None and item.name in mapping.items:
+                match = own_names.get(mapping.items[item.name])
+            if match is None:
+                yield Row(name, item, None)
+            else:
+                used.add(id(match[0]))
+                yield Row(name, item, match[0], match[1])
+    for items in index.values():
+        for item, record in items.values():
+            if id(item) not in used:
+                yield Row(record, None, item, record)
+
+
+_NOTHING: dict[str, tuple[Item, str]] = {}
+
+
+def _whole(target: list[Call], golden: list[Call]) -> dict[str, Call]:
+    """The calls of the golden side that have the items of the target's call, one for one, by their key."""
+    there = {call.key: call for call in golden}
+    found: dict[str, Call] = {}
+    for call in target:
+        other = there.get(call.key)
+        if other is not None and (call.items is other.items or _suffixes(call) == _suffixes(other)):
+            found[call.key] = other
+    return found
+
+
+def _suffixes(call: Call) -> list[str]:
+    """What follows the record in the names of its items."""
+    start = len(call.record.name)
+    return [item.name[start:] for item in call.items]
+
+
+def _own_names(golden: list[Call]) -> dict[str, tuple[Item, str]]:
+    return {item.name: (item, call.record.name) for call in golden for item in call.items}
+
+
+# --- pairs made by hand
+
+RecordPairs = Sequence[tuple[str, str]]
+"""Names of records of the target and of the golden side; names of no record say nothing."""
+
+
+def without(calls: Calls, pairs: RecordPairs) -> Calls:
+    """The calls that are left to be matched otherwise."""
+    in_pairs = _in_pairs(calls, pairs)
+    mine, theirs = set(in_pairs), set(in_pairs.values())
+    target, golden = calls
+    return [call for call in target if call.record.name not in mine], [
+        call for call in golden if call.record.name not in theirs
+    ]
+
+
+def with_pairs(rows: Iterable[Row], calls: Calls, pairs: RecordPairs, across_frameworks: bool) -> list[Row]:
+    """`rows` and those of the pairs: items of the target in its order, then what the golden side has alone in its own.
+
+    Args:
+        rows: those of the calls that `without` leaves.
+        calls: all calls.
+        pairs: the pairs.
+        across_frameworks: whether parameters have the names of two frameworks.
+    """
+    target, golden = calls
+    mapping = NameMapping(parameters=across_frameworks)
+    in_pairs = _in_pairs(calls, pairs)
+    there = {call.record.name: call for call in golden}
+    of_target: dict[str, list[Row]] = {}
+    alone: dict[str, list[Row]] = {}
+    for row in rows:
+        (alone if row.target is None else of_target).setdefault(row.record, []).append(row)
+    for call in target:
+        if call.record.name in in_pairs:
+            other = there[in_pairs[call.record.name]]
+            key = call.record.name
+            for row in by_name([Call(call.record, key, call.items)], [Call(other.record, key, other.items)], mapping):
+                (alone if row.target is None else of_target).setdefault(row.record, []).append(row)
+    found = [row for call in target for row in of_target.get(call.record.name, ())]
+    return found + [row for call in golden for row in alone.get(call.record.name, ())]
+
+
+def _in_pairs(calls: Calls, pairs: RecordPairs) -> dict[str, str]:
+    """The pairs of which both sides have a record."""
+    mine, theirs = ({call.record.name for call in side} for side in calls)
+    return {one: other for one, other in pairs if one in mine and other in theirs}

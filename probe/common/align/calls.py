@@ -1,0 +1,52 @@
+"""The records of two dumps with the keys they are matched by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from probe.common.dump.naming import BACKWARD, api_name, module_name
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.records import Item, Record
+
+
+class Call(NamedTuple):
+    """A record with its items and the name it is matched by."""
+
+    record: Record
+    key: str
+    items: list[Item]
+
+
+Calls = tuple[list[Call], list[Call]]
+"""The calls of target and golden side."""
+
+
+def calls(dump: Dump, renumber: bool = True, other: Iterable[Call] = ()) -> list[Call]:
+    """The records of `dump`, flattened, with their keys.
+
+    A record that stands in the same words and under the same name among `other` shares its items: they are made once.
+    """
+    made = {call.record.name: call for call in other}
+    found = []
+    for record, key in zip(dump, keys(dump) if renumber else [record.name for record in dump]):
+        twin = made.get(record.name)
+        is_same = twin is not None and record.has_same_text(twin.record)
+        found.append(Call(record, key, twin.items if twin is not None and is_same else dump.items(record)))
+    return found
+
+
+def keys(records: Iterable[Record]) -> list[str]:
+    """What they are matched by: their names, those of backward records with a number of our own."""
+    seen: dict[str, int] = {}
+    found = []
+    for record in records:
+        key = record.name
+        parsed = record.parsed if BACKWARD in key else None
+        if parsed is not None and parsed.direction == BACKWARD:
+            number = seen.get(parsed.base, 0)
+            seen[parsed.base] = number + 1
+            spell = module_name if parsed.is_module else api_name
+            key = spell(parsed.base, number, BACKWARD)
+        found.append(key)
+    return found

@@ -1,0 +1,233 @@
+"""Which files of two paths are compared with each other: two files, two ranks of a step, or steps of two runs.
+
+A run of MindSpore that is partly a graph has steps in two folders, ``graph`` and ``pynative``; each is compared with
+its own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from probe.common import log
+from probe.common.align.processes import pair_processes
+from probe.common.dump.layout import (
+    DEBUG_FILE,
+    DUMP_FILE,
+    JOURNAL_FILE,
+    RECORD_FILES,
+    is_of_rank,
+    is_without_rank,
+    place_of_process,
+)
+from probe.common.dump.reading.runs import DumpLocation, FoundDumps, find_dumps, warn_of_left_out
+from probe.common.errors import FileCheckException
+
+
+@dataclass(frozen=True)
+class DumpPair:
+    """Two paths that are compared, each a file or the folder of one process."""
+
+    target: str
+    golden: str
+    label: str = ""
+    """``rank0`` or ``proc123``; empty for two files."""
+    step: str = ""
+    """``step0``, or ``graph/step0``; empty when the paths are those of one step."""
+    before: Optional[tuple[str, str]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The paths of the same processes at the step before, which tell of the optimizer's step between."""
+
+    def __str__(self) -> str:
+        return f"{self.step} {self.label}".strip() or f"{self.target} and {self.golden}"
+
+
+def locate(target: str, golden: str) -> list[DumpPair]:
+    """The pairs of `target` and `golden` in order; what is left out is logged.
+
+    Raises:
+        FileCheckException: one is missing or holds no dump, one is a file and the other no folder of one process, or
+            their ranks do not correspond.
+    """
+    found = find_dumps(target), find_dumps(golden)
+    warn_of_left_out(*found)
+    return pairs_of(*found)
+
+
+def pairs_of(target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
+    """The pairs of the dumps of two paths in order.
+
+    Raises:
+        FileCheckException: one is a file and the other no folder of one process, or their ranks do not correspond.
+    """
+    if target.is_one and golden.is_one:
+        return [_of_two(target.path, golden.path)]
+    for one, other in ((target, golden), (golden, target)):
+        if one.is_one:
+            raise FileCheckException(_not_the_same_form(one.path, other.path))
+    of_target, of_golden = _steps(target), _steps(golden)
+    partners: dict[str, str] = {}
+    return _with_steps_before(
+        [
+            pair
+            for step in _common_steps(target, golden, list(of_target), list(of_golden))
+            for pair in _processes(of_target[step], of_golden[step], step, partners)
+        ]
+    )
+
+
+def _not_the_same_form(one: str, other: str) -> str:
+    if os.path.isfile(one):
+        return (
+            f"{other} holds no dump itself, and {one} is a file; give two files, the folder of one process beside a "
+            "file, or two folders."
+        )
+    return f"{one} is the folder of one process and {other} holds folders of processes; give both in the same form."
+
+
+def _of_two(target: str, golden: str) -> DumpPair:
+    """Two files, or the folders of two processes; in a folder beside a file the same file is meant, if it is there."""
+    if os.path.isdir(target) and os.path.isdir(golden):
+        return DumpPair(target, golden)
+    target, golden = _file_in(target, golden), _file_in(golden, target)
+    kinds = [_kind(target), _kind(golden)]
+    if kinds[0] != kinds[1] and JOURNAL_FILE not in kinds:
+        raise FileCheckException(f"{target} and {golden}: {kinds[0]} is compared with {kinds[0]} only.")
+    return DumpPair(target, golden)
+
+
+def _file_in(path: str, other: str) -> str:
+    """The file that is meant by the folder of a process beside a file; a file itself."""
+    if not os.path.isdir(path):
+        return path
+    # What it holds, a journal perhaps, is found by those who read it.
+    names = (os.path.basename(other), *RECORD_FILES, JOURNAL_FILE)
+    return next(inside for name in names if os.path.isfile(inside := os.path.join(path, name)))
+
+
+def _kind(path: str) -> str:
+    """``dump.json``, ``debug.json`` or ``dump.journal``; a file of another name is taken for the first of them."""
+    return next((name for name in (DEBUG_FILE, JOURNAL_FILE) if path.endswith(name)), DUMP_FILE)
+
+
+def _steps(found: FoundDumps) -> dict[str, list[DumpLocation]]:
+    """The dumps of each step, by its name below the path; a rank without records is one of them."""
+    steps: dict[str, list[DumpLocation]] = {}
+    for each in found.dumps:
+        steps.setdefault(found.name_of_step(each), []).append(each)
+    for each in found.empty:
+        of_step = steps[found.name_of_step(each)]
+        # Among the other ranks by its number; processes without a rank stay behind them.
+        place = place_of_process(each.name)
+        of_step.insert(sum(place_of_process(other.name) < place for other in of_step), each)
+    return steps
+
+
+def _common_steps(target: FoundDumps, golden: FoundDumps, of_target: list[str], of_golden: list[str]) -> list[str]:
+    common = [step for step in of_target if step in of_golden]
+    if not common:
+        modes = [_modes(of_target), _modes(of_golden)]
+        if not all(modes):
+            raise FileCheckException(f"{target.path} and {golden.path} have no step in common.")
+        raise FileCheckException(
+            f"{target.path} holds {modes[0]} and {golden.path} holds {modes[1]}, "
+            "but they have no step of the same kind in common."
+        )
+    for folder, found in ((target.path, of_target), (golden.path, of_golden)):
+        _warn_of_alone(folder, [step for step in found if step not in common])
+    return common
+
+
+def _modes(steps: list[str]) -> str:
+    """``graph and pynative``: the folders that steps of MindSpore are in."""
+    return " and ".join(dict.fromkeys(step.rpartition("/")[0] for step in steps if "/" in step))
+
+
+def _processes(
+    target: list[DumpLocation], golden: list[DumpLocation], step: str, partners: dict[str, str]
+) -> list[DumpPair]:
+    """The pairs of one step; `partners` are processes without a rank that were paired at a step before, and are now."""
+    folders = target[0].step_folder, golden[0].step_folder
+    names = [each.name for each in target], [each.name for each in golden]
+    return [
+        DumpPair(
+            os.path.join(folders[0], name), os.path.join(folders[1], other), "rank0" if label == "rank" else label, step
+        )
+        for name, other, label in _pairs_of_processes(*folders, *names, partners)
+    ]
+
+
+def _pairs_of_processes(
+    target: str, golden: str, of_target: list[str], of_golden: list[str], partners: dict[str, str]
+) -> list[tuple[str, str, str]]:
+    """The folders that belong together, each pair with its label.
+
+    Ranks are paired by number. Where one side is a single process without a rank, each rank of the other is compared
+    with it. Several processes without a rank are paired by what they ran.
+    """
+    has_several = len(of_target) > 1 or len(of_golden) > 1
+    if has_several and _are_numbered(of_target) and _are_numbered(of_golden):
+        return _pairs_of_ranks(target, golden, of_target, of_golden)
+    if any(len(names) > 1 and any(map(is_without_rank, names)) for names in (of_target, of_golden)):
+        return _pairs_by_work(target, golden, of_target, of_golden, partners)
+    if len(of_target) > 1:
+        log.info(f"{golden} holds one process; each rank of {target} is compared with it.")
+        return [(name, of_golden[0], name) for name in of_target]
+    if len(of_golden) > 1:
+        log.info(f"{target} holds one process; it is compared with each rank of {golden}.")
+        return [(of_target[0], name, name) for name in of_golden]
+    return [(of_target[0], of_golden[0], of_target[0])]
+
+
+def _pairs_by_work(
+    target: str, golden: str, of_target: list[str], of_golden: list[str], partners: dict[str, str]
+) -> list[tuple[str, str, str]]:
+    # A process stays the same over all steps.
+    known = {name: partners[name] for name in of_target if partners.get(name) in of_golden}
+    known.update({name: name for name in of_target if is_of_rank(name) and name in of_golden})
+    left = [name for name in of_target if name not in known]
+    others = [name for name in of_golden if name not in known.values()]
+    found = pair_processes([f"{target}/{name}" for name in left], [f"{golden}/{name}" for name in others])
+    known.update({left[index]: others[other] for index, other in found})
+    new = [f"{name} with {known[name]}" for name in of_target if name in known and partners.get(name) != known[name]]
+    if new:
+        shown = ", ".join(new[:8]) + (f" and {len(new) - 8} more" if len(new) > 8 else "")
+        log.info(f"processes without a rank are paired by what they ran and the order in which they began: {shown}.")
+    partners.update(known)
+    _warn_of_alone(target, [name for name in of_target if name not in known])
+    _warn_of_alone(golden, [name for name in of_golden if name not in known.values()])
+    return [(name, known[name], name) for name in of_target if name in known]
+
+
+def _warn_of_alone(folder: str, alone: list[str]) -> None:
+    if alone:
+        log.warning(f"{', '.join(alone)}: in {folder} only, and not compared.")
+
+
+def _are_numbered(ranks: list[str]) -> bool:
+    """Whether these are folders of ranks; a process that knew no rank has one without a number."""
+    return bool(ranks) and all(is_of_rank(name) and name[-1].isdigit() for name in ranks)
+
+
+def _pairs_of_ranks(target: str, golden: str, of_target: list[str], of_golden: list[str]) -> list[tuple[str, str, str]]:
+    common = [name for name in of_target if name in of_golden]
+    if not common:
+        raise FileCheckException(
+            f"{target} holds {', '.join(of_target)} and {golden} holds {', '.join(of_golden)}: they have no rank in "
+            "common. To compare two ranks with each other, give their folders."
+        )
+    for folder, found in ((target, of_target), (golden, of_golden)):
+        _warn_of_alone(folder, [name for name in found if name not in common])
+    return [(name, name, name) for name in common]
+
+
+def _with_steps_before(pairs: list[DumpPair]) -> list[DumpPair]:
+    """The pairs, each with the one of the step before if that is there: a step apart, of the same ranks."""
+    by_step = {(pair.step, pair.label): pair for pair in pairs}
+    found = []
+    for pair in pairs:
+        kind, _, step = pair.step.rpartition("step")
+        # A single process has another number in every run, and the same label in all steps of one.
+        earlier = by_step.get((f"{kind}step{int(step) - 1}", pair.label)) if step.isdigit() else None
+        found.append(replace(pair, before=(earlier.target, earlier.golden)) if earlier is not None else pair)
+    return found

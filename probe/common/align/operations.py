@@ -1,0 +1,118 @@
+"""What the name of a call or of a layer's class means, in the words of PyTorch, whichever framework spelled it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from probe.common.align.mapping_files import api_names
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import canonical, function, primitive
+from probe.common.yaml_file import load_yaml
+
+MINDSPORE = "mindspore"
+
+_PRIMITIVE = "Primitive"
+# Families in which a name means the same, so that x.add(y) is torch.add(x, y).
+_ARITHMETIC = ("Functional", "Torch", "Tensor", "Mint", "MintFunctional")
+_MIRRORS = {"MintDistributed": "Distributed"}
+# Normalisation over several devices has the weights and the output of that over one.
+_SINGLE_DEVICE = {"syncbatchnorm": "batchnorm2d"}
+
+
+class Operation(NamedTuple):
+    """What a call computes."""
+
+    name: str
+    akin: str
+    """Shared with operations that give the same values whenever the shapes agree."""
+    primitive: bool
+    order: tuple[int, ...] = ()
+    """Which of its tensors stands in each place of PyTorch's function, where the order is another."""
+
+
+@cache
+def operation(base: str, framework: str) -> Operation:
+    """What ``Prefix.api`` computes; names of no known family mean only themselves."""
+    family, _, name = base.partition(".")
+    family = _MIRRORS.get(family, family)
+    if family == _PRIMITIVE:
+        # The attribute that holds a primitive says nothing of what it does.
+        known = primitive(name.rpartition(".")[2])
+        return Operation(base, base, True) if known is None else _computed(known.name, True)._replace(order=known.order)
+    if family not in _ARITHMETIC:
+        return Operation(f"{family}.{name}", f"{family}.{name}", False)
+    if framework == MINDSPORE:
+        # Only mindspore.ops and its Tensor have names of their own.
+        name = api_names().get(base, base).partition(".")[2]
+    return _computed(name, False)
+
+
+def _computed(name: str, is_primitive: bool) -> Operation:
+    known = function(name)
+    return Operation(canonical(name), known.akin or known.name, is_primitive)
+
+
+class Arguments(NamedTuple):
+    """How the settings of an operation are called."""
+
+    places: Mapping[int, str]
+    """The names of positional arguments."""
+    defaults: Mapping[str, Any]
+    defaults_of_primitive: Mapping[str, Any]
+    numbers: bool
+    """Whether a plain number in any place means the same in both frameworks."""
+
+
+@cache
+def arguments_of(name: str, framework: str) -> Arguments:
+    """How the settings are called of the operation that `operation` calls `name`."""
+    known = function(name)
+    names = (known.in_mindspore if framework == MINDSPORE else ()) or known.arguments
+    places = {place: own for place, own in enumerate(names) if own != "_"}
+    return Arguments(places, known.defaults, known.of_primitive, known.has(Trait.SAME_NUMBERS))
+
+
+def setting(name: str) -> str:
+    """PyTorch's name of an argument or attribute that any framework may call `name`."""
+    return _SETTINGS.get(name, name)
+
+
+_SETTINGS = {
+    "axis": "dim", "epsilon": "eps", "group": "groups", "is_training": "training", "keep_dims": "keepdim",
+    "keepdims": "keepdim", "pad": "padding", "strides": "stride",
+}  # fmt: skip
+
+DECIDING_ATTRIBUTES = frozenset((
+    "alpha", "approximate", "ceil_mode", "count_include_pad", "dilation", "eps", "epsilon", "group", "is_training",
+    "keep_prob", "momentum", "negative_slope", "pad", "pad_mode", "stride", "strides",
+))  # fmt: skip
+"""The attributes of primitives that decide values, where neither inputs nor outputs show it."""
+
+
+@cache
+def layer_kind(class_name: str) -> str | None:
+    """A word for a layer's class that is the same in both frameworks; ``None`` of a class that neither brings."""
+    kind = _layers()[0].get(class_name.lower())
+    return None if kind is None else _SINGLE_DEVICE.get(kind, kind)
+
+
+@cache
+def is_container(class_name: str) -> bool:
+    """Whether layers of this class are made to hold others."""
+    return layer_kind(class_name) in _layers()[1]
+
+
+@cache
+def _layers() -> tuple[dict[str, str], frozenset[str]]:
+    words = _words("layers.yaml")
+    kinds = {name.lower(): name.lower() for name in [*words["same"], *words["containers"], *words["renamed"].values()]}
+    kinds.update({mine.lower(): theirs.lower() for mine, theirs in words["renamed"].items()})
+    return kinds, frozenset(name.lower() for name in words["containers"])
+
+
+@cache
+def _words(name: str) -> Any:
+    return load_yaml(os.path.join(os.path.dirname(os.path.abspath(__file__)), name))

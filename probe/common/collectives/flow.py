@@ -1,0 +1,89 @@
+"""Which values of a communication call travel: what others get, what the call fills, and what means nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from probe.common.collectives.calls import (
+    CollectiveCall,
+    input_of,
+    is_backward,
+    is_returning,
+    output_of,
+)
+from probe.common.collectives.functions import BARRIER, FROM_ONE, SEND, TO_ONE
+from probe.common.dump.reading.records import INPUT, OUTPUT
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Items of one call, each by what its name begins with: ``<record>.input.0`` stands for ``<record>.input.0.1`` too.
+
+    What is not here are plain arguments, and outputs that repeat what went in.
+    """
+
+    gives: tuple[str, ...] = ()
+    """Inputs of which the results are made, here or on other ranks."""
+    receives: tuple[str, ...] = ()
+    """Inputs whose content means nothing: buffers that the call fills, and what only another rank would have given."""
+    results: tuple[str, ...] = ()
+    """Outputs that hold what was exchanged."""
+    undefined: tuple[str, ...] = ()
+    """Outputs whose content means nothing, as on the ranks to which a reduce does not bring its result."""
+
+    def __add__(self, other: Flow) -> Flow:
+        return Flow(
+            (*self.gives, *other.gives), (*self.receives, *other.receives), (*self.results, *other.results),
+            (*self.undefined, *other.undefined),
+        )  # fmt: skip
+
+
+def is_among(name: str, begins: Iterable[str]) -> bool:
+    """Whether the item `name` is, or is in, one of those that `begins` stands for.
+
+    Example:
+        >>> is_among("Distributed.all_gather.0.forward.input.0.1", ["Distributed.all_gather.0.forward.input.0"])
+        True
+    """
+    return any(name == begin or name.startswith(f"{begin}.") for begin in begins)
+
+
+def flow_of(call: CollectiveCall, is_root: bool | None) -> Flow:
+    """The flow of a call that is no batch of sends and receives.
+
+    Args:
+        is_root: whether its rank is the one that gives or gets; ``None`` where the call does not say which is.
+    """
+    function = call.function
+    everything, all_results = (f"{call.record}.{INPUT}",), (f"{call.record}.{OUTPUT}",)
+    if is_backward(call.record):
+        return Flow(everything, (), all_results)
+    if not function.is_known:
+        return Flow(everything, (), () if function.kind == SEND else all_results)
+    gives = _places(call, function.gives, False)
+    receives = _places(call, function.fills, False)
+    results = _places(call, function.results, True)
+    if not function.results and function.kind not in (SEND, BARRIER):
+        results = all_results
+    if function.kind in FROM_ONE and is_root is False:
+        return Flow((), (*gives, *receives), results)
+    if function.kind in TO_ONE and is_root is False:
+        return Flow(gives, receives, (), results)
+    return Flow(gives, receives, results)
+
+
+def flow_of_operation(call: CollectiveCall, name: str, is_send: bool) -> Flow:
+    """The flow of the send or receive `name`, an input, in a batch."""
+    if is_send:
+        return Flow((name,))
+    inputs, _, place = name.rpartition(f".{INPUT}.")
+    # Where the arguments are repeated they stand in a list.
+    result = place.rpartition(".")[2] if is_returning(call) else place
+    return Flow((), (name,), (f"{inputs}.{OUTPUT}.{result}",))
+
+
+def _places(call: CollectiveCall, arguments: Iterable[str], are_outputs: bool) -> tuple[str, ...]:
+    place_of = output_of if are_outputs else input_of
+    places = (place_of(call, name) for name in arguments)
+    return tuple(place for place in places if place is not None)

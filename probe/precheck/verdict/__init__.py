@@ -1,6 +1,0 @@
-"""Our verdict on one result: its error in units of what the operation can reach in its dtype."""
-
-from probe.precheck.verdict.subject import SEVERITY, Subject, Verdict, worst_of
-from probe.precheck.verdict.verdict import judge
-
-__all__ = ["SEVERITY", "Subject", "Verdict", "judge", "worst_of"]

@@ -1,0 +1,222 @@
+"""One recorded call run again: what the dump has, what this device gives now, and what high precision gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.backends.protocol import FrameworkAdapter, UnknownValue
+from probe.calls.arguments import Unreadable
+from probe.calls.evaluation import Output, Results
+from probe.calls.judged_results import JudgedResult, draws_random_numbers, judge_results
+from probe.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
+from probe.calls.verdict import dropout
+from probe.calls.verdict.subject import FAILURES, NONFINITE, Verdict, worst_of
+from probe.common.dump.naming import BACKWARD, FORWARD
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.items import OUTPUT
+from probe.common.errors import DumpFormatError, FileCheckException, MsprobeException
+from probe.rerun.difference import Difference, difference
+from probe.rerun.selecting import Selected
+
+Array = NDArray[Any]
+NORMAL_OVERFLOW = "normal overflow: the exact result does not fit the dtype either"
+KERNEL_OVERFLOW = "the kernel's: the exact result is finite"
+INPUT_OVERFLOW = "its inputs are not finite already"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One output, or the gradient of one input, in three comparisons."""
+
+    row: JudgedResult
+    """Now against high precision."""
+    recorded: Optional[Verdict]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """Recorded against high precision; ``None`` where nothing is recorded."""
+    difference: Optional[Difference]  # noqa: UP045
+    """Recorded against now."""
+    overflow: str = ""
+    """Of a result that is not finite where that comes from, in words."""
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """That of now, and that of the dump if there is one."""
+        return [self.row.verdict] if self.recorded is None else [self.row.verdict, self.recorded]
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A call that was run again."""
+
+    path: str
+    """The dump."""
+    device: str
+    direction: str
+    """``forward`` or ``backward``; empty for both."""
+    autocast: str
+    """The dtype of the autocast under which it was run; empty without."""
+    results: Sequence[Compared]
+    prepared: Prepared
+    values: Results
+    """What came of it now."""
+    recorded_values: Optional[Results]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    notes: Sequence[str] = ()
+    """What the comparisons lack, and why."""
+    is_random: bool = False
+    """Whether the call draws random numbers, of which high precision does not say which ones are right."""
+
+    @property
+    def name(self) -> str:
+        """``Functional.silu.0``."""
+        return self.prepared.case.name
+
+    @property
+    def now(self) -> str:
+        """The worst status of now."""
+        return worst_of(each.row.verdict.status for each in self.results)
+
+    @property
+    def recorded(self) -> str:
+        """The worst status of what is recorded; empty where nothing is."""
+        found = [each.recorded.status for each in self.results if each.recorded is not None]
+        return worst_of(found) if found else ""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a result of now or of the dump is wrong."""
+        return not self.is_random and (self.now in FAILURES or self.recorded in FAILURES)
+
+    @property
+    def worst(self) -> Compared:
+        """The first result with the worst status of now, or with that of the dump where now is not wrong."""
+        if self.now in FAILURES or self.recorded not in FAILURES:
+            return next(each for each in self.results if each.row.verdict.status == self.now)
+        return next(each for each in self.results if each.recorded and each.recorded.status == self.recorded)
+
+
+def replay(
+    adapter: FrameworkAdapter, dump: Dump, selected: Selected, device: str, seed: int, generate: bool = False
+) -> Replayed:
+    """Run a recorded call again.
+
+    Args:
+        adapter: The framework of the dump.
+        dump: Where the call is recorded.
+        selected: The call, and which direction of it.
+        device: Where it is run, such as ``cpu``.
+        seed: What generated inputs are drawn from.
+        generate: Whether inputs are generated from the statistics although the values are there.
+
+    Raises:
+        MsprobeException: it cannot be run.
+    """
+    try:
+        prepared = prepare(adapter, dump, selected.case, seed, generate)
+        if selected.direction == BACKWARD and prepared.backward_not_run:
+            raise Unreadable(f"its backward is not run: {prepared.backward_not_run}")
+        if selected.direction == FORWARD:
+            prepared = without_backward(prepared)
+        return run_prepared(adapter, dump, prepared, device, selected.direction)
+    except (Unreadable, UnknownValue) as error:
+        raise MsprobeException(f"{selected.case.name} of {dump.path}: {reason(error)}.") from None
+
+
+def without_backward(prepared: Prepared) -> Prepared:
+    """The same call without its gradients."""
+    prepared.call.of_outputs = []
+    return replace(prepared, of_outputs=[], gradients=[], backward_not_run="")
+
+
+def run_prepared(
+    adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, device: str, direction: str, with_recorded: bool = True
+) -> Replayed:
+    """Run a call that is ready, and compare; without `with_recorded` its inputs are not those of the dump.
+
+    Raises:
+        Unreadable: the framework refuses it.
+    """
+    notes = [f"its backward is not run: {prepared.backward_not_run}"] if prepared.backward_not_run else []
+    exact: Results = _run("in high precision", lambda: prepared.call.reference)
+    results, autocast = _run(f"on {device}", lambda: run_as_recorded(adapter, prepared, device))
+    recorded = _recorded(dump, prepared, results, notes) if with_recorded else None
+
+    def judge_all(found: Results, where: str) -> list[JudgedResult]:
+        return list(judge_results(prepared, found, exact, where, autocast))
+
+    rows = judge_all(results, device)
+    before = {} if recorded is None else {row.name: row.verdict for row in judge_all(recorded, RECORDED)}
+    values = [dict(_named(prepared, each)) if each else {} for each in (results, recorded, exact)]
+    compared = [_compared(prepared, row, before, *(each.get(row.name) for each in values)) for row in rows]
+    found = [each for each in compared if each.row.of or direction != BACKWARD]
+    if not found:
+        raise Unreadable("it has no gradient" if direction == BACKWARD else "it returns nothing that could be compared")
+    # Dropout is judged by what it promises of its draws.
+    verdicts = [verdict for each in found for verdict in each.verdicts if verdict.bound != dropout.BOUND]
+    wrong = any(verdict.status in FAILURES for verdict in verdicts)
+    drawn = wrong and draws_random_numbers(adapter, prepared, device, autocast)
+    return Replayed(dump.path, device, direction, autocast, found, prepared, results, recorded, tuple(notes), drawn)
+
+
+def _run(where: str, run: Callable[[], Any]) -> Any:
+    try:
+        return run()
+    except Exception as error:
+        # A framework raises what it likes.
+        raise Unreadable(f"it cannot be run {where}: {reason(error)}") from error
+
+
+def _recorded(dump: Dump, prepared: Prepared, like: Results, notes: list[str]) -> Results | None:
+    """The results of the dump, or a note why there are none."""
+    if prepared.generated:
+        notes.append("its inputs are generated from statistics, so nothing recorded can be compared with")
+        return None
+    try:
+        found = recorded_results(dump, prepared, like)
+    except (Unreadable, FileCheckException, DumpFormatError) as error:
+        notes.append(f"nothing recorded to compare with: {str(error).rstrip('.')}")
+        return None
+    if any(now.value is not None and then.value is None for now, then in zip(like.gradients, found.gradients)):
+        notes.append("recorded are gradients of steps inside of the function, which are not compared")
+    return found
+
+
+def _named(prepared: Prepared, results: Results) -> Iterator[tuple[str, Output]]:
+    """Each result under the name of its row."""
+    for output in results.outputs:
+        yield f"{prepared.case.forward.name}.{OUTPUT}.{output.path}", output
+    for output in results.gradients:
+        yield f"{prepared.case.name}.{BACKWARD}.{OUTPUT}.{output.path}", output
+
+
+def _compared(
+    prepared: Prepared,
+    row: JudgedResult,
+    before: dict[str, Verdict],
+    now: Output | None,
+    recorded: Output | None,
+    exact: Output | None,
+) -> Compared:
+    found = None
+    values = [each.value for each in (now, recorded) if each is not None and isinstance(each.value, np.ndarray)]
+    if now is not None and recorded is not None and len(values) == 2:
+        found = difference(values[1], recorded.dtype or "", values[0], now.dtype or "")
+    right = None if exact is None else exact.value
+    verdict = before.get(row.name) if found is not None else None
+    overflow = "" if all(map(_is_finite, values)) else _overflow(prepared, right, [row.verdict, verdict])
+    return Compared(row, verdict, found, overflow)
+
+
+def _overflow(prepared: Prepared, exact: Any, verdicts: Sequence[Verdict | None]) -> str:
+    """Where a value that is not finite comes from."""
+    if any(verdict is not None and verdict.status == NONFINITE for verdict in verdicts):
+        return KERNEL_OVERFLOW if _is_finite(exact) else ""
+    given = [*prepared.leaves, *(each for each in prepared.of_outputs if each is not None)]
+    return NORMAL_OVERFLOW if all(map(_is_finite, given)) else INPUT_OVERFLOW
+
+
+def _is_finite(values: Any) -> bool:
+    return not isinstance(values, np.ndarray) or values.dtype.kind not in "fc" or bool(np.isfinite(values).all())

@@ -1,0 +1,128 @@
+"""What the replay of a call found, as lines of the terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from probe.calls.verdict.subject import EXACT, FAILURES, Verdict
+from probe.common.dump.reading.items import shape_text
+from probe.common.report.json_values import to_json
+from probe.rerun.difference import Difference
+from probe.rerun.replay import Compared, Replayed
+
+
+def lines(replayed: Replayed) -> Iterator[str]:
+    """The answer, and three lines for each result."""
+    cast = f" under autocast to {replayed.autocast}" if replayed.autocast else ""
+    yield f"{replayed.name} on {replayed.device}{cast}: {answer(replayed)}"
+    for each in replayed.results:
+        yield from _result(each, replayed)
+    yield from (f"note: {note}." for note in replayed.notes)
+
+
+def answer(replayed: Replayed) -> str:
+    """What the comparisons mean, in a sentence."""
+    if replayed.is_random:
+        return "it draws random numbers, of which high precision does not say which ones are right."
+    now, before = replayed.now in FAILURES, replayed.recorded in FAILURES
+    overflow = next((each.overflow for each in replayed.results if each.overflow), "")
+    if not now and not before:
+        exact = "as exact as the operation can be" if replayed.recorded else "now as exact as the operation can be"
+        return f"{overflow or exact}{_repeats(replayed)}."
+    if now and before:
+        return f"wrong when it was recorded and now{_repeats(replayed)}: the kernel is wrong{_with(overflow)}."
+    if before:
+        return f"wrong when it was recorded, and right on {replayed.device} now{_with(overflow)}."
+    if replayed.recorded:
+        return f"right when it was recorded, and wrong on {replayed.device} now{_with(overflow)}."
+    return f"wrong on {replayed.device} now{_with(overflow)}."
+
+
+def _with(overflow: str) -> str:
+    return f"; not finite: {overflow}" if overflow else ""
+
+
+def _repeats(replayed: Replayed) -> str:
+    found = [each.difference for each in replayed.results if each.difference is not None]
+    if not found:
+        return ""
+    return ", and reproducible bit for bit" if all(each.is_same for each in found) else ", but not bit for bit the same"
+
+
+def _result(each: Compared, replayed: Replayed) -> Iterator[str]:
+    row = each.row
+    of = f", the gradient of {row.of.partition('.forward.')[2]}" if row.of else ""
+    yield f"{row.name}{of}: {row.dtype} {shape_text(row.shape)}"
+    if each.difference is not None:
+        yield f"  recorded and now:   {of_difference(each.difference)}"
+    yield f"  now and exact:      {of_verdict(row.verdict, replayed.device)}"
+    if each.recorded is not None:
+        same = each.difference is not None and each.difference.is_same
+        yield f"  recorded and exact: {'the same' if same else of_verdict(each.recorded, 'recorded')}"
+    if each.overflow:
+        yield f"  not finite:         {each.overflow}"
+
+
+def of_difference(found: Difference) -> str:
+    """How reproducible a result is."""
+    if found.form:
+        return found.form
+    if found.is_same:
+        return "the same, bit for bit"
+    far = f", at most {found.max_ulp:.4g} ULP" if found.max_ulp is not None else ""
+    at = f"at {_place(found.index)} recorded {found.recorded}, now {found.now}"
+    return f"{found.count} of {found.size} elements differ{far}; {at}"
+
+
+def of_verdict(verdict: Verdict, who: str) -> str:
+    """A verdict with its worst element, in a line."""
+    parts = [f"{verdict.status}: {verdict.interpretation}"]
+    if verdict.worst_index is not None:
+        parts.append(f"at {_place(verdict.worst_index)} {who} {verdict.worst_result}, exact {verdict.worst_reference}")
+    if verdict.max_ulp is not None and verdict.status != EXACT:
+        parts.append(f"at most {verdict.max_ulp:.4g} ULP")
+    if verdict.fits:
+        parts.append(f"fits {verdict.fits}")
+    if verdict.tolerance is not None and verdict.status != EXACT:
+        parts.append(f"tolerance {verdict.tolerance:.3g} ({verdict.bound})")
+    return "; ".join(parts)
+
+
+def _place(index: tuple[int, ...] | None) -> str:
+    return shape_text(index or ())
+
+
+def as_json(replayed: Replayed) -> dict[str, Any]:
+    """The same for machines; numbers that JSON lacks are ``{"number": "NaN"}``."""
+    found = to_json(
+        {
+            "version": 1,
+            "dump": replayed.path,
+            "name": replayed.name,
+            "direction": replayed.direction,
+            "device": replayed.device,
+            "autocast": replayed.autocast,
+            "inputs": "generated" if replayed.prepared.generated else "recorded",
+            "answer": answer(replayed),
+            "is_wrong": replayed.is_wrong,
+            "is_random": replayed.is_random,
+            "notes": list(replayed.notes),
+            "results": [_as_json(each) for each in replayed.results],
+        }
+    )
+    assert isinstance(found, dict)
+    return found
+
+
+def _as_json(each: Compared) -> dict[str, Any]:
+    return {
+        "name": each.row.name,
+        "of": each.row.of,
+        "dtype": each.row.dtype,
+        "shape": each.row.shape,
+        "recorded_and_now": None if each.difference is None else vars(each.difference),
+        "now_and_exact": vars(each.row.verdict),
+        "recorded_and_exact": None if each.recorded is None else vars(each.recorded),
+        "overflow": each.overflow,
+    }

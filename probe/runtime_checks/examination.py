@@ -1,0 +1,222 @@
+"""What the results of one call say when it is run again in another way: with other inputs, or just once more.
+
+The effect of a perturbation means nothing by itself: a function may make much of it. So every result is held against
+the function itself, evaluated in float64 with the same inputs. What that explains is a property of the inputs; what it
+does not explain is one of the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.calls.evaluation import Output
+from probe.calls.verdict.subject import FAILURES, Verdict
+from probe.common.numerics.formats import is_float, rounding_format
+from probe.runtime_checks.findings import ILL_CONDITIONED, NOT_DETERMINISTIC, UNSTABLE
+from probe.runtime_checks.perturbations import PERTURBATIONS
+from probe.runtime_checks.running_call import Exact, RunningCall, differing
+
+Array = NDArray[Any]
+NO_CHANGE, TO_CPU, IMPROVE_PRECISION, EXCHANGED = "no_change", "to_cpu", "improve_precision", "change_value"
+MODES = (IMPROVE_PRECISION, *PERTURBATIONS, NO_CHANGE, TO_CPU)
+_INVARIANT = 2.0**-30
+"""A part of the largest value that is nothing but rounding in float64."""
+_CHANGED = {
+    "bit_noise": "with the last bit of every input flipped",
+    "add_noise": "with one unit in the last place added to or taken from the elements of the first input",
+    "change_value": "with the first and the last element exchanged",
+}
+
+
+class Said(NamedTuple):
+    """What is to be said of one result."""
+
+    place: int
+    max_rel: float
+    verdict: str
+    explanation: str
+
+
+@dataclass
+class Examination:
+    """One call, and what it gave.
+
+    Args:
+        call: The call.
+        results: Its outputs, or with `of_outputs` its gradients.
+        of_outputs: The gradients of the tensors that it returns; empty for the forward.
+        gradients: The same as tensors of the framework, which nobody else has.
+        autocast: The dtype to which it was cast.
+    """
+
+    call: RunningCall
+    results: Sequence[Output]
+    of_outputs: Sequence[Output | None] = ()
+    gradients: Sequence[Any] = ()
+    autocast: str | None = None
+    said: list[Said] = field(default_factory=list)
+
+    def under(self, mode: str) -> list[Said]:
+        """What is to be said of the results in a mode of task ``free_benchmark``.
+
+        Raises:
+            Exception: whatever the framework raises where the call cannot be run again.
+        """
+        if mode == NO_CHANGE:
+            return list(self._repeated())
+        found = list(self._perturbed(mode) if mode in PERTURBATIONS else self._held_against(mode))
+        # A finding is seldom, and so the two runs that this takes.
+        return [] if found and self.call.draws(self.autocast) else found
+
+    def _again(self, tensors: Sequence[Any] | None = None) -> Sequence[Output]:
+        gradients = [None if each is None else self.call.adapter.copied(each) for each in self.gradients]
+        results = self.call.again(tensors, gradients, self.autocast)
+        return results.gradients if gradients else results.outputs
+
+    # --- the same inputs
+
+    def _repeated(self) -> Iterator[Said]:
+        again = self._again()
+        repeats: list[Sequence[Output]] = []
+        for place, (first, then) in enumerate(zip(self.results, again)):
+            count = differing(first.value, then.value)
+            if not count:
+                continue
+            repeats = repeats or [self._again(), self._again()]
+            others = [differing(then.value, each[place].value) for each in repeats]
+            size = first.value.size if isinstance(first.value, np.ndarray) else 1
+            where = f"{max(count, *others)} of {size} elements have other bits for the same inputs"
+            if any(others):
+                text = f"{where}, from one repetition to the next"
+            else:
+                text = f"{where}; its repetitions agree with each other, so it depends on memory or on what ran before"
+            yield Said(place, _most_relative(first.value, then.value), NOT_DETERMINISTIC, text)
+
+    # --- other inputs
+
+    def _perturbed(self, mode: str) -> Iterator[Said]:
+        call = self.call
+        values = call.values()
+        other = PERTURBATIONS[mode](values, call.dtypes)
+        if other is None:
+            return
+        before = Exact(call, values, self.of_outputs, self.autocast)
+        after = Exact(call, other, self.of_outputs, self.autocast, None if mode == EXCHANGED else before)
+        places = self._judged_places()
+        if mode == EXCHANGED:
+            # Of an exchange that changes the result nothing is to be learned.
+            exact, other_exact = before.results, after.results
+            places = [place for place in places if _is_invariant(exact[place].value, other_exact[place].value)]
+        moved = self._again(call.tensors(other)) if places else []
+        for place in places:
+            yield from self._moved(place, moved[place], before, after, _CHANGED[mode])
+
+    def _moved(self, place: int, moved: Output, before: Exact, after: Exact, words: str) -> Iterator[Said]:
+        """What is to be said of one result that became `moved` with the other inputs."""
+        result = self.results[place]
+        max_rel = _most_relative(result.value, moved.value)
+        own = _share(before.results[place].value, after.results[place].value)
+        for verdict, where in ((before.judged(place, result), ""), (after.judged(place, moved), f"{words}: ")):
+            if verdict.status in FAILURES:
+                effect = _share(result.value, moved.value)
+                effects = f"it moved by {effect:.2g} of its size, the function itself by {own:.2g}"
+                yield Said(place, max_rel, UNSTABLE, f"{where}{verdict.interpretation}; {effects}")
+                return
+        # A unit in the last place is two roundings.
+        per_rounding = own / 2
+        text = f"{words} the exact result moves by {per_rounding:.2g} of its size for each rounding of the inputs"
+        yield from self._ill_conditioned(place, max_rel, per_rounding, text)
+
+    # --- the same inputs, another way to compute
+
+    def _held_against(self, mode: str) -> Iterator[Said]:
+        exact = Exact(self.call, self.call.values(), self.of_outputs, self.autocast)
+        others = exact.on_cpu() if mode == TO_CPU else exact.results
+        for place in self._judged_places():
+            result, other = self.results[place], others[place]
+            if mode == TO_CPU and not differing(result.value, other.value):
+                continue
+            max_rel = _most_relative(result.value, other.value)
+            verdict = exact.judged(place, result)
+            if verdict.status in FAILURES:
+                yield Said(place, max_rel, UNSTABLE, _with_numbers(verdict))
+            else:
+                off = _share(exact.results[place].value, result.value)
+                text = f"the result is off by {off:.2g} of its size, which roundings of these inputs explain"
+                yield from self._ill_conditioned(place, max_rel, off, text)
+
+    def _judged_places(self) -> list[int]:
+        """The results that have digits to lose."""
+        return [
+            place
+            for place, result in enumerate(self.results)
+            if result.dtype is not None and is_float(result.dtype) and result.value is not None and result.value.size
+        ]
+
+    def _ill_conditioned(self, place: int, max_rel: float, share: float, text: str) -> Iterator[Said]:
+        """What is to be said where one rounding costs a correct result more than half of its digits."""
+        # The roundings of the coarsest dtype are the ones that count: an input of bfloat16 came rounded to it.
+        dtypes = [self.autocast or "", self.results[place].dtype or "", *self.call.dtypes]
+        forms = [form for form in map(rounding_format, dtypes) if form is not None]
+        form = max(forms, key=lambda each: each.unit, default=None)
+        if form is None or not share > math.sqrt(form.unit):
+            return
+        lost = f"{form.name} rounds to {form.unit:.2g}: more than half of its digits are lost, whatever the kernel"
+        yield Said(place, max_rel, ILL_CONDITIONED, f"{text}; {lost}")
+
+
+def _with_numbers(verdict: Verdict) -> str:
+    if verdict.worst_index is None:
+        return verdict.interpretation
+    worst = f"at {list(verdict.worst_index)} {verdict.worst_result!r} instead of {verdict.worst_reference!r}"
+    return f"{verdict.interpretation}; {worst}"
+
+
+def _wide(value: Array) -> Array:
+    return np.asarray(value, np.complex128 if value.dtype.kind == "c" else np.float64)
+
+
+def _most_relative(first: Any, then: Any) -> float:
+    """The largest difference of two results by the size of the first one; NaN where they cannot be compared."""
+    if not isinstance(first, np.ndarray) or not isinstance(then, np.ndarray) or first.shape != then.shape:
+        return math.nan
+    if not first.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        one, other = _wide(first), _wide(then)
+        # Nothing between two zeros, or two infinities of one sign.
+        relative = np.where(one == other, 0.0, np.abs(other - one) / np.abs(one))
+    return float(relative.max())
+
+
+def _share(first: Any, then: Any) -> float:
+    """The mean difference of two results by the mean size of the first one, over what is finite in both.
+
+    Single elements that cancel by luck are no property of the inputs as a whole.
+    """
+    if not isinstance(first, np.ndarray) or not isinstance(then, np.ndarray) or first.shape != then.shape:
+        return 0.0
+    one, other = _wide(first), _wide(then)
+    finite = np.isfinite(one) & np.isfinite(other)
+    size = float(np.abs(one[finite]).sum())
+    with np.errstate(all="ignore"):
+        distance = float(np.abs(other[finite] - one[finite]).sum())
+    # Of what is zero everywhere nothing is a part.
+    return distance / size if size else 0.0
+
+
+def _is_invariant(before: Any, after: Any) -> bool:
+    """Whether the function itself takes no notice of the change: a sum, whatever the order of what is added."""
+    if not isinstance(before, np.ndarray) or not isinstance(after, np.ndarray) or before.shape != after.shape:
+        return False
+    with np.errstate(all="ignore"):
+        one, other = _wide(before), _wide(after)
+        distance = np.asarray(np.abs(other - one))
+        largest = float(np.abs(one[np.isfinite(one)]).max(initial=0.0))
+    return bool((distance <= _INVARIANT * largest).all())

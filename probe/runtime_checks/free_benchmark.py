@@ -1,0 +1,203 @@
+"""Task ``free_benchmark``: every chosen call of a training is run again with perturbed inputs, and judged.
+
+The training goes on with what it computed itself: everything here works on copies, and the random states are put back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from probe.backends.protocol import FrameworkAdapter
+from probe.calls.arguments import Unreadable
+from probe.calls.cases import not_run
+from probe.calls.evaluation import Output, output_places
+from probe.calls.prepared import reason
+from probe.common import log
+from probe.common.config.config import Config
+from probe.common.errors import MsprobeException
+from probe.common.interfaces import ApiName
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has
+from probe.runtime_checks.examination import Examination, Said
+from probe.runtime_checks.findings import Finding, FindingsFile
+from probe.runtime_checks.running_call import RunningCall
+
+_MOST_REASONS = 3
+
+
+@dataclass
+class _Waiting:
+    """A call whose backward is to be checked."""
+
+    call: RunningCall
+    outputs: list[Output]
+    """The tensors that it returned, without their values."""
+    with_gradient: list[bool]
+    """Which of them take a gradient."""
+
+
+class FreeBenchmark:
+    """Implements `probe.common.interfaces.CallChecker`.
+
+    Args:
+        config: The settings; they stay as they are.
+        adapter: The framework.
+
+    Raises:
+        MsprobeException: the framework cannot do what is asked.
+    """
+
+    def __init__(self, config: Config, adapter: FrameworkAdapter) -> None:
+        if config.fuzz_stage == "backward" and not adapter.differentiates_anywhere:
+            raise MsprobeException(
+                f'"free_benchmark.fuzz_stage" is "backward", which {adapter.framework} has no way to do: the gradients '
+                'of one call cannot be computed while those of the step are. Use "forward", or record the step and '
+                "run msprobe acc_check."
+            )
+        self._adapter = adapter
+        self._mode = config.pert_mode
+        self._backward = config.fuzz_stage == "backward"
+        self._functions: dict[str, Callable[..., Any] | None] = {}
+
+    # --- a step
+
+    def begin_step(self, step: int, rank: int | None, folder: str) -> None:
+        self._step, self._rank = step, rank
+        self._file = FindingsFile(folder)
+        self._functions.clear()
+        self._checked = 0
+        self._verdicts: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
+
+    def end_step(self) -> None:
+        found = ", ".join(f"{count} {verdict}" for verdict, count in self._verdicts.most_common()) or "nothing found"
+        stage = "backward" if self._backward else "forward"
+        where = f", see {self._file.path}" if self._verdicts else ""
+        log.info(f"free_benchmark, {self._mode}, {stage}: {self._checked} calls of step {self._step}: {found}{where}.")
+        for why, count in self._left_out.most_common(_MOST_REASONS):
+            log.info(f"free_benchmark: not checked, {count}: {why}.")
+
+    # --- calls
+
+    def enter(self, name: str, api: ApiName, args: Sequence[Any], kwargs: Mapping[str, Any]) -> RunningCall | None:
+        function = self._function(api)
+        if function is None:
+            return None
+        try:
+            return RunningCall.of(self._adapter, name, function, args, kwargs)
+        except Exception as error:
+            self._leave_out(error)
+            return None
+
+    def _function(self, api: ApiName) -> Callable[..., Any] | None:
+        base = api.base
+        if not self._computes(api):
+            return None
+        if api.place is not None:
+            found: Callable[..., Any] | None = getattr(*api.place, None)
+            return found
+        if api.attributes is not None:
+            # One of many primitives of this name, each made in its own way.
+            return self._adapter.function(base, api.attributes)
+        if base not in self._functions:
+            self._functions[base] = self._adapter.function(base)
+        return self._functions[base]
+
+    @staticmethod
+    def _computes(api: ApiName) -> bool:
+        # Rounding is what a cast is for.
+        return not_run(api.base) is None and not has(api.api, Trait.CASTS) and not api.returns_arguments
+
+    def leave(self, call: Any, output: Any) -> Any:
+        if not call.inputs:
+            return None
+        if self._backward:
+            return self._kept(call, output)
+        shown = [
+            (str(value.dtype), str(value.shape)) if self._adapter.is_tensor(value) else ("", "")
+            for _, value in output_places(output, self._adapter.is_tensor)
+        ]
+
+        def examined() -> list[Said]:
+            results = call.outputs_of(output)
+            return Examination(call, results, autocast=call.autocast_of(results)).under(self._mode)
+
+        self._examine(call, f"{call.name}.forward", shown, examined)
+        return None
+
+    def _kept(self, call: RunningCall, output: Any) -> _Waiting | None:
+        if not any(leaf.is_differentiated for leaf in call.arguments.leaves):
+            return None
+        is_tensor, dtype_name = self._adapter.is_tensor, self._adapter.dtype_name
+        tensors = [value for _, value in output_places(output, is_tensor) if is_tensor(value)]
+        outputs = [Output(str(place), None, dtype_name(value)) for place, value in enumerate(tensors)]
+        return _Waiting(call, outputs, [bool(getattr(value, "requires_grad", False)) for value in tensors])
+
+    def backward(self, waiting: Any, grad_output: Sequence[Any]) -> None:
+        call, adapter = waiting.call, self._adapter
+        leaves = [leaf for leaf in call.arguments.leaves if leaf.is_differentiated]
+        shown = [(str(each.dtype), str(each.shape)) for each in (call.inputs[leaf.number] for leaf in leaves)]
+
+        def examined() -> list[Said]:
+            autocast = call.autocast_of(waiting.outputs)
+            gradients = [
+                adapter.copied(each) if adapter.is_tensor(each) else None for each in _aligned(grad_output, waiting)
+            ]
+            of_outputs = [
+                None if each is None else Output(str(place), adapter.values(each), adapter.dtype_name(each))
+                for place, each in enumerate(gradients)
+            ]
+            # What the training got is in the order of the gradient function, which is not that of the arguments.
+            given = [None if each is None else adapter.copied(each) for each in gradients]
+            results = call.again(None, given, autocast).gradients
+            return Examination(call, results, of_outputs, gradients, autocast).under(self._mode)
+
+        self._examine(call, f"{call.name}.backward", shown, examined)
+
+    # --- what is found
+
+    def _examine(
+        self, call: RunningCall, name: str, shown: Sequence[tuple[str, str]], examined: Callable[[], list[Said]]
+    ) -> None:
+        states = self._adapter.random_states()
+        try:
+            said = examined()
+        except Exception as error:
+            self._leave_out(error)
+            return
+        finally:
+            self._adapter.set_random_states(states)
+        self._checked += 1
+        for each in said:
+            self._note(call, name, shown, each)
+
+    def _note(self, call: RunningCall, name: str, shown: Sequence[tuple[str, str]], said: Said) -> None:
+        self._verdicts[said.verdict] += 1
+        index = said.place if len(shown) > 1 else None
+        stage = "backward" if self._backward else "forward"
+        self._file.add(Finding(
+            self._rank, self._mode, stage, self._step, name, said.max_rel, *shown[said.place], index, said.verdict,
+            said.explanation,
+        ))  # fmt: skip
+        log.warning(f"{name} is {said.verdict}: {said.explanation}.", once=f"free_benchmark {call.base} {said.verdict}")
+
+    def _leave_out(self, error: Exception) -> None:
+        # Which call it was is seldom of interest, and thousands of them would be.
+        self._left_out[reason(error)] += 1
+
+
+def _aligned(gradients: Sequence[Any], waiting: _Waiting) -> Sequence[Any]:
+    """The gradient of each tensor that was returned: there is one for each, or for each that takes one.
+
+    Raises:
+        Unreadable: it is not clear which is whose.
+    """
+    if len(gradients) == len(waiting.outputs):
+        return gradients
+    if len(gradients) != sum(waiting.with_gradient):
+        raise Unreadable("it is not clear which gradient belongs to which output")
+    given = iter(gradients)
+    return [next(given) if takes else None for takes in waiting.with_gradient]

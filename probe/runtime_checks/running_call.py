@@ -1,0 +1,243 @@
+"""One call that was just made, run again on the same device and in float64, and judged.
+
+Whatever is run works on copies, so that nobody's tensors are written to. Who uses this keeps the random states.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.backends.protocol import FrameworkAdapter
+from probe.calls.arguments import Unreadable
+from probe.calls.evaluation import Call, Output, Results, autocast_for, output_places
+from probe.calls.prepared import half_of_mixed
+from probe.calls.verdict.subject import Subject, Verdict
+from probe.calls.verdict.verdict import judge
+from probe.common.numerics.formats import is_float
+from probe.runtime_checks.arguments import LiveArguments
+
+Array = NDArray[Any]
+
+
+@dataclass
+class RunningCall:
+    """A call as it was before it was made."""
+
+    adapter: FrameworkAdapter
+    name: str
+    """``Torch.sum.0``."""
+    base: str
+    """``Torch.sum``."""
+    function: Callable[..., Any]
+    arguments: LiveArguments
+    inputs: list[Any]
+    """Copies of its tensors."""
+    states: Any
+    """Where the random generators stood."""
+
+    @classmethod
+    def of(
+        cls, adapter: FrameworkAdapter, name: str, function: Callable[..., Any], args: Sequence[Any],
+        kwargs: Mapping[str, Any], most_elements: int | None = None,
+    ) -> RunningCall:  # fmt: skip
+        """The call of `function` that is about to be made.
+
+        Raises:
+            Unreadable: it cannot be made again, or its tensors have more than `most_elements` elements together.
+        """
+        arguments = LiveArguments(adapter, args, kwargs)
+        if most_elements is not None and sum(math.prod(each.shape) for each in arguments.tensors) > most_elements:
+            raise Unreadable(f"its tensors have more than {most_elements} elements")
+        base = name.rpartition(".")[0]
+        return cls(adapter, name, base, function, arguments, arguments.forget_tensors(), adapter.random_states())
+
+    @property
+    def dtypes(self) -> list[str]:
+        """The plain names of the dtypes of its tensors."""
+        return [leaf.dtype for leaf in self.arguments.leaves]
+
+    @property
+    def on_accelerator(self) -> bool:
+        """Whether a tensor of it is elsewhere than on the CPU."""
+        return any(leaf.device != "cpu" for leaf in self.arguments.leaves)
+
+    def values(self) -> list[Array]:
+        """The values of its tensors."""
+        return [self.adapter.values(tensor) for tensor in self.inputs]
+
+    def tensors(self, values: Sequence[Array]) -> list[Any]:
+        """Tensors of these values where those of the call are."""
+        leaves = self.arguments.leaves
+        return [self.adapter.tensor(each, leaf.dtype, leaf.device) for each, leaf in zip(values, leaves)]
+
+    def again(
+        self, tensors: Sequence[Any] | None = None, gradients: Sequence[Any] = (), autocast: str | None = None
+    ) -> Results:
+        """What it returns now, for random draws from the same states.
+
+        Args:
+            tensors: Its tensors, which may be written to; without them copies of those it was called with.
+            gradients: Of each tensor that it returns, ``None`` for one without; empty leaves the backward out.
+            autocast: The dtype that it was cast to; ``None`` if it was not.
+
+        Raises:
+            Exception: whatever the framework raises.
+        """
+        adapter = self.adapter
+        given = [adapter.copied(each) for each in self.inputs] if tensors is None else list(tensors)
+        leaves = self.arguments.leaves
+        differentiated = [leaf.number for leaf in leaves if leaf.is_differentiated] if gradients else []
+        inside: Any = contextlib.nullcontext()
+        if autocast is not None:
+            inside = adapter.autocast(autocast, next((leaf.device for leaf in leaves if leaf.device != "cpu"), "cpu"))
+
+        def call(tensors: Sequence[Any]) -> Any:
+            args, kwargs = self.arguments.bound(tensors)
+            return self.function(*args, **kwargs)
+
+        adapter.set_random_states(self.states)
+        with inside:
+            done = adapter.evaluate(call, given, differentiated)
+            found = done.gradients(gradients) if gradients else []
+        outputs = self.outputs_of(done.output)
+        return Results(outputs, [self._output(str(place), value) for place, value in enumerate(found)])
+
+    def outputs_of(self, output: Any) -> list[Output]:
+        """The tensors and plain values of what a function returned."""
+        return [self._output(path, value) for path, value in output_places(output, self.adapter.is_tensor)]
+
+    def _output(self, path: str, value: Any) -> Output:
+        if not self.adapter.is_tensor(value):
+            return Output(path, value, None)
+        return Output(path, self.adapter.values(value), self.adapter.dtype_name(value))
+
+    def autocast_of(self, outputs: Sequence[Output]) -> str | None:
+        """The dtype to which the call was cast when it gave `outputs`; ``None`` if it was not.
+
+        Raises:
+            Exception: whatever the framework raises where the call is run to find out.
+        """
+        dtypes = [output.dtype for output in outputs if output.dtype is not None]
+        if len({dtype for dtype in (*self.dtypes, *dtypes) if is_float(dtype)}) < 2:
+            return None
+        try:
+            results = self.again()
+        except Exception:
+            # A product of bfloat16 with float32 is one under autocast only.
+            half = half_of_mixed(self.dtypes)
+            if half is None:
+                raise
+            return half
+        return autocast_for(dtypes, results, self.dtypes)
+
+    def draws(self, autocast: str | None) -> bool:
+        """Whether it draws random numbers: what it returns depends on where the generators stand."""
+        found = []
+        for seed in (0, 1):
+            self.adapter.seed_draws(seed)
+            states, self.states = self.states, self.adapter.random_states()
+            try:
+                found.append(self.again(autocast=autocast))
+            finally:
+                self.states = states
+        return any(differing(one.value, other.value) for one, other in zip(found[0].outputs, found[1].outputs))
+
+
+class Exact:
+    """A call in float64, and what that says of results of it.
+
+    Args:
+        call: The call.
+        values: The values of its tensors, its own or others.
+        of_outputs: The gradients of the tensors that it returns, ``None`` for one without; empty for the forward alone.
+        autocast: As for `RunningCall.again`.
+        near: The call with values that differ by a rounding, whose conditioning is the same.
+    """
+
+    def __init__(
+        self,
+        call: RunningCall,
+        values: Sequence[Array],
+        of_outputs: Sequence[Output | None],
+        autocast: str | None,
+        near: Exact | None = None,
+    ) -> None:
+        self._running, self._values, self._of_outputs = call, values, of_outputs
+        self._autocast = autocast
+        gradients = [None if each is None else each.value for each in of_outputs]
+        self.call = Call(call.adapter, call.function, call.arguments, values, gradients, call.name)
+        self._on_cpu: Results | None = None
+        self._moving = self.call if near is None else near.call
+
+    @property
+    def results(self) -> list[Output]:
+        """The results in float64: outputs, or gradients where those of the outputs are given."""
+        return self._part(self.call.reference)
+
+    def on_cpu(self) -> list[Output]:
+        """The results of the CPU's own kernels in the dtypes of the call."""
+        if self._on_cpu is None:
+            self._on_cpu = self.call.on("cpu", self._autocast)
+        return self._part(self._on_cpu)
+
+    def judged(self, place: int, result: Output, precision: str = "") -> Verdict:
+        """What is to be said of result number `place`.
+
+        Args:
+            precision: The dtype in which it was computed, where that is not its own.
+        """
+        running = self._running
+        given = [each for each in self._of_outputs if each is not None]
+        return judge(
+            Subject(
+                base=running.base,
+                direction="backward" if self._of_outputs else "forward",
+                result=result.value,
+                reference=self.results[place].value,
+                dtype=result.dtype or "",
+                inputs=[*self._values, *(each.value for each in given)],
+                input_dtypes=[*running.dtypes, *(each.dtype or "" for each in given)],
+                moved=lambda unit, inside: self._array(self._moving.moved(unit, inside), place),
+                rounded=lambda precision: self._array(self.call.rounded(precision), place),
+                yardstick=lambda: self._yardstick(place),
+                settings=running.arguments.settings,
+                precision=precision or self._autocast or "",
+            )
+        )
+
+    def _yardstick(self, place: int) -> Array | None:
+        # On the CPU the kernel under test would be its own yardstick.
+        if not self._running.on_accelerator:
+            return None
+        try:
+            value = self.on_cpu()[place].value
+        except Exception:
+            return None  # Kernels of half precision are missing on CPUs; the other tolerances stay.
+        return value if isinstance(value, np.ndarray) else None
+
+    def _array(self, results: Results | None, place: int) -> Array | None:
+        value = None if results is None else self._part(results)[place].value
+        return value if isinstance(value, np.ndarray) else None
+
+    def _part(self, results: Results) -> list[Output]:
+        return results.gradients if self._of_outputs else results.outputs
+
+
+def differing(one: Any, other: Any) -> int:
+    """How many elements of two results have different bits; 1 for plain values that are not equal."""
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        return int(type(one) is not type(other) or (one != other and not (one != one and other != other)))
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return max(one.size, other.size, 1)
+    if not one.size:
+        return 0
+    bits = (np.ascontiguousarray(each).reshape(-1).view(np.uint8).reshape(one.size, -1) for each in (one, other))
+    first, then = bits
+    return int((first != then).any(axis=1).sum())

@@ -1,0 +1,97 @@
+"""Items of two calls that correspond, where frameworks number and name their arguments differently."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from probe.common.align.calls import Call
+from probe.common.align.layers.item_pairs import match_items
+from probe.common.align.operations import operation
+from probe.common.dump.reading.records import Record
+
+
+def tensor(*shape: int) -> dict[str, Any]:
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": list(shape)}
+
+
+def plain(value: Any) -> dict[str, Any]:
+    return {"type": type(value).__name__, "value": value}
+
+
+def call(name: str, **fields: Any) -> Call:
+    record = Record(name, fields, "dump.json")
+    return Call(record, name, record.items())
+
+
+def pairs(target: Call, golden: Call) -> dict[str, str]:
+    """What follows the records in the names of items."""
+    bases = [each.record.name.rpartition(".")[0].rpartition(".")[0] for each in (target, golden)]
+    meanings = operation(bases[0], "mindspore"), operation(bases[1], "pytorch")
+    found = match_items(target, golden, meanings)
+    lengths = [len(each.record.name) + 1 for each in (target, golden)]
+    return {mine[lengths[0] :]: theirs[lengths[1] :] for mine, theirs in found.items()}
+
+
+def test_arguments_of_other_names_match() -> None:
+    target = call("Functional.sum.0.forward", input_args=[tensor(2)], input_kwargs={"axis": plain(1)})
+    golden = call("Torch.sum.0.forward", input_args=[tensor(2)], input_kwargs={"dim": plain(1)})
+    assert pairs(target, golden) == {"input.0": "input.0", "input.axis": "input.dim"}
+
+
+def test_tensors_match_in_their_order_where_their_positions_differ() -> None:
+    inputs = [tensor(2, 4), tensor(4), tensor(4)]
+    target = call("Functional.layer_norm.0.forward", input_args=inputs)
+    golden = call("Functional.layer_norm.0.forward", input_args=[inputs[0], [plain(4)], *inputs[1:]])
+    assert pairs(target, golden) == {"input.0": "input.0", "input.1": "input.2", "input.2": "input.3"}
+
+
+def test_where_there_are_more_tensors_only_the_same_positions_match() -> None:
+    target = call("Functional.linear.0.forward", input_args=[tensor(2), tensor(3), tensor(4)])
+    golden = call("Functional.linear.0.forward", input_args=[tensor(2), tensor(3)])
+    assert pairs(target, golden) == {"input.0": "input.0", "input.1": "input.1"}
+
+
+def test_batch_normalisation_takes_its_tensors_in_another_order() -> None:
+    target = call("Primitive.bn.BatchNorm.0.forward", input_args=[tensor(2, 3), *(tensor(3) for _ in range(4))])
+    golden = call("Functional.batch_norm.0.forward", input_args=[tensor(2, 3), *(tensor(3) for _ in range(4))])
+    # There scale, shift, mean and variance; here mean, variance, scale and shift.
+    assert pairs(target, golden) == {f"input.{n}": f"input.{m}" for n, m in enumerate((0, 3, 4, 1, 2))}
+
+
+def test_plain_arguments_of_other_functions_do_not_match() -> None:
+    target = call("Functional.reshape.0.forward", input_args=[tensor(4), plain(2)], output=[tensor(2, 2)])
+    golden = call("Tensor.flatten.0.forward", input_args=[tensor(4), plain(1)], output=[tensor(2, 2)])
+    assert pairs(target, golden) == {"input.0": "input.0", "output.0": "output.0"}
+
+
+def test_a_number_matches_a_tensor_of_the_same_position() -> None:
+    target = call("Functional.mul.0.forward", input_args=[tensor(4), tensor()])
+    golden = call("Torch.mul.0.forward", input_args=[tensor(4), plain(2.0)])
+    assert pairs(target, golden) == {"input.0": "input.0", "input.1": "input.1"}
+
+
+@pytest.mark.parametrize(
+    ("target", "golden", "expected"),
+    [
+        ([(2, 4), (3, 4), (3,)], [(2, 4), (3, 4), (3,)], {0: 0, 1: 1, 2: 2}),
+        ([(2, 4), (3, 4), (3,)], [(3,), (2, 4), (4, 3)], {0: 1, 2: 0}),
+        # Two of one shape, and one that may be transposed.
+        ([(3,), (3,), (2, 3)], [(2, 3), (3,), (3,)], {2: 0}),
+        ([(2, 3), (3, 3)], [(3, 3), (2, 3)], {0: 1}),
+    ],
+)
+def test_gradients_match_by_their_shapes(target: list[Any], golden: list[Any], expected: dict[int, int]) -> None:
+    mine = call("Primitive.fc.Dense.0.backward", output=[tensor(*shape) for shape in target])
+    theirs = call("Functional.linear.0.backward", output=[tensor(*shape) for shape in golden])
+    assert pairs(mine, theirs) == {f"output.{n}": f"output.{m}" for n, m in expected.items()}
+
+
+def test_parameters_of_other_names_match() -> None:
+    names = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
+    target = call("Cell.bn.BatchNorm2d.forward.0", parameters={name: tensor(2) for name in names})
+    golden = call("Module.bn.BatchNorm2d.forward.0", parameters={name: tensor(2) for name in names.values()})
+    for one, other, expected in ((target, golden, names), (golden, target, {b: a for a, b in names.items()})):
+        found = match_items(one, other, None)
+        assert {a.rpartition(".")[2]: b.rpartition(".")[2] for a, b in found.items()} == expected

@@ -1,0 +1,438 @@
+"""A transformer that is trained whole and split over ranks, as Megatron splits it, and merged again.
+
+What is merged are dumps that our debugger records of processes that talk through gloo; the run of one process is what
+they are held against.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import forks
+import pytest
+from free_port import free_port
+from written_pages import WrittenPage
+
+import probe
+from probe.api.cli import main
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.items import Item
+from probe.shards.merge import Merged, merged
+from probe.shards.split import DEFAULT_ORDER, Split
+
+SCRIPT = Path(__file__).with_name("split_training.py")
+FAULTY = "decoder.layers.2.mlp.fc1.weight"
+STATISTICS = ("max", "min", "mean", "norm")
+
+
+@dataclass(frozen=True)
+class Case:
+    tp: int = 1
+    pp: int = 1
+    vpp: int = 1
+    dp: int = 1
+    order: str = DEFAULT_ORDER
+    change: str = "none"
+
+    @property
+    def split(self) -> Split:
+        return Split(self.tp * self.pp * self.dp, self.tp, self.pp, self.vpp, self.order)
+
+    def flags(self, golden: Case | None = None) -> list[str]:
+        sides = [self.split] if golden is None else [self.split, golden.split]
+        return [
+            text
+            for flag in ("rank_size", "tp", "pp", "vpp", "order")
+            for text in (f"--{flag}", *(str(getattr(side, flag)) for side in sides))
+        ]
+
+
+CASES = {
+    "whole": Case(),
+    "tensor": Case(tp=2),
+    "pipeline": Case(pp=2),
+    "both": Case(tp=2, pp=2),
+    "virtual": Case(pp=2, vpp=2),
+    "copies": Case(dp=2),
+    "copies_split": Case(tp=2, dp=2, order="dp-pp-tp"),
+    "faulty": Case(tp=2, change=FAULTY),
+    "sequence": Case(tp=2, change="sequence"),
+}
+SPLIT = ["tensor", "pipeline", "both", "virtual", "sequence"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders of all runs, which train at the same time."""
+    folder = tmp_path_factory.mktemp("split")
+    arguments = []
+    for name, case in CASES.items():
+        port = str(free_port())
+        sizes = map(str, (case.tp, case.pp, case.vpp, case.dp))
+        rest = (port, *sizes, case.order, case.change)
+        arguments += [(str(folder / name), str(rank), *rest) for rank in range(case.split.rank_size)]
+    environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT, "OMP_NUM_THREADS": "1"}
+    ended = forks.server(*forks.MODULES["torch"]).run(SCRIPT, *arguments, environment=environment, timeout=100)
+    for given, process in zip(arguments, ended):
+        assert process.said == ["trained"], (given, process.status, process.out, process.err)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(runs: Path) -> Dump:
+    (folder,) = (runs / "whole" / "step0").iterdir()
+    return read(str(folder))
+
+
+@pytest.fixture(scope="module")
+def copies(runs: Path) -> dict[str, list[Merged]]:
+    found = {}
+    for name in (*SPLIT, "copies_split"):
+        step, split = runs / name / "step0", CASES[name].split
+        dumps = {rank: read(str(step / f"rank{rank}")) for rank in range(split.rank_size)}
+        found[name] = merged(dumps, split, str(step))
+    return found
+
+
+@pytest.fixture(scope="module")
+def pages(runs: Path) -> dict[str, WrittenPage]:
+    """Each split run beside the one of one process, or of as many as it has copies."""
+    found = {}
+    for name in (*SPLIT, "copies_split", "faulty"):
+        golden = "copies" if CASES[name].dp > 1 else "whole"
+        output = runs / f"{name}_page"
+        paths = ["-tp", str(runs / name), "-gp", str(runs / golden), "-o", str(output)]
+        assert main(["graph_visualize", *paths, *CASES[name].flags(CASES[golden])]) == 0
+        found[name] = page_in(output)
+    return found
+
+
+def page_in(folder: Path) -> WrittenPage:
+    (path,) = folder.glob("*.html")
+    return WrittenPage(path)
+
+
+def items_of(dump: Dump) -> dict[str, Item]:
+    return {item.name: item for record in dump for item in dump.items(record)}
+
+
+def is_lookup(name: str) -> bool:
+    """Whether it is of a call that looks up the words of one rank alone, the others replaced by one of these."""
+    return name.startswith("Functional.embedding.")
+
+
+def close(one: Any, other: Any) -> bool:
+    if not isinstance(one, float) or not isinstance(other, float):
+        return bool(one == other)
+    return math.isclose(one, other, rel_tol=2e-5, abs_tol=2e-6)
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_merged_statistics_and_shapes_are_those_of_the_whole(
+    name: str, copies: dict[str, list[Merged]], whole: Dump
+) -> None:
+    (copy,) = copies[name]
+    wanted, found = items_of(whole), items_of(copy.dump)
+    assert len(wanted) > 1200 and wanted.keys() <= found.keys()
+    # Of parameters that every rank has each computes a part of the gradient, where it has some rows of activations.
+    left_out = {item for item, how in copy.items.items() if "is left out" in how.sentences[0]}
+    assert all("norm" in item or ".bias" in item or "__add__" in item for item in left_out)
+    assert len(left_out) == (78 if name == "sequence" else 0)
+    wrong = [
+        (item, found[item], one)
+        for item, one in wanted.items()
+        if not is_lookup(item)
+        and item not in left_out
+        and not (
+            one.dtype == found[item].dtype
+            and one.shape == found[item].shape
+            and all(close(getattr(one, key), getattr(found[item], key)) for key in STATISTICS)
+        )
+    ]
+    assert wrong == []
+    # Most of what a tensor parallel run records is pieces or summands, and all of a pipeline's is whole.
+    kinds = {how.how for how in copy.items.values()}
+    assert kinds == ({"split", "sum"} if CASES[name].tp > 1 else set())
+    assert sum(item in copy.items for item in wanted) > (400 if CASES[name].tp > 1 else -1)
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_calls_stand_in_the_order_of_one_process_with_its_numbers(
+    name: str, copies: dict[str, list[Merged]], whole: Dump
+) -> None:
+    (copy,) = copies[name]
+    names, wanted = [record.name for record in copy.dump], [record.name for record in whole]
+    assert [each for each in names if each in set(wanted)] == wanted
+    tree, tree_of_one = copy.dump.tree, whole.tree
+    assert tree is not None and tree_of_one is not None
+    assert {each: tree[each] for each in tree_of_one} == tree_of_one
+    # Of a pipeline nothing else is there than what its stages say to each other.
+    more = set(names) - set(wanted)
+    assert CASES[name].tp > 1 or all(each.startswith("Distributed.") for each in more)
+    stacks = copy.dump.stacks
+    assert stacks is not None and "split_training.py" in "".join(stacks["Functional.gelu.7.forward"])
+
+
+@pytest.mark.parametrize("name", ["pipeline", "both", "virtual"])
+def test_what_is_received_was_sent_before(name: str, copies: dict[str, list[Merged]]) -> None:
+    (copy,) = copies[name]
+    under_way = highest = 0
+    for record in copy.dump:
+        operations = [item.peer[0] for item in copy.dump.items(record) if item.peer and item.state == "input"]
+        for operation in operations or [record.name.partition(".")[2]]:
+            under_way += ("send" in operation) - ("recv" in operation)
+            assert under_way >= 0, record.name
+            highest = max(highest, under_way)
+    assert under_way == 0 and highest > 0
+
+
+@pytest.mark.parametrize(("name", "position"), [("virtual", 3), ("pipeline", 2), ("both", 2)])
+def test_layers_count_on_from_stage_to_stage(name: str, position: int, copies: dict[str, list[Merged]]) -> None:
+    (copy,) = copies[name]
+    case = CASES[name]
+    first = f"Module.{int(case.vpp > 1)}.decoder.layers.0.Layer.forward.1"
+    ranks = {"virtual": [1], "pipeline": [1], "both": [2, 3]}[name]
+    assert copy.origins[f"Module.0.decoder.layers.{position}.Layer.forward.1"] == [(rank, first) for rank in ranks]
+    decoder = copy.origins["Module.0.decoder.Decoder.backward.0"]
+    assert {rank for rank, _ in decoder} == set(range(case.split.rank_size))
+    assert len(decoder) == case.split.rank_size * case.vpp
+    assert any("parts of the pipeline" in each for each in copy.sentences["Module.0.decoder.Decoder.backward.0"])
+
+
+def test_how_each_value_was_made_is_said_with_its_numbers(copies: dict[str, list[Merged]], runs: Path) -> None:
+    (copy,) = copies["tensor"]
+    ranks = [items_of(read(str(runs / "tensor" / "step0" / f"rank{rank}"))) for rank in (0, 1)]
+    gelu = "Functional.gelu.0.forward"
+    item, parts = items_of(copy.dump)[f"{gelu}.output.0"], [of_rank[f"{gelu}.output.0"] for of_rank in ranks]
+    assert item.max == max(part.max for part in parts) and item.min == min(part.min for part in parts)
+    assert item.mean == sum(part.mean for part in parts) / 2
+    assert item.norm == math.sqrt(sum(part.norm**2 for part in parts))
+    said = copy.sentences[gelu]
+    assert "Merged of ranks 0, 1." in said
+    assert f"output.0: Max is the largest of {parts[0].max!r}, {parts[1].max!r}, {item.max!r}." in said
+    assert f"output.0: Mean is the mean of {parts[0].mean!r}, {parts[1].mean!r}, {item.mean!r}." in said
+    assert "output.0: pieces [2, 5, 8], [2, 5, 8] along dimension 2 are [2, 5, 16]." in said
+    # The second linear layer of the block has a summand on each rank, in whose statistics that of the sum is not.
+    linear = next(name for name in copy.items if copy.items[name].how == "sum" and "linear" in name)
+    assert "which Distributed.all_reduce." in copy.items[linear].sentences[0]
+    assert [part.rank for part in copy.items[linear].parts] == [0, 1]
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_pairs_with_the_run_of_one_process_are_by_name(name: str, pages: dict[str, WrittenPage], whole: Dump) -> None:
+    page = pages[name]
+    comparison = page.manifest["comparisons"][0]
+    assert comparison["first"] is None and comparison["verdict"][0].startswith("no divergence")
+    recorded = {record.name for record in whole}
+    pairs = {golden: target for target, golden in page.rows() if golden in recorded}
+    assert pairs == {each: each for each in recorded}
+    keys = [status["key"] for status in page.manifest["statuses"]]
+    odd = {
+        target
+        for (target, golden), status in zip(page.rows(), page.column("status"))
+        if golden and keys[status] not in ("none", "same", "explained")
+    }
+    said = {target: str(detail.get("merged")) for (target, _), detail in zip(page.rows(), page.details())}
+    assert all(is_lookup(str(each)) or "is left out" in said[each] for each in odd)
+    assert any("Merged of ranks 0" in note for note in comparison["notes"])
+
+
+@pytest.mark.parametrize("name", [*SPLIT, "copies_split"])
+def test_every_merged_call_opens_to_its_parts(
+    name: str, pages: dict[str, WrittenPage], copies: dict[str, list[Merged]]
+) -> None:
+    page, case = pages[name], CASES[name]
+    comparisons = page.manifest["comparisons"]
+    rows = [page.rows(number) for number in range(len(comparisons))]
+    assert [each["run"] for each in comparisons[case.dp :]] == [f"rank {rank}" for rank in range(case.split.rank_size)]
+    for number, copy in enumerate(copies[name]):
+        checked = 0
+        origins, recorded = copy.origins, {record.name for record in copy.dump}
+        details = page.details(number)
+        for (target, _), detail in zip(rows[number], details):
+            if target not in recorded:
+                continue
+            shown = [
+                (int(label.removeprefix("rank ")), rows[comparison][row][0])
+                for label, comparison, row in detail["parts"]
+                if comparisons[comparison]["run"] == label
+            ]
+            assert shown == [(rank, there) for rank, there in origins[target]]
+            checked += 1
+        assert checked == len(recorded)
+        said = sum("merged" in detail for detail in details)
+        assert said > (200 if case.tp > 1 else 1)
+
+
+def test_copies_of_a_model_are_compared_one_by_one(
+    runs: Path, pages: dict[str, WrittenPage], copies: dict[str, list[Merged]]
+) -> None:
+    page = pages["copies_split"]
+    assert [copy.ranks for copy in copies["copies_split"]] == [[0, 2], [1, 3]]
+    for number, copy in enumerate(copies["copies_split"]):
+        comparison = page.manifest["comparisons"][number]
+        assert comparison["verdict"][0].startswith("no divergence"), comparison["verdict"]
+        wanted = items_of(read(str(runs / "copies" / "step0" / f"rank{number}")))
+        found = items_of(copy.dump)
+        for item, one in wanted.items():
+            if not is_lookup(item) and not item.startswith("Distributed."):
+                assert close(one.norm, found[item].norm) and one.shape == found[item].shape, item
+    loss = "Functional.cross_entropy.0.forward.output.0"
+    losses = {items_of(copy.dump)[loss].mean for copy in copies["copies_split"]}
+    assert len(losses) == 2, "each copy has data of its own"
+
+
+def test_a_wrong_piece_of_a_weight_is_the_first_divergence(pages: dict[str, WrittenPage]) -> None:
+    page = pages["faulty"]
+    comparison = page.manifest["comparisons"][0]
+    # The third layer's first linear function of its block is the eleventh of the run of one process.
+    assert page.rows()[comparison["first"]] == ("Functional.linear.10.forward",) * 2
+    assert comparison["origin"]["kind"] == "parameter"
+    named = [page.rows()[row][0] for row in comparison["chain"]]
+    assert "Module.0.decoder.layers.2.mlp.fc1.ColumnParallelLinear.forward.0" in named
+    parts = page.details()[comparison["first"]]["parts"]
+    assert [(label, page.rows(number)[row][0]) for label, number, row in parts] == [
+        ("rank 0", "Functional.linear.10.forward"), ("rank 1", "Functional.linear.10.forward"),
+    ]  # fmt: skip
+
+
+# --- merged dumps as files
+
+
+@pytest.mark.parametrize("name", ["both", "virtual", "copies_split"])
+def test_merged_dumps_are_read_like_any_other(
+    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], copies: dict[str, list[Merged]]
+) -> None:
+    flags = [*CASES[name].flags(), "--file_type", "json"]
+    assert main(["graph_visualize", "-tp", str(runs / name), "-o", str(tmp_path / "merged"), *flags]) == 0
+    folders = capsys.readouterr().out.splitlines()
+    assert folders == [str(tmp_path / "merged" / "step0" / f"rank{number}") for number in range(CASES[name].dp)]
+    for folder, copy in zip(folders, copies[name]):
+        again = read(folder)
+        assert items_of(again) == items_of(copy.dump) and again.tree == copy.dump.tree
+        assert dict(again.stacks or {}) == {each: lines for each, lines in (copy.dump.stacks or {}).items() if lines}
+        assert len(probe.open_graph(folder)) > len(list(again))
+    golden = runs / ("copies" if CASES[name].dp > 1 else "whole") / "step0"
+    golden = golden if CASES[name].dp > 1 else next(golden.iterdir())
+    target = tmp_path / "merged" / "step0" if CASES[name].dp > 1 else folders[0]
+    assert main(["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "tables")]) == 0
+    assert "no divergence" in capsys.readouterr().out
+    assert main(["graph_visualize", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "page")]) == 0
+    assert len(page_in(tmp_path / "page").manifest["comparisons"]) == CASES[name].dp
+
+
+# --- communication
+
+
+@pytest.fixture(scope="module")
+def rank_pages(runs: Path) -> dict[str, WrittenPage]:
+    """The ranks of a run as they are, side by side."""
+    found = {}
+    for name in ("both", "virtual"):
+        output = runs / f"{name}_ranks"
+        assert main(["graph_visualize", "-tp", str(runs / name), "-o", str(output)]) == 0
+        found[name] = page_in(output)
+    return found
+
+
+def linked(page: WrittenPage) -> Iterator[tuple[int, str, dict[str, Any], list[tuple[int, str, str, dict[str, Any]]]]]:
+    """Rank, name and details of each call that communicates, and the same of its partners."""
+    comparisons = page.manifest["comparisons"]
+    rows = [page.rows(number) for number in range(len(comparisons))]
+    details = [page.details(number) for number in range(len(comparisons))]
+    for number, comparison in enumerate(comparisons):
+        for (name, _), detail in zip(rows[number], details[number]):
+            if name and name.startswith("Distributed."):
+                partners = [
+                    (comparisons[other]["rank"], rows[other][row][0], text, details[other][row])
+                    for other, row, text in detail.get("partners", ())
+                ]
+                yield comparison["rank"], name, detail, partners
+
+
+def value(detail: dict[str, Any], item: str) -> tuple[Any, ...]:
+    (found,) = (target for name, target, *_ in detail["i"] if name == item)
+    return tuple(found[key] for key in ("max", "min", "mean", "norm", "shape"))
+
+
+@pytest.mark.parametrize("name", ["both", "virtual"])
+def test_what_one_rank_sends_is_what_its_partner_receives(name: str, rank_pages: dict[str, WrittenPage]) -> None:
+    sends, seen = [], {}
+    for rank, call, detail, partners in linked(rank_pages[name]):
+        seen[rank, call] = [(each[0], each[1]) for each in partners]
+        if "send" not in call and "recv" not in call:
+            continue
+        # The other run has batches of one send or receive.
+        item = "0.0" if "batch" in call else "0"
+        ((peer, other, text, there),) = partners
+        assert ("batch" in call) == ("batch" in other) == (name == "both")
+        if text == f"send to rank {peer}":
+            assert value(detail, f"input.{item}") == value(there, f"output.{item}")
+            sends.append(value(detail, f"input.{item}"))
+        else:
+            assert text == f"receive from rank {peer}"
+    # Of two ranks that share the layers of a stage both send the same.
+    assert (len(sends), len(set(sends))) == {"both": (8, 4), "virtual": (12, 12)}[name]
+    for (rank, call), partners in seen.items():
+        assert all((rank, call) in seen[partner] for partner in partners)
+
+
+def test_collective_calls_are_linked_over_their_group(rank_pages: dict[str, WrittenPage]) -> None:
+    count = 0
+    for rank, call, detail, partners in linked(rank_pages["both"]):
+        if "send" in call or "recv" in call:
+            continue
+        # Groups of two ranks: 0 and 1, 2 and 3.
+        ((peer, other, text, there),) = partners
+        first = rank // 2 * 2
+        assert (peer, other) == (rank ^ 1, call)
+        assert text == f"{call.split('.')[1]} with ranks {first}, {first + 1}"
+        if "all_reduce" in call:
+            assert value(detail, "output.0") == value(there, "output.0")
+        count += 1
+    assert count > 40
+    comparisons = rank_pages["both"].manifest["comparisons"]
+    assert not any("has no call" in note for each in comparisons for note in each["notes"])
+
+
+def test_ranks_behind_a_merged_graph_are_linked_too(pages: dict[str, WrittenPage]) -> None:
+    page = pages["both"]
+    comparisons = page.manifest["comparisons"]
+    found = {
+        (comparisons[number]["rank"], page.rows(number)[row][0]): [comparisons[other]["run"] for other, *_ in partners]
+        for number in range(1, len(comparisons))
+        for row, detail in enumerate(page.details(number))
+        for partners in [detail.get("partners")]
+        if partners
+    }
+    assert found[0, "Distributed.batch_isend_irecv.0.forward"] == ["rank 2"]
+    assert found[3, "Distributed.all_reduce.0.forward"] == ["rank 2"]
+
+
+def test_calls_without_partner_are_listed(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "both" / "step0", tmp_path / "run" / "step0")
+    file = tmp_path / "run" / "step0" / "rank2" / "dump.json"
+    file.chmod(0o640)
+    dump = json.loads(file.read_text(encoding="utf-8"))
+    # Rank 2 lacks its last exchange with rank 0, which is a send, and the last collective call.
+    lost = [[name for name in dump["data"] if kind in name][-1] for kind in ("irecv", "all_reduce")]
+    dump["data"] = {name: record for name, record in dump["data"].items() if name not in lost}
+    file.write_text(json.dumps(dump), encoding="utf-8")
+    shutil.rmtree(tmp_path / "run" / "step0" / "rank1")
+    assert main(["graph_visualize", "-tp", str(tmp_path / "run"), "-o", str(tmp_path / "out")]) == 0
+    comparisons = page_in(tmp_path / "out").manifest["comparisons"]
+    notes = {each["rank"]: [note for note in each["notes"] if "Distributed" in note] for each in comparisons}
+    (note,) = (note for note in notes[0] if "isend" in note)
+    alone = "Distributed.batch_isend_irecv.3.forward of rank 0 (receive from rank 2)"
+    assert note == f"{alone} has no call that belongs to it on rank 2."
+    assert all("rank 1 was not recorded" in note for note in notes[0] if "all_reduce" in note)
+    assert [note.split(" of ")[0] for note in notes[3] if "has no call" in note] == [lost[1]]
+    # What the lost rank would have sent: two micro batches.
+    assert sum("receive from rank 1" in note for note in notes[3]) == 2
