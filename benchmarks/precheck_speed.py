@@ -22,7 +22,7 @@ import torch
 from msprobe.pytorch import PrecisionDebugger, seed_all
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "precheck"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 STEPS = 8
 LARGE = 1 << 26
 """Elements of the large tensors: 256 MiB of float32."""
