@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,17 +37,33 @@ for command in json.loads(sys.argv[1]):
 """
 
 
-def children(folder: Path, *commands: list[str], follow: bool = True, path: str = "") -> tuple[list[Any], str]:
-    """Status and output of each command that a program under ``msprobe run`` starts, and the lines of the log."""
+def children(
+    folder: Path, *commands: list[str], follow: bool = True, path: str = "", package: str = forks.CHECKOUT
+) -> tuple[list[Any], str]:
+    """Status and output of each command that a program under ``msprobe run`` starts, and the lines of the log.
+
+    Args:
+        path: A folder that every Python imports from first.
+        package: The folder that msprobe is imported from.
+    """
     (folder / "parent.py").write_text(PARENT)
     options = ["--follow-children"] if follow else []
     command = [sys.executable, "-m", "msprobe", "run", *options, "-o", "out", "parent.py", json.dumps(commands)]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([*([path] if path else []), forks.CHECKOUT])}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([*([path] if path else []), package])}
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     printed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     log = [line for line in (done.stdout + done.stderr).splitlines() if "] " in line and not line.startswith("[")]
     return printed, "\n".join(log)
+
+
+def alone(folder: Path) -> str:
+    """A folder with msprobe and nothing else: where it is installed, what it needs lies beside it."""
+    package = folder / "package"
+    package.mkdir()
+    for name in ("probe", "msprobe"):
+        (package / name).symlink_to(Path(forks.CHECKOUT, name), target_is_directory=True)
+    return str(package)
 
 
 def test_an_interpreter_that_trains_nothing_is_as_without_us(tmp_path: Path) -> None:
@@ -83,15 +100,18 @@ def test_an_error_in_the_users_own_sitecustomize_is_shown_as_without_us(tmp_path
 
 def test_what_cannot_be_watched_runs_undisturbed_and_is_named_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("value = 7\n")
-    without_numpy = tmp_path / "bare"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(without_numpy)], check=True, timeout=120)
-    program = "import torch, sys; print(torch.value, torch.__spec__.loader.__class__.__name__)"
-    commands = [[sys.executable, "-c", program], [str(without_numpy / "bin" / "python"), "-c", program]]
-    found, log = children(tmp_path, *commands)
-    assert found == [[0, "7 SourceFileLoader\n"]] * 2
-    notes = [line for line in log.splitlines() if "was not watched: " in line]
-    assert len(notes) == 2 and all("[WARNING]" in line for line in notes), log
-    assert any("numpy" in note or "msgspec" in note for note in notes), log
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True, timeout=120)
+    program = "import os, torch; print(torch.value, torch.__spec__.loader.__class__.__name__, os.getpid())"
+    pythons = [sys.executable, str(bare / "bin" / "python")]
+    found, log = children(tmp_path, *([python, "-c", program] for python in pythons), package=alone(tmp_path))
+    said = [out.split() for status, out in found if status == 0]
+    assert [words[:2] for words in said] == [["7", "SourceFileLoader"]] * 2, found
+    notes = dict(re.findall(r"\[WARNING\] process (\d+) \(-c\) was not watched: (.+)", log))
+    assert set(notes) == {pid for _, _, pid in said}, log
+    reasons = [notes[pid] for _, _, pid in said]
+    assert "msprobe run cannot watch torch" in reasons[0] and "No module named 'torch." in reasons[0]
+    assert reasons[1] in [f"ModuleNotFoundError: No module named '{name}'" for name in ("numpy", "msgspec")]
 
 
 def test_what_is_no_python_hands_on_what_it_was_given(tmp_path: Path) -> None:

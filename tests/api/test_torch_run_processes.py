@@ -33,6 +33,13 @@ def train(width, steps=3, rate=0.1):
         optimizer.step()
         optimizer.zero_grad()
     return width
+
+arrived = multiprocessing.get_context("fork").Barrier(2)
+
+def train_beside_another(width):
+    # Where one worker is slow to start the other would get both tasks.
+    arrived.wait(120)
+    return train(width)
 """
 )
 STARTED = {
@@ -45,11 +52,11 @@ STARTED = {
 """,
     "pool": """
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        assert pool.map(train, [8, 12], chunksize=1) == [8, 12]
+        assert pool.map(train_beside_another, [8, 12], chunksize=1) == [8, 12]
 """,
     "executor": """
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as executor:
-        assert list(executor.map(train, [8, 12])) == [8, 12]
+        assert list(executor.map(train_beside_another, [8, 12])) == [8, 12]
 """,
     "os.fork": """
     for width in (8, 12):
