@@ -171,6 +171,7 @@ class Training:
         x = batch(backend)
         total = backend.apis["sum"].call(x, dtype=backend.dtype("float32"))
         seen = [repr(backend.numpy(total)), repr(self._own.decline(x)), repr(backend.declined(x))]
+        seen.append(repr(backend.seldom_calls(x)))
         # No shapes to multiply, which MindSpore says when the result is looked at.
         for call in (lambda: backend.numpy(backend.apis["matmul"].call(x, x)), lambda: self._model.aside(x)):
             try:
@@ -264,6 +265,7 @@ def test_whatever_fails_inside_the_tool_the_training_goes_on_unchanged(
             left = bool(training.left)
         except Exception as raised:
             found.append(f"the training got {raised!r}")
+            debugger.stop()  # which the training did not come to, and is no fault of the next one
         if not failing.done:
             continue  # done once in a process, and that was in the run that was watched
         done += 1
@@ -292,7 +294,8 @@ def test_whatever_fails_inside_the_tool_the_training_goes_on_unchanged(
 
 NO_RECORD = re.compile(
     r"(start|stop|step)\(\)|save\('hidden'\)|the (end|beginning) of (the step|step \d+)|the files of step \d+|"
-    r"what a dead run left|what waited for its statistics|the faster way to describe tensors|ms\.jit|"
+    r"what a dead run left|what waited for its statistics|process\.json|the faster way to describe tensors|"
+    r"ms\.jit|torch\.jit\.script|"
     r"(Session|SavedValues|Collector|\w+Adapter)\._?[a-z_]+|\w+\.remove|\w+"
 )
 """What fails besides records, as it stands in the log.
@@ -450,7 +453,7 @@ def always_fails(
 
 def test_only_what_stands_between_the_user_and_his_own_function_is_not_made_to_fail(backend: Any) -> None:
     borders = BORDERS[backend.name]
-    assert sum(map(len, borders.values())) == {"torch": 37, "mindspore": 26, "msadapter": 26}[backend.name]
+    assert sum(map(len, borders.values())) == {"torch": 42, "mindspore": 26, "msadapter": 26}[backend.name]
     for path, names in borders.items():
         text = Path(ROOT, path).read_text(encoding="utf-8")
         gone = [name for name in names if f"def {name}(" not in text and name != "<lambda>"]

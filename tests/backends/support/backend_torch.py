@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from parts import Api, Outcome
+from torch import nn
 
 from probe.api import debugger, randomness
 from probe.api.pytorch import PrecisionDebugger
@@ -37,6 +39,10 @@ def _unseen(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(*args, **kwargs)
 
     return call
+
+
+def _halved(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor / 2
 
 
 class Stranger:
@@ -246,6 +252,17 @@ class Backend:
     def declined(self, tensor: Any) -> Any:
         """What an operator gives that leaves the work to the other operand, if the framework has such a one."""
         return tensor == Stranger()
+
+    def seldom_calls(self, tensor: Any) -> list[Any]:
+        """What functions give that the tool is called by, or goes around, each in a way of its own."""
+        add = torch.Tensor.add
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch.jit is deprecated
+            patch.setattr(torch.Tensor, "add", lambda *args: add(*args))
+            replaced = tensor.add(tensor)
+            scripted = torch.jit.script(nn.ReLU())(tensor), torch.jit.script(_halved)(tensor)
+        cell = torch._VF.tanh(tensor)
+        return [self.numpy(each) for each in (replaced, *scripted, cell, tensor.view_as(tensor))]
 
     def background_work(self, tensor: Any) -> Any:
         """Work that goes on after the call, until its ``wait`` is called; it leaves `tensor` as it is."""

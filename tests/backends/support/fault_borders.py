@@ -22,7 +22,7 @@ _EVERYWHERE: Borders = {
 
 _TORCH: Borders = {
     **_EVERYWHERE,
-    "backends/torch/hooks/api_hooks.py": {"_from_mode", "record"},
+    "backends/torch/hooks/api_hooks.py": {"_from_mode", "record", "__getattr__"},
     "backends/torch/hooks/torch_compile.py": {"handle"},
     "backends/torch/hooks/api_calls.py": {"observe", "wrapper", "record"},
     "backends/torch/hooks/api_backward.py": {"__call__"},
@@ -31,6 +31,9 @@ _TORCH: Borders = {
         "__call__", "__eq__", "__hash__",
     },
     "backends/torch/hooks/optimizer_hooks.py": {"clip", "<lambda>"},
+    "backends/torch/hooks/torch_script.py": {"_make_module", "_make_function", "_aside"},
+    # The handler of a plain swap, which calls them.
+    "backends/shared/patching.py": {"<lambda>"},
     # The guards themselves, and hooks of that kind.
     "backends/torch/guards.py": {"guarded", "compiling"},
     "backends/torch/adapter.py": {"callback_unobserved"},

@@ -167,6 +167,10 @@ class Values:
         """MindSpore's operators raise and do not decline."""
         return NotImplemented
 
+    def seldom_calls(self, tensor: Any) -> list[Any]:
+        """MindSpore has none."""
+        return []
+
     def background_work(self, tensor: Any) -> Any:
         """The handle of work, with none behind it: that needs processes which msrun starts."""
         return comm_func.CommHandle()

@@ -95,8 +95,9 @@ class ApiCalls:
 
         @passed_over
         def record(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            caller = sys._getframe(2).f_globals.get("__name__", "")
-            if always or not caller.startswith("torch."):
+            caller = sys._getframe(2).f_globals.get("__name__")
+            # A program may call its module anything.
+            if always or not (isinstance(caller, str) and caller.startswith("torch.")):
                 return observe(name, inner, args, kwargs)
             return inner(*args, **kwargs)
 

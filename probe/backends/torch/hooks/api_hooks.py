@@ -53,7 +53,7 @@ class ApiHooks:
         self._kept: list[Any] = []
         """Objects that are known by their identity."""
         self._attributes = Attributes()
-        self._mode = FunctionMode(self._from_mode)
+        self._mode = FunctionMode(self._from_mode, listener)
         backward = ApiBackward(listener, tracker, graph)
         self._calls = ApiCalls(listener, tracker, backward, self._mode.call_without)
         self._prepare(families)
@@ -119,7 +119,7 @@ class ApiHooks:
         """This module hands out torch's own built-ins, and torch.nn calls them there."""
         watched = always | {watched.attribute for watched in torch_functions} | RECURRENT
         module = internals.VariableFunctions
-        replacement = _VariableFunctions(self._calls, module.vf, watched, always)
+        replacement = _VariableFunctions(self._listener, self._calls, module.vf, watched, always)
         self._replacements.append(_Replacement(module, "vf", lambda: replacement))
 
     def _replace(self, watched: Watched) -> None:
@@ -161,7 +161,7 @@ class ApiHooks:
             replacement.install(self._attributes)
         self._calls.async_handles.install()
         self._mode.install()
-        script_guard.install(self, self._suspended)
+        script_guard.install(self, self._suspended, self._listener)
 
     def remove(self) -> None:
         """Put everything back; calls still running in other threads end without being seen."""
@@ -192,7 +192,7 @@ class ApiHooks:
         if not self._attached:
             # It was stopped on another thread.
             return function(*args, **kwargs)
-        if function is _VIEW_AS and _is_called_by_autograd(args):
+        if function is _VIEW_AS and guarded(self._listener, "view_as", _is_called_by_autograd, args):
             return function(*args, **kwargs)
         name = self._names.get(function)
         if name is None:
@@ -269,7 +269,10 @@ RECURRENT = frozenset(
 class _VariableFunctions:
     """Stands for what `VariableFunctions` looks its functions up in."""
 
-    def __init__(self, calls: ApiCalls, functions: Any, watched: set[str], always: set[str]) -> None:
+    def __init__(
+        self, listener: Listener, calls: ApiCalls, functions: Any, watched: set[str], always: set[str]
+    ) -> None:
+        self._listener = listener
         self._calls = calls
         self._functions = functions
         self._watched = watched
@@ -278,8 +281,14 @@ class _VariableFunctions:
     def __getattr__(self, attribute: str) -> Any:
         function = getattr(self._functions, attribute)
         if attribute in self._watched:
-            name = ApiName(f"VF.{attribute}", attribute)
-            function = self._calls.vf_wrapper(name, function, attribute in self._always)
+            wrapper = guarded(self._listener, attribute, self._wrapper, attribute, function)
+            if wrapper is None:
+                return function
+            function = wrapper
         # Found without this method next time.
         setattr(self, attribute, function)
         return function
+
+    def _wrapper(self, attribute: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        name = ApiName(f"VF.{attribute}", attribute)
+        return self._calls.vf_wrapper(name, function, attribute in self._always)

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from probe.backends.shared.patching import Attributes
 from probe.backends.torch import internals
-from probe.backends.torch.guards import compiling, passed_over, skipped
+from probe.backends.torch.guards import Logs, compiling, guarded, passed_over, skipped
 from probe.backends.torch.originals import BUILT_IN, HANDING_OVER, forget, looked_up_as
 from probe.common.callstack import hide_own_frames
 
@@ -34,10 +34,11 @@ class FunctionMode:
     Args:
         callback: Called in place of each function that passes the mode, with the function, the types of its tensors,
             args and kwargs; it calls the function itself. The mode is out of the way until it returns.
+        logs: Told of a failure of the mode itself.
     """
 
-    def __init__(self, callback: Callable[..., Any]) -> None:
-        self._mode = _Mode(callback)
+    def __init__(self, callback: Callable[..., Any], logs: Logs) -> None:
+        self._mode = _Mode(callback, logs)
         self._questions = _Questions(self._mode)
         self._threads: set[threading.Thread] = set()
         """Threads on which `install` put the mode, and no `remove` has taken it off yet."""
@@ -89,9 +90,10 @@ class FunctionMode:
 
 
 class _Mode(TorchFunctionMode):
-    def __init__(self, callback: Callable[..., Any]) -> None:
+    def __init__(self, callback: Callable[..., Any], logs: Logs) -> None:
         super().__init__()
         self._callback = callback
+        self._logs = logs
 
     @passed_over
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -111,7 +113,8 @@ class _Mode(TorchFunctionMode):
     def _not_built_in(self, func: Any, types: Any, args: Any, kwargs: Any, caller: CodeType) -> Any:
         if caller is HANDING_OVER:
             return self._hand_on(func, types, args, kwargs)
-        called = looked_up_as(func)
+        # Looking it up compares and asks objects of the user's, which may raise anything.
+        called = guarded(self._logs, "__torch_function__", looked_up_as, func)
         if called is None:
             return func(*args, **kwargs)
         if type(called) is MethodWrapperType:

@@ -208,7 +208,7 @@ class ModuleHooks:
     def _attach(self, modules: list[tuple[ModuleName, torch.nn.Module]]) -> ModuleHandles:
         forward: list[Handle] = [HooksStayOut()]
         try:
-            script_guard.install(self, without_hooks(_Hook))
+            script_guard.install(self, without_hooks(_Hook), self._listener)
             for name, module in modules:
                 self._attach_forward(name, module, forward)
             return ModuleHandles(Handles([*forward, self]), self._parameters)

@@ -11,11 +11,13 @@ import torch
 
 from probe.backends.shared.patching import CodeSwap, plain_swap
 from probe.backends.torch import internals
+from probe.backends.torch.guards import Logs, guarded
 
 Suspended = Callable[[Optional[torch.nn.Module]], "AbstractContextManager[Any]"]
 """Gives what suspends hooks while a module is made into a ScriptModule, or a function (``None``) into another."""
-_FRAMES_BETWEEN = 3
-"""Of the code that was put in place, its handler, and what it calls here."""
+_FRAMES_BETWEEN = 4
+"""Of the code that was put in place, its handler, and the two that it calls here."""
+_NAME = "torch.jit.script"
 
 
 class _ScriptGuard:
@@ -25,7 +27,7 @@ class _ScriptGuard:
     """
 
     def __init__(self) -> None:
-        self._asked: dict[int, Suspended] = {}
+        self._asked: dict[int, tuple[Suspended, Logs]] = {}
         self._swaps: list[CodeSwap] = []
         for function, work in (
             (internals.script_module_maker, self._make_module),
@@ -35,26 +37,30 @@ class _ScriptGuard:
                 self._swaps.append(plain_swap(function, work))
 
     def _make_module(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with self._suspended(args[0] if args else kwargs["nn_module"]):
-            return body(*args, **kwargs)
+        return self._aside(args[0] if args else kwargs.get("nn_module"), body, args, kwargs)
 
     def _make_function(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(args[0] if args else kwargs.get("obj"), torch.nn.Module):
             return body(*args, **kwargs)
         # It looks up names in the frame of whoever called it, which is so many frames further away now.
         kwargs = {**kwargs, "_frames_up": kwargs.get("_frames_up", 0) + _FRAMES_BETWEEN}
-        with self._suspended(None):
+        return self._aside(None, body, args, kwargs)
+
+    def _aside(
+        self, module: torch.nn.Module | None, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call `body` while hooks are suspended; what cannot be suspended, or put back, is logged."""
+        asked = list(self._asked.values())
+        stacks = [guarded(logs, _NAME, _entered, suspended, module) for suspended, logs in asked]
+        try:
             return body(*args, **kwargs)
+        finally:
+            for (_, logs), stack in zip(reversed(asked), reversed(stacks)):
+                if stack is not None:
+                    guarded(logs, _NAME, stack.close)
 
-    @contextmanager
-    def _suspended(self, module: torch.nn.Module | None) -> Iterator[None]:
-        with ExitStack() as stack:
-            for suspended in list(self._asked.values()):
-                stack.enter_context(suspended(module))
-            yield
-
-    def install(self, owner: object, suspended: Suspended) -> None:
-        self._asked[id(owner)] = suspended
+    def install(self, owner: object, suspended: Suspended, logs: Logs) -> None:
+        self._asked[id(owner)] = suspended, logs
         for swap in self._swaps:
             swap.install()
 
@@ -63,6 +69,12 @@ class _ScriptGuard:
         if not self._asked:
             for swap in self._swaps:
                 swap.restore()
+
+
+def _entered(suspended: Suspended, module: torch.nn.Module | None) -> ExitStack:
+    with ExitStack() as stack:
+        stack.enter_context(suspended(module))
+        return stack.pop_all()
 
 
 script_guard = _ScriptGuard()
