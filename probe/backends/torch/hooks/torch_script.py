@@ -51,7 +51,10 @@ class _ScriptGuard:
     ) -> Any:
         """Call `body` while hooks are suspended; what cannot be suspended, or put back, is logged."""
         asked = list(self._asked.values())
-        stacks = [guarded(logs, _NAME, _entered, suspended, module) for suspended, logs in asked]
+        stacks: list[ExitStack | None] = []
+        # No comprehension: it is a call, which can fail where this one did not.
+        for suspended, logs in asked:
+            stacks.append(guarded(logs, _NAME, _entered, suspended, module))
         try:
             return body(*args, **kwargs)
         finally:
