@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from probe.backends.protocol import TrainingHooks
+from probe.collect.step_loops import StepLoops
 from probe.common.callstack import CallStacks
 
 _PATIENCE = 16
@@ -47,8 +48,6 @@ class OptimizerTurns:
         """Optimizers that did not step for too long; until they do."""
         self.counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         """Updates of each optimizer in this step."""
-        self._together: dict[frozenset[int], tuple[int, str]] = {}
-        """Of optimizers that stepped in one step: the first such step, and their names."""
         self._updated: set[int] = set()
         """Parameters that were updated in this step."""
         self._with_gradient: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -63,6 +62,7 @@ class OptimizerTurns:
         """Those that were called since an optimizer stepped last."""
         self._owners: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
         """The optimizers of each of these modules, at the time of the update that followed its call."""
+        self._loops = StepLoops(self._stacks)
 
     # --- which optimizers there are
 
@@ -108,7 +108,9 @@ class OptimizerTurns:
 
     def called(self, module: Any) -> None:
         """A module was called."""
-        self._calls.setdefault(module, set()).add(self._stacks.current())
+        stack = self._stacks.current()
+        self._calls.setdefault(module, set()).add(stack)
+        self._loops.called(stack)
         self._new_calls.add(module)
 
     def enter_backward(self, mark: Callable[[Any], object]) -> None:
@@ -138,6 +140,7 @@ class OptimizerTurns:
         self._updated |= self._owned[optimizer]
         self.counts[optimizer] = self.counts.get(optimizer, 0) + 1
         if len(self._owned) > 1:
+            self._loops.stepped(optimizer, self._stacks.current())
             self._note_owners()
         return True
 
@@ -154,11 +157,9 @@ class OptimizerTurns:
         """Wait for none of the others any more, until they step."""
         self._given_up.update(self.waiting())
 
-    def end_step(self, step: int) -> None:
+    def end_step(self) -> None:
         """The step is over: remember which optimizers stepped in it."""
-        together = list(self.counts)
-        text = " and ".join(type(each).__name__ for each in together)
-        self._together.setdefault(frozenset(map(id, together)), (step, text))
+        self._loops.end_step()
         stepped = weakref.WeakSet(self._stepped())
         for optimizer in stepped:
             self._partners[optimizer] = stepped
@@ -172,14 +173,8 @@ class OptimizerTurns:
         self._marks.clear()  # held strongly: an optimizer must not outlive its program's use of it
 
     def uneven_text(self) -> str:
-        """A sentence on two steps that share some of their optimizers; empty if all steps have the same or others."""
-        known = list(self._together.items())
-        for number, (one, (step, names)) in enumerate(known):
-            for other, (later, others) in known[number + 1 :]:
-                if one & other:
-                    text = f"in step {step} {names} stepped, and in step {later} {others}. If these are not the steps "
-                    return text + "that you count, --step-after optimizer ends a step with each optimizer's step."
-        return ""
+        """The optimizers and the loops of which the counted steps may not be iterations; empty if there are none."""
+        return self._loops.uneven
 
     # --- whose turn may still come
 
@@ -198,15 +193,19 @@ class OptimizerTurns:
     def goes_on(self, module: Any) -> bool:
         """Whether the forward of `module` that begins belongs to the step in which an optimizer has stepped.
 
+        - It does not if it is called from outside of the loop in which this step and the one before have ended.
         - The same call (the same line, called from the same lines) again means that the loop has come around. It has
           not if an optimizer is expected whose module was called in this step and that has no gradient yet, such as a
           generator's while its discriminator is updated several times.
         - Another call belongs to the step if its module has parameters of an optimizer that has not stepped, or if an
           optimizer is expected.
         """
+        stack = self._stacks.current()
+        if self._loops.are_left(stack):
+            return False
         if self._turn_has_begun:
             return True
-        if self._stacks.current() in self._calls.get(module, ()):
+        if stack in self._calls.get(module, ()):
             return any(self._turn_is_to_come(each) for each in self.expected())
         trainable = self._training.trainable(module)
         owners = [each for each in self.waiting() if (self._owned or {})[each] & trainable]

@@ -246,7 +246,7 @@ class TrainingLoop:
         session = self.session
         assert session is not None
         self.step_open = self._end_due = self._paused = self._in_forward = self._in_backward = False
-        self._turns.end_step(self.steps)
+        self._turns.end_step()
         self._backwards_before = self._backwards
         self.steps += 1
         session.stop()

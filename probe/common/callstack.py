@@ -19,7 +19,8 @@ except ImportError:
 
 Frame = tuple[str, int, str]
 """The file, line and function of a frame."""
-
+Place = tuple[CodeType, int]
+"""The code of a frame and the offset of its instruction."""
 
 OWN_FILES = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 MARK = "a frame of msprobe"
@@ -106,7 +107,7 @@ class CallStacks:
         self._next = itertools.count()
         self._own: dict[int, bool] = {}
         # Keeps every code object that was seen alive, so that an identity is never given to another one.
-        self._codes: list[CodeType] = []
+        self._codes: dict[int, CodeType] = {}
         self.frames: dict[int, list[Frame]] = {}
         """The frames of every stack, by its number, innermost first."""
 
@@ -126,6 +127,12 @@ class CallStacks:
             number = self._number(found, frame)
         return number
 
+    def places(self, number: int) -> list[Place]:
+        """The frames of a stack, by its number, outermost first."""
+        key = array("Q", self._keys[number])
+        pairs = zip(key[::2], key[1::2])
+        return [(self._codes[identity], offset - 1) for identity, offset in pairs][::-1]
+
     def caller(self) -> FrameType | None:
         """The innermost frame that is not the tool's."""
         frame: FrameType | None = sys._getframe(1)
@@ -140,7 +147,7 @@ class CallStacks:
         return None
 
     def _see(self, code: CodeType) -> bool:
-        self._codes.append(code)
+        self._codes[id(code)] = code
         ours = code.co_filename.startswith(OWN_FILES) or MARK in code.co_consts or id(code) in _LEFT_OUT
         self._own[id(code)] = ours
         return ours

@@ -1,0 +1,94 @@
+"""The loops of a program in which its optimizers step."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from probe.collect.loops import Loop, Loops
+from probe.common.callstack import CallStacks
+
+
+class StepLoops:
+    """Notes the loops that train, and finds steps that are no iteration of any of them.
+
+    Args:
+        stacks: The calls, by number.
+    """
+
+    def __init__(self, stacks: CallStacks) -> None:
+        self._stacks = stacks
+        self._loops = Loops()
+        self._known: dict[int, tuple[Loop, ...]] = {}
+        """The loops around a call, by the number of its stack."""
+        self._call = -1
+        """The last call of a model."""
+        self._update = -1
+        """The last update of this step."""
+        self._training: tuple[Loop, ...] = ()
+        """The loops around both."""
+        self._before: tuple[Loop, ...] = ()
+        """The same of the step before."""
+        self._of_optimizer: weakref.WeakKeyDictionary[Any, tuple[Loop, ...]] = weakref.WeakKeyDictionary()
+        """The loops that trained when an optimizer stepped last."""
+        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The optimizers that stepped in this step."""
+        self._returned = False
+        """Whether one of them has stepped in an earlier step."""
+        self._stepped_before: weakref.WeakSet[Any] = weakref.WeakSet()
+        """The optimizers that stepped in the step before."""
+        self.uneven = ""
+        """The first two optimizers whose steps may not be counted as a person counts them; empty without."""
+
+    def called(self, stack: int) -> None:
+        """A model was called."""
+        self._call = stack
+
+    def stepped(self, optimizer: Any, stack: int) -> None:
+        """An optimizer has stepped, of several."""
+        self._update = stack
+        self._training = _common(self._around(stack), self._around(self._call))
+        self._returned = self._returned or (optimizer in self._of_optimizer and optimizer not in self._stepped)
+        self._stepped.add(optimizer)
+        self._of_optimizer[optimizer] = self._training
+
+    def are_left(self, stack: int) -> bool:
+        """Whether this call is outside of the innermost loop in which this step and the one before were updated."""
+        shared = _common(self._training, self._before)
+        return bool(shared) and self._is_same_thread(stack) and shared[-1] not in self._around(stack)
+
+    def end_step(self) -> None:
+        """The step is over."""
+        if self._stepped and not self.uneven:
+            self.uneven = self._uneven_text()
+        self._before, self._training, self._returned = self._training, (), False
+        self._stepped_before, self._stepped = self._stepped, weakref.WeakSet()
+
+    def _around(self, stack: int) -> tuple[Loop, ...]:
+        found = self._known.get(stack)
+        if found is None:
+            found = self._known[stack] = self._loops.around(self._stacks.places(stack))
+        return found
+
+    def _is_same_thread(self, stack: int) -> bool:
+        """Whether a call and the update have the outermost function in common; else nothing is known of their loops."""
+        return self._stacks.places(stack)[0][0] is self._stacks.places(self._update)[0][0]
+
+    def _uneven_text(self) -> str:
+        """Two optimizers that step in different loops, and in this step and the one before not in the same way."""
+        stepped, before = set(self._stepped), set(self._stepped_before)
+        others = stepped ^ before if self._returned else set()
+        for one in stepped | before:
+            for other in stepped:
+                loops = self._of_optimizer.get(one, ()), self._of_optimizer.get(other, ())
+                if not all(loops) or loops[0][-1] == loops[1][-1]:
+                    continue
+                in_phases = one in stepped and not _common(*loops)
+                if in_phases or (_common(*loops) and (one in others or other in others)):
+                    names = (f"{type(each).__name__} steps in the loop at {of[-1].text}" for each, of in zip((one, other), loops))
+                    return " and ".join(sorted(names))
+        return ""
+
+
+def _common(one: tuple[Loop, ...], other: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    return tuple(loop for loop in one if loop in other)
