@@ -634,9 +634,17 @@ def test_a_later_turn_in_a_step_is_collected_with_its_gradients(scripts: Any, tm
 
 
 def test_optimizers_that_step_in_the_backward_leave_its_records_whole(scripts: Any, tmp_path: Path) -> None:
-    ran = quick(scripts, tmp_path, PROGRAMS["optimizers that step in the backward"][1], "--step", "0")
-    backward = {f"Module.{layer}.backward.0" for layer in ("0.Linear", "1.ReLU", "2.Linear")}
-    assert backward | {"Functional.linear.0.backward"} <= set(ran.data(0))
+    program = PROGRAMS["optimizers that step in the backward"][1]
+    plain = program.replace("parameter.register", "0 and parameter.register")
+    expected = quick(scripts, tmp_path, plain, "--step", "0", "--step-after", "backward")
+    gradients = {name: record for name, record in expected.data(0).items() if ".parameters_grad." in name}
+    for to_none in (True, False):
+        folder = tmp_path / str(to_none)
+        folder.mkdir()
+        ran = quick(scripts, folder, program.replace("zero_grad()", f"zero_grad({to_none})"), "--step", "0")
+        backward = {f"Module.{layer}.backward.0" for layer in ("0.Linear", "1.ReLU", "2.Linear")}
+        assert backward | {"Functional.linear.0.backward"} <= set(ran.data(0))
+        assert {name: ran.data(0).get(name) for name in gradients} == gradients and len(gradients) == 2
 
 
 @pytest.mark.parametrize("then", ["", "net(torch.randn(5, 8)).sum().backward()\n    optimizer.step()"])

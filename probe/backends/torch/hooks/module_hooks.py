@@ -323,9 +323,24 @@ def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None]) -> Ha
 
 
 def _attach_accumulated(parameter: torch.Tensor, weak: _WeakParameter, callback: Callable[[Any], None]) -> Handle:
-    """Call `callback` with `parameter` whenever a gradient has been accumulated into it."""
+    """Call `callback` with `parameter` whenever a gradient has been accumulated into it, before other such hooks.
+
+    The others may take the gradient away: an optimizer that steps in them sets it to ``None`` or to zeros.
+    """
     name = "_post_accumulate_grad_hooks"
-    return _TensorHandle(parameter, weak, name, lambda: _register_accumulated(parameter, callback))
+
+    def register() -> Any:
+        handle = _register_accumulated(parameter, callback)
+        hooks = getattr(parameter, name)
+        if len(hooks) > 1:
+            # PyTorch calls the values as a plain dictionary has them, which `OrderedDict.move_to_end` does not change.
+            others = [(key, hook) for key, hook in hooks.items() if key != handle.id]
+            for key, _ in others:
+                del hooks[key]
+            hooks.update(others)
+        return handle
+
+    return _TensorHandle(parameter, weak, name, register)
 
 
 class _TensorHandle:
