@@ -217,7 +217,8 @@ class RunningProgram:
         unended = [text for loop in self._loops.values() if (text := loop.unended_text())]
         uneven = [text for loop in self._loops.values() if (text := loop.uneven_text())]
         self.leave()
-        for text in environment.unwatched(self._arguments["dump_path"], self._process.run):
+        unwatched = list(environment.unwatched(self._arguments["dump_path"], self._process.run))
+        for text in unwatched:
             log.warning(text)
         if self._own_debugger:
             return True
@@ -233,11 +234,11 @@ class RunningProgram:
             log.info(f"the processes that were started collect by themselves; see: {self._show_command}")
             return True
         if session is None:
-            return self._log_nothing(failure or self._why_nothing(forwards))
+            return self._log_nothing(failure or self._why_nothing(forwards, bool(unwatched)))
         if unended and not failed:
             log.warning(unended[0])
-        if uneven and not session.is_watching:
-            log.info(uneven[0])
+        elif uneven and not session.is_watching:
+            log.warning(uneven[0])
         losses = session.losses
         collected = [step for step in session.collected_steps if step not in losses]
         if losses and not collected:
@@ -278,10 +279,17 @@ class RunningProgram:
     def _show_command(self) -> str:
         return f"msprobe show {shlex.quote(self.config.dump_path)}"
 
-    def _why_nothing(self, forwards: int) -> str:
-        """Why nothing was collected, with the versions that are installed and those that were tested."""
+    def _why_nothing(self, forwards: int, has_unwatched: bool) -> str:
+        """Why nothing was collected, with the versions that are installed and those that were tested.
+
+        Args:
+            forwards: How many calls of models were seen.
+            has_unwatched: Whether lines before this one say which processes could not be watched.
+        """
         if self._unwatched and not self._loops:
             return " ".join(self._unwatched.values())
+        if not self._loops and has_unwatched:
+            return "the processes that imported a framework were not watched; see the lines above."
         if not self._loops:
             text = f"the program imported none of {', '.join(_BACKENDS)} in this process. "
             text += "What launches others is put in front: torchrun ... -m msprobe run train.py. "

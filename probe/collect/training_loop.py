@@ -348,11 +348,12 @@ class TrainingLoop:
             return ""
         count = self._backwards - self._backwards_before
         text = f"the program ended in step {self.steps}, in which gradients were computed {count} times and no "
-        return text + "optimizer stepped. If these are several steps, --step-after backward ends a step with each."
+        text += "optimizer stepped. If these are several steps, --step-after backward ends a step with each, and so does "
+        return text + "step() of a PrecisionDebugger in the script where it is called."
 
     def uneven_text(self) -> str:
-        """Two steps in which some of the same optimizers stepped, but not all; empty if there are none."""
-        return self._turns.uneven_text() if self._step_after == AUTO else ""
+        """Why the steps that have ended may not be the iterations of the program; empty if nothing points to it."""
+        return self._turns.uneven_text(self.steps) if self._step_after == AUTO else ""
 
     def waiting_text(self) -> str:
         """Why the step that has begun has not ended."""

@@ -17,6 +17,7 @@ import forks
 import pytest
 
 from probe.api.following import environment
+from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.dump.processes import RunProcess
 
 STATE = """
@@ -112,6 +113,22 @@ def test_what_cannot_be_watched_runs_undisturbed_and_is_named_at_the_end(tmp_pat
     reasons = [notes[pid] for _, _, pid in said]
     assert "msprobe run cannot watch torch" in reasons[0] and "No module named 'torch." in reasons[0]
     assert reasons[1] in [f"ModuleNotFoundError: No module named '{name}'" for name in ("numpy", "msgspec")]
+    (nothing,) = [line for line in log.splitlines() if "collected nothing: " in line]
+    assert nothing.endswith("the processes that imported a framework were not watched; see the lines above.")
+
+
+def test_a_child_waits_for_the_frameworks_of_the_table(tmp_path: Path) -> None:
+    text = (Path(environment.__file__).parent / "site" / "sitecustomize.py").read_text(encoding="utf-8")
+    assert not any(f'"{framework.module}"' in text for framework in FRAMEWORKS.values())
+    for framework in FRAMEWORKS.values():
+        (tmp_path / f"{framework.module}.py").write_text("")
+        _, log = children(tmp_path, [sys.executable, "-c", f"import {framework.module}"])
+        assert "was not watched: " in log, framework
+
+
+def test_a_child_that_imports_no_framework_imports_no_json(tmp_path: Path) -> None:
+    (found,), _ = children(tmp_path, [sys.executable, "-c", "import sys; print('json' in sys.modules)"])
+    assert found == [0, "False\n"]
 
 
 def test_what_is_no_python_hands_on_what_it_was_given(tmp_path: Path) -> None:
@@ -141,7 +158,9 @@ def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch, before: st
     monkeypatch.delenv("PYTHONPATH", raising=False)
     if before is not None:
         monkeypatch.setenv("PYTHONPATH", before)
-    monkeypatch.delenv(environment.FOLLOW, raising=False)
+    variables = environment.FOLLOW, environment.FRAMEWORKS_VARIABLE
+    for name in variables:
+        monkeypatch.delenv(name, raising=False)
     for _ in range(2):
         follower = environment.FollowedChildren("config.json", {"dump_path": "/out"}, "auto")
         follower.tell(RunProcess("run", (1,)))
@@ -150,7 +169,7 @@ def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch, before: st
         told = environment.read(os.environ[environment.FOLLOW])
         assert (told.config_path, told.arguments, told.order) == ("config.json", {"dump_path": "/out"}, (1,))
         follower.remove()
-        assert environment.FOLLOW not in os.environ and os.environ.get("PYTHONPATH") == before
+        assert not set(variables) & set(os.environ) and os.environ.get("PYTHONPATH") == before
 
 
 def test_damaged_notes_are_passed_over(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,37 @@ for step in range(3):
     head(features).sum().backward()
     finetuning.step()
     finetuning.zero_grad()
+"""),
+    "pretrain, train a head, finetune all, all optimizers kept": (7, """
+body, old, head = network(), nn.Linear(4, 8), nn.Linear(4, 2)
+pretraining = torch.optim.SGD([*body.parameters(), *old.parameters()], 0.1)
+for step in range(2):
+    old(body(torch.randn(5, 8))).pow(2).mean().backward()
+    pretraining.step()
+    pretraining.zero_grad()
+model = nn.Sequential(body, head)
+body.requires_grad_(False)
+of_head = torch.optim.SGD(head.parameters(), 0.1)
+for step in range(2):
+    model(torch.randn(5, 8)).pow(2).mean().backward()
+    of_head.step()
+    of_head.zero_grad()
+body.requires_grad_(True)
+of_all = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(3):
+    model(torch.randn(5, 8)).pow(2).mean().backward()
+    of_all.step()
+    of_all.zero_grad()
+"""),
+    "another optimizer in every third iteration": (6, """
+one, two = network(), network()
+first, second = torch.optim.SGD(one.parameters(), 0.1), torch.optim.Adam(two.parameters())
+for step in range(6):
+    first.zero_grad(), second.zero_grad()
+    (one(torch.randn(5, 8)) + two(torch.randn(5, 8))).pow(2).mean().backward()
+    first.step()
+    if step % 3 == 2:
+        second.step()
 """),
     "a frozen body whose optimizer begins later": (6, """
 class Model(nn.Module):
@@ -783,20 +815,55 @@ print(len(looked) - before)
     assert (ran.status, ran.out.strip()) == (0, "0") and "9 steps" in ran.log, ran.err
 
 
-def test_steps_with_more_optimizers_than_others_are_told_of(scripts: Any, tmp_path: Path) -> None:
-    """The second optimizer steps in every third iteration, which may be a step or not."""
-    program = """
-one, two = network(), network()
-first, second = torch.optim.SGD(one.parameters(), 0.1), torch.optim.Adam(two.parameters())
-for step in range(6):
-    first.zero_grad(), second.zero_grad()
-    (one(torch.randn(5, 8)) + two(torch.randn(5, 8))).pow(2).mean().backward()
-    first.step()
-    if step % 3 == 2:
-        second.step()
-"""
-    ran = quick(scripts, tmp_path, program, "--step", "all")
-    assert ran.status == 0 and "SGD and Adam" in ran.log and "--step-after optimizer" in ran.log, ran.log
+OTHER_LOOPS = {
+    "WGAN, the fake without gradients": (
+        "RMSprop",
+        """
+G, D = network(4), network(4)
+of_G, of_D = torch.optim.RMSprop(G.parameters()), torch.optim.RMSprop(D.parameters())
+for step in range(4):
+    for _ in range(3):
+        with torch.no_grad():
+            fake = G(torch.randn(5, 4))
+        of_D.zero_grad()
+        (D(fake) - D(torch.randn(5, 4))).mean().backward()
+        of_D.step()
+    of_G.zero_grad()
+    (-D(G(torch.randn(5, 4)))).mean().backward()
+    of_G.step()
+""",
+    ),
+    "PPO, loops of policy and value": (
+        "Adam",
+        """
+policy, value = network(), network()
+of_policy, of_value = torch.optim.Adam(policy.parameters()), torch.optim.Adam(value.parameters())
+for epoch in range(3):
+    states = torch.randn(5, 8)
+    before = policy(states).detach()
+    for _ in range(2):
+        of_policy.zero_grad()
+        ((policy(states) - before).exp() * value(states).detach()).mean().backward()
+        of_policy.step()
+    for _ in range(3):
+        of_value.zero_grad()
+        value(states).pow(2).mean().backward()
+        of_value.step()
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_LOOPS)
+def test_optimizers_that_step_in_different_loops_are_told_of(scripts: Any, tmp_path: Path, name: str) -> None:
+    kind, program = OTHER_LOOPS[name]
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0", "--task", "structure")
+    (line,) = ran.warnings
+    assert ran.status == 0 and line.startswith(f"{len(ran.steps)} steps were counted, which may not be the iterations")
+    source = (PRELUDE + program).splitlines()
+    for loop in re.findall(rf"{kind} steps in the loop at program.py:(\d+)", line):
+        assert source[int(loop) - 1].strip().startswith("for ")
+    assert line.count("in the loop at") == 2 and "step() at the end" in line and "--step-after optimizer" in line
 
 
 def test_updates_by_hand_after_an_optimizers_are_told_of(scripts: Any, tmp_path: Path) -> None:

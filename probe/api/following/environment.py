@@ -1,8 +1,8 @@
 """The environment of a followed program, by which a Python that it starts is collected from as well.
 
-Two variables: ``PYTHONPATH`` begins with the folder ``site``, so that a new Python runs the ``sitecustomize`` there,
-and `FOLLOW` says what to collect. Both are handed on by whatever starts whatever; what is no Python ignores them, and
-so does a Python with ``-I``, ``-E`` or ``-S``.
+Three variables: ``PYTHONPATH`` begins with the folder ``site``, so that a new Python runs the ``sitecustomize`` there,
+`FOLLOW` says what to collect, and `FRAMEWORKS_VARIABLE` names the modules that are waited for. They are handed on by
+whatever starts whatever; what is no Python ignores them, and so does a Python with ``-I``, ``-E`` or ``-S``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,13 @@ from typing import Any, Optional
 
 import msgspec
 
+from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.dump.processes import RunProcess, order_of_child
 
 FOLLOW = "MSPROBE_FOLLOW"
 """Also in ``site/sitecustomize.py``, which cannot import us."""
+FRAMEWORKS_VARIABLE = "MSPROBE_FOLLOW_FRAMEWORKS"
+"""Also there. It is no part of `FOLLOW`: a Python that imports no framework should not have to import ``json``."""
 _PATH = "PYTHONPATH"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _SITE = os.path.join(_HERE, "site")
@@ -90,10 +93,12 @@ class FollowedChildren:
         """From now on this process is `process`, and what it starts is started by that."""
         told = Followed(*self._given, process.run, process.order, time.time(), _ROOT, sys.prefix)
         os.environ[FOLLOW] = json.dumps(vars(told))
+        os.environ[FRAMEWORKS_VARIABLE] = ",".join(framework.module for framework in FRAMEWORKS.values())
 
     def remove(self) -> None:
         """Take out of the environment what was put in, and leave what the program has changed."""
-        os.environ.pop(FOLLOW, None)
+        for name in (FOLLOW, FRAMEWORKS_VARIABLE):
+            os.environ.pop(name, None)
         path = os.environ.get(_PATH, "")
         before: str | None = os.pathsep.join(each for each in path.split(os.pathsep) if each != _SITE)
         if path == self._path:

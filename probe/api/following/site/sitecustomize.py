@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-_FOLLOW, _FRAMEWORKS = "MSPROBE_FOLLOW", ("torch", "mindspore", "mindtorch")
+_FOLLOW, _FRAMEWORKS = "MSPROBE_FOLLOW", "MSPROBE_FOLLOW_FRAMEWORKS"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _started = time.time()
 
@@ -52,7 +52,7 @@ def _follow(text):
         # type: (str, Exception) -> None
         _note(text, f"{name} cannot be imported ({type(error).__name__}: {error})")
 
-    watch = module.ImportWatch(_FRAMEWORKS, imported, failed)
+    watch = module.ImportWatch(os.environ.get(_FRAMEWORKS, "").split(","), imported, failed)
 
 
 def _begin(text):
