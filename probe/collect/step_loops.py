@@ -76,18 +76,24 @@ class StepLoops:
 
     def _uneven_text(self) -> str:
         """Two optimizers that step in different loops, and in this step and the one before not in the same way."""
-        stepped, before = set(self._stepped), set(self._stepped_before)
-        others = stepped ^ before if self._returned else set()
-        for one in stepped | before:
-            for other in stepped:
+        for one in set(self._stepped) | set(self._stepped_before):
+            for other in set(self._stepped):
                 loops = self._of_optimizer.get(one, ()), self._of_optimizer.get(other, ())
-                if not all(loops) or loops[0][-1] == loops[1][-1]:
-                    continue
-                in_phases = one in stepped and not _common(*loops)
-                if in_phases or (_common(*loops) and (one in others or other in others)):
-                    names = (f"{type(each).__name__} steps in the loop at {of[-1].text}" for each, of in zip((one, other), loops))
-                    return " and ".join(sorted(names))
+                if all(loops) and loops[0][-1] != loops[1][-1] and self._is_uneven(one, other):
+                    pairs = zip((one, other), loops)
+                    texts = (f"{type(each).__name__} steps in the loop at {around[-1].text}" for each, around in pairs)
+                    return " and ".join(sorted(texts))
         return ""
+
+    def _is_uneven(self, one: Any, other: Any) -> bool:
+        """Whether two optimizers are in one step without a common loop, or the loop that both are in has come around.
+
+        It has come around if an optimizer steps again, and another one stepped only in this step or the one before.
+        """
+        if not _common(self._of_optimizer[one], self._of_optimizer[other]):
+            return one in self._stepped
+        changed = set(self._stepped) ^ set(self._stepped_before)
+        return self._returned and (one in changed or other in changed)
 
 
 def _common(one: tuple[Loop, ...], other: tuple[Loop, ...]) -> tuple[Loop, ...]:

@@ -348,8 +348,8 @@ class TrainingLoop:
             return ""
         count = self._backwards - self._backwards_before
         text = f"the program ended in step {self.steps}, in which gradients were computed {count} times and no "
-        text += "optimizer stepped. If these are several steps, --step-after backward ends a step with each, and so does "
-        return text + "step() of a PrecisionDebugger in the script where it is called."
+        text += "optimizer stepped. If these are several steps, --step-after backward ends a step with each. A script "
+        return text + "can also end its steps itself: make a PrecisionDebugger in it and call its step()."
 
     def uneven_text(self) -> str:
         """Why the steps that have ended may not be the iterations of the program; empty if nothing points to it."""

@@ -75,7 +75,7 @@ def summarise_large_pair(task: PairTask, watch: ProgressCallback | None = None) 
         found = two_processes.compare(comparison, path, watch)
         if found is not None:
             result, tally = found
-            result.label, result.step = task.pair.label, task.pair.step
+            _note_place(result, task.pair)
             return conclude(result, tally)
     return summarise(compare_and_write(task, target, golden, watch))
 
@@ -95,8 +95,12 @@ def compare_statistics(task: PairTask, watch: ProgressCallback | None = None) ->
     target, golden = _load(task)
     before = task.pair.before
     result = compare_dumps(target, golden, task.options, values=False, release=True, watch=watch, before=before)
-    result.label, result.step = task.pair.label, task.pair.step
+    _note_place(result, task.pair)
     return result
+
+
+def _note_place(result: ComparisonResult, pair: DumpPair) -> None:
+    result.label, result.step, result.left_out = pair.label, pair.step, pair.left_out
 
 
 def _load(task: PairTask) -> tuple[Dump, Dump]:
@@ -113,7 +117,7 @@ def compare_and_write(
     """Do what `compare_pair` does with dumps that are loaded; `evidence` gets what was seen on the way."""
     before = task.pair.before
     result = compare_dumps(target, golden, task.options, release=True, watch=watch, before=before, evidence=evidence)
-    result.label, result.step = task.pair.label, task.pair.step
+    _note_place(result, task.pair)
     _write(task, result, watch)
     return result
 

@@ -129,6 +129,8 @@ class ComparisonResult:
     """The file it was written to."""
     label: str = ""
     """``rank0`` or ``proc123`` where there is more than one pair."""
+    left_out: str = ""
+    """As in `probe.common.align.dump_pairs.DumpPair`."""
     step: str = ""
     """``step0`` where there are several."""
     with_effect: list[Difference] = field(default_factory=list)

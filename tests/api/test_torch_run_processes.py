@@ -283,6 +283,61 @@ def test_two_runs_are_compared_process_by_process(
     assert len(paired) == 2 and all(width[mine] == width[theirs] for mine, theirs in paired.items())
 
 
+POOL = (
+    TRAIN
+    + """
+def task(seed):
+    torch.manual_seed(seed)
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), {rate})
+    for _ in range(2):
+        net(torch.full((5, 8), float(seed))).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+if __name__ == "__main__":
+    for taken in {taken}:
+        pid = os.fork()
+        if not pid:
+            [task(seed) for seed in taken]
+            os._exit(0)
+        os.waitpid(pid, 0)
+"""
+)
+
+
+def compared_pools(
+    scripts: Any, folder: Path, capsys: pytest.CaptureFixture[str], one: dict[str, Any], two: dict[str, Any]
+) -> tuple[int, str]:
+    """The status and the text of a comparison of two runs of `POOL`."""
+    found = []
+    for name, values in (("one", one), ("two", two)):
+        (folder / name).mkdir(parents=True)
+        text = POOL.format(**{"rate": 0.1, **values})
+        found.append(str(quick(scripts, folder / name, text, "--level", "L1", "--step", "all").folder))
+    options = ["-o", str(folder / "compared"), "--fail-on", "divergence"]
+    status = main(["compare", "-tp", found[0], "-gp", found[1], *options])
+    return status, "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("taken", [((1, 3), (2, 4)), ((1, 3, 2), (4,)), ((1,), (3, 2, 4)), ((1, 3, 4, 2),)])
+def test_no_divergence_is_named_where_a_pool_took_its_tasks_in_another_order(
+    scripts: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], taken: Any
+) -> None:
+    one, two = {"taken": ((1, 2), (3, 4))}, {"taken": taken}
+    status, text = compared_pools(scripts, tmp_path, capsys, one, two)
+    assert "first divergence" not in text and "no divergence" not in text, text
+    assert status == 2 and "the processes of a pool took other tasks in each run" in text, text
+
+
+def test_a_divergence_in_a_pool_is_named(scripts: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tasks are the same in both runs, and one run updates by more, by less, or not at all."""
+    for rate in (0.2, 0.0):
+        one, two = {"taken": ((1, 2), (3, 4)), "rate": rate}, {"taken": ((1, 2), (3, 4))}
+        status, text = compared_pools(scripts, tmp_path / str(rate), capsys, one, two)
+        assert status == 1 and "first divergence: step" in text and "other tasks" not in text, text
+
+
 def test_a_second_run_into_the_same_folder_is_told_apart(
     scripts: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

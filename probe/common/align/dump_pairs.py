@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from probe.common import log
-from probe.common.align.processes import pair_processes
+from probe.common.align.processes import PoolTasks, pair_processes
 from probe.common.dump.layout import (
     DEBUG_FILE,
     DUMP_FILE,
@@ -37,6 +37,8 @@ class DumpPair:
     """``step0``, or ``graph/step0``; empty when the paths are those of one step."""
     before: Optional[tuple[str, str]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The paths of the same processes at the step before, which tell of the optimizer's step between."""
+    left_out: str = ""
+    """The first step and process that is not compared, because a pool handed out its tasks in another order."""
 
     def __str__(self) -> str:
         return f"{self.step} {self.label}".strip() or f"{self.target} and {self.golden}"
@@ -67,13 +69,42 @@ def pairs_of(target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
             raise FileCheckException(_not_the_same_form(one.path, other.path))
     of_target, of_golden = _steps(target), _steps(golden)
     partners: dict[str, str] = {}
-    return _with_steps_before(
-        [
-            pair
-            for step in _common_steps(target, golden, list(of_target), list(of_golden))
-            for pair in _processes(of_target[step], of_golden[step], step, partners)
-        ]
-    )
+    pairs = [
+        pair
+        for step in _common_steps(target, golden, list(of_target), list(of_golden))
+        for pair in _processes(of_target[step], of_golden[step], step, partners)
+    ]
+    return _with_steps_before(_with_tasks(pairs, PoolTasks(_without_rank(target), _without_rank(golden))))
+
+
+def _without_rank(found: FoundDumps) -> list[str]:
+    return [os.path.join(each.step_folder, each.name) for each in found.dumps if is_without_rank(each.name)]
+
+
+def _with_tasks(pairs: list[DumpPair], tasks: PoolTasks) -> list[DumpPair]:
+    """The pairs of which the processes have computed the same tasks at this step and all steps before.
+
+    Raises:
+        FileCheckException: there is none.
+    """
+    if not tasks.has_pool:
+        return pairs
+    others: dict[str, DumpPair] = {}
+    found: list[DumpPair] = []
+    for pair in pairs:
+        if pair.label not in others and tasks.differ(pair.target, pair.golden):
+            others[pair.label] = pair
+            name = os.path.basename(pair.golden)
+            log.warning(f"{pair.label}: from {pair.step} on it has other tasks of a pool than {name}: not compared.")
+        if pair.label not in others:
+            found.append(pair)
+    left_out = next(map(str, others.values()), "")
+    if not found:
+        raise FileCheckException(
+            f"nothing is compared: from {left_out} on, the processes of a pool took other tasks in each run. "
+            "Use a pool of one process in both runs."
+        )
+    return [replace(pair, left_out=left_out) for pair in found] if left_out else pairs
 
 
 def _not_the_same_form(one: str, other: str) -> str:

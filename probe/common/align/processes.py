@@ -7,6 +7,7 @@ of several such again, those that were started at the same place in the order.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,48 @@ def pair_processes(target: Sequence[str], golden: Sequence[str]) -> list[tuple[i
             found[index] = other
             taken.add(other)
     return sorted(found.items())
+
+
+class PoolTasks:
+    """Which tasks the processes of two runs took, where a pool may hand them out in another order in every run.
+
+    Args:
+        target, golden: The folders of all processes without a rank, of all steps.
+    """
+
+    def __init__(self, target: Sequence[str], golden: Sequence[str]) -> None:
+        self._target = target
+        self._golden = golden
+        self._first_values: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether a run has several processes, which can take tasks in another order."""
+        return any(len(set(map(os.path.basename, paths))) > 1 for paths in (self._target, self._golden))
+
+    def differ(self, target: str, golden: str) -> bool:
+        """Whether two paired processes have computed different tasks at a step, given their folders of this step.
+
+        They have if the first values differ, and those of one are found in another process of the other run, but not
+        in the one that it is paired with: a process that diverges computes values that no process of the other run has.
+        """
+        if target not in self._target or golden not in self._golden:
+            return False
+        one, other = self._values(target), self._values(golden)
+        if one == other or not one or not other:
+            return False
+        return self._are_elsewhere(one, golden, self._golden) or self._are_elsewhere(other, target, self._target)
+
+    def _are_elsewhere(self, values: tuple[str, ...], path: str, paths: Sequence[str]) -> bool:
+        """Whether a process has `values` at any step, and that of `path` at none."""
+        has_them = {os.path.basename(each) for each in paths if self._values(each) == values}
+        return bool(has_them) and os.path.basename(path) not in has_them
+
+    def _values(self, path: str) -> tuple[str, ...]:
+        found = self._first_values.get(path)
+        if found is None:
+            found = self._first_values[path] = _work(path).first_values
+        return found
 
 
 def _unlikeness(one: _Work, other: _Work) -> tuple[float, bool]:

@@ -108,6 +108,8 @@ class Summary:
     """What differs in calls that diverge."""
     without_effect: list[Difference] = field(default_factory=list)
     """What differs and changes no value."""
+    left_out: str = ""
+    """The first step and process of the runs that was not compared, because a pool took tasks in another order."""
 
     @property
     def has_matches(self) -> bool:
@@ -249,6 +251,7 @@ def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> S
         result.pairing,
         result.with_effect,
         result.without_effect,
+        result.left_out,
     )
 
 
@@ -304,6 +307,9 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
 def is_unjudged(summaries: Iterable[Summary]) -> bool:
     """Whether the runs may differ in what was not compared, or could not be, or in what nothing explains."""
     return any(
-        summary.unjudged.items or (summary.saved_values and summary.differs) or summary.is_too_little_in_common
+        summary.unjudged.items
+        or (summary.saved_values and summary.differs)
+        or summary.is_too_little_in_common
+        or summary.left_out
         for summary in summaries
     )

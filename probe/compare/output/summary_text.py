@@ -37,6 +37,10 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
             where = f"{_rank_and_step(small)}: " if len(summaries) > 1 else ""
             number = f"{small.coverage.compared_records} of {small.coverage.records} records have a counterpart"
             return [(f"{TOO_LITTLE} to judge: {where}{number}", WARNING)]
+        left_out = next((summary.left_out for summary in summaries if summary.left_out), "")
+        if left_out:
+            text = f"{TOO_LITTLE} to judge: from {left_out} on, the processes of a pool took other tasks in each run"
+            return [(text, WARNING), ("  next: use a pool of one process in both runs", "")]
         unjudged = sum(summary.unjudged.items for summary in summaries)
         if unjudged:
             text = f"no divergence in what could be judged; the values of {_tensors(unjudged)} could not be"
