@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from probe.backends.protocol import TrainingHooks
-from probe.collect.optimizer_turns import OptimizerTurns
+from probe.collect.turns.optimizer_turns import OptimizerTurns
 from probe.common import log
 from probe.common.dump import naming
 from probe.common.errors import MsprobeException

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from probe.backends.protocol import TrainingHooks
-from probe.collect.step_loops import StepLoops
+from probe.collect.turns.step_loops import StepLoops
 from probe.common.callstack import CallStacks
 
 _PATIENCE = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from probe.collect.loops import Loop, Loops
+from probe.collect.turns.loops import Loop, Loops
 from probe.common.callstack import CallStacks
 
 
