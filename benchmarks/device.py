@@ -120,10 +120,10 @@ def bandwidth(device: str, elements: int, repeats: int) -> list[dict[str, Any]]:
         place, size = torch.empty_like(tensor), elements * tensor.element_size()
         copy = min(seconds(lambda: place.copy_(tensor)) for _ in range(1 + repeats))  # noqa: B023
         described = min(
-            seconds(lambda: adapter.describe_tensor(tensor, StatisticsMode("statistics", False)))  # noqa: B023
+            seconds(lambda: adapter.tensors.describe_tensor(tensor, StatisticsMode("statistics", False)))  # noqa: B023
             for _ in range(1 + repeats)
         )
-        adapter.resolve()
+        adapter.tensors.resolve()
         found.append({"dtype": str(dtype), "copy": 2 * size / copy / 1e9, "statistics": size / described / 1e9})
     return found
 

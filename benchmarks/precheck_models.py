@@ -180,7 +180,7 @@ def names_in(dump: Path) -> Iterator[str]:
 def print_names(dumps: list[Path]) -> None:
     adapter = loader.load("torch")
     calls = collections.Counter(base for dump in dumps for base in names_in(dump))
-    unknown = sorted(base for base in calls if adapter.function(base) is None)
+    unknown = sorted(base for base in calls if adapter.execution.function(base) is None)
     print(f"{len(calls)} functions in {sum(calls.values())} calls; not found: {', '.join(unknown) or 'none'}")
 
 

@@ -70,7 +70,7 @@ def work(backend: str, elements: Sequence[int], dtypes: Sequence[str]) -> list[d
                 }
                 for mode in ("statistics", "md5"):
                     summary = StatisticsMode(mode, False)
-                    line[mode] = _seconds(lambda: adapter.describe_tensor(tensor, summary))  # noqa: B023
+                    line[mode] = _seconds(lambda: adapter.tensors.describe_tensor(tensor, summary))  # noqa: B023
                 results.append(line)
     return results
 

@@ -26,12 +26,13 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
 
 def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_enhanced: bool = False) -> None:
     """Make a run repeatable; see `probe.api.randomness.seed_all`."""
-    randomness.seed_all(loader.serve(BACKEND), seed, mode, rm_dropout, is_enhanced)
+    randomness.seed_all(loader.serve(BACKEND).randomness, seed, mode, rm_dropout, is_enhanced)
 
 
 def random_save(output_path: str = "./output") -> None:
     """Write down every place that draws random numbers; see `probe.api.randomness.random_save`."""
-    randomness.random_save(loader.serve(BACKEND), output_path)
+    adapter = loader.serve(BACKEND)
+    randomness.random_save(adapter.randomness.random_calls(), adapter.training.rank, output_path)
 
 
 def save(variable: Any, name: str, save_backward: bool = True) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from probe.backends.protocol import Randomness
 from probe.backends.shared.randomness.recorder import start_recording
@@ -13,18 +13,8 @@ from probe.common.interfaces import RandomCall
 _LARGEST_SEED = 2**32 - 1
 
 
-class RandomSources(Protocol):
-    """What a backend tells `random_save`."""
-
-    def random_calls(self) -> Sequence[RandomCall]:
-        """The functions and tensor methods that draw random numbers."""
-
-    def rank(self) -> int | None:
-        """The rank of this process, or None while it has none."""
-
-
 def seed_all(
-    adapter: Randomness,
+    randomness: Randomness,
     seed: int = 1234,
     mode: bool = False,
     rm_dropout: bool = False,
@@ -33,7 +23,7 @@ def seed_all(
     """Make a run repeatable.
 
     Args:
-        adapter: The backend that does the work.
+        randomness: Of the framework that does the work.
         seed: Seed of every generator, 0 to 2**32 - 1.
         mode: Also choose deterministic algorithms, which are slower.
         rm_dropout: Make every later dropout the identity, for the rest of the process.
@@ -48,24 +38,25 @@ def seed_all(
     _check_bool("mode", mode)
     _check_bool("rm_dropout", rm_dropout)
     _check_bool("is_enhanced", is_enhanced)
-    adapter.seed_everything(seed, mode)
+    randomness.seed_everything(seed, mode)
     if rm_dropout:
-        adapter.remove_dropout()
+        randomness.remove_dropout()
     if is_enhanced:
-        adapter.fix_random_calls()
+        randomness.fix_random_calls()
 
 
-def random_save(sources: RandomSources, output_path: str = "./output") -> None:
+def random_save(calls: Sequence[RandomCall], rank: Callable[[], int | None], output_path: str = "./output") -> None:
     """Write a csv row for every later call that draws random numbers, with the call stack that led to it.
 
     Args:
-        sources: The backend that knows its random functions.
+        calls: The functions and tensor methods that draw random numbers.
+        rank: Gives the rank of this process, or None while it has none.
         output_path: Folder of ``random_proc<PID>_<time>.csv``; made if needed.
 
     Raises:
         MsprobeException: `output_path` is not a str, is a symbolic link, or cannot be written to.
     """
-    start_recording(output_path, sources.random_calls(), sources.rank)
+    start_recording(output_path, calls, rank)
 
 
 def _check_bool(name: str, value: Any) -> None:

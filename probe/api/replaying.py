@@ -91,16 +91,17 @@ def _replay(
 ) -> Replay:
     opened = read(only_dump_in(path).path)
     selected = select(opened, record)
-    adapter = load(opened.framework)
-    where = device_for(adapter, device)
+    execution = load(opened.framework).execution
+    where = device_for(execution, device)
     if where == RECORDED:
-        raise MsprobeException(f"device is {device!r}; replay runs a call: allowed are {', '.join(adapter.devices())}.")
-    replayed = run_again(adapter, opened, selected, where, seed, generate)
-    smaller = make_smaller(adapter, opened, replayed) if minimise else None
+        allowed = ", ".join(execution.devices())
+        raise MsprobeException(f"device is {device!r}; replay runs a call: allowed are {allowed}.")
+    replayed = run_again(execution, opened, selected, where, seed, generate)
+    smaller = make_smaller(execution, opened, replayed) if minimise else None
     if script is None:
         return Replay(replayed, smaller)
     shown, sentence = (replayed, "") if smaller is None else (smaller.replayed, smaller.sentence)
-    return Replay(replayed, smaller, write_script(adapter, shown, script, sentence))
+    return Replay(replayed, smaller, write_script(execution, shown, script, sentence))
 
 
 def replay_operator(config: str, folder: str, device: str, minimise: bool) -> Replay:

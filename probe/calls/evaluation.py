@@ -15,7 +15,7 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import Execution
 from probe.calls.arguments import CallArguments
 from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format
 from probe.common.numerics.rounding import rounded_to
@@ -58,7 +58,7 @@ class Call:
     """A recorded call with its inputs, which can be evaluated in several ways.
 
     Args:
-        adapter: The framework.
+        execution: Of the framework.
         function: What is called on the device.
         arguments: The tree of arguments.
         leaves: The values of its tensors.
@@ -71,7 +71,7 @@ class Call:
 
     def __init__(
         self,
-        adapter: FrameworkAdapter,
+        execution: Execution,
         function: Callable[..., Any],
         arguments: CallArguments,
         leaves: Sequence[Array],
@@ -80,7 +80,7 @@ class Call:
         reference_function: Callable[..., Any] | None = None,
         returns_nothing: bool = False,
     ) -> None:
-        self._adapter = adapter
+        self._execution = execution
         self.function = function
         self.reference_function = reference_function
         self._arguments = arguments
@@ -96,7 +96,7 @@ class Call:
     ) -> Call:
         """The same call of other values."""
         functions = self.reference_function, self._returns_nothing
-        return Call(self._adapter, self.function, arguments, leaves, of_outputs, self._name, *functions)
+        return Call(self._execution, self.function, arguments, leaves, of_outputs, self._name, *functions)
 
     def on(self, device: str, autocast: str | None = None) -> Results:
         """The results on `device` in the recorded dtypes, under autocast to the dtype of that name if one is given.
@@ -105,7 +105,7 @@ class Call:
             Exception: whatever the framework raises.
         """
         dtypes = [leaf.dtype for leaf in self._arguments.leaves]
-        inside = contextlib.nullcontext() if autocast is None else self._adapter.autocast(autocast, device)
+        inside = contextlib.nullcontext() if autocast is None else self._execution.autocast(autocast, device)
         with inside:
             return self._evaluate(self._leaves, self.of_outputs, dtypes, device, high=False)
 
@@ -157,7 +157,7 @@ class Call:
             leaves = [_move(values, unit, draws) if each else values for each, values in zip(is_float, self._leaves)]
             gradients = [None if each is None else _move(each, unit, draws) for each in self.of_outputs]
             try:
-                with self._adapter.rounding_inside(unit, draw) if inside else contextlib.nullcontext():
+                with self._execution.rounding_inside(unit, draw) if inside else contextlib.nullcontext():
                     results = self._in_high(leaves, gradients)
             except Exception:
                 # A probability of 1 that was moved up is none, and a function may say so.
@@ -172,7 +172,7 @@ class Call:
 
     def _in_high(self, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Results:
         # What a function draws is no part of how its inputs move it.
-        self._adapter.seed_draws(0)
+        self._execution.seed_draws(0)
         dtypes = [_raised(leaf.dtype) for leaf in self._arguments.leaves]
         return self._evaluate(leaves, of_outputs, dtypes, "cpu", high=True)
 
@@ -184,12 +184,12 @@ class Call:
         device: str,
         high: bool,
     ) -> Results:
-        adapter, arguments = self._adapter, self._arguments
-        inputs = [adapter.tensor(values, dtype, device) for values, dtype in zip(leaves, dtypes)]
+        execution, arguments = self._execution, self._arguments
+        inputs = [execution.tensor(values, dtype, device) for values, dtype in zip(leaves, dtypes)]
         differentiated = [n for n, leaf in enumerate(arguments.leaves) if leaf.is_differentiated] if of_outputs else []
 
         def plain_value(entry: Mapping[str, Any]) -> Any:
-            return adapter.plain_value(_raised_entry(entry) if high else entry, device)
+            return execution.plain_value(_raised_entry(entry) if high else entry, device)
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = arguments.bound(tensors, plain_value)
@@ -197,7 +197,7 @@ class Call:
             returned = function(*args, **kwargs)
             return args[0] if self._returns_nothing and returned is None and args else returned
 
-        done = adapter.evaluate(call, inputs, differentiated)
+        done = execution.evaluate(call, inputs, differentiated)
         outputs: list[Output] = []
         tensors: list[Any] = []
         returned = self._nested("", done.output, outputs, tensors)
@@ -206,7 +206,7 @@ class Call:
         are_recorded = done.are_gradients_recorded
         gradients = done.gradients(
             [
-                None if values is None else adapter.tensor(values, adapter.dtype_name(tensor), device)
+                None if values is None else execution.tensor(values, execution.dtype_name(tensor), device)
                 for values, tensor in zip(of_outputs, tensors)
             ]
         )
@@ -215,7 +215,7 @@ class Call:
 
     def _nested(self, path: str, value: Any, outputs: list[Output], tensors: list[Any]) -> Any:
         """`value` with an `Output` for each tensor and plain value in it, which are added to the lists too."""
-        is_tensor = self._adapter.is_tensor(value)
+        is_tensor = self._execution.is_tensor(value)
         inside = None if is_tensor else _inside(value)
         if inside is None:
             if is_tensor:
@@ -227,9 +227,9 @@ class Call:
         return list(nested.values()) if isinstance(value, (list, tuple)) else nested
 
     def _output(self, path: str, value: Any) -> Output:
-        if not self._adapter.is_tensor(value):
+        if not self._execution.is_tensor(value):
             return Output(path, value, None)
-        return Output(path, self._adapter.values(value), self._adapter.dtype_name(value))
+        return Output(path, self._execution.values(value), self._execution.dtype_name(value))
 
 
 def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str]) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import Execution
 from probe.calls.evaluation import Results
 from probe.calls.prepared import RECORDED, Prepared
 from probe.calls.verdict.subject import ERROR, EXACT, STRUCTURE, Subject, Verdict
@@ -36,12 +36,12 @@ class JudgedResult:
     verdict: Verdict
 
 
-def draws_random_numbers(adapter: FrameworkAdapter, prepared: Prepared, device: str, autocast: str) -> bool:
+def draws_random_numbers(execution: Execution, prepared: Prepared, device: str, autocast: str) -> bool:
     """Tell whether the function draws random numbers: another seed gives something else, the same seed does not."""
     where = "cpu" if device == RECORDED else device
     found = []
     for seed in (0, 0, 1):
-        adapter.seed_draws(seed)
+        execution.seed_draws(seed)
         try:
             found.append(prepared.call.on(where, autocast or None))
         except Exception:

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from numpy.typing import NDArray
 
-from probe.backends.protocol import FrameworkAdapter, UnknownValue
+from probe.backends.protocol import Execution, UnknownValue
 from probe.calls.arguments import Arguments, Unreadable
 from probe.calls.cases import Case, not_run
 from probe.calls.evaluation import Call, Output, Results, autocast_for
@@ -44,7 +44,7 @@ class Prepared:
     """From what random numbers were drawn, where that is recorded."""
 
 
-def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, generate: bool = False) -> Prepared:
+def prepare(execution: Execution, dump: Dump, case: Case, seed: int, generate: bool = False) -> Prepared:
     """Find the function and the values of a case; with `generate` from statistics although the values are there.
 
     Raises:
@@ -52,7 +52,7 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
     """
     why = not_run(case.base)
     named = case.base, made_with(case)
-    function = None if why else adapter.function(*named)
+    function = None if why else execution.function(*named)
     if function is None:
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
     if "output" not in case.forward.fields:
@@ -62,9 +62,9 @@ def prepare(adapter: FrameworkAdapter, dump: Dump, case: Case, seed: int, genera
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
     of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, generate)
-    reference_function = adapter.reference_function(*named)
+    reference_function = execution.reference_function(*named)
     returns_nothing = not outputs
-    call = Call(adapter, function, arguments, leaves, of_outputs, case.name, reference_function, returns_nothing)
+    call = Call(execution, function, arguments, leaves, of_outputs, case.name, reference_function, returns_nothing)
     generated = generated or any(each.generated for each in values)
     state = _random_state(dump, case)
     return Prepared(case, arguments, leaves, of_outputs, outputs, gradients, generated, why_not, call, state)
@@ -142,7 +142,7 @@ def _aligned(gradients: Sequence[Item], outputs: Sequence[Item]) -> list[Item | 
     return found if fits else None
 
 
-def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) -> tuple[Results, str]:
+def run_as_recorded(execution: Execution, prepared: Prepared, device: str) -> tuple[Results, str]:
     """The results on a device, and the dtype of the autocast under which they were made, if the record was.
 
     Raises:
@@ -150,7 +150,7 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
     """
     call = prepared.call
     inputs = [leaf.dtype for leaf in prepared.arguments.leaves]
-    draw_as_recorded(adapter, prepared, device)
+    draw_as_recorded(execution, prepared, device)
     try:
         results = call.on(device)
     except Exception:
@@ -158,13 +158,13 @@ def run_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) 
         half = half_of_mixed(inputs)
         if half is None:
             raise
-        draw_as_recorded(adapter, prepared, device)
+        draw_as_recorded(execution, prepared, device)
         return call.on(device, half), half
     recorded = [plain_name(item.dtype or "") for item in prepared.outputs]
     autocast = autocast_for(recorded, results, inputs)
     if autocast is None:
         return results, ""
-    draw_as_recorded(adapter, prepared, device)
+    draw_as_recorded(execution, prepared, device)
     cast = call.on(device, autocast)
     # Another dtype that autocast does not explain is one that the kernel gives by itself.
     return (results, "") if autocast_for(recorded, cast, inputs) is not None else (cast, autocast)
@@ -176,10 +176,10 @@ def half_of_mixed(inputs: Sequence[str]) -> str | None:
     return half if "float32" in inputs else None
 
 
-def draw_as_recorded(adapter: FrameworkAdapter, prepared: Prepared, device: str) -> None:
+def draw_as_recorded(execution: Execution, prepared: Prepared, device: str) -> None:
     """Let the next call draw the random numbers that it drew when it was recorded, or else always the same ones."""
-    if prepared.random_state is None or not adapter.restore_draws(prepared.random_state, device):
-        adapter.seed_draws(0)
+    if prepared.random_state is None or not execution.restore_draws(prepared.random_state, device):
+        execution.seed_draws(0)
 
 
 def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:

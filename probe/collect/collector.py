@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Callable, TypeVar, cast
 
+from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall, ActiveCalls, close, innermost
 from probe.collect.dump_folder import DumpFolder, StepPlace
 from probe.collect.record_writer import RecordWriter
@@ -25,7 +26,7 @@ from probe.common.config.unmatched import Met, unmatched
 from probe.common.dump import journal as journals
 from probe.common.dump import naming
 from probe.common.errors import failure_text
-from probe.common.interfaces import ApiName, Entry, ModuleName, StatisticsMode, Tensors
+from probe.common.interfaces import ApiName, Entry, ModuleName, StatisticsMode
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -49,12 +50,14 @@ class Collector:
 
     Args:
         config: The validated configuration.
-        tensors: The framework.
+        adapter: The framework.
         ended: Called when enough differences to the reference run were found.
     """
 
-    def __init__(self, config: Config, tensors: Tensors, ended: Callable[[], None]) -> None:
-        self._tensors = tensors
+    def __init__(self, config: Config, adapter: FrameworkAdapter, ended: Callable[[], None]) -> None:
+        self._tensors = adapter.tensors
+        self._hooks = adapter.hooks
+        self._randomness = adapter.randomness
         self._ended = ended
         self._stacks = CallStacks()
         self._thread = ActiveCalls()
@@ -77,7 +80,7 @@ class Collector:
         self._with_stacks = config.extra_info
         self._with_random_state = config.task == "tensor"
         self._selection = Selection(config.names, config.scope, config.data_mode, config.level == "mix")
-        self._risk_level = config.risk_level or self._tensors.default_risk_level
+        self._risk_level = config.risk_level or self._hooks.default_risk_level
         self._by_risk = bool(not config.names and not config.scope and self._risk_level != "ALL")
         self._summary = StatisticsMode(config.summary_mode, config.precision == "high", config.nonfinite)
         direct = self._direct_describer()
@@ -229,7 +232,7 @@ class Collector:
     def _risk_wanted(self, base: str) -> bool:
         wanted = self._risk.get(base)
         if wanted is None:
-            wanted = self._risk[base] = wanted_by_risk(self._risk_level, self._tensors.risk_class(base))
+            wanted = self._risk[base] = wanted_by_risk(self._risk_level, self._hooks.risk_class(base))
         return wanted
 
     def leave_api(self, call: ActiveCall, output: Any) -> bool:
@@ -525,7 +528,7 @@ class Collector:
             elif call.api.deciding:
                 fields["attributes"] = call.api.deciding
         if save is not None and self._with_random_state:
-            state = self._tensors.random_state(call.base, args, kwargs)
+            state = self._randomness.random_state(call.base, args, kwargs)
             if state is not None:
                 (fields["random_state"],) = self._values.sequence([state], f"{call.name}.random_state", save)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Optional
 
+from probe.backends.protocol import Tensors
 from probe.collect.active_calls import ActiveCall
 from probe.collect.dump_folder import DumpFolder
 from probe.collect.reference_checksums import ReferenceChecksums
@@ -12,7 +13,6 @@ from probe.collect.tensor_writer import TensorWriter
 from probe.collect.values import SaveTensor
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
-from probe.common.interfaces import Tensors
 
 _DELAYED = 256
 """Records that may wait for statistics on a device before they are fetched in one transfer."""

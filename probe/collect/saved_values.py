@@ -20,7 +20,7 @@ class SavedValues:
     """Counts the values saved under each name and attaches to their gradients."""
 
     def __init__(self, adapter: FrameworkAdapter, collector: Collector) -> None:
-        self._adapter = adapter
+        self._is_tensor, self._attach_gradient = adapter.tensors.is_tensor, adapter.hooks.attach_gradient
         self._collector = collector
         self._counts: dict[str, int] = {}
 
@@ -43,7 +43,7 @@ class SavedValues:
 
     def _refused(self, value: Any, around: set[int], looked_at: set[int]) -> str | None:
         """The type of the first part that cannot be saved. No container is looked at twice: lists may share parts."""
-        if self._adapter.is_tensor(value) or isinstance(value, _SCALARS):
+        if self._is_tensor(value) or isinstance(value, _SCALARS):
             return None
         if not isinstance(value, (dict, list, tuple)):
             return type(value).__name__
@@ -105,15 +105,15 @@ class SavedValues:
                     named[place] = None
                     named[place] = visit(item, partial(named.__setitem__, place), f"{path}.{place}")
                 return named
-            if isinstance(value, (list, tuple)) and not self._adapter.is_tensor(value):
+            if isinstance(value, (list, tuple)) and not self._is_tensor(value):
                 listed: list[Any] = [None] * len(value)
                 for i, item in enumerate(value):
                     listed[i] = visit(item, partial(listed.__setitem__, i), f"{path}.{i}")
                 return listed
-            if self._adapter.is_tensor(value):
+            if self._is_tensor(value):
                 path = naming.unused(path, paths)
                 paths.add(path)
-                handle = self._adapter.attach_gradient(value, self._gradient_callback(holder, put, full, path, order))
+                handle = self._attach_gradient(value, self._gradient_callback(holder, put, full, path, order))
                 if handle is not None:
                     handles.append(handle)
             return None

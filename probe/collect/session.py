@@ -145,15 +145,16 @@ class Session:
         config = self.config
         if self._watch is None or not config.replay_step:
             return None
-        keeper = self._adapter.step_keeper(
-            config.keep == "batch+params", lambda: self.collector.numbers(), lambda *of: self.collector.failed(*of)
-        )
-        if keeper is None:
+        replaying = self._adapter.replaying
+        if replaying is None:
             log.warning(
                 f'"replay_step" does nothing with {self._adapter.framework}: gradients come of a transformation of the '
                 "whole step there, and the backward of a call cannot be run again by itself."
             )
-        return keeper
+            return None
+        return replaying.step_keeper(
+            config.keep == "batch+params", lambda: self.collector.numbers(), lambda *of: self.collector.failed(*of)
+        )
 
     @property
     def active(self) -> bool:
@@ -319,7 +320,7 @@ class Session:
             return
         prefix = prefix or getattr(owner, "__name__", "Custom")
         try:
-            handle = self._adapter.attach_custom_api(owner, api, prefix, self.collector)
+            handle = self._adapter.hooks.attach_custom_api(owner, api, prefix, self.collector)
         except (AttributeError, TypeError) as error:
             text = f"register_custom_api: {_title(owner)}.{api} cannot be replaced ({error})."
             raise MsprobeException(text) from error
@@ -334,15 +335,15 @@ class Session:
     @_guarded
     def module_dump(self, module: Any, name: Any) -> None:
         """Record `module` itself under `name`, and no APIs, until `module_dump_end`."""
-        if not self._adapter.is_module(module):
+        if not self._adapter.hooks.is_module(module):
             raise MsprobeException(f"module_dump: module is a {type(module).__name__}; allowed: a module.")
         if not isinstance(name, str) or not name:
             raise MsprobeException(f"module_dump: dump_name is {name!r}; allowed: a text.")
         if not self._active or self.config.level != "L1":
             log.warning("module_dump does nothing outside start and stop, nor at a level other than L1.")
             return
-        base = naming.module_base(self._adapter.module_root, name, self._adapter.class_name(module))
-        handles = self._adapter.attach_module(module, ModuleName(base), self.collector)
+        base = naming.module_base(self._adapter.hooks.module_root, name, self._adapter.hooks.class_name(module))
+        handles = self._adapter.hooks.attach_module(module, ModuleName(base), self.collector)
         self._dumped.append(handles.forward)
         self._gradients.append(handles.gradients)
         self.collector.apis_hidden = True
@@ -368,7 +369,7 @@ class Session:
         return self.collector.folder if isinstance(self.collector.folder, StepRing) else None
 
     def _known_rank(self) -> int | None:
-        return self._rank if self._rank is not None else self._adapter.rank()
+        return self._rank if self._rank is not None else self._adapter.training.rank()
 
     def _begin_step(self) -> None:
         self.starts += 1
@@ -388,7 +389,7 @@ class Session:
         if steps and self.current_step not in steps:
             return False
         if self._rank is None:
-            self._rank = rank_id if rank_id is not None else self._adapter.rank()
+            self._rank = rank_id if rank_id is not None else self._adapter.training.rank()
             log.set_rank(self._rank)
         if self.config.rank and self._rank not in self.config.rank:
             ranks = numbers_text(self.config.rank)
@@ -491,7 +492,7 @@ class Session:
             return None
 
     def _flush(self) -> None:
-        self._attempt(self._adapter.finish_backward)
+        self._attempt(self._adapter.hooks.finish_backward)
         try:
             news = self.collector.flush()
         except Exception as error:
@@ -520,7 +521,7 @@ class Session:
         self._attempt(self._log_unmatched)
         self._attempt(self._log_empty)
         self._attempt(self._note_loss)
-        self._attempt(self._adapter.end_step)
+        self._attempt(self._adapter.hooks.end_step)
         self._attempt(self._remove, self._gradients)
         self._attempt(self.collector.end_step)
 
@@ -595,7 +596,7 @@ class Session:
             return
         missing = [step for step in self.config.step if step not in self._reached]
         # All ranks run the same steps.
-        if missing and not (self._rank or self._adapter.rank()):
+        if missing and not (self._rank or self._adapter.training.rank()):
             first, last = self._init_step, self.current_step - (self._begun is None)
             ran = f"1 step ({first})" if first == last else f"{last + 1 - first} steps ({first}-{last})"
             called = "save" if self.config.level == "debug" else "start"
@@ -605,7 +606,7 @@ class Session:
     # --- attaching
 
     def _attach(self, model: Any, token_range: Sequence[int] | None) -> None:
-        adapter, collector, level = self._adapter, self.collector, self.config.level
+        hooks, collector, level = self._adapter.hooks, self.collector, self.config.level
         self._forward.append(RaisedRecursionLimit())
         if token_range is not None:
             # Before the hooks on modules: a pass has begun when the model that is one layer is recorded.
@@ -616,9 +617,9 @@ class Session:
                 log.info("Hooks for modules are in place between start and stop only.")
             self._attach_modules(model)
         if level == "mix":
-            self._forward.append(adapter.attach_optimizer_hooks(collector))
+            self._forward.append(hooks.attach_optimizer_hooks(collector))
         if level in ("L1", "mix"):
-            self._forward.append(adapter.attach_apis(model, collector))
+            self._forward.append(hooks.attach_apis(model, collector))
         if self._keeper is not None and model is not None:
             self._attempt(self._attach_keeper, self._keeper, model)
         if token_range is None:
@@ -631,7 +632,7 @@ class Session:
             log.warning(f'"replay_step" does nothing here: {error}.', once="no-replay")
 
     def _attach_modules(self, models: Any) -> None:
-        handles = self._adapter.attach_modules(models, self.collector)
+        handles = self._adapter.hooks.attach_modules(models, self.collector)
         self._modules = handles.forward
         self._forward.append(handles.forward)
         self._gradients.append(handles.gradients)
@@ -650,11 +651,11 @@ class Session:
             nonlocal passed
             passed += 1
 
-        return self._adapter.attach_passes(model, begin, end)
+        return self._adapter.hooks.attach_passes(model, begin, end)
 
     def _detach(self) -> None:
         # While the collector still knows which backwards are inside of which.
-        self._attempt(self._adapter.finish_backward)
+        self._attempt(self._adapter.hooks.finish_backward)
         self._active = False
         self._modules = None
         self.collector.collecting = False
@@ -722,7 +723,7 @@ class Session:
         if needs_model or token_range is not None:
             models = model if isinstance(model, (list, tuple)) else [model]
             models = list(model.values()) if isinstance(model, dict) else models
-            if not models or not all(map(self._adapter.is_module, models)):
+            if not models or not all(map(self._adapter.hooks.is_module, models)):
                 several = "a list or tuple that is empty or holds something else"
                 given = several if isinstance(model, (list, tuple)) else f"of type {type(model).__name__}"
                 given = "missing" if model is None else given

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from probe.backends.protocol import TrainingHooks
+from probe.backends.protocol import Training
 from probe.collect.turns.optimizer_turns import OptimizerTurns
 from probe.common import log
 from probe.common.dump import naming
@@ -61,7 +61,7 @@ class TrainingLoop:
         make_session: Called when the first step begins; ``None`` if somebody else collects from this process.
     """
 
-    def __init__(self, training: TrainingHooks, step_after: str, make_session: Callable[[], Session | None]) -> None:
+    def __init__(self, training: Training, step_after: str, make_session: Callable[[], Session | None]) -> None:
         self._training = training
         self._step_after = step_after
         self._make_session = make_session

@@ -13,9 +13,10 @@ from typing import Any, Callable
 
 import numpy as np
 
+from probe.backends.protocol import Tensors
 from probe.common.containers import MAX_CONTAINERS, MAX_DEPTH
 from probe.common.dump.naming import unused
-from probe.common.interfaces import Entry, Tensors
+from probe.common.interfaces import Entry
 
 SaveTensor = Callable[[Any, Entry, str], None]
 """Called with a tensor, its entry and the dotted path of its file."""
@@ -34,7 +35,7 @@ class ValueDescriber:
     """Turns values into entries.
 
     Args:
-        adapter: The framework the tensors belong to.
+        tensors: Those of the framework.
         tensor_entry: Describes one tensor.
         failed: Called with the error of a tensor that cannot be described; its entry is ``null``, the others are kept.
         direct: Describes most tensors, and answers ``None`` for any other value; see `Tensors.direct_describer`.
@@ -42,17 +43,16 @@ class ValueDescriber:
 
     def __init__(
         self,
-        adapter: Tensors,
+        tensors: Tensors,
         tensor_entry: Callable[[Any], Entry],
         failed: Callable[[Exception], None],
         direct: Callable[[Any], Entry | None] | None,
     ) -> None:
         self._failed = failed
         self._containers = 0
-        self._adapter = adapter
-        self._is_tensor = adapter.is_tensor
-        self._several = adapter.several_outputs
-        self._describe_value = adapter.describe_value
+        self._is_tensor = tensors.is_tensor
+        self._several = tensors.several_outputs
+        self._describe_value = tensors.describe_value
         self._tensor_entry = tensor_entry
         self._direct = direct
 

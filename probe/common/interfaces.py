@@ -1,8 +1,8 @@
-"""The plain data and the two narrow interfaces between the shared code and a backend.
+"""The plain data between the shared code and a backend, and what a backend reports to.
 
 A backend never decides what is collected: it reports to the `Listener` what happens and describes tensors on request.
 Names, selection, order and files belong to the shared code. The whole of a backend is
-``probe.backends.protocol.FrameworkAdapter``; the shared code needs only its `Tensors` part.
+``probe.backends.protocol.FrameworkAdapter``.
 """
 
 from __future__ import annotations
@@ -171,73 +171,6 @@ class CallChecker(Protocol):
         """
 
     def end_step(self) -> None: ...
-
-
-class Tensors(Protocol):
-    """What the shared code asks of a framework: its tensors, their statistics, and who is running."""
-
-    framework: str
-    """Its name in dump.json."""
-    module_root: str
-    """``Module`` or ``Cell``."""
-    several_outputs: tuple[type, ...]
-    """The containers whose items are a call's outputs; any other container is one output."""
-
-    def is_tensor(self, value: Any) -> bool:
-        """Whether `value` is a tensor of this framework."""
-
-    def describe_tensor(self, tensor: Any, summary: StatisticsMode) -> Entry:
-        """The dump.json entry of `tensor`. Statistics may be filled in later, by `resolve`."""
-
-    def direct_describer(self, summary: StatisticsMode) -> Callable[[Any], Entry | None] | None:
-        """A faster `describe_tensor` for most tensors, if there is one, which answers ``None`` for any other value.
-
-        It raises nothing, and what it answers is complete.
-        """
-
-    def content_mark(self, tensor: Any) -> Any:
-        """What tells whether `tensor`, the same object, still holds what it held: equal marks mean that it does.
-
-        ``None`` where that cannot be known. It raises nothing.
-        """
-
-    def describe_value(self, value: Any, key: str | None) -> Entry | None:
-        """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.
-
-        `key` is the last dictionary key on the way to the value. A tensor under ``tensor`` of the entry is described in
-        its turn.
-        """
-
-    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
-        """From what the call `base` is about to draw random numbers, as a tensor; ``None`` of one that draws none.
-
-        ``None`` too where the framework cannot say it. Asking changes nothing.
-        """
-
-    def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
-        """What the file of `tensor`, or of a numpy array among the values, holds; ``None`` if it has no data.
-
-        Args:
-            tensor: of any device and layout.
-            copied: later writes to `tensor` must not reach the result. Without it the result may be the tensor's own
-                memory, and is used before the program goes on.
-        """
-
-    def pending(self) -> int:
-        """How many described tensors still wait for `resolve`."""
-
-    def resolve(self) -> None:
-        """Fill in every pending entry, with one transfer from each device."""
-
-    # --- names
-    default_risk_level: str
-    """``risk_level`` where the configuration does not give one."""
-
-    def risk_class(self, base: str) -> str:
-        """``core``, ``low`` or ``middle`` of an API ``Prefix.api``."""
-
-    def rank(self) -> int | None:
-        """The rank of the initialised default process group, else ``None``."""
 
 
 def _never() -> bool:

@@ -62,7 +62,7 @@ class CheckOptions:
 def check(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOptions) -> CaseResult:
     """Check one case. What cannot be run is a result too, with the reason."""
     try:
-        prepared = prepare(adapter, dump, case, options.seed)
+        prepared = prepare(adapter.execution, dump, case, options.seed)
         return _checked(adapter, dump, prepared, options)
     except (Unreadable, UnknownValue, DumpFormatError) as error:
         why = reason(error)
@@ -94,7 +94,7 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
             if call.of_outputs and not any(each.value is not None for each in results.gradients):
                 why = why or _NO_RECORDED_GRADIENTS
         else:
-            results, autocast = run_as_recorded(adapter, prepared, options.device)
+            results, autocast = run_as_recorded(adapter.execution, prepared, options.device)
     except Exception as error:
         if options.device == RECORDED or _is_no_fault(error):
             return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
@@ -106,7 +106,7 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
         prepared, reference = _without_backward(prepared, ""), replace(reference, gradients=[])
         call.of_outputs = []
         try:
-            results, autocast = run_as_recorded(adapter, prepared, options.device)
+            results, autocast = run_as_recorded(adapter.execution, prepared, options.device)
         except Exception as of_forward:
             return _without_results(prepared, [_raised(case.forward.name, f"it raises {reason(of_forward)}")], options)
     rows = (*judge_results(prepared, results, reference, options.device, autocast), *raised)
@@ -117,7 +117,7 @@ def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options:
             (results, rows), autocast = cast, half
     # Dropout is judged by what it promises of its draws.
     others = [row for row in rows if row.verdict.bound != dropout.BOUND]
-    if _fails(others) and draws_random_numbers(adapter, prepared, options.device, autocast):
+    if _fails(others) and draws_random_numbers(adapter.execution, prepared, options.device, autocast):
         return _not_run(prepared, "it draws random numbers")
     inputs = "generated" if prepared.generated else "recorded"
     saved: tuple[str, ...] = ()

@@ -49,8 +49,8 @@ def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: Prog
     if not cases:
         raise MsprobeException(f"{dump.path} has no call of a function; collect at level L1 or mix.")
     _check_names(options.selection, cases)
-    adapter = load(dump.framework)
-    devices = [device_for(adapter, wanted) for wanted in options.devices or ("",)]
+    execution = load(dump.framework).execution
+    devices = [device_for(execution, wanted) for wanted in options.devices or ("",)]
     began = time.monotonic()
     folder = options.output
     with Output() if folder is None else OutputFiles(folder, options, dump.framework) as output:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import Execution, FrameworkAdapter
 from probe.calls.cases import Case, Selection, cases_of
 from probe.calls.prepared import RECORDED
 from probe.common.dump.reading.dump import Dump, read
@@ -65,13 +65,13 @@ def opened(path: str, selection: Selection, load: LoadAdapter, version: tuple[in
     return Opened(dump, cases, adapter)
 
 
-def device_for(adapter: FrameworkAdapter, wanted: str) -> str:
+def device_for(execution: Execution, wanted: str) -> str:
     """The device of that name; for an empty one the accelerator that is there, or else the CPU.
 
     Raises:
         MsprobeException: it is not there.
     """
-    there = adapter.devices()
+    there = execution.devices()
     if not wanted:
         return there[0]
     if wanted == RECORDED or wanted in there:
@@ -88,13 +88,14 @@ def device_for(adapter: FrameworkAdapter, wanted: str) -> str:
 def check_part(part: Part) -> list[CaseResult]:
     """Check the cases of a part, in order; the process has the random states and threads that it had before."""
     found = opened(part.path, part.selection, part.load, part.version)
-    options = replace(part.options, device=device_for(found.adapter, part.options.device))
-    states = found.adapter.random_states()
+    execution = found.adapter.execution
+    options = replace(part.options, device=device_for(execution, part.options.device))
+    states = execution.random_states()
     try:
-        with found.adapter.one_thread():
+        with execution.one_thread():
             return [_checked(found, case, part.selection, options) for case in found.cases[part.first : part.last]]
     finally:
-        found.adapter.set_random_states(states)
+        execution.set_random_states(states)
 
 
 def _checked(found: Opened, case: Case, selection: Selection, options: CheckOptions) -> CaseResult:

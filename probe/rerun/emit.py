@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.backends.protocol import FrameworkAdapter, ScriptParts, UnknownValue
+from probe.backends.protocol import Execution, ScriptParts, UnknownValue
 from probe.calls.evaluation import Output
 from probe.calls.prepared import made_with
 from probe.common import files
@@ -31,11 +31,11 @@ _MOST_INLINE = 16
 _TEXT_WIDTH = 110
 
 
-def emit(adapter: FrameworkAdapter, replayed: Replayed, path: str, smaller: str = "") -> list[str]:
+def emit(execution: Execution, replayed: Replayed, path: str, smaller: str = "") -> list[str]:
     """Write a script of a call, and its larger tensors into a folder beside it; the paths, the script first.
 
     Args:
-        adapter: The framework.
+        execution: Of the framework.
         replayed: The call, and what came of it.
         path: Where the script is written.
         smaller: What its docstring says of inputs that were made smaller.
@@ -45,7 +45,7 @@ def emit(adapter: FrameworkAdapter, replayed: Replayed, path: str, smaller: str 
         FileCheckException: a folder cannot be made.
         OSError: a file cannot be written.
     """
-    script = _Script(adapter, replayed, os.path.splitext(os.path.basename(path))[0])
+    script = _Script(execution, replayed, os.path.splitext(os.path.basename(path))[0])
     try:
         text = script.text(smaller)
     except (UnknownValue, Unwritable) as error:
@@ -60,9 +60,9 @@ def emit(adapter: FrameworkAdapter, replayed: Replayed, path: str, smaller: str 
 
 
 class _Script:
-    def __init__(self, adapter: FrameworkAdapter, replayed: Replayed, stem: str) -> None:
-        self._adapter, self._replayed, self._prepared = adapter, replayed, replayed.prepared
-        self._words = adapter.script
+    def __init__(self, execution: Execution, replayed: Replayed, stem: str) -> None:
+        self._execution, self._replayed, self._prepared = execution, replayed, replayed.prepared
+        self._words = execution.script
         self._leaves = self._prepared.arguments.leaves
         self.folder = f"{stem}_data"
         self.files: dict[str, bytes] = {}
@@ -92,7 +92,7 @@ class _Script:
         if recorded:
             definitions.append(self._named("RECORDED", "recorded", recorded))
         state = prepared.random_state
-        has_random_state = state is not None and self._adapter.restore_draws(state, self._replayed.device)
+        has_random_state = state is not None and self._execution.restore_draws(state, self._replayed.device)
         if state is not None and has_random_state:
             definitions.append(f"RANDOM_STATE = {self._file('random_state', state, 'uint8')}")
         if self.files:
@@ -150,7 +150,7 @@ class _Script:
         Raises:
             UnknownValue: it returns none.
         """
-        places = list(_places("", "output", self._returned(), self._adapter.is_tensor))
+        places = list(_places("", "output", self._returned(), self._execution.is_tensor))
         dtypes = [each.dtype for each in self._replayed.values.outputs if each.dtype is not None]
         if not places or len(places) != len(dtypes):
             raise UnknownValue("high precision returns other tensors" if places else "it returns no tensor")
@@ -158,17 +158,17 @@ class _Script:
 
     def _returned(self) -> Any:
         """What the call returns, in high precision, for its form alone."""
-        adapter, arguments = self._adapter, self._prepared.arguments
+        execution, arguments = self._execution, self._prepared.arguments
         dtypes = ["float64" if leaf.is_float else leaf.dtype for leaf in self._leaves]
-        tensors = [adapter.tensor(values, dtype, "cpu") for values, dtype in zip(self._prepared.leaves, dtypes)]
+        tensors = [execution.tensor(values, dtype, "cpu") for values, dtype in zip(self._prepared.leaves, dtypes)]
 
         def run(given: Sequence[Any]) -> Any:
-            args, kwargs = arguments.bound(given, lambda entry: adapter.plain_value(entry, "cpu"))
+            args, kwargs = arguments.bound(given, lambda entry: execution.plain_value(entry, "cpu"))
             returned = self._prepared.call.function(*args, **kwargs)
-            self._only_writes = returned is None and bool(args) and adapter.is_tensor(args[0])
+            self._only_writes = returned is None and bool(args) and execution.is_tensor(args[0])
             return args[0] if self._only_writes else returned
 
-        return adapter.evaluate(run, tensors, []).output
+        return execution.evaluate(run, tensors, []).output
 
     # --- tensors
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import Execution
 from probe.calls.arguments import Arguments
 from probe.calls.judged_results import judge_results
 from probe.calls.prepared import Prepared, run_as_recorded
@@ -67,11 +67,11 @@ class _Cut(NamedTuple):
         return slice(0, self.left) if self.is_first else slice(self.length - self.left, self.length)
 
 
-def minimise(adapter: FrameworkAdapter, dump: Dump, replayed: Replayed, tries: int = MOST_TRIES) -> Minimised:
+def minimise(execution: Execution, dump: Dump, replayed: Replayed, tries: int = MOST_TRIES) -> Minimised:
     """Make the inputs of a call that fails now smaller while the same result fails in the same way.
 
     Args:
-        adapter: The framework.
+        execution: Of the framework.
         dump: Where the call is recorded.
         replayed: The call.
         tries: How many candidates are tried at most.
@@ -81,16 +81,16 @@ def minimise(adapter: FrameworkAdapter, dump: Dump, replayed: Replayed, tries: i
     """
     if replayed.now not in FAILURES or replayed.is_random:
         raise MsprobeException(f"{replayed.name} is not wrong on {replayed.device} now; there is nothing to minimise.")
-    search = _Search(adapter, dump.framework, replayed, tries)
+    search = _Search(execution, dump.framework, replayed, tries)
     small = search.run()
-    found = run_prepared(adapter, dump, small, replayed.device, replayed.direction, with_recorded=False)
+    found = run_prepared(execution, dump, small, replayed.device, replayed.direction, with_recorded=False)
     before, after = ([each.shape for each in prepared.leaves] for prepared in (replayed.prepared, small))
     return Minimised(found, before, after, search.tried)
 
 
 class _Search:
-    def __init__(self, adapter: FrameworkAdapter, framework: str, replayed: Replayed, tries: int) -> None:
-        self._adapter, self._replayed, self._tries = adapter, replayed, tries
+    def __init__(self, execution: Execution, framework: str, replayed: Replayed, tries: int) -> None:
+        self._execution, self._replayed, self._tries = execution, replayed, tries
         self._target, self._status = replayed.worst.row.name, replayed.worst.row.verdict.status
         self._framework = framework
         self._refused: set[tuple[_Cut, bool]] = set()
@@ -125,7 +125,7 @@ class _Search:
             candidate = self._cut(current, cut, with_numbers)
             if candidate is None:
                 return None
-            results, autocast = run_as_recorded(self._adapter, candidate, self._replayed.device)
+            results, autocast = run_as_recorded(self._execution, candidate, self._replayed.device)
             exact = candidate.call.reference
             rows = judge_results(candidate, results, exact, self._replayed.device, autocast)
             status = next((row.verdict.status for row in rows if row.name == self._target), None)

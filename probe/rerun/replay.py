@@ -9,7 +9,7 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.backends.protocol import FrameworkAdapter, UnknownValue
+from probe.backends.protocol import Execution, UnknownValue
 from probe.calls.arguments import Unreadable
 from probe.calls.evaluation import Output, Results
 from probe.calls.judged_results import JudgedResult, draws_random_numbers, judge_results
@@ -99,12 +99,12 @@ class Replayed:
 
 
 def replay(
-    adapter: FrameworkAdapter, dump: Dump, selected: Selected, device: str, seed: int, generate: bool = False
+    execution: Execution, dump: Dump, selected: Selected, device: str, seed: int, generate: bool = False
 ) -> Replayed:
     """Run a recorded call again.
 
     Args:
-        adapter: The framework of the dump.
+        execution: Of the framework of the dump.
         dump: Where the call is recorded.
         selected: The call, and which direction of it.
         device: Where it is run, such as ``cpu``.
@@ -115,12 +115,12 @@ def replay(
         MsprobeException: it cannot be run.
     """
     try:
-        prepared = prepare(adapter, dump, selected.case, seed, generate)
+        prepared = prepare(execution, dump, selected.case, seed, generate)
         if selected.direction == BACKWARD and prepared.backward_not_run:
             raise Unreadable(f"its backward is not run: {prepared.backward_not_run}")
         if selected.direction == FORWARD:
             prepared = without_backward(prepared)
-        return run_prepared(adapter, dump, prepared, device, selected.direction)
+        return run_prepared(execution, dump, prepared, device, selected.direction)
     except (Unreadable, UnknownValue) as error:
         raise MsprobeException(f"{selected.case.name} of {dump.path}: {reason(error)}.") from None
 
@@ -132,7 +132,7 @@ def without_backward(prepared: Prepared) -> Prepared:
 
 
 def run_prepared(
-    adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, device: str, direction: str, with_recorded: bool = True
+    execution: Execution, dump: Dump, prepared: Prepared, device: str, direction: str, with_recorded: bool = True
 ) -> Replayed:
     """Run a call that is ready, and compare; without `with_recorded` its inputs are not those of the dump.
 
@@ -141,7 +141,7 @@ def run_prepared(
     """
     notes = [f"its backward is not run: {prepared.backward_not_run}"] if prepared.backward_not_run else []
     exact: Results = _run("in high precision", lambda: prepared.call.reference)
-    results, autocast = _run(f"on {device}", lambda: run_as_recorded(adapter, prepared, device))
+    results, autocast = _run(f"on {device}", lambda: run_as_recorded(execution, prepared, device))
     recorded = _recorded(dump, prepared, results, notes) if with_recorded else None
 
     def judge_all(found: Results, where: str) -> list[JudgedResult]:
@@ -157,7 +157,7 @@ def run_prepared(
     # Dropout is judged by what it promises of its draws.
     verdicts = [verdict for each in found for verdict in each.verdicts if verdict.bound != dropout.BOUND]
     wrong = any(verdict.status in FAILURES for verdict in verdicts)
-    drawn = wrong and draws_random_numbers(adapter, prepared, device, autocast)
+    drawn = wrong and draws_random_numbers(execution, prepared, device, autocast)
     return Replayed(dump.path, device, direction, autocast, found, prepared, results, recorded, tuple(notes), drawn)
 
 

@@ -58,14 +58,14 @@ class LiveArguments:
         """The tensors in the order of the arguments; one that is given twice is one."""
         self.tensors: list[Any] = []
         """The tensors themselves."""
-        self._adapter = adapter
+        self._execution, self._describe_value = adapter.execution, adapter.tensors.describe_value
         self._known: dict[int, _Place] = {}
         self._args = [self._read(value, None, 0) for value in args]
         self._kwargs = {key: self._read(value, key, 0) for key, value in kwargs.items()}
 
     def forget_tensors(self) -> list[Any]:
         """Copies of the tensors as they are now, of which alone is known from now on."""
-        copies = [self._adapter.copied(tensor) for tensor in self.tensors]
+        copies = [self._execution.copied(tensor) for tensor in self.tensors]
         self.tensors, self._known = [], {}
         return copies
 
@@ -90,11 +90,11 @@ class LiveArguments:
         return args, {key: _bound(value, tensors, plain_value) for key, value in self._kwargs.items()}
 
     def _read(self, value: Any, key: str | None, depth: int) -> Any:
-        if self._adapter.is_tensor(value):
+        if self._execution.is_tensor(value):
             return self._place(value)
         if isinstance(value, _PLAIN):
             return value
-        entry = self._adapter.describe_value(value, key)
+        entry = self._describe_value(value, key)
         if entry is not None:
             return _Own(value, entry)
         if depth < MAX_DEPTH:
@@ -111,11 +111,11 @@ class LiveArguments:
     def _place(self, tensor: Any) -> _Place:
         place = self._known.get(id(tensor))
         if place is None:
-            adapter = self._adapter
-            dtype = adapter.dtype_name(tensor)
+            execution = self._execution
+            dtype = execution.dtype_name(tensor)
             takes = bool(getattr(tensor, "requires_grad", False)) and rounds(dtype)
             place = self._known[id(tensor)] = _Place(len(self.leaves))
-            self.leaves.append(LiveLeaf(place.number, dtype, adapter.device_name(tensor), takes))
+            self.leaves.append(LiveLeaf(place.number, dtype, execution.device_name(tensor), takes))
             self.tensors.append(tensor)
         return place
 

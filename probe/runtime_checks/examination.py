@@ -75,7 +75,7 @@ class Examination:
         return [] if found and self.call.draws(self.autocast) else found
 
     def _again(self, tensors: Sequence[Any] | None = None) -> Sequence[Output]:
-        gradients = [None if each is None else self.call.adapter.copied(each) for each in self.gradients]
+        gradients = [None if each is None else self.call.execution.copied(each) for each in self.gradients]
         results = self.call.again(tensors, gradients, self.autocast)
         return results.gradients if gradients else results.outputs
 

@@ -51,13 +51,13 @@ class FreeBenchmark:
     """
 
     def __init__(self, config: Config, adapter: FrameworkAdapter) -> None:
-        if config.fuzz_stage == "backward" and not adapter.differentiates_anywhere:
+        if config.fuzz_stage == "backward" and not adapter.execution.differentiates_anywhere:
             raise MsprobeException(
                 f'"free_benchmark.fuzz_stage" is "backward", which {adapter.framework} has no way to do: the gradients '
                 'of one call cannot be computed while those of the step are. Use "forward", or record the step and '
                 "run msprobe acc_check."
             )
-        self._adapter = adapter
+        self._adapter, self._execution = adapter, adapter.execution
         self._mode = config.pert_mode
         self._backward = config.fuzz_stage == "backward"
         self._functions: dict[str, Callable[..., Any] | None] = {}
@@ -101,9 +101,9 @@ class FreeBenchmark:
             return found
         if api.attributes is not None:
             # One of many primitives of this name, each made in its own way.
-            return self._adapter.function(base, api.attributes)
+            return self._execution.function(base, api.attributes)
         if base not in self._functions:
-            self._functions[base] = self._adapter.function(base)
+            self._functions[base] = self._execution.function(base)
         return self._functions[base]
 
     @staticmethod
@@ -117,8 +117,8 @@ class FreeBenchmark:
         if self._backward:
             return self._kept(call, output)
         shown = [
-            (str(value.dtype), str(value.shape)) if self._adapter.is_tensor(value) else ("", "")
-            for _, value in output_places(output, self._adapter.is_tensor)
+            (str(value.dtype), str(value.shape)) if self._execution.is_tensor(value) else ("", "")
+            for _, value in output_places(output, self._execution.is_tensor)
         ]
 
         def examined() -> list[Said]:
@@ -131,27 +131,27 @@ class FreeBenchmark:
     def _kept(self, call: RunningCall, output: Any) -> _Waiting | None:
         if not any(leaf.is_differentiated for leaf in call.arguments.leaves):
             return None
-        is_tensor, dtype_name = self._adapter.is_tensor, self._adapter.dtype_name
+        is_tensor, dtype_name = self._execution.is_tensor, self._execution.dtype_name
         tensors = [value for _, value in output_places(output, is_tensor) if is_tensor(value)]
         outputs = [Output(str(place), None, dtype_name(value)) for place, value in enumerate(tensors)]
         return _Waiting(call, outputs, [bool(getattr(value, "requires_grad", False)) for value in tensors])
 
     def backward(self, waiting: Any, grad_output: Sequence[Any]) -> None:
-        call, adapter = waiting.call, self._adapter
+        call, execution = waiting.call, self._execution
         leaves = [leaf for leaf in call.arguments.leaves if leaf.is_differentiated]
         shown = [(str(each.dtype), str(each.shape)) for each in (call.inputs[leaf.number] for leaf in leaves)]
 
         def examined() -> list[Said]:
             autocast = call.autocast_of(waiting.outputs)
             gradients = [
-                adapter.copied(each) if adapter.is_tensor(each) else None for each in _aligned(grad_output, waiting)
+                execution.copied(each) if execution.is_tensor(each) else None for each in _aligned(grad_output, waiting)
             ]
             of_outputs = [
-                None if each is None else Output(str(place), adapter.values(each), adapter.dtype_name(each))
+                None if each is None else Output(str(place), execution.values(each), execution.dtype_name(each))
                 for place, each in enumerate(gradients)
             ]
             # What the training got is in the order of the gradient function, which is not that of the arguments.
-            given = [None if each is None else adapter.copied(each) for each in gradients]
+            given = [None if each is None else execution.copied(each) for each in gradients]
             results = call.again(None, given, autocast).gradients
             return Examination(call, results, of_outputs, gradients, autocast).under(self._mode)
 
@@ -162,14 +162,14 @@ class FreeBenchmark:
     def _examine(
         self, call: RunningCall, name: str, shown: Sequence[tuple[str, str]], examined: Callable[[], list[Said]]
     ) -> None:
-        states = self._adapter.random_states()
+        states = self._execution.random_states()
         try:
             said = examined()
         except Exception as error:
             self._leave_out(error)
             return
         finally:
-            self._adapter.set_random_states(states)
+            self._execution.set_random_states(states)
         self._checked += 1
         for each in said:
             self._note(call, name, shown, each)

@@ -97,7 +97,7 @@ class OnlineCheck:
     # --- the block
 
     def __enter__(self) -> OnlineCheck:
-        self._handle = self.adapter.attach_operators(self)
+        self._handle = self.adapter.hooks.attach_operators(self)
         if self._handle is None:
             raise MsprobeException(
                 f"online_check: {self.adapter.framework} offers no way to see its operators while they run; use task "
@@ -144,7 +144,7 @@ class OnlineCheck:
 
     def leave_operator(self, entered: Any, output: Any) -> None:
         begun = time.monotonic()
-        states = self.adapter.random_states()
+        states = self.adapter.execution.random_states()
         try:
             found = list(self._judged(entered, output))
         except Exception as error:
@@ -154,7 +154,7 @@ class OnlineCheck:
             self.failures += [each for each in found if each.verdict.status in FAILURES]
             self.suspects += [each for each in found if each.verdict.status == SUSPECT]
         finally:
-            self.adapter.set_random_states(states)
+            self.adapter.execution.set_random_states(states)
             self.seconds += time.monotonic() - begun
 
     def _judged(self, call: RunningCall, output: Any) -> Iterator[OperatorResult]:
@@ -196,7 +196,7 @@ class OnlineCheck:
             yield f"not checked, {count}: {why}"
 
     def _write(self, folder: str) -> str:
-        rank = self.adapter.rank()
+        rank = self.adapter.training.rank()
         stamp = f"rank{0 if rank is None else rank}_{time.strftime('%Y%m%d%H%M%S')}"
         inner = os.path.join(folder, f"msprobe_{stamp}")
         files.make_folder(inner)

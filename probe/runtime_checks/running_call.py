@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.backends.protocol import FrameworkAdapter
+from probe.backends.protocol import Execution, FrameworkAdapter
 from probe.calls.arguments import Unreadable
 from probe.calls.evaluation import Call, Output, Results, autocast_for, output_places
 from probe.calls.prepared import half_of_mixed
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 class RunningCall:
     """A call as it was before it was made."""
 
-    adapter: FrameworkAdapter
+    execution: Execution
     name: str
     """``Torch.sum.0``."""
     base: str
@@ -56,7 +56,8 @@ class RunningCall:
         if most_elements is not None and sum(math.prod(each.shape) for each in arguments.tensors) > most_elements:
             raise Unreadable(f"its tensors have more than {most_elements} elements")
         base = name.rpartition(".")[0]
-        return cls(adapter, name, base, function, arguments, arguments.forget_tensors(), adapter.random_states())
+        inputs, states = arguments.forget_tensors(), adapter.execution.random_states()
+        return cls(adapter.execution, name, base, function, arguments, inputs, states)
 
     @property
     def dtypes(self) -> list[str]:
@@ -70,12 +71,12 @@ class RunningCall:
 
     def values(self) -> list[Array]:
         """The values of its tensors."""
-        return [self.adapter.values(tensor) for tensor in self.inputs]
+        return [self.execution.values(tensor) for tensor in self.inputs]
 
     def tensors(self, values: Sequence[Array]) -> list[Any]:
         """Tensors of these values where those of the call are."""
         leaves = self.arguments.leaves
-        return [self.adapter.tensor(each, leaf.dtype, leaf.device) for each, leaf in zip(values, leaves)]
+        return [self.execution.tensor(each, leaf.dtype, leaf.device) for each, leaf in zip(values, leaves)]
 
     def again(
         self, tensors: Sequence[Any] | None = None, gradients: Sequence[Any] = (), autocast: str | None = None
@@ -90,33 +91,34 @@ class RunningCall:
         Raises:
             Exception: whatever the framework raises.
         """
-        adapter = self.adapter
-        given = [adapter.copied(each) for each in self.inputs] if tensors is None else list(tensors)
+        execution = self.execution
+        given = [execution.copied(each) for each in self.inputs] if tensors is None else list(tensors)
         leaves = self.arguments.leaves
         differentiated = [leaf.number for leaf in leaves if leaf.is_differentiated] if gradients else []
         inside: Any = contextlib.nullcontext()
         if autocast is not None:
-            inside = adapter.autocast(autocast, next((leaf.device for leaf in leaves if leaf.device != "cpu"), "cpu"))
+            device = next((leaf.device for leaf in leaves if leaf.device != "cpu"), "cpu")
+            inside = execution.autocast(autocast, device)
 
         def call(tensors: Sequence[Any]) -> Any:
             args, kwargs = self.arguments.bound(tensors)
             return self.function(*args, **kwargs)
 
-        adapter.set_random_states(self.states)
+        execution.set_random_states(self.states)
         with inside:
-            done = adapter.evaluate(call, given, differentiated)
+            done = execution.evaluate(call, given, differentiated)
             found = done.gradients(gradients) if gradients else []
         outputs = self.outputs_of(done.output)
         return Results(outputs, [self._output(str(place), value) for place, value in enumerate(found)])
 
     def outputs_of(self, output: Any) -> list[Output]:
         """The tensors and plain values of what a function returned."""
-        return [self._output(path, value) for path, value in output_places(output, self.adapter.is_tensor)]
+        return [self._output(path, value) for path, value in output_places(output, self.execution.is_tensor)]
 
     def _output(self, path: str, value: Any) -> Output:
-        if not self.adapter.is_tensor(value):
+        if not self.execution.is_tensor(value):
             return Output(path, value, None)
-        return Output(path, self.adapter.values(value), self.adapter.dtype_name(value))
+        return Output(path, self.execution.values(value), self.execution.dtype_name(value))
 
     def autocast_of(self, outputs: Sequence[Output]) -> str | None:
         """The dtype to which the call was cast when it gave `outputs`; ``None`` if it was not.
@@ -141,8 +143,8 @@ class RunningCall:
         """Whether it draws random numbers: what it returns depends on where the generators stand."""
         found = []
         for seed in (0, 1):
-            self.adapter.seed_draws(seed)
-            states, self.states = self.states, self.adapter.random_states()
+            self.execution.seed_draws(seed)
+            states, self.states = self.states, self.execution.random_states()
             try:
                 found.append(self.again(autocast=autocast))
             finally:
@@ -172,7 +174,7 @@ class Exact:
         self._running, self._values, self._of_outputs = call, values, of_outputs
         self._autocast = autocast
         gradients = [None if each is None else each.value for each in of_outputs]
-        self.call = Call(call.adapter, call.function, call.arguments, values, gradients, call.name)
+        self.call = Call(call.execution, call.function, call.arguments, values, gradients, call.name)
         self._on_cpu: Results | None = None
         self._moving = self.call if near is None else near.call
 

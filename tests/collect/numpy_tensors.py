@@ -13,16 +13,13 @@ from probe.common.interfaces import Entry, StatisticsMode, TensorFile
 
 
 class NumpyTensors:
-    """Implements `probe.common.interfaces.Tensors`; arrays of float32 are its tensors, all others are plain values.
+    """Implements `probe.backends.protocol.Tensors`; arrays of float32 are its tensors, all others are plain values.
 
     Args:
         delayed: Leave the statistics to `resolve`.
     """
 
-    framework = "pytorch"  # the schema allows no name of its own
-    default_risk_level = "FOCUS"
     several_outputs: tuple[type, ...] = (tuple, list)
-    module_root = "Module"
 
     def __init__(self, delayed: bool = False) -> None:
         self._delayed = delayed
@@ -77,11 +74,25 @@ class NumpyTensors:
             entry.update(Max=float(array.max()), Min=float(array.min()), Mean=float(array.mean()))
             entry.update(Norm=float(np.linalg.norm(array.astype(np.float64))))
 
-    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
-        return None
+
+class NumpyHooks:
+    """What a collector asks of `probe.backends.protocol.Hooks`."""
+
+    default_risk_level = "FOCUS"
 
     def risk_class(self, base: str) -> str:
         return {"Torch.matmul": "core", "Torch.relu": "middle"}.get(base, "low")
 
-    def rank(self) -> int | None:
+
+class NumpyRandomness:
+    """What a collector asks of `probe.backends.protocol.Randomness`."""
+
+    def random_state(self, base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any | None:
         return None
+
+
+class NumpyAdapter:
+    """The groups of `probe.backends.protocol.FrameworkAdapter` that a collector needs."""
+
+    def __init__(self, delayed: bool = False) -> None:
+        self.tensors, self.hooks, self.randomness = NumpyTensors(delayed), NumpyHooks(), NumpyRandomness()

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import dumped
 import numpy as np
 import pytest
-from numpy_tensors import NumpyTensors
+from numpy_tensors import NumpyAdapter, NumpyTensors
 
 import probe
 from probe.collect.collector import Collector
@@ -50,9 +50,10 @@ class Run:
 
     def __init__(self, path: Path, delayed: bool = False, **settings: Any) -> None:
         self.config = Config(**{"dump_path": str(path), "level": "mix", "risk_level": "ALL", **settings})
-        self.tensors = NumpyTensors(delayed)
+        adapter = NumpyAdapter(delayed)
+        self.tensors = adapter.tensors
         self.ended = 0
-        self.collector = Collector(self.config, self.tensors, self.end)
+        self.collector = Collector(self.config, adapter, self.end)
         self.path = path
         Run.begun.append(self)
         self.begin(0)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from probe.backends import torch as _torch_backend
+from probe.backends.mindspore.hooks.api_hooks import async_work_types as of_mindspore
 from probe.backends.msadapter.torch_modules import proxy_of, torch_module
 from probe.backends.shared import api_list
 from probe.backends.shared.api_list import Watched
@@ -48,6 +49,18 @@ def _on_proxy(watched: Watched) -> Iterator[Watched]:
         held = vars(proxy).get(watched.attribute) if proxy is not None else None
         if held is not None:
             yield replace(watched, owner=proxy, function=held)
+
+
+def async_work_types() -> list[type]:
+    """The classes of what asynchronous communication returns, torch's ``Work`` and its subclasses included."""
+    work = getattr(torch_module("distributed"), "Work", None)
+    found = of_mindspore()
+    ahead = [work] if isinstance(work, type) else []
+    while ahead:
+        kind = ahead.pop()
+        found.append(kind)
+        ahead += kind.__subclasses__()
+    return found
 
 
 def risk_class(base: str) -> str:

@@ -1,109 +1,48 @@
-"""Running one recorded call alone where torch is MindSpore underneath: torch's names, MindSpore's tensors."""
+"""The group `Execution` of MSAdapter: torch's names, MindSpore's tensors."""
 
 from __future__ import annotations
 
-import functools
-import types
-from collections.abc import Mapping
-from typing import Any, Callable
+from probe.backends.mindspore.execution.group import (
+    autocast,
+    copied,
+    device_name,
+    devices,
+    differentiates_anywhere,
+    dtype_name,
+    evaluate,
+    is_tensor,
+    one_thread,
+    restore_draws,
+    rounding_inside,
+    tensor,
+    values,
+)
+from probe.backends.msadapter import script as words
+from probe.backends.msadapter.functions import function, plain_value, reference_function
+from probe.backends.msadapter.seeding import random_states, seed_draws, set_random_states
+from probe.backends.protocol import ScriptWords
 
-from probe.backends.mindspore.execution import functions, in_float64, values
-from probe.backends.mindspore.tensors import dtypes
-from probe.backends.msadapter import api_list
-from probe.backends.msadapter.torch_modules import proxy_of, torch_module
-from probe.backends.protocol import UnknownValue
+__all__ = [
+    "autocast",
+    "copied",
+    "device_name",
+    "devices",
+    "differentiates_anywhere",
+    "dtype_name",
+    "evaluate",
+    "function",
+    "is_tensor",
+    "one_thread",
+    "plain_value",
+    "random_states",
+    "reference_function",
+    "restore_draws",
+    "rounding_inside",
+    "script",
+    "seed_draws",
+    "set_random_states",
+    "tensor",
+    "values",
+]
 
-_LEFT_OUT = frozenset(("distributed", "npu"))
-
-
-def function(base: str) -> Callable[..., Any] | None:
-    """What ``Prefix.api`` calls now; ``None`` for a name that mindtorch does not have."""
-    return functions.held_at(_places(), base)
-
-
-def place(base: str) -> tuple[Any, str] | None:
-    """What has the function of this name, and as which attribute."""
-    return _places().get(base)
-
-
-@functools.cache
-def _places() -> functions.Places:
-    # What a proxy holds itself hides what the module behind it has, and is what a program calls.
-    found = functions.places(api_list.watched(), _LEFT_OUT)
-    return {base: (_asked(owner), api) for base, (owner, api) in found.items()}
-
-
-def _asked(owner: Any) -> Any:
-    proxy = proxy_of(owner) if isinstance(owner, types.ModuleType) else None
-    return owner if proxy is None else proxy
-
-
-def plain_value(entry: Mapping[str, Any], device: str) -> Any:
-    """What an entry of torch's or MindSpore's own that is no tensor stands for; a device becomes `device`.
-
-    Raises:
-        UnknownValue: it cannot be made from what the dump says.
-    """
-    kind = entry.get("type")
-    make = _MAKERS.get(kind) if isinstance(kind, str) else None
-    if make is None:
-        return values.plain_value(entry, device)
-    made = make(entry, device)
-    if made is None:
-        raise UnknownValue(f"mindtorch has no such value: {dict(entry)!r}")
-    return made
-
-
-def _size(lengths: Any) -> Any:
-    whole_numbers = isinstance(lengths, list) and all(type(length) is int and length >= 0 for length in lengths)
-    return torch_module().Size(lengths) if whole_numbers else None
-
-
-def _dtype(text: Any) -> Any:
-    """A dtype of torch is MindSpore's own."""
-    return dtypes.plain_dtype(text.rpartition(".")[2]) if isinstance(text, str) else None
-
-
-def _memory_format(name: Any) -> Any:
-    found = getattr(torch_module(), name, None) if isinstance(name, str) else None
-    return found if isinstance(found, getattr(torch_module(), "memory_format", ())) else None
-
-
-_MAKERS: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
-    "torch.dtype": lambda entry, device: _dtype(entry.get("value")),
-    "torch.Size": lambda entry, device: _size(entry.get("value")),
-    "torch.device": lambda entry, device: torch_module().device(device),
-    "torch.memory_format": lambda entry, device: _memory_format(entry.get("format")),
-}
-
-
-# --- float64
-
-
-def reference_function(base: str) -> Callable[..., Any] | None:
-    """What computes in float64 what mindtorch has no kernel for on the CPU; ``None`` of other functions."""
-    return _IN_FLOAT64.get(base)
-
-
-def _conv(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Any:
-    if padding == "same":
-        around = in_float64.same(input, weight, stride, dilation)
-    else:
-        axes = len(weight.shape) - 2
-        around = [(each, each) for each in in_float64.each(0 if padding == "valid" else padding, axes)]
-    return in_float64.convolution(input, weight, bias, stride, around, dilation, groups)
-
-
-def _batch_norm(
-    input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
-    momentum: float = 0.1, eps: float = 1e-5,
-) -> Any:  # fmt: skip
-    return in_float64.batch_norm(input, running_mean, running_var, weight, bias, training, eps)
-
-
-_IN_FLOAT64: dict[str, Callable[..., Any]] = {
-    "Functional.conv1d": _conv, "Functional.conv2d": _conv, "Torch.conv1d": _conv, "Torch.conv2d": _conv,
-    "Functional.batch_norm": _batch_norm, "Torch.batch_norm": _batch_norm, "Functional.relu6": in_float64.relu6,
-}  # fmt: skip
+script: ScriptWords = words

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from probe.backends.mindspore.hooks import scalers as of_mindspore
-from probe.backends.mindspore.hooks.training_hooks import attach_calls
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.shared import scalers
 from probe.backends.shared.patching import Handles
+from probe.backends.shared.training import attach_calls
 from probe.common.interfaces import Handle
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from probe.backends.mindspore.execution import script as of_mindspore
 from probe.backends.mindspore.execution.script import SUFFIX, content, inline, loaded
 from probe.backends.mindspore.tensors import dtypes
-from probe.backends.msadapter import execution
+from probe.backends.msadapter import functions
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.protocol import ScriptParts
 
@@ -20,7 +20,7 @@ __all__ = ["SUFFIX", "content", "inline", "loaded", "plain", "script", "spelled"
 
 def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
     """``mindtorch.nn.functional.silu``, or for a method ``mindtorch.Tensor.add_``."""
-    found = execution.place(base)
+    found = functions.place(base)
     if found is None:
         return None
     owner, attribute = found
@@ -33,13 +33,13 @@ def spelled(base: str, attributes: Mapping[str, Any] | None) -> str | None:
 
 
 def plain(entry: Mapping[str, Any]) -> str:
-    """What `execution.plain_value` makes of an entry; a dtype goes through ``kind``.
+    """What `functions.plain_value` makes of an entry; a dtype goes through ``kind``.
 
     Raises:
         UnknownValue: it cannot be made from what the dump says.
     """
     kind, root = entry.get("type"), torch_module().__name__
-    value = execution.plain_value(entry, "cpu")
+    value = functions.plain_value(entry, "cpu")
     if kind in ("torch.dtype", "mindspore.dtype"):
         return f"kind(mindspore.{dtypes.plain_name(value)})"
     return f'{root}.device("cpu")' if kind == "torch.device" else f"{root}.{str(value).rpartition('torch.')[2]}"

@@ -1,10 +1,11 @@
-"""Take the randomness out of a program with torch over MindSpore: MindSpore's ways, and what torch's names add."""
+"""The group `Randomness` of MSAdapter: MindSpore's ways, and what torch's names add."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from probe.backends.mindspore.randomness import seeding as mindspore_randomness
+from probe.backends.mindspore.randomness.seeding import random_state
 from probe.backends.msadapter.random_calls import random_calls
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.shared.patching import Handles
@@ -14,6 +15,14 @@ from probe.backends.shared.randomness.repeat_draws import Source
 from probe.common.interfaces import Handle
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import names_with
+
+__all__ = [
+    "fix_random_calls",
+    "random_calls",
+    "random_state",
+    "remove_dropout",
+    "seed_everything",
+]
 
 
 def seed_everything(seed: int, deterministic: bool) -> None:
@@ -54,4 +63,15 @@ def get_states() -> tuple[Any, Any]:
 def set_states(states: tuple[Any, Any]) -> None:
     """Bring them back to where `get_states` found them."""
     mindspore_randomness.set_states(states[0])
+    torch_module().set_rng_state(states[1])
+
+
+def random_states() -> Any:
+    """Those of numpy and of Python too: on the CPU mindtorch draws from numpy."""
+    return mindspore_randomness.random_states(), torch_module().get_rng_state()
+
+
+def set_random_states(states: Any) -> None:
+    """Bring them back to where `random_states` found them."""
+    mindspore_randomness.set_random_states(states[0])
     torch_module().set_rng_state(states[1])

@@ -1,4 +1,4 @@
-"""Seeing how a program trains: torch's modules and optimizers, MindSpore's gradients."""
+"""How a program trains: torch's modules and optimizers, MindSpore's gradients. The group `Training` of MSAdapter."""
 
 from __future__ import annotations
 
@@ -6,11 +6,28 @@ from typing import Any, Callable
 
 from probe.backends.mindspore.guards import is_unobserved
 from probe.backends.mindspore.hooks import training_hooks
+from probe.backends.mindspore.hooks.scalers import largest_over_ranks
+from probe.backends.msadapter.random_calls import rank
+from probe.backends.msadapter.scalers import attach_scalers
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
 from probe.backends.shared.patching import Handles, argument, plain_swap
 from probe.common.interfaces import Handle
+
+__all__ = [
+    "attach_gradients",
+    "attach_scalers",
+    "attach_training",
+    "has_parameters",
+    "inside",
+    "largest_over_ranks",
+    "optimizers",
+    "outermost",
+    "parameters",
+    "rank",
+    "trainable",
+]
 
 _Module = torch_module("nn").Module
 _optimizers_of_torch = torch_module("optim.optimizer")
@@ -32,7 +49,7 @@ def attach_training(listener: TrainingListener) -> Handle:
     return Handles(
         [
             training.OptimizerSteps(_optimizers_of_torch, listener),
-            training_hooks.attach_calls(_Module.__call__, forward),
+            training.attach_calls(_Module.__call__, forward),
             training_hooks.attach_backwards(listener, parameters),
             *training.attach_new_optimizers([_optimizers_of_torch.Optimizer], plain_swap, listener),
         ]

@@ -13,7 +13,7 @@ from types import FunctionType, ModuleType
 from typing import Any, Callable
 
 from probe.backends.protocol import TrainingListener
-from probe.backends.shared.patching import CodeSwap, Record, remove_all
+from probe.backends.shared.patching import CodeSwap, Handles, Record, plain_swap, remove_all
 from probe.common.interfaces import Handle
 
 MakeSwap = Callable[[FunctionType, Record], CodeSwap]
@@ -73,6 +73,13 @@ class OutermostCalls:
     def remove(self) -> None:
         self._attached = False
         self._swap.restore()
+
+
+def attach_calls(function: Any, around: Record) -> Handle:
+    """Call `around` in the place of the outermost calls of `function`, if it is written in Python."""
+    if not isinstance(function, FunctionType):
+        return Handles([])
+    return OutermostCalls(function, plain_swap, around)
 
 
 def attach_new_optimizers(kinds: Iterable[type], make_swap: MakeSwap, listener: TrainingListener) -> list[Handle]:

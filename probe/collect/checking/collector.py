@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
+from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall
 from probe.collect.collector import Collector
 from probe.common import log
 from probe.common.config.config import Config
-from probe.common.interfaces import CallChecker, Tensors
+from probe.common.interfaces import CallChecker
 
 
 class CheckedStep:
@@ -32,16 +33,18 @@ class CheckingCollector(Collector):
 
     Args:
         config: The validated configuration.
-        tensors: The framework.
+        adapter: The framework.
         ended: As for `Collector`; nothing ends it here.
         checker: Checks the calls.
     """
 
-    def __init__(self, config: Config, tensors: Tensors, ended: Callable[[], None], checker: CallChecker) -> None:
+    def __init__(
+        self, config: Config, adapter: FrameworkAdapter, ended: Callable[[], None], checker: CallChecker
+    ) -> None:
         self._checker = checker
         self._entered: dict[ActiveCall, Any] = {}
         self._left: dict[ActiveCall, Any] = {}
-        super().__init__(config, tensors, ended)
+        super().__init__(config, adapter, ended)
 
     def begin_checks(self, step: int, rank: int | None, folder: str) -> None:
         """Check calls of step number `step` from now on, with all counters at zero."""

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from probe.backends.protocol import TrainingHooks
+from probe.backends.protocol import Training
 from probe.collect.turns.step_loops import StepLoops
 from probe.common.callstack import CallStacks
 
@@ -45,7 +45,7 @@ class OptimizerTurns:
         of_parent: In a process that was forked, the optimizers of its parent, which are waited for once they step here.
     """
 
-    def __init__(self, training: TrainingHooks, of_parent: Iterable[Any] = ()) -> None:
+    def __init__(self, training: Training, of_parent: Iterable[Any] = ()) -> None:
         self._training = training
         self._of_parent = weakref.WeakSet(of_parent)
         self._stacks = CallStacks()

@@ -7,7 +7,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
-from probe.common.interfaces import Entry, StatisticsMode, Tensors
+from probe.backends.protocol import Tensors
+from probe.common.interfaces import Entry, StatisticsMode
 
 _LEAST, _MOST = -math.inf, math.inf
 _WORTH_KNOWING = 8192

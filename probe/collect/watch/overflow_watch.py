@@ -73,7 +73,8 @@ class OverflowWatch:
         self._asks_ranks = True
         self._norms = NormHistory()
         self._scaled = ScaledSteps(config)
-        self._scalers: Handle | None = self._attempt("the gradient scaler", adapter.attach_scalers, self._scaled.note)
+        attach = adapter.training.attach_scalers
+        self._scalers: Handle | None = self._attempt("the gradient scaler", attach, self._scaled.note)
 
     @property
     def is_over(self) -> bool:
@@ -195,7 +196,7 @@ class OverflowWatch:
         if not self._asks_ranks:
             return flags
         try:
-            return self._adapter.largest_over_ranks(flags)
+            return self._adapter.training.largest_over_ranks(flags)
         except Exception as error:
             self._asks_ranks = False
             text = "the ranks cannot ask each other any more: each writes only what it has found itself"

@@ -86,21 +86,21 @@ class _Replay:
             self._kept.run_again(self._begin_call)
         finally:
             self._collector.collecting = False
-            self._adapter.finish_backward()
+            self._adapter.hooks.finish_backward()
             self._collector.leave_all()
             self._collector.flush()
-            self._adapter.end_step()
+            self._adapter.hooks.end_step()
             for handle in reversed(handles):
                 handle.remove()
 
     def _attach(self, handles: list[Handle]) -> None:
-        adapter, collector, models = self._adapter, self._collector, self._kept.models
+        hooks, collector, models = self._adapter.hooks, self._collector, self._kept.models
         handles.append(RaisedRecursionLimit())
         if self._config.level in ("L0", "mix"):
-            modules = adapter.attach_modules(models, collector)
+            modules = hooks.attach_modules(models, collector)
             handles += [modules.gradients, modules.forward]
         if self._config.level in ("L1", "mix"):
-            handles.append(adapter.attach_apis(models, collector))
+            handles.append(hooks.attach_apis(models, collector))
 
     def _begin_call(self, numbers: Mapping[str, int]) -> None:
         # The loss function, or the calls before the model, have had numbers too, and are not run again.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any, NamedTuple, Optional
 
+from probe.backends.protocol import Tensors
 from probe.collect.dump_folder import DumpFolder
 from probe.collect.watch.described_once import Suspects
 from probe.collect.watch.judgement import Found, Judgement
 from probe.common import log
 from probe.common.callstack import CallStacks
-from probe.common.interfaces import Tensors
 
 
 class Frame(NamedTuple):

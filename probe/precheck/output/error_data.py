@@ -56,7 +56,7 @@ def _arrays(outputs: Sequence[Output]) -> Iterator[tuple[str, tuple[Array, str]]
 
 
 def _write(adapter: FrameworkAdapter, folder: str, stem: str, values: Array, dtype: str) -> str:
-    file = adapter.tensor_file(adapter.tensor(values, dtype, "cpu"), True)
+    file = adapter.tensors.tensor_file(adapter.execution.tensor(values, dtype, "cpu"), True)
     if file is None:
         raise OSError(f"{stem}: the framework has no file for a tensor of {dtype}")
     path = os.path.join(folder, file_name(stem, file.suffix))

@@ -42,7 +42,7 @@ def test_functions_methods_and_initialisation_are_seen_and_dropout_is_not(tmp_pa
     run(
         tmp_path,
         """
-random_save(random_calls, "out")
+random_save(random_calls.random_calls(), random_calls.rank, "out")
 value = ops.rand(2, 2)
 ops.randn_like(value)
 ops.standard_normal((3,))
@@ -83,7 +83,7 @@ def test_the_file_takes_the_rank_that_communication_gives(tmp_path: Path) -> Non
     # Before it is initialized MindSpore says that every process is rank 0.
     code = """
 ms.set_device("CPU")
-random_save(random_calls, "out")
+random_save(random_calls.random_calls(), random_calls.rank, "out")
 random.random()
 print("RANK", random_calls.rank(), flush=True)
 mindspore_cluster.join()

@@ -39,7 +39,7 @@ def test_functions_methods_and_initialisation_are_seen_and_dropout_is_not(tmp_pa
     rows = rows_of(
         tmp_path,
         """
-random_save(random_calls, "out")
+random_save(random_calls.random_calls(), random_calls.rank, "out")
 value = torch.rand(2, 2)
 torch.randn_like(value)
 torch.empty(3).normal_()
@@ -69,7 +69,7 @@ def test_the_file_takes_the_rank_of_the_process_group(tmp_path: Path) -> None:
         tmp_path,
         """
 import torch.distributed as dist
-random_save(random_calls, "out")
+random_save(random_calls.random_calls(), random_calls.rank, "out")
 torch.rand(1)
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 torch.rand(1)
@@ -89,7 +89,7 @@ def test_recording_and_fixing_work_together(tmp_path: Path) -> None:
     rows = rows_of(
         tmp_path,
         """
-random_save(random_calls, "out")
+random_save(random_calls.random_calls(), random_calls.rank, "out")
 seed_all(seeding, is_enhanced=True)
 assert torch.equal(torch.rand(3), torch.rand(3))
 assert random.random() == random.random()
@@ -112,7 +112,7 @@ def test_fixing_that_recording_wrapped_ends_when_it_is_undone(tmp_path: Path) ->
         tmp_path,
         """
 handle = seeding.fix_random_calls()
-random_save(random_calls, "out")
+random_save(random_calls.random_calls(), random_calls.rank, "out")
 handle.remove()
 assert not torch.equal(torch.rand(3), torch.rand(3))
 """,
@@ -124,7 +124,7 @@ def test_watched_functions_can_still_be_pickled_compiled_and_moved_by_a_device_c
     rows_of(
         tmp_path,
         """
-random_save(random_calls, "out")
+random_save(random_calls.random_calls(), random_calls.rank, "out")
 assert pickle.loads(pickle.dumps(torch.rand)) is torch.rand
 assert pickle.loads(pickle.dumps(torch.Tensor.uniform_)) is torch.Tensor.uniform_
 with torch.device("meta"):
@@ -141,7 +141,7 @@ def test_stopping_leaves_no_trace_in_torch(tmp_path: Path) -> None:
 from probe.backends.shared.randomness.recorder import stop_recording
 places = random_calls.random_calls()
 before = [vars(place.owner).get(place.name) for place in places]
-random_save(random_calls, "out")
+random_save(random_calls.random_calls(), random_calls.rank, "out")
 assert all(vars(place.owner)[place.name] is not was for place, was in zip(places, before))
 stop_recording()
 assert all(vars(place.owner).get(place.name) is was for place, was in zip(places, before))

@@ -12,42 +12,42 @@ VALUES = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
 def test_a_copy_is_the_same(backend: Any, dtype: str) -> None:
-    adapter = backend.adapter
-    tensor = adapter.tensor(VALUES, dtype, adapter.devices()[0])
-    copy = adapter.copied(tensor)
-    assert adapter.dtype_name(copy) == dtype
-    assert adapter.device_name(copy) == adapter.device_name(tensor) == adapter.devices()[0]
-    assert np.array_equal(adapter.values(copy), adapter.values(tensor))
+    execution = backend.adapter.execution
+    tensor = execution.tensor(VALUES, dtype, execution.devices()[0])
+    copy = execution.copied(tensor)
+    assert execution.dtype_name(copy) == dtype
+    assert execution.device_name(copy) == execution.device_name(tensor) == execution.devices()[0]
+    assert np.array_equal(execution.values(copy), execution.values(tensor))
 
 
 def test_a_copy_shares_nothing(backend: Any) -> None:
-    adapter = backend.adapter
-    tensor = adapter.tensor(VALUES, "float32", adapter.devices()[0])
-    copy = adapter.copied(tensor)
+    execution = backend.adapter.execution
+    tensor = execution.tensor(VALUES, "float32", execution.devices()[0])
+    copy = execution.copied(tensor)
     backend.write(copy, 1)
-    assert np.array_equal(adapter.values(tensor), VALUES)
+    assert np.array_equal(execution.values(tensor), VALUES)
     backend.write(tensor, 2)
-    assert adapter.values(copy).max() == 1
+    assert execution.values(copy).max() == 1
 
 
 def test_a_copy_of_what_is_no_whole_tensor(backend: Any) -> None:
-    adapter = backend.adapter
-    whole = adapter.tensor(VALUES, "float32", adapter.devices()[0])
+    execution = backend.adapter.execution
+    whole = execution.tensor(VALUES, "float32", execution.devices()[0])
     parts = [(backend.transposed(whole), VALUES.T), (whole[1:, 2], VALUES[1:, 2]), (whole[0:0], VALUES[0:0])]
     for part, expected in parts:
-        assert np.array_equal(adapter.values(adapter.copied(part)), expected)
+        assert np.array_equal(execution.values(execution.copied(part)), expected)
 
 
 def test_a_copy_takes_no_gradient(backend: Any) -> None:
-    copy = backend.adapter.copied(backend.tensor(VALUES, requires_grad=True))
+    copy = backend.adapter.execution.copied(backend.tensor(VALUES, requires_grad=True))
     assert not getattr(copy, "requires_grad", False)
 
 
 def test_random_numbers_go_on_where_they_were(backend: Any) -> None:
-    adapter = backend.adapter
+    execution = backend.adapter.execution
     backend.seed(3)
-    states = adapter.random_states()
+    states = execution.random_states()
     expected = np.array(backend.random_numbers())
-    adapter.seed_draws(5)
-    adapter.set_random_states(states)
+    execution.seed_draws(5)
+    execution.set_random_states(states)
     assert np.array_equal(np.array(backend.random_numbers()), expected)

@@ -18,21 +18,21 @@ class Alone:
 
     def __init__(self, backend: Any) -> None:
         self.backend = backend
-        self.adapter = backend.adapter
-        self.device = self.adapter.devices()[0]
+        self.execution = backend.adapter.execution
+        self.device = self.execution.devices()[0]
 
     def tensor(self, array: Any, dtype: str = "float32") -> Any:
-        return self.adapter.tensor(np.asarray(array), dtype, self.device)
+        return self.execution.tensor(np.asarray(array), dtype, self.device)
 
     def function(self, name: str) -> Callable[..., Any]:
-        function: Callable[..., Any] = self.adapter.function(self.backend.apis[name].base)
+        function: Callable[..., Any] = self.execution.function(self.backend.apis[name].base)
         return function
 
     def run(self, function: Callable[[Sequence[Any]], Any], *arrays: Any, asked: Sequence[int] = ()) -> Any:
-        return self.adapter.evaluate(function, [self.tensor(array) for array in arrays], asked)
+        return self.execution.evaluate(function, [self.tensor(array) for array in arrays], asked)
 
     def values(self, tensor: Any) -> Any:
-        return None if tensor is None else self.adapter.values(tensor)
+        return None if tensor is None else self.execution.values(tensor)
 
     def gradients(self, evaluated: Any, *of_outputs: Any) -> list[Any]:
         given = [None if array is None else self.tensor(array) for array in of_outputs]
@@ -152,17 +152,17 @@ def test_gradients_have_the_dtype_of_their_inputs(alone: Alone) -> None:
     multiply = alone.function("multiply")
     for dtype in ("float64", "float32", "bfloat16"):
         given = [alone.tensor(array, dtype) for array in (X, Y)]
-        evaluated = alone.adapter.evaluate(lambda tensors: multiply(*tensors), given, (0,))
+        evaluated = alone.execution.evaluate(lambda tensors: multiply(*tensors), given, (0,))
         (gradient,) = evaluated.gradients([alone.tensor(ONES, dtype)])
-        assert alone.adapter.dtype_name(evaluated.output) == alone.adapter.dtype_name(gradient) == dtype
+        assert alone.execution.dtype_name(evaluated.output) == alone.execution.dtype_name(gradient) == dtype
         assert np.array_equal(alone.values(gradient), Y)
 
 
 def test_integers_take_no_gradient(alone: Alone) -> None:
     absolute = alone.function("abs")
     given = [alone.tensor([[3, -4], [5, 0]], "int64")]
-    output = alone.adapter.evaluate(lambda tensors: absolute(*tensors), given, ()).output
-    assert alone.adapter.dtype_name(output) == "int64"
+    output = alone.execution.evaluate(lambda tensors: absolute(*tensors), given, ()).output
+    assert alone.execution.dtype_name(output) == "int64"
     assert alone.values(output).tolist() == [[3, 4], [5, 0]]
 
 

@@ -25,19 +25,19 @@ def meaning(text: str, **names: Any) -> Any:
 
 def test_every_name_of_a_call_is_spelled_as_what_is_called(backend: Any) -> None:
     for api in backend.apis.values():
-        text = backend.adapter.script.spelled(api.base, None)
+        text = backend.adapter.execution.script.spelled(api.base, None)
         assert text is not None, api.base
         assert meaning(text) == getattr(api.owner, api.attribute), (api.base, text)
 
 
 @pytest.mark.parametrize("base", ["Functional.no_such_function", "Nowhere.add", ""])
 def test_another_name_has_no_words(backend: Any, base: str) -> None:
-    assert backend.adapter.script.spelled(base, None) is None
+    assert backend.adapter.execution.script.spelled(base, None) is None
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_tensors_come_back_from_text_and_from_files(backend: Any, dtype: str, tmp_path: Path) -> None:
-    adapter, words = backend.adapter, backend.adapter.script
+    execution, words = backend.adapter.execution, backend.adapter.execution.script
     values = np.array([[0, 1, 1], [1, 0, 1]], bool if dtype == "bool" else np.float32 if "float" in dtype else np.int64)
     if "float" in dtype:
         values = values * np.float32(1.25)
@@ -47,15 +47,15 @@ def test_tensors_come_back_from_text_and_from_files(backend: Any, dtype: str, tm
         meaning(words.inline(str(values.tolist()), dtype)),
         meaning(words.loaded("path", dtype), path=path),
     ):
-        assert adapter.dtype_name(tensor) == dtype
-        assert np.array_equal(adapter.values(tensor), values)
+        assert execution.dtype_name(tensor) == dtype
+        assert np.array_equal(execution.values(tensor), values)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_script_runs_a_call_and_its_backward(
     backend: Any, dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = backend.adapter.script
+    words = backend.adapter.execution.script
     function = words.spelled(backend.apis["abs"].base, None)
     path = tmp_path / "s.py"
     path.write_text(
@@ -87,7 +87,7 @@ def test_a_script_runs_a_call_and_its_backward(
     )
     found = runpy.run_path(str(path))
     assert list(found["exact"]) == ["output", "gradient of x0"]
-    exact = [backend.adapter.values(each) for each in found["exact"].values()]
+    exact = [backend.adapter.execution.values(each) for each in found["exact"].values()]
     assert np.array_equal(exact, [[3.0, 2.0], [-0.5, 0.25]])
     assert all(each.dtype == np.float64 for each in exact)
     lines = capsys.readouterr().out.split("\n")

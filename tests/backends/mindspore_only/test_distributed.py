@@ -82,6 +82,6 @@ def test_work_in_the_background_has_its_output_once_it_was_waited_for(ranks: Any
 def test_a_send_or_receive_of_a_batch_is_described_with_its_tensor(backend: Any, module: str) -> None:
     distributed, tensor = importlib.import_module(module), backend.tensor(np.ones(2, np.float32))
     # The CPU has no kernel for a whole batch.
-    entry = backend.adapter.describe_value(distributed.P2POp(distributed.irecv, tensor, 3), None)
+    entry = backend.adapter.tensors.describe_value(distributed.P2POp(distributed.irecv, tensor, 3), None)
     assert entry.pop("tensor") is tensor
     assert entry == {"type": "torch.distributed.P2POp", "op": "irecv", "peer": 3, "tag": 0, "group_id": None}

@@ -17,24 +17,24 @@ POSITIVE = DRAWS.uniform(0.5, 1.5, size=4)
 
 def results(backend: Any, function: Callable[..., Any], dtype: str, arrays: Sequence[Any]) -> list[Any]:
     """The first result and the gradients of all arrays."""
-    adapter = backend.adapter
-    evaluated = adapter.evaluate(
+    execution = backend.adapter.execution
+    evaluated = execution.evaluate(
         lambda tensors: function(*tensors),
-        [adapter.tensor(array, dtype, "cpu") for array in arrays],
+        [execution.tensor(array, dtype, "cpu") for array in arrays],
         range(len(arrays)),
     )
     first = evaluated.output[0] if isinstance(evaluated.output, tuple) else evaluated.output
-    values = adapter.values(first)
+    values = execution.values(first)
     sent = np.random.default_rng(8).normal(size=values.shape)
-    return [values, *map(adapter.values, evaluated.gradients([adapter.tensor(sent, dtype, "cpu")]))]
+    return [values, *map(execution.values, evaluated.gradients([execution.tensor(sent, dtype, "cpu")]))]
 
 
 def check(backend: Any, base: str, arrays: Sequence[Any], attributes: Any = None, **arguments: Any) -> None:
     """Hold what computes in float64 against what computes in float32."""
     found = []
     for function, dtype in (
-        (backend.adapter.function(base, attributes), "float32"),
-        (backend.adapter.reference_function(base, attributes), "float64"),
+        (backend.adapter.execution.function(base, attributes), "float32"),
+        (backend.adapter.execution.reference_function(base, attributes), "float64"),
     ):
         found.append(results(backend, lambda *tensors, call=function: call(*tensors, **arguments), dtype, arrays))
     assert all(each.dtype == np.float64 for each in found[1])
@@ -70,7 +70,10 @@ def test_convolution_of_other_axes(backend: Any, mode: str, padding: int) -> Non
 def test_batch_normalisation(backend: Any, base: str, training: bool) -> None:
     weight, bias, mean = CHANNELS
     attributes = {"is_training": training, "epsilon": 1e-3} if base.startswith("Primitive.") else None
-    functions = backend.adapter.function(base, attributes), backend.adapter.reference_function(base, attributes)
+    functions = (
+        backend.adapter.execution.function(base, attributes),
+        backend.adapter.execution.reference_function(base, attributes),
+    )
     found = []
     for function, dtype in zip(functions, ("float32", "float64")):
         statistics = [Tensor(array.astype(dtype)) for array in (mean, POSITIVE)]
@@ -96,6 +99,6 @@ def test_lerp(backend: Any) -> None:
 
 def test_there_is_none_where_there_is_a_kernel(backend: Any) -> None:
     for base in ("Functional.matmul", "Mint.add", "Primitive.m.MatMul", "Functional.nowhere"):
-        assert backend.adapter.reference_function(base) is None
+        assert backend.adapter.execution.reference_function(base) is None
     for name in ("conv2d", "conv1d", "conv3d", "batch_norm", "relu6"):
         assert hasattr(ops, name), "and a name that is listed exists"

@@ -35,13 +35,13 @@ def numbers(value: Any) -> list[Any]:
 
 @pytest.mark.parametrize("dtype", [ms.float16, ms.float32, ms.float64])
 def test_what_is_not_finite_is_counted_on_the_device(backend: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend.adapter._statistics, "_on_host", False)
+    monkeypatch.setattr(backend.adapter.tensors._statistics, "_on_host", False)
     summary = StatisticsMode(nonfinite=True)
     given = ([1.0, np.nan, -2.0, np.inf], [np.inf, np.nan], [1.0, 2.0], np.nan)
-    entries = [backend.adapter.describe_tensor(Tensor(np.array(values), dtype), summary) for values in given]
-    entries.append(backend.adapter.describe_tensor(Tensor([1, 2], ms.int32), summary))
-    assert not any("Nonfinite" in entry for entry in entries) and backend.adapter.pending() == 5
-    backend.adapter.resolve()
+    entries = [backend.adapter.tensors.describe_tensor(Tensor(np.array(values), dtype), summary) for values in given]
+    entries.append(backend.adapter.tensors.describe_tensor(Tensor([1, 2], ms.int32), summary))
+    assert not any("Nonfinite" in entry for entry in entries) and backend.adapter.tensors.pending() == 5
+    backend.adapter.tensors.resolve()
     found = [[entry.get(key, "none") for key in ("Nonfinite", "Finite Max", "Finite Min")] for entry in entries]
     assert found == [[2, 1.0, -2.0], [2, None, None], ["none"] * 3, [1, None, None], ["none"] * 3]
     assert list(entries[0])[6:8] == ["Norm", "Nonfinite"]
@@ -53,7 +53,7 @@ def collect(runs: Any, backend: Any, level: str, path: Any) -> tuple[Any, int]:
     debugger = runs.new(level=level, dump_path=path)
     debugger.start(net)
     ms.value_and_grad(net, 0, list(net.trainable_params()))(x)
-    waiting = backend.adapter.pending()
+    waiting = backend.adapter.tensors.pending()
     debugger.stop()
     debugger.step()
     return dumped.read(path), waiting
@@ -65,7 +65,7 @@ def test_the_device_gives_what_the_host_gives_and_records_nothing_of_its_own(
 ) -> None:
     on_host, waiting = collect(runs, backend, level, tmp_path / "host")
     assert waiting == 0
-    monkeypatch.setattr(backend.adapter._statistics, "_on_host", False)
+    monkeypatch.setattr(backend.adapter.tensors._statistics, "_on_host", False)
     on_device, waiting = collect(runs, backend, level, tmp_path / "device")
     assert waiting > 5
     assert on_device.names == on_host.names and on_device.tree == on_host.tree

@@ -30,10 +30,11 @@ from fault_borders import BORDERS, Borders
 from programs import BIAS1, BIAS2, WEIGHT1, WEIGHT2, batch, chain
 
 import probe
+from probe.backends.protocol import Tensors
 from probe.collect.collector import Collector
 from probe.common import log
 from probe.common.dump.journal import MAGIC
-from probe.common.interfaces import Listener, Tensors
+from probe.common.interfaces import Listener
 
 ROOT = str(Path(probe.__file__).parent) + os.sep
 LONG = os.environ.get("PROBE_TEST_LONG") == "1"
@@ -296,7 +297,7 @@ NO_RECORD = re.compile(
     r"(start|stop|step)\(\)|save\('hidden'\)|the (end|beginning) of (the step|step \d+)|the files of step \d+|"
     r"what a dead run left|what waited for its statistics|process\.json|the faster way to describe tensors|"
     r"ms\.jit|torch\.jit\.script|"
-    r"(Session|SavedValues|Collector|\w+Adapter)\._?[a-z_]+|\w+\.remove|\w+"
+    r"(Session|SavedValues|Collector|\w+Hooks)\._?[a-z_]+|\w+\.remove|\w+"
 )
 """What fails besides records, as it stands in the log.
 
@@ -389,11 +390,17 @@ def test_a_listener_that_always_fails_is_told_of_once_in_each_step(
     always_fails(backend, runs, Collector, name, monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("name", public(Tensors))
+ASKED_BY_THE_COLLECTOR = [
+    *(("tensors", name) for name in public(Tensors)),
+    ("hooks", "risk_class"), ("randomness", "random_state"), ("training", "rank"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("group", "name"), ASKED_BY_THE_COLLECTOR)
 def test_an_adapter_that_always_fails_is_told_of_once_in_each_step(
-    backend: Any, runs: Any, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    backend: Any, runs: Any, group: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    always_fails(backend, runs, backend.adapter, name, monkeypatch, capsys)
+    always_fails(backend, runs, getattr(backend.adapter, group), name, monkeypatch, capsys)
 
 
 _NO_HOOKS = "clipping and the optimizer have no place of their own in the module tree of MindSpore"

@@ -20,15 +20,15 @@ def faulty(backend: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def make(shape: tuple[int, ...], error: type[Exception] = OurFault) -> None:
         adapter = backend.adapter
-        describe = adapter.describe_tensor
+        describe = adapter.tensors.describe_tensor
 
         def raising(tensor: Any, summary: Any) -> Any:
             if tuple(tensor.shape) == shape:
                 raise error("cannot describe this")
             return describe(tensor, summary)
 
-        monkeypatch.setattr(adapter, "describe_tensor", raising)
-        monkeypatch.setattr(adapter, "direct_describer", lambda summary: None)
+        monkeypatch.setattr(adapter.tensors, "describe_tensor", raising)
+        monkeypatch.setattr(adapter.tensors, "direct_describer", lambda summary: None)
 
     return make
 
@@ -94,7 +94,7 @@ def test_a_failed_copy_costs_the_file_and_not_the_statistics(
     def raising(tensor: Any, copied: bool) -> Any:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(backend.adapter, "tensor_file", raising)
+    monkeypatch.setattr(backend.adapter.tensors, "tensor_file", raising)
     absolute, debugger = backend.apis["abs"], runs.new(task="tensor")
     debugger.start()
     result = absolute.call(batch(backend))
@@ -116,8 +116,8 @@ def test_statistics_that_never_arrive_do_not_stop_the_program(
         waiting[0] = False
         raise RuntimeError("device lost")
 
-    monkeypatch.setattr(backend.adapter, "pending", lambda: waiting[0])
-    monkeypatch.setattr(backend.adapter, "resolve", resolve)
+    monkeypatch.setattr(backend.adapter.tensors, "pending", lambda: waiting[0])
+    monkeypatch.setattr(backend.adapter.tensors, "resolve", resolve)
     absolute, debugger = backend.apis["abs"], runs.new()
     debugger.start()
     absolute.call(batch(backend))

@@ -60,8 +60,8 @@ def test_a_call_that_gives_something_else_again_is_named(
     runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     debugger, absolute = checking(runs, "no_change"), backend.apis["abs"]
-    right = backend.adapter.function(absolute.base)
-    monkeypatch.setattr(backend.adapter, "function", lambda base, attributes=None: lambda x: right(x) + 1)
+    right = backend.adapter.execution.function(absolute.base)
+    monkeypatch.setattr(backend.adapter.execution, "function", lambda base, attributes=None: lambda x: right(x) + 1)
     debugger.start()
     absolute.call(batch(backend))
     debugger.stop()
@@ -71,7 +71,7 @@ def test_a_call_that_gives_something_else_again_is_named(
 
 
 def test_gradients_where_they_can_be_computed_apart(runs: Any, backend: Any) -> None:
-    if not backend.adapter.differentiates_anywhere:
+    if not backend.adapter.execution.differentiates_anywhere:
         with pytest.raises(MsprobeException, match=r'fuzz_stage" is "backward", which .* has no way to do'):
             checking(runs, "no_change", fuzz_stage="backward")
         return

@@ -43,7 +43,7 @@ def trained_dropout(backend: Any) -> Any:
 
 def test_removed_dropout_is_the_identity_until_it_is_put_back(backend: Any) -> None:
     dropout, x = backend.apis["dropout"], batch(backend)
-    handle = backend.adapter.remove_dropout()
+    handle = backend.adapter.randomness.remove_dropout()
     try:
         assert keeps(backend, dropout.call, x, 0.5)
         assert keeps(backend, trained_dropout(backend), x)
@@ -56,7 +56,7 @@ def test_removed_dropout_is_the_identity_until_it_is_put_back(backend: Any) -> N
 
 def test_removed_dropout_is_the_identity_in_modules_that_exist(backend: Any) -> None:
     module, x = trained_dropout(backend), batch(backend)
-    handle = backend.adapter.remove_dropout()
+    handle = backend.adapter.randomness.remove_dropout()
     try:
         assert keeps(backend, module, x)
     finally:
@@ -67,7 +67,7 @@ def test_removed_dropout_is_the_identity_in_modules_that_exist(backend: Any) -> 
 
 def test_removed_dropout_is_still_recorded(runs: Any, backend: Any) -> None:
     dropout = backend.apis["dropout"]
-    handle = backend.adapter.remove_dropout()
+    handle = backend.adapter.randomness.remove_dropout()
     try:
         debugger = runs.new()
         debugger.start()
@@ -80,7 +80,7 @@ def test_removed_dropout_is_still_recorded(runs: Any, backend: Any) -> None:
 
 
 def test_fixed_random_calls_return_the_same_every_time(backend: Any) -> None:
-    handle = backend.adapter.fix_random_calls()
+    handle = backend.adapter.randomness.fix_random_calls()
     try:
         assert backend.random_numbers().tobytes() == backend.random_numbers().tobytes()
     finally:

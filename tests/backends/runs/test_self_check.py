@@ -72,8 +72,11 @@ ADAPTER = """
     ("how", "said"),
     [
         ("return absent", f"{COLLECTING}: NameError: name 'absent' is not defined"),
-        ("adapter.attach_modules = None", f"{COLLECTING}: TypeError: 'NoneType' object is not callable"),
-        ("adapter.attach_apis = lambda *_: type('', (), {'remove': lambda _: None})()", "not recorded: Tensor.__pow__"),
+        ("adapter.hooks.attach_modules = None", f"{COLLECTING}: TypeError: 'NoneType' object is not callable"),
+        (
+            "adapter.hooks.attach_apis = lambda *_: type('', (), {'remove': lambda _: None})()",
+            "not recorded: Tensor.__pow__",
+        ),
         (
             "known = loader.room(name, 'self_check').EXPECTED; known.update(dict.fromkeys(list(known)[:1], 7.0))",
             f"{READING}: recorded wrong: ",

@@ -308,7 +308,7 @@ class Backend:
         return type("PrecisionDebugger", (PrecisionDebugger,), {"_instance": None})
 
     def seed_all(self, *args: Any, **kwargs: Any) -> None:
-        randomness.seed_all(self.adapter, *args, **kwargs)
+        randomness.seed_all(self.adapter.randomness, *args, **kwargs)
 
     def run_script(self, source: str, *arguments: str, cwd: Path, code: int = 0) -> str:
         """Run a script in a new process, with ``backend`` and `PrecisionDebugger` defined; its standard output."""

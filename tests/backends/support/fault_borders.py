@@ -36,8 +36,9 @@ _TORCH: Borders = {
     "backends/shared/patching.py": {"<lambda>"},
     # The guards themselves, and hooks of that kind.
     "backends/torch/guards.py": {"guarded", "compiling"},
-    "backends/torch/adapter.py": {"callback_unobserved"},
-    "backends/torch/hooks/module_hooks.py": {"__call__", "is_for", "before", "after", "on_parameter"},
+    "backends/torch/hooks/module_hooks.py": {
+        "__call__", "is_for", "before", "after", "on_parameter", "callback_unobserved",
+    },
 }  # fmt: skip
 
 _MINDSPORE: Borders = {

@@ -191,4 +191,4 @@ class Values:
         return type("PrecisionDebugger", (PrecisionDebugger,), {"_instance": None})
 
     def seed_all(self, *args: Any, **kwargs: Any) -> None:
-        randomness.seed_all(self.adapter, *args, **kwargs)
+        randomness.seed_all(self.adapter.randomness, *args, **kwargs)

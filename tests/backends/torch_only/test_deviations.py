@@ -32,7 +32,9 @@ def collected(runs: Any, model: Any, call: Any = None, level: str = "mix", **set
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("high", [False, True])
 def test_mean_and_norm_are_never_missing(backend: Any, dtype: torch.dtype, high: bool) -> None:
-    entry = backend.adapter.describe_tensor(torch.full((2, 2), 3.0, dtype=dtype), StatisticsMode("statistics", high))
+    entry = backend.adapter.tensors.describe_tensor(
+        torch.full((2, 2), 3.0, dtype=dtype), StatisticsMode("statistics", high)
+    )
     assert (entry["Mean"], entry["Norm"]) == (3.0, 6.0)
 
 
@@ -148,11 +150,13 @@ def test_calls_after_the_early_stop_of_a_checkpoint_are_recorded(runs: Any) -> N
 # 5
 def test_all_matrix_products_are_core(runs: Any, backend: Any) -> None:
     for base in ("Functional.linear", "Torch.matmul", "Torch.chain_matmul", "Tensor.__matmul__", "Torch.bmm"):
-        assert backend.adapter.risk_class(base) == "core", base
+        assert backend.adapter.hooks.risk_class(base) == "core", base
     for base in ("Tensor.gather", "Torch.gather", "Tensor.scatter", "Torch.scatter"):
-        assert backend.adapter.risk_class(base) != "core", base
+        assert backend.adapter.hooks.risk_class(base) != "core", base
     assert (
-        backend.adapter.risk_class("Distributed.gather") == backend.adapter.risk_class("Distributed.scatter") == "core"
+        backend.adapter.hooks.risk_class("Distributed.gather")
+        == backend.adapter.hooks.risk_class("Distributed.scatter")
+        == "core"
     )
     x = torch.ones(2, 2)
     dump = collected(runs, nn.ReLU(), lambda: (F.linear(x, x), F.relu(x)), "L1", risk_level="CORE")
@@ -169,7 +173,7 @@ def test_vf_and_aten_are_recorded(runs: Any) -> None:
 # 7; more in test_checksums.py
 def test_xor_is_a_hexadecimal_text_for_any_shape(backend: Any) -> None:
     for tensor, expected in ((torch.tensor(2.0), "0x0000000040000000"), (torch.zeros(0), "0x" + "0" * 16)):
-        assert backend.adapter.describe_tensor(tensor, StatisticsMode("xor"))["md5"] == expected
+        assert backend.adapter.tensors.describe_tensor(tensor, StatisticsMode("xor"))["md5"] == expected
 
 
 # 8; more in test_values.py
@@ -279,7 +283,7 @@ def test_one_divided_by_a_tensor_is_named_by_what_torch_does(runs: Any) -> None:
 # 15; more in test_statistics.py
 def test_integers_have_a_mean_and_a_norm_in_every_shape(backend: Any) -> None:
     for shape in ((), (1,), (2, 2)):
-        entry = backend.adapter.describe_tensor(torch.full(shape, 3), StatisticsMode())
+        entry = backend.adapter.tensors.describe_tensor(torch.full(shape, 3), StatisticsMode())
         assert (entry["Mean"], entry["Norm"]) == (3.0, 3.0 * np.sqrt(max(1, np.prod(shape))))
 
 

@@ -16,15 +16,15 @@ from probe.backends.protocol import UnknownValue
 from probe.backends.torch.guards import unobserved
 from probe.backends.torch.hooks import api_list
 
-adapter = loader.load("torch")
+execution = loader.load("torch").execution
 
 
 def tensor(*numbers: Any, dtype: str = "float32") -> Any:
-    return adapter.tensor(np.array(numbers), dtype, "cpu")
+    return execution.tensor(np.array(numbers), dtype, "cpu")
 
 
 def gradients(function: Callable[[Sequence[Any]], Any], inputs: Sequence[Any], *of_outputs: Any) -> list[Any]:
-    evaluated = adapter.evaluate(function, inputs, range(len(inputs)))
+    evaluated = execution.evaluate(function, inputs, range(len(inputs)))
     return [None if found is None else found.tolist() for found in evaluated.gradients(of_outputs)]
 
 
@@ -35,7 +35,7 @@ def test_every_listed_function_is_found() -> None:
     families = api_list.watched()
     names = [each.name.base for family in families if family != "distributed" for each in families[family]]
     assert len(names) > 1000
-    missing = {name for name in names if adapter.function(name) is None}
+    missing = {name for name in names if execution.function(name) is None}
     # torch has only left a message of these, and nothing of the same name elsewhere.
     removed = {f"Torch.{name}" for name, function in vars(torch).items() if "_linalg_utils" in str(_module(function))}
     assert missing <= removed
@@ -46,27 +46,27 @@ def _module(function: Any) -> Any:
 
 
 def test_communication_is_not_run_alone() -> None:
-    assert adapter.function("Distributed.all_reduce") is None
+    assert execution.function("Distributed.all_reduce") is None
 
 
 def test_operators_of_aten_are_found_but_none_that_reach_files() -> None:
-    assert adapter.function("Aten.add")(torch.ones(2), 1).tolist() == [2, 2]
-    assert adapter.function("Aten._softmax") is not None
+    assert execution.function("Aten.add")(torch.ones(2), 1).tolist() == [2, 2]
+    assert execution.function("Aten._softmax") is not None
     for name in ("save", "from_file", "no_such_operator", "__class__", "op"):
-        assert adapter.function(f"Aten.{name}") is None, name
+        assert execution.function(f"Aten.{name}") is None, name
 
 
 def test_functions_that_torch_nn_calls_are_found() -> None:
-    cell = adapter.function("VF.gru_cell")
+    cell = execution.function("VF.gru_cell")
     assert cell(torch.ones(1, 2), torch.ones(1, 3), torch.ones(9, 2), torch.ones(9, 3)).shape == (1, 3)
-    assert adapter.function("VF.dropout") is not None
-    assert adapter.function("VF.from_file") is None
-    assert adapter.function("VF.__class__") is None
+    assert execution.function("VF.dropout") is not None
+    assert execution.function("VF.from_file") is None
+    assert execution.function("VF.__class__") is None
 
 
 def test_keywords_tell_which_of_two_functions_of_a_name_it_was() -> None:
     matrix = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
-    norm = adapter.function("Torch.norm")
+    norm = execution.function("Torch.norm")
     assert norm(matrix, p=1).item() == 7
     assert norm(matrix, ord=1).item() == 4
     assert norm(matrix).item() == 5
@@ -75,7 +75,7 @@ def test_keywords_tell_which_of_two_functions_of_a_name_it_was() -> None:
 
 
 def test_a_name_that_torch_has_removed_is_that_of_the_other_function() -> None:
-    solution = adapter.function("Torch.solve")(torch.eye(2) * 2, torch.ones(2))
+    solution = execution.function("Torch.solve")(torch.eye(2) * 2, torch.ones(2))
     assert solution.tolist() == [0.5, 0.5]
 
 
@@ -84,13 +84,13 @@ def test_a_name_that_torch_has_removed_is_that_of_the_other_function() -> None:
 
 def test_complex_views_are_resolved() -> None:
     numbers = torch.tensor([1 + 2j, 3 - 1j])
-    assert adapter.values(numbers.conj()).tolist() == [1 - 2j, 3 + 1j]
-    assert adapter.values(numbers.conj().imag).tolist() == [-2, 1]
+    assert execution.values(numbers.conj()).tolist() == [1 - 2j, 3 + 1j]
+    assert execution.values(numbers.conj().imag).tolist() == [-2, 1]
 
 
 def test_tensors_that_take_a_gradient_and_parameters_have_values() -> None:
-    assert adapter.values(torch.nn.Parameter(torch.ones(2))).tolist() == [1, 1]
-    assert adapter.values(torch.ones(2, requires_grad=True) * 3).tolist() == [3, 3]
+    assert execution.values(torch.nn.Parameter(torch.ones(2))).tolist() == [1, 1]
+    assert execution.values(torch.ones(2, requires_grad=True) * 3).tolist() == [3, 3]
 
 
 def resized_away() -> torch.Tensor:
@@ -115,7 +115,7 @@ WITHOUT_VALUES = {
 def test_what_no_array_holds_is_said(kind: str) -> None:
     words = {"compressed": "sparse_csr"}.get(kind, kind)
     with pytest.raises(UnknownValue, match=words):
-        adapter.values(WITHOUT_VALUES[kind]())
+        execution.values(WITHOUT_VALUES[kind]())
 
 
 @pytest.mark.parametrize("dtype", ["quint8", "bits8", "int4", "float4_e2m1fn_x2", "complex32", "torch.float32"])
@@ -131,15 +131,15 @@ def test_rounding_to_every_short_type_is_that_of_the_exact_number() -> None:
     lower, upper = numbers[:-1], numbers[1:]
     ties = (lower + upper) / 2
     for sign in (1, -1):
-        above = adapter.values(tensor(*(sign * ties * (1 + 2.0**-40)), dtype="float8_e5m2"))
-        below = adapter.values(tensor(*(sign * ties * (1 - 2.0**-40)), dtype="float8_e5m2"))
+        above = execution.values(tensor(*(sign * ties * (1 + 2.0**-40)), dtype="float8_e5m2"))
+        below = execution.values(tensor(*(sign * ties * (1 - 2.0**-40)), dtype="float8_e5m2"))
         assert np.array_equal(above, sign * upper)
         assert np.array_equal(below, sign * lower)
 
 
 def test_a_device_becomes_the_one_that_is_asked_for() -> None:
     for text in ("cuda:1", "npu:0", "cpu:None", "cpu"):
-        assert adapter.plain_value({"type": "torch.device", "value": text}, "cpu") == torch.device("cpu")
+        assert execution.plain_value({"type": "torch.device", "value": text}, "cpu") == torch.device("cpu")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_device_becomes_the_one_that_is_asked_for() -> None:
 )
 def test_an_entry_that_says_nothing_of_its_type_is_refused(entry: dict[str, Any]) -> None:
     with pytest.raises(UnknownValue, match="no such value"):
-        adapter.plain_value(entry, "cpu")
+        execution.plain_value(entry, "cpu")
 
 
 # --- evaluation
@@ -170,11 +170,11 @@ def test_a_write_to_a_view_of_the_input_is_differentiated() -> None:
 
 
 def test_a_named_tuple_with_an_output_of_integers() -> None:
-    largest = adapter.function("Torch.max")
+    largest = execution.function("Torch.max")
     found = gradients(lambda given: largest(given[0], 0), [tensor(1.0, 3.0, 2.0)], torch.tensor(2.0), None)
     assert found == [[0, 2, 0]]
     # A gradient of the integers is none of anything.
-    evaluated = adapter.evaluate(lambda given: largest(given[0], 0), [tensor(1.0, 3.0)], (0,))
+    evaluated = execution.evaluate(lambda given: largest(given[0], 0), [tensor(1.0, 3.0)], (0,))
     assert evaluated.gradients([torch.tensor(1.0), torch.tensor(1)])[0].tolist() == [0, 1]
 
 
@@ -189,9 +189,9 @@ def test_the_same_tensor_twice_among_the_inputs_is_two_inputs() -> None:
 
 
 def test_out_is_written() -> None:
-    add = adapter.function("Torch.add")
+    add = execution.function("Torch.add")
     given = [tensor(1.0), tensor(2.0), tensor(0.0)]
-    assert adapter.evaluate(lambda values: add(values[0], values[1], out=values[2]), given, ()).output.tolist() == [3]
+    assert execution.evaluate(lambda values: add(values[0], values[1], out=values[2]), given, ()).output.tolist() == [3]
 
 
 def test_inputs_can_be_evaluated_again() -> None:
@@ -209,12 +209,12 @@ def test_a_complex_input_is_differentiated() -> None:
 
 
 def expected() -> None:
-    evaluated = adapter.evaluate(lambda given: given[0].exp(), [tensor(0.0, 1.0)], (0,))
-    assert adapter.dtype_name(evaluated.output) == "float32"
+    evaluated = execution.evaluate(lambda given: given[0].exp(), [tensor(0.0, 1.0)], (0,))
+    assert execution.dtype_name(evaluated.output) == "float32"
     (gradient,) = evaluated.gradients([tensor(1.0, 2.0)])
-    assert adapter.values(gradient).tolist() == pytest.approx([1, 2 * np.e])
-    product = adapter.evaluate(lambda given: given[0] @ given[0].t(), [tensor([1.0, 2.0])], ()).output
-    assert adapter.dtype_name(product) == "float32"
+    assert execution.values(gradient).tolist() == pytest.approx([1, 2 * np.e])
+    product = execution.evaluate(lambda given: given[0] @ given[0].t(), [tensor([1.0, 2.0])], ()).output
+    assert execution.dtype_name(product) == "float32"
 
 
 class Refusing(torch.overrides.TorchFunctionMode):
@@ -269,16 +269,16 @@ def test_it_works_inside_of_transforms_and_of_our_own_guard() -> None:
 def test_autocast_is_that_which_was_asked_for_and_not_the_callers() -> None:
     def product_dtype() -> torch.dtype:
         given = [tensor([1.0]), tensor([2.0])]
-        kind: torch.dtype = adapter.evaluate(lambda tensors: F.linear(*tensors), given, ()).output.dtype
+        kind: torch.dtype = execution.evaluate(lambda tensors: F.linear(*tensors), given, ()).output.dtype
         return kind
 
     with torch.autocast("cpu", torch.bfloat16):
-        with adapter.autocast("float16", "cpu"):
+        with execution.autocast("float16", "cpu"):
             assert product_dtype() == torch.float16
         assert product_dtype() == torch.float32
         assert F.linear(torch.ones(1, 1), torch.ones(1, 1)).dtype == torch.bfloat16
-    with adapter.autocast("bfloat16", "cpu"):
-        evaluated = adapter.evaluate(lambda given: F.linear(*given), [tensor([1.0]), tensor([2.0])], (0, 1))
+    with execution.autocast("bfloat16", "cpu"):
+        evaluated = execution.evaluate(lambda given: F.linear(*given), [tensor([1.0]), tensor([2.0])], (0, 1))
         assert [found.dtype for found in evaluated.gradients([tensor([1.0], dtype="bfloat16")])] == [torch.float32] * 2
         # Only for what is evaluated: nothing else on this thread knows of it.
     assert product_dtype() == torch.float32
@@ -286,7 +286,7 @@ def test_autocast_is_that_which_was_asked_for_and_not_the_callers() -> None:
 
 @pytest.mark.parametrize(("dtype", "device"), [("float32", "cpu"), ("float64", "cpu"), ("bfloat16", "meta")])
 def test_autocast_that_torch_does_not_have(dtype: str, device: str) -> None:
-    with pytest.raises(UnknownValue), adapter.autocast(dtype, device):
+    with pytest.raises(UnknownValue), execution.autocast(dtype, device):
         pass
 
 
@@ -294,7 +294,7 @@ def test_seeding_leaves_the_other_generators_alone() -> None:
     np.random.seed(3)
     expected_draw = np.random.rand()
     np.random.seed(3)
-    adapter.seed_draws(9)
+    execution.seed_draws(9)
     assert np.random.rand() == expected_draw
 
 
@@ -302,7 +302,7 @@ def test_one_thread_computes() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        with adapter.one_thread():
+        with execution.one_thread():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from probe.backends.torch.adapter import TorchAdapter
 
-ADAPTER = TorchAdapter()
+EXECUTION = TorchAdapter().execution
 UNIT = 2.0**-24
 _CHECK_IMPORTS = """
 import sys
@@ -20,8 +20,8 @@ import torch
 from probe.backends.torch.adapter import TorchAdapter
 
 x, before = torch.ones(3, dtype=torch.float64), set(sys.modules)
-with TorchAdapter().rounding_inside(1e-7, 0):
-    TorchAdapter().evaluate(lambda inputs: inputs[0].exp().sum(), [x], [0]).gradients([x.sum()])
+with TorchAdapter().execution.rounding_inside(1e-7, 0):
+    TorchAdapter().execution.evaluate(lambda inputs: inputs[0].exp().sum(), [x], [0]).gradients([x.sum()])
 print(sorted({name.partition(".")[0] for name in set(sys.modules) - before} - {"probe"}))
 print("torch._dynamo" in set(sys.modules) - before)
 """
@@ -29,7 +29,7 @@ print("torch._dynamo" in set(sys.modules) - before)
 
 def softmax_gradient() -> torch.Tensor:
     logits = torch.tensor([[20.0, 0.0, 1.0]], dtype=torch.float64)
-    done = ADAPTER.evaluate(lambda inputs: F.softmax(inputs[0], -1), [logits], [0])
+    done = EXECUTION.evaluate(lambda inputs: F.softmax(inputs[0], -1), [logits], [0])
     (gradient,) = done.gradients([torch.tensor([[3.0, 1.0, 2.0]], dtype=torch.float64)])
     return gradient
 
@@ -37,9 +37,9 @@ def softmax_gradient() -> torch.Tensor:
 def test_the_result_that_the_backward_sees_is_rounded() -> None:
     """Of a saturated softmax the gradient is a difference of what is rounded: no move of its inputs shows that."""
     exact = softmax_gradient()
-    with ADAPTER.rounding_inside(UNIT, 1):
+    with EXECUTION.rounding_inside(UNIT, 1):
         moved, again = softmax_gradient(), None
-    with ADAPTER.rounding_inside(UNIT, 1):
+    with EXECUTION.rounding_inside(UNIT, 1):
         again = softmax_gradient()
     assert torch.equal(moved, again)
     assert UNIT / 4 < float((moved - exact).abs().max()) < 16 * UNIT
@@ -52,8 +52,8 @@ def test_the_result_that_the_backward_sees_is_rounded() -> None:
 def test_what_computes_no_number_is_not_moved(moved: Callable[..., torch.Tensor]) -> None:
     value = torch.arange(1.0, 10.0, dtype=torch.float64).reshape(3, 3)
     arguments = {torch.flip: ((0,),), torch.roll: (1,), torch.Tensor.copy_: (value,)}.get(moved, ())
-    with ADAPTER.rounding_inside(UNIT, 1):
-        found = ADAPTER.evaluate(lambda inputs: moved(inputs[0].clone(), *arguments), [value], []).output
+    with EXECUTION.rounding_inside(UNIT, 1):
+        found = EXECUTION.evaluate(lambda inputs: moved(inputs[0].clone(), *arguments), [value], []).output
     assert torch.equal(found, moved(value.clone(), *arguments)) == (moved is not torch.sin)
 
 

@@ -28,9 +28,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, backend
 
 
 def describe(backend: Any, tensor: Any, **summary: Any) -> dict[str, Any]:
-    entry = backend.adapter.describe_tensor(tensor, StatisticsMode(**summary))
-    backend.adapter.resolve()
-    assert backend.adapter.pending() == 0
+    entry = backend.adapter.tensors.describe_tensor(tensor, StatisticsMode(**summary))
+    backend.adapter.tensors.resolve()
+    assert backend.adapter.tensors.pending() == 0
     return entry
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import mindspore as ms
 
@@ -17,6 +18,11 @@ def devices() -> Sequence[str]:
     target: str = ms.get_context("device_target")
     name = _NAMES[target]
     return [name] if name == "cpu" else [f"{name}:{ms.get_context('device_id')}"]
+
+
+def device_name(tensor: Any) -> str:
+    """Where `tensor` is, as everything here."""
+    return devices()[0]
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ backward are here the two steps that the transformations themselves consist of, 
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from probe.backends.mindspore.autograd.graph import DIFFERENTIABLE, tensors_in
 from probe.backends.mindspore.guards import unobserved, wait_for
 from probe.backends.mindspore.internals import executor, register_hook
 from probe.backends.mindspore.tensors.describe import requires_grad
+from probe.backends.protocol import UnknownValue
 
 _register_hook = register_hook
 
@@ -169,6 +171,20 @@ def evaluate(function: Function, inputs: Sequence[Any], differentiated: Sequence
         _kept.free()
         raise
     return RecordedCall(recording, recorded, tensors, len(differentiated), places)
+
+
+def autocast(dtype: str, device: str) -> contextlib.AbstractContextManager[None]:
+    """Nothing that MindSpore has.
+
+    Raises:
+        UnknownValue: always.
+    """
+    raise UnknownValue(f"MindSpore has no autocast to {dtype}: its amp changes a network before that runs")
+
+
+def rounding_inside(unit: float, seed: int) -> contextlib.AbstractContextManager[None]:
+    """Nothing is moved: a function is one kernel, of which nothing inside is seen."""
+    return contextlib.nullcontext()
 
 
 def _noting(reached: set[int], index: int) -> Callable[[Any], Any]:

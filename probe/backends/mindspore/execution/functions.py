@@ -76,7 +76,7 @@ def _places() -> Places:
     return places(api_list.watched(), COMMUNICATION)
 
 
-def function(base: str, attributes: Mapping[str, Any] | None) -> Callable[..., Any] | None:
+def function(base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
     """What the record called; see `probe.backends.protocol.Execution.function`."""
     prefix, _, name = base.partition(".")
     return primitive(name.rpartition(".")[2], attributes) if prefix == _PRIMITIVE else held_at(_places(), base)

@@ -179,7 +179,7 @@ _PRIMITIVES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
-def function(base: str, attributes: Mapping[str, Any] | None) -> Function | None:
+def function(base: str, attributes: Mapping[str, Any] | None = None) -> Function | None:
     """What computes the function or primitive of this name in float64; ``None`` where it is not known here."""
     prefix, _, name = base.partition(".")
     if prefix != "Primitive":

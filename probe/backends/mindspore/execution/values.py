@@ -11,6 +11,7 @@ from mindspore import Tensor
 from numpy.typing import NDArray
 
 from probe.backends.mindspore.execution.devices import devices
+from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.tensors import dtypes, statistics
 from probe.backends.protocol import UnknownValue
 from probe.backends.shared.rounding import rounded_to_odd
@@ -51,7 +52,8 @@ def values(tensor: Tensor) -> NDArray[Any]:
 
 def copied(tensor: Tensor) -> Tensor:
     """A tensor of its own with the same values, contiguous, which takes no gradient."""
-    return Tensor(tensor.copy())
+    found: Tensor = unobserved(lambda: Tensor(tensor.copy()))
+    return found
 
 
 def dtype_name(tensor: Tensor) -> str:

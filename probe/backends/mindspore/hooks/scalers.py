@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any, Callable, cast
 
 import numpy as np
 from mindspore import Tensor, amp, mint, nn
 from mindspore.communication import get_group_size
 
-from probe.backends.mindspore.hooks.training_hooks import attach_calls
+from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.randomness.random_calls import rank
 from probe.backends.protocol import ScaledUpdate
 from probe.backends.shared.patching import Handles
 from probe.backends.shared.scalers import Note, tell_of
+from probe.backends.shared.training import attach_calls
 from probe.common.interfaces import Handle
 
 
@@ -47,9 +48,13 @@ def _of_cell(loss_scale: Any, overflow: Any) -> ScaledUpdate:
 
 
 def largest_over_ranks(numbers: Sequence[int]) -> list[int]:
-    """See `probe.backends.protocol.Watching`."""
+    """See `probe.backends.protocol.Training`."""
     if rank() is None or get_group_size() == 1:
         return list(numbers)
+    return cast("list[int]", unobserved(_largest, numbers))
+
+
+def _largest(numbers: Sequence[int]) -> list[int]:
     flags = Tensor(np.array(numbers, np.int32))
     mint.distributed.all_reduce(flags, op="max")
     return [int(flag) for flag in flags.asnumpy()]

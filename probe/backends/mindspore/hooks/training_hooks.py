@@ -1,19 +1,34 @@
-"""Seeing how a program trains: outermost calls of cells, gradients, and the calls of optimizers."""
+"""How a program trains: outermost calls of cells, gradients, calls of optimizers. The group `Training` of MindSpore."""
 
 from __future__ import annotations
 
-from types import FunctionType
 from typing import Any, Callable
 
 from mindspore import nn
 from mindspore.experimental.optim import Optimizer as ExperimentalOptimizer
 
 from probe.backends.mindspore.guards import is_unobserved
+from probe.backends.mindspore.hooks.scalers import attach_scalers, largest_over_ranks
 from probe.backends.mindspore.internals import executor
+from probe.backends.mindspore.randomness.random_calls import rank
 from probe.backends.protocol import TrainingListener
 from probe.backends.shared import training
-from probe.backends.shared.patching import Handles, Record, argument, plain_swap
+from probe.backends.shared.patching import Handles, argument, plain_swap
 from probe.common.interfaces import Handle
+
+__all__ = [
+    "attach_gradients",
+    "attach_scalers",
+    "attach_training",
+    "has_parameters",
+    "inside",
+    "largest_over_ranks",
+    "optimizers",
+    "outermost",
+    "parameters",
+    "rank",
+    "trainable",
+]
 
 recording: Callable[[], bool] = executor.requires_grad
 _OPTIMIZERS = (nn.Optimizer, ExperimentalOptimizer)
@@ -42,14 +57,7 @@ def attach_training(listener: TrainingListener) -> Handle:
             listener.leave_forward()
 
     made = training.attach_new_optimizers(_OPTIMIZERS, plain_swap, listener)
-    return Handles([attach_calls(nn.Cell.__call__, call), attach_backwards(listener, parameters), *made])
-
-
-def attach_calls(function: Any, around: Record) -> Handle:
-    """Call `around` in the place of the outermost calls of `function`, if it is written in Python."""
-    if not isinstance(function, FunctionType):
-        return Handles([])
-    return training.OutermostCalls(function, plain_swap, around)
+    return Handles([training.attach_calls(nn.Cell.__call__, call), attach_backwards(listener, parameters), *made])
 
 
 def attach_backwards(listener: TrainingListener, parameters: Callable[[Any], frozenset[int]]) -> Handle:
@@ -69,7 +77,7 @@ def attach_backwards(listener: TrainingListener, parameters: Callable[[Any], fro
             listener.leave_backward(computes if computed else None)
 
     kind = type(executor)
-    return Handles([attach_calls(vars(kind).get(name), backward) for name in ("grad", "grad_aux")])
+    return Handles([training.attach_calls(vars(kind).get(name), backward) for name in ("grad", "grad_aux")])
 
 
 def _weights(_: Any, function: Any, grad: Any, weights: Any = None, *args: Any, **kwargs: Any) -> frozenset[int]:

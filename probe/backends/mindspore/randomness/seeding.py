@@ -1,4 +1,4 @@
-"""Take the randomness out of a MindSpore program: seeds, deterministic operators, dropout, repeated values."""
+"""The group `Randomness` of MindSpore: seeds, deterministic operators, dropout, repeated values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import functools
 import importlib
 import os
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import mindspore
+import numpy as np
 from mindspore import mint, nn, ops
 
 from probe.backends.mindspore import internals
@@ -19,6 +21,14 @@ from probe.backends.shared.randomness.no_dropout import return_input
 from probe.common.interfaces import Handle
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import names_with
+
+__all__ = [
+    "fix_random_calls",
+    "random_calls",
+    "random_state",
+    "remove_dropout",
+    "seed_everything",
+]
 
 # As deterministic as "True", and therefore left as the user has them.
 _HCCL_DETERMINISTIC = ("True", "true", "TRUE", "strict")
@@ -52,6 +62,11 @@ def seed_everything(seed: int, deterministic: bool) -> None:
     keep = deterministic and before in _HCCL_DETERMINISTIC
     os.environ["HCCL_DETERMINISTIC"] = before if keep else str(deterministic)
     repeat_draws.take_states()
+
+
+def random_state(base: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Nothing: its kernels draw from seeds and counters of their own, which it does not tell."""
+    return None
 
 
 def seed_draws(seed: int) -> None:
@@ -125,3 +140,20 @@ def set_states(states: States) -> None:
     _seeds._KERNEL_SEED.clear()
     _seeds._KERNEL_SEED.update(states.calls)
     mindspore.set_rng_state(states.generator)
+
+
+def restore_draws(state: Any, device: str) -> bool:
+    """False: there is no `random_state` that could be given back."""
+    return False
+
+
+def random_states() -> Any:
+    """Those of numpy and of Python too: a seed of MindSpore's is theirs as well."""
+    return get_states(), np.random.get_state(), random.getstate()
+
+
+def set_random_states(states: Any) -> None:
+    """Bring them back to where `random_states` found them."""
+    set_states(states[0])
+    np.random.set_state(states[1])
+    random.setstate(states[2])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, cast
 
 import numpy as np
 from mindspore import Tensor
 
 from probe.backends.mindspore import internals
+from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.tensors import statistics
 from probe.backends.mindspore.tensors.dtypes import dtype_name
 from probe.backends.mindspore.tensors.statistics import KEYS, Statistics
@@ -18,13 +19,42 @@ _Dtype = internals.DtypeKind
 _takes_gradient = internals.requires_gradient
 
 
-class TensorDescriber:
-    """Describes tensors; the statistics of those on a device wait for `Statistics.resolve`."""
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
 
-    def __init__(self, stats: Statistics) -> None:
-        self._statistics = stats
 
-    def describe(self, tensor: Tensor, summary: StatisticsMode) -> Entry:
+def direct_describer(summary: StatisticsMode) -> None:
+    """None: there is no faster way."""
+    return None
+
+
+def content_mark(tensor: Any) -> None:
+    """None: MindSpore tells nobody of writes to a tensor."""
+    return None
+
+
+class MindSporeTensors:
+    """The group `Tensors` of MindSpore; statistics of tensors on a device wait for `resolve`.
+
+    Args:
+        values: Describes values that are no tensors, in the place of `describe_value`.
+    """
+
+    several_outputs: tuple[type, ...] = (tuple,)
+
+    def __init__(self, values: Callable[[Any, str | None], Entry | None] | None = None) -> None:
+        self._statistics = Statistics()
+        self.is_tensor = is_tensor
+        self.direct_describer = direct_describer
+        self.content_mark = content_mark
+        self.describe_value = values or describe_value
+        self.tensor_file = tensor_file
+        self.pending = self._statistics.pending
+
+    def resolve(self) -> None:
+        unobserved(self._statistics.resolve)
+
+    def describe_tensor(self, tensor: Tensor, summary: StatisticsMode) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
         entry: Entry = {"type": "mindspore.Tensor", "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
         checksum = reason = None
@@ -55,10 +85,14 @@ def requires_grad(tensor: Tensor) -> bool:
 
 
 def tensor_file(value: Any, copied: bool) -> TensorFile | None:
-    """The file of a tensor or numpy array; see `probe.common.interfaces.Tensors.tensor_file`.
+    """The file of a tensor or numpy array; see `probe.backends.protocol.Tensors.tensor_file`.
 
     Arrays that hold neither numbers nor texts have none. On the CPU a tensor's array shares its memory.
     """
+    return cast("TensorFile | None", unobserved(_tensor_file, value, copied))
+
+
+def _tensor_file(value: Any, copied: bool) -> TensorFile | None:
     if not isinstance(value, np.ndarray):
         array = statistics.as_saved(value)
     elif value.dtype.kind in "biufcUS":

@@ -7,16 +7,20 @@ import functools
 import operator
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
 from probe.backends.protocol import UnknownValue
 from probe.backends.torch import internals
 from probe.backends.torch.execution.rounding import moving
+from probe.backends.torch.execution.values import tensor
 from probe.backends.torch.guards import alone
 from probe.backends.torch.randomness.seeding import ascend
 from probe.common.containers import found_in
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Evaluated:
@@ -137,6 +141,20 @@ def seed_draws(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     for _, module in _accelerators():
         module.manual_seed_all(seed)
+
+
+def restore_draws(state: NDArray[Any], device: str) -> bool:
+    """Let the next call on `device` draw from `state`; false where it is that of a device of another kind."""
+    kind, given = torch.device(device).type, tensor(state, "uint8", "cpu")
+    try:
+        if kind == "cpu":
+            torch.default_generator.set_state(given)
+        else:
+            getattr(torch, kind).set_rng_state(given, device)
+    except (RuntimeError, TypeError):
+        # Each kind has a state of another size.
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any, Callable
 
 import torch
@@ -22,7 +23,7 @@ _ACTING = re.compile("file|load|save|dump|print|compile|custom|hook|record|profi
 """In names of functions that do more than compute."""
 
 
-def function(base: str) -> Callable[..., Any] | None:
+def function(base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
     """What ``Prefix.api`` calls now, replacements included; ``None`` for a name that this torch does not have."""
     places = _places().get(base)
     if places is not None:
@@ -35,6 +36,11 @@ def function(base: str) -> Callable[..., Any] | None:
         # Not in the list of a process that imported torch_npu after it was made.
         of_npu = getattr(sys.modules.get("torch_npu"), api, None)
         return of_npu if callable(of_npu) else None
+    return None
+
+
+def reference_function(base: str, attributes: Mapping[str, Any] | None = None) -> None:
+    """Nothing: torch computes all of its functions in float64."""
     return None
 
 

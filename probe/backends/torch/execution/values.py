@@ -116,6 +116,11 @@ def dtype_name(tensor: torch.Tensor) -> str:
         return _ALL_DTYPES.get(tensor.dtype) or str(tensor.dtype).partition(".")[2]
 
 
+def device_name(tensor: torch.Tensor) -> str:
+    """``cuda:0``, ``cpu``."""
+    return str(tensor.device)
+
+
 # --- values that are no tensors
 
 

@@ -19,7 +19,7 @@ from probe.backends.shared.copies import HooksStayOut, NotCopied
 from probe.backends.shared.models import ModuleShape, NamedModules, by_prefix
 from probe.backends.shared.patching import Handles, each
 from probe.backends.torch import internals
-from probe.backends.torch.guards import compiling, guarded, skipped
+from probe.backends.torch.guards import compiling, guarded, skipped, unobserved
 from probe.backends.torch.hooks.torch_compile import (
     compiled_by_wrapper,
     compiled_in_place,
@@ -317,9 +317,18 @@ class ModuleHooks:
             self._listener.parameter_gradient(name, parameter_name, parameter.grad, owed)
 
 
-def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None]) -> Handle:
-    """Call `callback` with every gradient of `tensor`, which must require one."""
-    return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", lambda: _register_hook(tensor, callback))
+def attach_gradient(tensor: torch.Tensor, callback: Callable[[Any], None]) -> Handle | None:
+    """Call `callback` with every gradient of `tensor`; ``None`` where it takes none."""
+    if not tensor.requires_grad:
+        return None
+
+    def callback_unobserved(gradient: Any) -> None:
+        unobserved(callback, gradient)
+
+    def register() -> Any:
+        return _register_hook(tensor, callback_unobserved)
+
+    return _TensorHandle(tensor, weakref.ref(tensor), "_backward_hooks", register)
 
 
 def _attach_accumulated(parameter: torch.Tensor, weak: _WeakParameter, callback: Callable[[Any], None]) -> Handle:

@@ -6,14 +6,14 @@ import datetime
 import weakref
 from collections.abc import Sequence
 from types import FunctionType
-from typing import Any, Callable
+from typing import Any, Callable, cast
 
 import torch
 import torch.distributed as dist
 
 from probe.backends.shared import scalers, training
 from probe.backends.shared.patching import Handles
-from probe.backends.torch.guards import passed_over
+from probe.backends.torch.guards import passed_over, unobserved
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.common.interfaces import Handle
 
@@ -85,11 +85,11 @@ _group = _Group()
 
 
 def largest_over_ranks(numbers: Sequence[int]) -> list[int]:
-    """See `probe.backends.protocol.Watching`."""
+    """See `probe.backends.protocol.Training`."""
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return list(numbers)
     try:
-        return _group.largest(numbers)
+        return cast("list[int]", unobserved(_group.largest, numbers))
     except Exception:
         _group.leave()
         raise

@@ -1,4 +1,4 @@
-"""Seeing how a program trains: outermost forwards, backwards, and the steps of optimizers."""
+"""How a program trains: outermost forwards, backwards, and the steps of optimizers. The group `Training` of PyTorch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,25 @@ from probe.backends.shared import training
 from probe.backends.shared.patching import Handles, Record, argument
 from probe.backends.torch import internals
 from probe.backends.torch.guards import passed_over
-from probe.backends.torch.hooks.scalers import scaler_step
+from probe.backends.torch.hooks.scalers import attach_scalers, largest_over_ranks, scaler_step
 from probe.backends.torch.hooks.torch_compile import readable_swap
 from probe.backends.torch.originals import own
+from probe.backends.torch.randomness.random_calls import rank
 from probe.common.interfaces import Handle
+
+__all__ = [
+    "attach_gradients",
+    "attach_scalers",
+    "attach_training",
+    "has_parameters",
+    "inside",
+    "largest_over_ranks",
+    "optimizers",
+    "outermost",
+    "parameters",
+    "rank",
+    "trainable",
+]
 
 
 def attach_training(listener: TrainingListener) -> Handle:

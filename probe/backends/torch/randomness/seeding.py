@@ -1,4 +1,4 @@
-"""Take the randomness out of a PyTorch program: seeds, deterministic algorithms, dropout, repeated values."""
+"""The group `Randomness` of PyTorch: seeds, deterministic algorithms, dropout, repeated values."""
 
 from __future__ import annotations
 
@@ -16,10 +16,19 @@ from probe.backends.shared.patching import Attributes, Handles
 from probe.backends.shared.randomness import repeat_draws
 from probe.backends.shared.randomness.no_dropout import return_input
 from probe.backends.torch.randomness.random_calls import random_calls
+from probe.backends.torch.randomness.states import random_state
 from probe.common import log
 from probe.common.interfaces import Handle
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import names_with
+
+__all__ = [
+    "fix_random_calls",
+    "random_calls",
+    "random_state",
+    "remove_dropout",
+    "seed_everything",
+]
 
 # Name: (value to set, further values that are as deterministic and therefore left as the user has them).
 _DETERMINISTIC_ENVIRONMENT: dict[str, tuple[str, tuple[str, ...]]] = {

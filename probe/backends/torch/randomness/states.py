@@ -52,17 +52,3 @@ def _state(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | Non
 def _is_capturing(module: Any) -> bool:
     asked = getattr(module, "is_current_stream_capturing", None)
     return asked is not None and bool(asked())
-
-
-def restore(state: torch.Tensor, device: str) -> bool:
-    """Let the next call on `device` draw from `state`; false where it is that of a device of another kind."""
-    kind = torch.device(device).type
-    try:
-        if kind == "cpu":
-            torch.default_generator.set_state(state)
-        else:
-            getattr(torch, kind).set_rng_state(state, device)
-    except (RuntimeError, TypeError):
-        # Each kind has a state of another size.
-        return False
-    return True

@@ -256,3 +256,7 @@ class _GradientHook:
             event = _Backward(self._call, engine_pass)
             step.events.append(event)
         event.gradients[self._place] = copies.kept(gradient)
+
+
+step_keeper = StepKeeper
+"""See `probe.backends.protocol.Replaying`."""

@@ -9,9 +9,10 @@ import torch
 
 from probe.backends.shared.npy_file import npy_file
 from probe.backends.torch import internals
-from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
+from probe.backends.torch.guards import beneath_transforms, unobserved, with_autograd_kernels
 from probe.backends.torch.originals import functions, own
 from probe.backends.torch.tensors import plain_tensors, statistics
+from probe.backends.torch.tensors.framework_values import FrameworkValues
 from probe.backends.torch.tensors.pt_file import tensor_file as pt_file
 from probe.backends.torch.tensors.statistics import KEYS, Statistics, Unsupported
 from probe.backends.torch.tensors.storage import GIVEN_BACK, whole
@@ -28,13 +29,28 @@ _LARGEST_DENSE_COPY = 1 << 30
 """Elements; a sparse tensor that would be larger when dense gets no file."""
 
 
-class TensorDescriber:
-    """Describes tensors; the statistics of those on a device wait for `Statistics.resolve`."""
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, _Tensor)
 
-    def __init__(self, stats: Statistics) -> None:
-        self._statistics = stats
 
-    def describe(self, tensor: torch.Tensor, summary: StatisticsMode) -> Entry:
+class TorchTensors:
+    """The group `Tensors` of PyTorch; statistics of tensors on a device wait for `resolve`."""
+
+    several_outputs: tuple[type, ...] = (tuple, list)
+
+    def __init__(self) -> None:
+        self._statistics = Statistics()
+        self.is_tensor = is_tensor
+        self.direct_describer = plain_tensors.direct_describer
+        self.content_mark = plain_tensors.content_mark
+        self.describe_value = FrameworkValues(torch).describe
+        self.tensor_file = tensor_file
+        self.pending = self._statistics.pending
+
+    def resolve(self) -> None:
+        unobserved(self._statistics.resolve)
+
+    def describe_tensor(self, tensor: torch.Tensor, summary: StatisticsMode) -> Entry:
         """The entry of any tensor. What has no statistics says why in ``not_supported``."""
         if plain_tensors.describers is not None and summary.mode != "xor":
             described = plain_tensors.describers[summary.high_precision](tensor)
@@ -185,10 +201,14 @@ def _shape(tensor: torch.Tensor) -> list[Any]:
 
 
 def tensor_file(value: Any, copied: bool) -> TensorFile | None:
-    """The file of a tensor or numpy array; see `probe.common.interfaces.Tensors.tensor_file`.
+    """The file of a tensor or numpy array; see `probe.backends.protocol.Tensors.tensor_file`.
 
     Numeric arrays become tensors; arrays of texts stay arrays; any other array has no file.
     """
+    return cast("TensorFile | None", unobserved(_tensor_file, value, copied))
+
+
+def _tensor_file(value: Any, copied: bool) -> TensorFile | None:
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "biufc":
             return pt_file(functions.from_numpy(np.array(value, copy=True, order="C")))

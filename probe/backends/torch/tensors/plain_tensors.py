@@ -49,7 +49,7 @@ given back, or with at least `SEVERAL_THREADS_FROM` elements where torch uses se
 
 
 def content_mark(tensor: Any) -> tuple[Any, ...] | None:
-    """See `probe.common.interfaces.Tensors.content_mark`.
+    """See `probe.backends.protocol.Tensors.content_mark`.
 
     torch counts the writes to a tensor, as it has to for its own gradients. What writes behind its back, through
     ``data`` or numpy, is not counted there either. Nor are those of communication, of fused optimizers and of kernels
@@ -67,7 +67,7 @@ def content_mark(tensor: Any) -> tuple[Any, ...] | None:
 
 
 def direct_describer(summary: StatisticsMode) -> Describe | None:
-    """See `probe.common.interfaces.Tensors.direct_describer`."""
+    """See `probe.backends.protocol.Tensors.direct_describer`."""
     if describers is None or summary.mode != "statistics":
         return None
     describe = describers[summary.high_precision]

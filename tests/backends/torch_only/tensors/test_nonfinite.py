@@ -64,16 +64,18 @@ def test_nothing_is_counted_unless_asked_for() -> None:
 def test_memory_that_was_counted_can_still_be_resized(backend: Any, dtype: torch.dtype) -> None:
     tensor = torch.tensor([NAN, 1.0], dtype=dtype)
     for mode in ("statistics", "md5"):
-        assert backend.adapter.describe_tensor(tensor, StatisticsMode(mode, nonfinite=True))["Nonfinite"] == 1
+        assert backend.adapter.tensors.describe_tensor(tensor, StatisticsMode(mode, nonfinite=True))["Nonfinite"] == 1
     assert tensor.resize_(1000).numel() == 1000
 
 
 def test_views_with_their_sign_to_be_turned_are_counted_by_their_values(backend: Any) -> None:
-    entry = backend.adapter.describe_tensor(torch._neg_view(torch.tensor([NAN, 2.0])), StatisticsMode(nonfinite=True))
+    entry = backend.adapter.tensors.describe_tensor(
+        torch._neg_view(torch.tensor([NAN, 2.0])), StatisticsMode(nonfinite=True)
+    )
     assert [entry[key] for key in COUNTED] == [1, -2.0, -2.0]
 
 
 def test_zeros_of_sparse_tensors_count_as_finite(backend: Any) -> None:
     tensor = torch.tensor([[INF, 0], [0, -3.0]]).to_sparse()
-    entry = backend.adapter.describe_tensor(tensor, StatisticsMode(nonfinite=True))
+    entry = backend.adapter.tensors.describe_tensor(tensor, StatisticsMode(nonfinite=True))
     assert [entry[key] for key in COUNTED] == [1, 0.0, -3.0]

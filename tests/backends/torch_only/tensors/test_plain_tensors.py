@@ -32,7 +32,7 @@ def compiled(tensor: torch.Tensor, wide: bool = False) -> dict[str, Any] | None:
 def in_python(backend: Any, tensor: torch.Tensor, wide: bool = False) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain_tensors, "describers", None)
-        entry: dict[str, Any] = backend.adapter.describe_tensor(tensor, StatisticsMode("statistics", wide))
+        entry: dict[str, Any] = backend.adapter.tensors.describe_tensor(tensor, StatisticsMode("statistics", wide))
     return entry
 
 
@@ -40,7 +40,7 @@ def same(backend: Any, tensor: torch.Tensor, wide: bool = False) -> None:
     mine = compiled(tensor, wide)
     # As text, in which NaN is NaN, True is not 1, and 1.0 not 1.
     assert json.dumps(mine) == json.dumps(in_python(backend, tensor, wide))
-    assert backend.adapter.describe_tensor(tensor, StatisticsMode("statistics", wide)).keys() == mine.keys()
+    assert backend.adapter.tensors.describe_tensor(tensor, StatisticsMode("statistics", wide)).keys() == mine.keys()
 
 
 def numbers(dtype: str, count: int, seed: int = 5) -> torch.Tensor:

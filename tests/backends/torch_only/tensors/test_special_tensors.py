@@ -19,7 +19,7 @@ KEYS = ("Max", "Min", "Mean", "Norm")
 
 
 def describe(backend: Any, tensor: Any, mode: str = "statistics") -> dict[str, Any]:
-    return backend.adapter.describe_tensor(tensor, StatisticsMode(mode))
+    return backend.adapter.tensors.describe_tensor(tensor, StatisticsMode(mode))
 
 
 def statistics(entry: dict[str, Any]) -> list[Any]:
@@ -378,7 +378,7 @@ def test_memory_that_is_gone_is_not_read(
     assert entry["not_supported"] == "its memory was given back, so it has no values now"
     assert entry["shape"] == list(gone.shape)
     assert {entry.get(key) for key in (*KEYS, "md5")} == {None}
-    assert backend.adapter.tensor_file(gone, True) is backend.adapter.tensor_file(gone, False) is None
+    assert backend.adapter.tensors.tensor_file(gone, True) is backend.adapter.tensors.tensor_file(gone, False) is None
 
 
 @pytest.mark.parametrize("tensor", [torch.arange(6.0)[3::6], torch.ones(3, 2)[:1, :1].t() * 1, torch.ones(1, 4)[:, 0]])
@@ -386,7 +386,7 @@ def test_one_element_has_its_checksum_and_its_file_whatever_its_stride(backend: 
     entry = describe(backend, tensor, "md5")
     assert entry["md5"] == f"{zlib.crc32(tensor.numpy().tobytes()):08x}"
     assert describe(backend, tensor, "xor")["md5"] == f"0x{int.from_bytes(tensor.numpy().tobytes(), 'little'):016x}"
-    assert bytes(backend.adapter.tensor_file(tensor, False).data) == tensor.numpy().tobytes()
+    assert bytes(backend.adapter.tensors.tensor_file(tensor, False).data) == tensor.numpy().tobytes()
 
 
 @pytest.mark.parametrize("copied", [True, False])
@@ -395,7 +395,7 @@ def test_zeros_without_memory_have_the_checksum_and_the_file_of_zeros(backend: A
     zeros, expected = torch._efficientzerotensor((2, 3)), bytes(24)
     entry = describe(backend, zeros, "md5")
     assert (statistics(entry), entry["md5"]) == ([0.0] * 4, f"{zlib.crc32(expected):08x}")
-    file = backend.adapter.tensor_file(zeros, copied)
+    file = backend.adapter.tensors.tensor_file(zeros, copied)
     assert (bytes(file.data), file.crc) == (expected, zlib.crc32(expected))
 
 

@@ -28,7 +28,7 @@ _NO_TENSORS = re.compile(r"torch\.(q.*|u?int[1-7])")
 _NAMED = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 DTYPES = sorted((dtype for dtype in _NAMED if not _NO_TENSORS.fullmatch(str(dtype))), key=str)
 SHAPES = [(), (1,), (3,), (2, 1, 5), (64, 33)]
-adapter = TorchAdapter()
+tensors = TorchAdapter().tensors
 
 
 def example(dtype: torch.dtype, shape: tuple[int, ...]) -> Any:
@@ -70,7 +70,7 @@ def test_every_type_comes_back_as_from_torch_save(tmp_path: Path, dtype: Any, sh
         warnings.simplefilter("ignore")  # of types that torch is about to drop
         tensor = example(dtype, shape)
         expected = torch.load(saved_by_torch(tensor), weights_only=True)
-        path = written(tmp_path / "t.pt", adapter.tensor_file(tensor, False))
+        path = written(tmp_path / "t.pt", tensors.tensor_file(tensor, False))
         for mapped in (False, True):
             found = torch.load(path, weights_only=True, mmap=mapped)
             assert type(found) is torch.Tensor and found.dtype is expected.dtype and not found.requires_grad
@@ -82,7 +82,7 @@ def test_every_type_comes_back_as_from_torch_save(tmp_path: Path, dtype: Any, sh
 @pytest.mark.parametrize("dtype", _STORAGES, ids=str)
 def test_the_archive_is_sound_and_says_what_torch_save_says(tmp_path: Path, dtype: Any, shape: tuple[int, ...]) -> None:
     tensor = example(dtype, shape)
-    path = written(tmp_path / "t.pt", adapter.tensor_file(tensor, False))
+    path = written(tmp_path / "t.pt", tensors.tensor_file(tensor, False))
     with zipfile.ZipFile(path) as ours, zipfile.ZipFile(saved_by_torch(tensor)) as theirs:
         assert ours.testzip() is None
         assert set(ours.namelist()) <= set(theirs.namelist())
@@ -97,7 +97,7 @@ def test_the_archive_is_sound_and_says_what_torch_save_says(tmp_path: Path, dtyp
 
 def test_a_contiguous_tensor_is_not_copied_unless_asked() -> None:
     tensor = torch.zeros(5, requires_grad=True)
-    own, copy = adapter.tensor_file(tensor, False), adapter.tensor_file(tensor, True)
+    own, copy = tensors.tensor_file(tensor, False), tensors.tensor_file(tensor, True)
     with torch.no_grad():
         tensor.add_(1)
     ones = torch.ones(5).numpy().tobytes()
@@ -118,7 +118,7 @@ def test_a_contiguous_tensor_is_not_copied_unless_asked() -> None:
     ids=["transposed", "window", "expanded", "stepped", "conjugated", "negated", "parameter"],
 )
 def test_views_are_files_of_their_values(tmp_path: Path, tensor: Any) -> None:
-    path = written(tmp_path / "t.pt", adapter.tensor_file(tensor, False))
+    path = written(tmp_path / "t.pt", tensors.tensor_file(tensor, False))
     found = torch.load(path, weights_only=True)
     assert torch.equal(found, tensor.detach()) and found.is_contiguous() and type(found) is torch.Tensor
     assert found.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
@@ -127,7 +127,7 @@ def test_views_are_files_of_their_values(tmp_path: Path, tensor: Any) -> None:
 @pytest.mark.parametrize("mapped", [False, True])
 def test_compare_reads_it(tmp_path: Path, mapped: bool) -> None:
     tensor = torch.randn(600, 600)
-    path = written(tmp_path / "t.pt", adapter.tensor_file(tensor, False))
+    path = written(tmp_path / "t.pt", tensors.tensor_file(tensor, False))
     assert np.array_equal(read_tensor(str(path), mapped), tensor.numpy())
 
 
@@ -150,7 +150,7 @@ def test_files_beyond_4_gib_are_read(tmp_path: Path, elements: int) -> None:
 
 def test_the_checksum_is_that_of_the_elements() -> None:
     tensor = torch.randn(100)
-    assert adapter.tensor_file(tensor, False).crc == zlib.crc32(tensor.numpy().tobytes())
+    assert tensors.tensor_file(tensor, False).crc == zlib.crc32(tensor.numpy().tobytes())
 
 
 def test_the_bytes_of_a_tensor_outlive_it() -> None:

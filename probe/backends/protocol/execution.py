@@ -1,0 +1,143 @@
+"""One recorded call run alone: group `Execution` of an adapter."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable
+
+from typing_extensions import Protocol
+
+from probe.backends.protocol.scripts import ScriptWords
+
+if TYPE_CHECKING:
+    # A training that is only collected from needs no numpy.
+    from numpy.typing import NDArray
+
+
+class UnknownValue(Exception):
+    """An entry of a record stands for nothing that this framework can make, in words for the user."""
+
+
+class Evaluated(Protocol):
+    """One call that was run."""
+
+    output: Any
+    """What the function returned, tensors of the framework inside."""
+
+    @property
+    def are_gradients_recorded(self) -> bool:
+        """Whether a record of the call has the gradients of its inputs, and not of what it makes of them first."""
+
+    def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
+        """The gradients of the differentiated inputs, ``None`` for one on which nothing depends.
+
+        Args:
+            of_outputs: One for each tensor in `output`, in the order in which `found_in` finds them, of its shape and
+                dtype; ``None`` for one that takes no part.
+        """
+
+
+class Execution(Protocol):
+    """Running one recorded call alone.
+
+    Values come as numpy arrays and go back as such. A dtype that numpy lacks is held in float32, which has all its
+    values. Dtypes go by their plain names: ``bfloat16``, ``int64``, ``bool``.
+    """
+
+    script: ScriptWords
+    """How a script spells the call."""
+    differentiates_anywhere: bool
+    """Whether `evaluate` may be asked for gradients while the program records some of its own."""
+
+    def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+        """What ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
+
+        It is looked up anew each time, in the lists of what can be captured. A primitive of MindSpore is made anew.
+
+        Args:
+            attributes: What the record says a primitive was made with; ``None`` where it says nothing.
+
+        Raises:
+            UnknownValue: a primitive cannot be made from what the record says.
+        """
+
+    def reference_function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
+        """What computes in float64 on the CPU what `function` has no kernel for there; ``None`` where it has one."""
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether `value` is a tensor of this framework."""
+
+    def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
+        """A new tensor of that shape, rounded to `dtype`, which shares no memory with `values`.
+
+        Raises:
+            UnknownValue: there is no such dtype.
+        """
+
+    def values(self, tensor: Any) -> NDArray[Any]:
+        """The values on the host, exactly."""
+
+    def dtype_name(self, tensor: Any) -> str:
+        """The plain name of its dtype."""
+
+    def device_name(self, tensor: Any) -> str:
+        """Where it is, in the words of `devices`."""
+
+    def copied(self, tensor: Any) -> Any:
+        """A tensor of its own with the values, the dtype, the device and, as far as that can be, the memory layout.
+
+        It takes no gradient.
+        """
+
+    def plain_value(self, entry: Mapping[str, Any], device: str) -> Any:
+        """What the entry of a framework's own value stands for, such as a dtype or a size; a device becomes `device`.
+
+        Raises:
+            UnknownValue: it cannot be made from what the dump says.
+        """
+
+    def evaluate(
+        self, function: Callable[[Sequence[Any]], Any], inputs: Sequence[Any], differentiated: Sequence[int]
+    ) -> Evaluated:
+        """Call `function` with `inputs`, which it may write to.
+
+        Args:
+            function: Takes tensors in the order of `inputs`, and returns what the recorded function returns.
+            inputs: Tensors that `tensor` made, each for this call.
+            differentiated: Which of `inputs` gradients are asked for; without any, none is recorded.
+        """
+
+    def autocast(self, dtype: str, device: str) -> contextlib.AbstractContextManager[None]:
+        """Calls inside run as under the framework's autocast to `dtype`.
+
+        Raises:
+            UnknownValue: the framework has none.
+        """
+
+    def rounding_inside(self, unit: float, seed: int) -> contextlib.AbstractContextManager[None]:
+        """What calls and gradients compute inside is moved by `unit` of itself, up or down as drawn from `seed`.
+
+        A framework that does not show what is inside of its functions moves nothing.
+        """
+
+    def devices(self) -> Sequence[str]:
+        """The devices that are there, an accelerator first: ``["cuda:0", "cpu"]``."""
+
+    def restore_draws(self, state: NDArray[Any], device: str) -> bool:
+        """Let the next call on `device` draw what followed when `random_state` gave `state`; false where it cannot."""
+
+    def seed_draws(self, seed: int) -> None:
+        """Let random calls of this process draw the same numbers again, on every device."""
+
+    def random_states(self) -> Any:
+        """Where the framework's generators stand."""
+
+    def set_random_states(self, states: Any) -> None:
+        """Bring them back to where `random_states` found them."""
+
+    def one_thread(self) -> contextlib.AbstractContextManager[None]:
+        """Compute with one thread inside, so that results do not depend on how many processes share the work.
+
+        A framework that takes the number once keeps it.
+        """

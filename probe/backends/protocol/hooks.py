@@ -1,0 +1,89 @@
+"""Calls reported while a program runs: group `Hooks` of an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, NamedTuple
+
+from typing_extensions import Protocol
+
+from probe.common.interfaces import Handle, Listener, ModuleName
+
+
+class ModuleHandles(NamedTuple):
+    """The hooks on modules. Gradients may arrive when the forward is no longer hooked."""
+
+    forward: Handle
+    gradients: Handle
+
+
+class OperatorListener(Protocol):
+    """The callbacks of `Hooks.attach_operators`."""
+
+    def enter_operator(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """`function`, which computes something without drawing, is about to run; ``None`` if it is of no interest.
+
+        Args:
+            name: As ``Aten.mul.Tensor``.
+        """
+
+    def leave_operator(self, entered: Any, output: Any) -> None:
+        """It returned; `entered` is what `enter_operator` gave."""
+
+    def failed(self, about: Any, error: Exception) -> None:
+        """The tool itself failed; to be logged, and the program goes on."""
+
+
+class Hooks(Protocol):
+    """Hooks that report what a user's program does. Every handle puts everything back exactly as it was."""
+
+    module_root: str
+    """``Module`` or ``Cell``, with which the names of modules begin."""
+    default_risk_level: str
+    """``risk_level`` where the configuration does not give one."""
+
+    def risk_class(self, base: str) -> str:
+        """``core``, ``low`` or ``middle`` of an API ``Prefix.api``."""
+
+    def attach_apis(self, models: Any, listener: Listener) -> Handle:
+        """Report every watched function to `listener`, those that `models` (or ``None``) hold included."""
+
+    def attach_custom_api(self, owner: Any, attribute: str, prefix: str, listener: Listener) -> Handle:
+        """Watch one function of the user's choice, recorded as ``prefix.attribute``."""
+
+    def attach_operators(self, listener: OperatorListener) -> Handle | None:
+        """Report every operator that runs on this thread, those of a backward too; ``None`` where there is no way.
+
+        What only hands on its argument, or another view of it, is not reported.
+        """
+
+    def attach_modules(self, models: Any, listener: Listener) -> ModuleHandles:
+        """Watch every module below `models`: one module, a list or tuple of them, or a mapping.
+
+        The index in the list, or the key, begins the names.
+        """
+
+    def attach_module(self, module: Any, name: ModuleName, listener: Listener) -> ModuleHandles:
+        """Watch one module under a given name."""
+
+    def attach_optimizer_hooks(self, listener: Listener) -> Handle:
+        """Report gradient clipping and the optimizer's step to `listener`."""
+
+    def attach_passes(self, models: Any, begin: Callable[[], None], end: Callable[[], None]) -> Handle:
+        """Call `begin` and `end` around every forward pass of the (first) model itself."""
+
+    def attach_gradient(self, tensor: Any, callback: Callable[[Any], None]) -> Handle | None:
+        """Call `callback` with every gradient of `tensor`; ``None`` when it takes none."""
+
+    def finish_backward(self) -> None:
+        """Report every module backward that is still open; called before a flush."""
+
+    def end_step(self) -> None:
+        """Forget what was kept for the gradients of the step that is over."""
+
+    def is_module(self, value: Any) -> bool: ...
+
+    def class_name(self, module: Any) -> str:
+        """The class as it stands in record names."""

@@ -1,0 +1,72 @@
+"""A step kept and run again: group `Replaying` of an adapter, which not every framework has."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from typing_extensions import Protocol
+
+from probe.common.interfaces import Handle
+
+
+class ReplayError(Exception):
+    """Why a step cannot be run again, in words for the log."""
+
+
+class KeptStep(Protocol):
+    """What is kept of one step, to run the forward and the backward of its models again."""
+
+    models: Any
+    """As they were given to `StepKeeper.attach`; ``None`` if nothing was."""
+    left_out: int
+    """Calls of the models that are not kept, since there were too many."""
+
+    def undone(self) -> contextlib.AbstractContextManager[None]:
+        """Whatever is done to the models inside, afterwards they and the random states are what they were, bitwise."""
+
+    def run_again(self, begin: Callable[[Mapping[str, int]], None]) -> None:
+        """Call the models again and run the backward; `begin` gets before each call what was noted when it was kept.
+
+        Raises:
+            ReplayError: it cannot be done.
+        """
+
+    def forget(self) -> None:
+        """Free all of it."""
+
+
+class StepKeeper(Protocol):
+    """Keeps of each step what it needs to be run again."""
+
+    def attach(self, models: Any) -> Handle:
+        """Keep the calls of `models` until the handle is removed, and the gradients that come to their outputs.
+
+        Raises:
+            ReplayError: calls of these models cannot be run again.
+        """
+
+    def take(self) -> KeptStep:
+        """What was kept since the last time."""
+
+    def forget(self) -> None:
+        """Keep nothing of what was kept since the last time."""
+
+
+class Replaying(Protocol):
+    """Running a step again."""
+
+    def step_keeper(
+        self,
+        with_parameters: bool,
+        numbers: Callable[[], Mapping[str, int]],
+        failed: Callable[[str, BaseException], None],
+    ) -> StepKeeper:
+        """What keeps steps.
+
+        Args:
+            with_parameters: Whether parameters and buffers are kept too.
+            numbers: Asked when a call begins; `KeptStep.run_again` gives the answer back.
+            failed: Called with a text and the error when something fails.
+        """

@@ -1,0 +1,57 @@
+"""Tensors described: group `Tensors` of an adapter, which everything that collects needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from typing_extensions import Protocol
+
+from probe.common.interfaces import Entry, StatisticsMode, TensorFile
+
+
+class Tensors(Protocol):
+    """The tensors of a framework, their statistics, and its other values, as a dump has them."""
+
+    several_outputs: tuple[type, ...]
+    """The containers whose items are a call's outputs; any other container is one output."""
+
+    def is_tensor(self, value: Any) -> bool:
+        """Whether `value` is a tensor of this framework."""
+
+    def describe_tensor(self, tensor: Any, summary: StatisticsMode) -> Entry:
+        """The dump.json entry of `tensor`. Statistics may be filled in later, by `resolve`."""
+
+    def direct_describer(self, summary: StatisticsMode) -> Callable[[Any], Entry | None] | None:
+        """A faster `describe_tensor` for most tensors, if there is one, which answers ``None`` for any other value.
+
+        It raises nothing, and what it answers is complete.
+        """
+
+    def content_mark(self, tensor: Any) -> Any:
+        """What tells whether `tensor`, the same object, still holds what it held: equal marks mean that it does.
+
+        ``None`` where that cannot be known. It raises nothing.
+        """
+
+    def describe_value(self, value: Any, key: str | None) -> Entry | None:
+        """A framework value that is no tensor (dtype, device, process group …), or ``None`` if it is none.
+
+        `key` is the last dictionary key on the way to the value. A tensor under ``tensor`` of the entry is described in
+        its turn.
+        """
+
+    def tensor_file(self, tensor: Any, copied: bool) -> TensorFile | None:
+        """What the file of `tensor`, or of a numpy array among the values, holds; ``None`` if it has no data.
+
+        Args:
+            tensor: of any device and layout.
+            copied: later writes to `tensor` must not reach the result. Without it the result may be the tensor's own
+                memory, and is used before the program goes on.
+        """
+
+    def pending(self) -> int:
+        """How many described tensors still wait for `resolve`."""
+
+    def resolve(self) -> None:
+        """Fill in every pending entry, with one transfer from each device."""
