@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from probe.common.dump.frameworks import FRAMEWORKS as DATA
+
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path for top in ("probe", "msprobe") for path in (ROOT / top).rglob("*.py"))
 FRAMEWORKS = {"torch", "torch_npu", "mindspore", "mindtorch", "mindnlp"}
@@ -309,6 +311,58 @@ def test_msprobe_only_re_exports(path: Path) -> None:
 @pytest.mark.parametrize("source", ["def f(): pass", "class A: pass", "if x:\n    y = 1", "f = lambda: 1"])
 def test_logic_is_found(source: str) -> None:
     assert logic('"""Text."""\nfrom a import b\n__all__ = ["b"]\n' + source) == [4]
+
+
+NAMES = frozenset(name for key, each in DATA.items() for name in (key, each.recorded, each.module))
+"""Every name of a framework: of its backend, in dumps, and of the module that programs import."""
+
+
+def framework_names(node: ast.AST) -> bool:
+    """Whether an expression is the name of a framework, or a list of such; a constant is not looked up."""
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        return any(map(framework_names, node.elts))
+    return isinstance(node, ast.Constant) and node.value in NAMES
+
+
+def compared_frameworks(source: str) -> list[str]:
+    """Return the places that ask which framework there is: comparisons with a name, or of what is called a framework.
+
+    ``"torch" in installed`` and ``framework not in KNOWN`` ask something else, and so does whether two are equal.
+    """
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        equal = any(isinstance(each, (ast.Eq, ast.NotEq)) for each in node.ops)
+        named = any(re.search(r"(framework|backend)$", ast.unparse(each)) for each in sides)
+        constant = any(re.fullmatch(r"(\w+\.)*_?[A-Z][A-Z_]*", ast.unparse(each)) for each in sides)
+        if any(map(framework_names, sides if equal else node.comparators)) or (equal and named and constant):
+            found.append(f"{node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if "backends" not in path.parts], ids=module_name)
+def test_only_a_backend_asks_which_framework_it_is(path: Path) -> None:
+    # A difference is data in `probe.common.dump.frameworks`, a line of the operations, or a method of the adapter.
+    assert not compared_frameworks(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['if dump.framework == "mindspore": pass', 'x = 1 if "torch" != name else 2', "a = framework == MINDSPORE",
+     'b = framework in ("mindspore", "mindtorch")', "c = golden.framework != names.PYTORCH"],
+)  # fmt: skip
+def test_a_question_which_framework_it_is_is_found(source: str) -> None:
+    assert len(compared_frameworks(source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    ['"torch" in sys.modules', "framework not in BACKEND_OF", "mine.framework == theirs.framework", 'x == "mix"'],
+)
+def test_another_question_is_not_found(source: str) -> None:
+    assert not compared_frameworks(source)
 
 
 INTERNALS = {"torch": "probe.backends.torch.internals", "mindspore": "probe.backends.mindspore.internals"}

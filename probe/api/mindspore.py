@@ -55,7 +55,7 @@ class PrecisionDebugger(debugger.PrecisionDebugger):
     @classmethod
     def _start(cls, model: Any, token_range: Sequence[int] | None, rank_id: int | None) -> None:
         session = cls.session()
-        loader.room(BACKEND, "hooks.graph_mode").check_pynative()
+        loader.serve(BACKEND).hooks.check_mode()
         if cls._instance is not None and cls._instance._served_by != loader.detect(BACKEND):
             log.warning(
                 "torch was imported after the PrecisionDebugger was made, so what is collected is MindSpore's and not "

@@ -174,8 +174,7 @@ class RunningProgram:
             self._own_debugger = True
             log.warning("the script has a PrecisionDebugger of its own, which collects; msprobe run does not.")
             return None
-        if backend != "torch":
-            loader.room("mindspore", "hooks.graph_mode").check_pynative()
+        loader.load(backend).hooks.check_mode()
         kind = debugger_class(backend)
         kind(self._config_path, **self._arguments)
         self._debugger = kind

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
+from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import BACKWARD, FORWARD, api_name, module_base, module_name, parse
 
 # Between a line that calls a module and the module's own code.
@@ -18,7 +19,6 @@ _CALLS_A_MODULE = re.compile(r"[/\\](torch[/\\]nn[/\\]modules[/\\]module|mindspo
 _OF_A_LAYER = re.compile(r"[/\\](torch|mindspore)[/\\]nn[/\\]")
 _ATTRIBUTE = re.compile(r"\bself\.([A-Za-z_][\w.]*)(?:\[[^\]]*\])?\(")
 _VARIABLE = re.compile(r"(?<![\w.])([A-Za-z_]\w*)(?:\[[^\]]*\])?\(")
-_ROOTS = {"mindspore": "Cell"}
 
 Tree = dict[str, Optional[str]]
 
@@ -57,7 +57,7 @@ def restored_tree(records: Iterable[str], stacks: Mapping[str, Sequence[str]], f
         stacks: the stack of each forward call, innermost line first.
         framework: the framework that made them.
     """
-    return _Restoring(stacks, _ROOTS.get(framework, "Module")).tree(records)
+    return _Restoring(stacks, of_dump(framework).module_root).tree(records)
 
 
 class _Restoring:

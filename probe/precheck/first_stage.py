@@ -9,6 +9,7 @@ from probe.calls.arguments import Arguments
 from probe.calls.cases import Case
 from probe.calls.evaluation import Output, Results
 from probe.calls.judged_results import JudgedResult
+from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import BACKWARD
 from probe.common.dump.reading.items import OUTPUT
 from probe.precheck.standards.constants import RELEASE
@@ -20,7 +21,7 @@ def details_rows(
     case: Case, arguments: Arguments, results: Results, reference: Results, standard: str, framework: str
 ) -> tuple[DetailsRow, ...]:
     """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
-    mindspore = framework != "pytorch"
+    mindspore = of_dump(framework).in_msprobe_mindspore
     prefix = f"{case.forward.name}.{OUTPUT}"
     try:
         returned = _values(results.returned), _values(reference.returned)

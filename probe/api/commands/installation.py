@@ -118,18 +118,29 @@ class Installation:
 
 def _advice(missing: str, found: dict[str, str]) -> str:
     """What to say of a framework that is missing beside those in `found`: no command that breaks these."""
-    if missing == "torch":
-        own = "wants an environment of its own: it would hide mindtorch"
-        return own if "mindtorch" in found else "pip install torch"
-    if missing == "mindspore":
-        return _MINDSPORE_OF_MINDTORCH if "mindtorch" in found else _MINDSPORE
-    if missing == "mindtorch":
-        if "torch" in found:
-            return "wants an environment of its own: torch would hide it"
-        if "mindspore" in found and not _suits_mindtorch(found["mindspore"]):
-            return "wants an environment of its own, with MindSpore 2.7.0"
-        return f"{_MINDSPORE_OF_MINDTORCH} && {_MINDTORCH}"
-    return ""  # few need what is left
+    advice = _ADVICE.get(missing)
+    return "" if advice is None else advice(found)
+
+
+def _of_torch(found: dict[str, str]) -> str:
+    own = "wants an environment of its own: it would hide mindtorch"
+    return own if "mindtorch" in found else "pip install torch"
+
+
+def _of_mindspore(found: dict[str, str]) -> str:
+    return _MINDSPORE_OF_MINDTORCH if "mindtorch" in found else _MINDSPORE
+
+
+def _of_mindtorch(found: dict[str, str]) -> str:
+    if "torch" in found:
+        return "wants an environment of its own: torch would hide it"
+    if "mindspore" in found and not _suits_mindtorch(found["mindspore"]):
+        return "wants an environment of its own, with MindSpore 2.7.0"
+    return f"{_MINDSPORE_OF_MINDTORCH} && {_MINDTORCH}"
+
+
+_ADVICE = {"torch": _of_torch, "mindspore": _of_mindspore, "mindtorch": _of_mindtorch}
+"""By the package; few need others."""
 
 
 def _suits_mindtorch(mindspore: str) -> bool:
@@ -201,7 +212,7 @@ def _conflicts(found: dict[str, str]) -> Iterator[str]:
 def _newer(one: Framework, found: dict[str, str]) -> str:
     if "mindtorch" in found:
         # There a newer MindSpore is wrong as well, and a torch is not to be there at all.
-        return f": {_MINDSPORE_OF_MINDTORCH}" if one.module == "mindspore" else ""
+        return f": {_MINDSPORE_OF_MINDTORCH}" if one is FRAMEWORKS[_MSADAPTER.base] else ""
     return f": pip install '{one.module}>={'.'.join(map(str, one.oldest))}'"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from probe.backends.mindspore.hooks.module_hooks import After, Before, ModuleKind
 from probe.backends.msadapter.torch_modules import torch_module
 from probe.common.callstack import leave_out
+from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.interfaces import Handle
 
 _Module = torch_module("nn").Module
@@ -41,7 +42,7 @@ def attach_to_module(module: Any, before: Before, after: After, handles: list[Ha
 
 
 MODULES = ModuleKind(
-    root="Module",
+    root=FRAMEWORKS["msadapter"].module_root,
     base=_Module,
     inside=lambda module: module.named_modules(),
     parameters=lambda module: module._parameters,

@@ -47,6 +47,13 @@ class Hooks(Protocol):
     def risk_class(self, base: str) -> str:
         """``core``, ``low`` or ``middle`` of an API ``Prefix.api``."""
 
+    def check_mode(self) -> None:
+        """See that what a program does can be reported in the mode in which the framework runs it.
+
+        Raises:
+            MsprobeException: it cannot.
+        """
+
     def attach_apis(self, models: Any, listener: Listener) -> Handle:
         """Report every watched function to `listener`, those that `models` (or ``None``) hold included."""
 

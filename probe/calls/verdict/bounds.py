@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from probe.calls.verdict.subject import Array, Subject
-from probe.common.align.operations import MINDSPORE, operation
+from probe.common.align.operations import operation
+from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.numerics.formats import is_complex, rounding_format
 from probe.common.numerics.rounding import rounded_to
 from probe.common.operations.function import (
@@ -163,7 +164,7 @@ def _lines(base: str) -> tuple[Function, ...]:
     family, _, rest = base.partition(".")
     if family == "Aten":
         base = f"Torch.{rest.partition('.')[0]}"
-    names = dict.fromkeys(operation(base, framework).akin for framework in ("", MINDSPORE))
+    names = dict.fromkeys(operation(base, framework).akin for framework in BACKEND_OF)
     # With its prefix a name means only itself: a function of the user.
     return tuple(function(name) for name in names if "." not in name)
 

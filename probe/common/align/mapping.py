@@ -12,8 +12,8 @@ from probe.common.align.layers.module_paths import Side, side_of
 from probe.common.align.layers.rules import load_rules, map_items
 from probe.common.align.mapping_files import ApiEntry, api_names, load_api_entries, load_names
 from probe.common.align.name_mapping import NameMapping, entries_in_use
-from probe.common.align.operations import MINDSPORE
 from probe.common.align.options import BUILT_IN, MatchOptions
+from probe.common.dump.frameworks import FRAMEWORKS, of_dump
 from probe.common.dump.naming import is_module
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import MsprobeException
@@ -72,7 +72,7 @@ def correspondence(dumps: Dumps, calls: Calls, options: MatchOptions) -> Corresp
     if options.data_mapping is not None:
         items = load_names(options.data_mapping)
         mapping_checks.warn_of_items(options.data_mapping, items, calls)
-    root = "Cell" if golden.framework == MINDSPORE and not options.compat else "Module"
+    root = FRAMEWORKS["torch"].module_root if options.compat else of_dump(golden.framework).module_root
     rename = _across_frameworks(dumps) and not options.compat
     mapping = NameMapping(apis, entries, cells, items=items, parameters=rename, root=root)
     return Correspondence(mapping, derived)
@@ -84,9 +84,9 @@ def check_api_mapping(target: Dump) -> None:
     Raises:
         MsprobeException: they cannot.
     """
-    if target.framework == "pytorch":
+    if not of_dump(target.framework).in_msprobe_mindspore:
         raise MsprobeException(
-            f"{target.path}: the framework is 'pytorch'; "
+            f"{target.path}: the framework is {target.framework!r}; "
             "an API mapping (-am) is for a target of MindSpore or MSAdapter."
         )
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from probe.common import files, log
+from probe.common.dump.frameworks import of_dump
 from probe.common.errors import MsprobeException
 from probe.common.show import show
 from probe.common.yaml_file import load_yaml
@@ -57,6 +58,11 @@ def api_names() -> dict[str, str]:
     """APIs of MindSpore and their counterparts in PyTorch, where the names in a dump differ."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "api_names.yaml")
     return load_names(path)
+
+
+def translated_names(framework: str) -> dict[str, str]:
+    """Those of `api_names` if the APIs of the framework have names of their own, else none."""
+    return api_names() if of_dump(framework).has_own_names else {}
 
 
 def load_names(path: str) -> dict[str, str]:

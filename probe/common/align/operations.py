@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from probe.common.align.mapping_files import api_names
+from probe.common.align.mapping_files import translated_names
+from probe.common.dump.frameworks import of_dump
 from probe.common.operations.function import Trait
 from probe.common.operations.lookup import canonical, function, primitive
 from probe.common.yaml_file import load_yaml
-
-MINDSPORE = "mindspore"
 
 _PRIMITIVE = "Primitive"
 # Families in which a name means the same, so that x.add(y) is torch.add(x, y).
@@ -44,9 +43,8 @@ def operation(base: str, framework: str) -> Operation:
         return Operation(base, base, True) if known is None else _computed(known.name, True)._replace(order=known.order)
     if family not in _ARITHMETIC:
         return Operation(f"{family}.{name}", f"{family}.{name}", False)
-    if framework == MINDSPORE:
-        # Only mindspore.ops and its Tensor have names of their own.
-        name = api_names().get(base, base).partition(".")[2]
+    # Only mindspore.ops and its Tensor have names of their own.
+    name = translated_names(framework).get(base, base).partition(".")[2]
     return _computed(name, False)
 
 
@@ -70,7 +68,7 @@ class Arguments(NamedTuple):
 def arguments_of(name: str, framework: str) -> Arguments:
     """How the settings are called of the operation that `operation` calls `name`."""
     known = function(name)
-    names = (known.in_mindspore if framework == MINDSPORE else ()) or known.arguments
+    names = (known.in_mindspore if of_dump(framework).has_own_names else ()) or known.arguments
     places = {place: own for place, own in enumerate(names) if own != "_"}
     return Arguments(places, known.defaults, known.of_primitive, known.has(Trait.SAME_NUMBERS))
 

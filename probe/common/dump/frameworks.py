@@ -30,6 +30,14 @@ class Framework(NamedTuple):
     """The key of the framework that it runs on, or ``""``."""
     tested_bases: tuple[str, ...] = ()
     """The versions of that framework with which it runs."""
+    module_root: str = "Module"
+    """The word that the names of modules begin with."""
+    has_own_names: bool = False
+    """Whether functions and their arguments have names that the tables of names translate to those of PyTorch."""
+    in_msprobe_mindspore: bool = False
+    """Whether msProbe handles it in its part for MindSpore: the rules and columns of a pre-check, and API mappings."""
+    msprobe_tensor: str = "torch.Tensor"
+    """The type of a tensor in a graph that is written for msProbe's viewer."""
 
     @property
     def oldest(self) -> tuple[int, ...]:
@@ -58,16 +66,22 @@ FRAMEWORKS = {
         "PyTorch", "pytorch", "torch", "torch", ("2.5.1", "2.13.0", "2.14.1", "2.15.0"), "torch"
     ),
     "mindspore": Framework(
-        "MindSpore", "mindspore", "mindspore", "mindspore", ("2.7.0", "2.10.0"), "'mindspore==2.10.0' 'numpy<2'"
+        "MindSpore", "mindspore", "mindspore", "mindspore", ("2.7.0", "2.10.0"), "'mindspore==2.10.0' 'numpy<2'",
+        module_root="Cell", has_own_names=True, in_msprobe_mindspore=True, msprobe_tensor="mindspore.Tensor",
     ),
     "msadapter": Framework(
         "mindtorch", "mindtorch", "mindtorch", "mindnlp", ("0.5.1",), "'mindspore==2.7.0' 'numpy<2' ml_dtypes",
-        "mindspore", ("2.7.0", "2.7.1"),
+        "mindspore", ("2.7.0", "2.7.1"), in_msprobe_mindspore=True,
     ),
 }  # fmt: skip
 """By the name of the backend."""
 BACKEND_OF = {framework.recorded: backend for backend, framework in FRAMEWORKS.items()}
 """The backend by the name in a dump."""
+
+
+def of_dump(recorded: str) -> Framework:
+    """The framework that a dump names; a name that is not known is taken for PyTorch's."""
+    return FRAMEWORKS[BACKEND_OF.get(recorded, "torch")]
 
 
 def all_tested_text() -> str:

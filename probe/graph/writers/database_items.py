@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from probe.common.align.row import Row
+from probe.common.dump.frameworks import of_dump
 from probe.common.dump.reading.items import OUTPUT, Item, shape_text
 from probe.common.numerics.checksums import checksum
 from probe.compare.output.tables import DIFFERENCES, VALUES
@@ -40,7 +41,7 @@ class ItemTexts:
 
     def __init__(self, mode: str, framework: str = "pytorch") -> None:
         self._mode = mode
-        self._type = "mindspore.Tensor" if framework == "mindspore" else "torch.Tensor"
+        self._type = of_dump(framework).msprobe_tensor
         self._tensor_starts: dict[tuple[Any, ...], str] = {}
 
     def of_target(self, rows: Iterable[Row], is_pair: bool) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from probe.common import files
+from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.journal import Journal
@@ -72,7 +73,8 @@ class OutputFiles(Output):
     def __init__(self, folder: str, options: PrecheckOptions, framework: str) -> None:
         super().__init__()
         # msProbe's details of MindSpore have nine columns.
-        form = Form(LAYOUTS[options.headers], mindspore=options.headers == "msprobe" and framework != "pytorch")
+        nine_columns = options.headers == "msprobe" and of_dump(framework).in_msprobe_mindspore
+        form = Form(LAYOUTS[options.headers], mindspore=nine_columns)
         self._standard, self._against, self._layout = options.standard, options.against, LAYOUTS[options.headers]
         if self._against is not None:
             # A mistake of the user's is found before the work.

@@ -11,6 +11,7 @@ from probe.backends.mindspore.autograd.tracker import tracker_for
 from probe.backends.mindspore.guards import unobserved
 from probe.backends.mindspore.hooks import api_list, module_hooks
 from probe.backends.mindspore.hooks.api_hooks import ApiHooks, async_work_types
+from probe.backends.mindspore.hooks.graph_mode import check_pynative
 from probe.backends.mindspore.hooks.jit import Compilation
 from probe.backends.mindspore.hooks.module_hooks import CELLS, ModuleHooks, ModuleKind
 from probe.backends.protocol import ModuleHandles, OperatorListener
@@ -60,6 +61,7 @@ class MindSporeHooks:
         self.module_root = seen.modules.root
         self.risk_class = seen.risk_class
         self.attach_gradient = module_hooks.attach_gradient
+        self.check_mode = check_pynative
 
     def _for(self, listener: Listener) -> _Parts:
         if self._parts is None or self._parts.listener is not listener:

@@ -28,6 +28,7 @@ from probe.backends.shared.copies import HooksStayOut, NotCopied
 from probe.backends.shared.models import ModuleShape, NamedModules, by_prefix
 from probe.backends.shared.patching import Handles, each, remove_all
 from probe.common import callstack
+from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.interfaces import Handle, Listener, ModuleName
 
 _recording: Callable[[], bool] = executor.requires_grad
@@ -87,7 +88,7 @@ def _options() -> frozenset[str]:
 
 
 CELLS = ModuleKind(
-    root="Cell",
+    root=FRAMEWORKS["mindspore"].module_root,
     base=nn.Cell,
     inside=lambda cell: cell.cells_and_names(),
     parameters=lambda cell: cell._params,

@@ -53,6 +53,10 @@ class TorchHooks:
             self._parts = _Parts(listener, tracker, apis, modules, optimizer)
         return self._parts
 
+    def check_mode(self) -> None:
+        # What torch compiles is told from the rest call by call.
+        return
+
     def attach_apis(self, models: Any, listener: Listener) -> Handle:
         apis = self._for(listener).apis
         apis.install()

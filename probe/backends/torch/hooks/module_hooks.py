@@ -30,9 +30,10 @@ from probe.backends.torch.hooks.torch_compile import (
 from probe.backends.torch.hooks.torch_script import script_guard, without_hooks
 from probe.backends.torch.originals import of_torch
 from probe.common import log
+from probe.common.dump.frameworks import FRAMEWORKS
 from probe.common.interfaces import Handle, Listener, ModuleName
 
-ROOT = "Module"
+ROOT = FRAMEWORKS["torch"].module_root
 SHAPE = ModuleShape(
     root=ROOT,
     inside=lambda module: module.named_modules(),

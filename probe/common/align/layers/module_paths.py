@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from probe.common.align.calls import Call
-from probe.common.align.mapping_files import api_names
+from probe.common.align.mapping_files import translated_names
 from probe.common.align.name_mapping import map_api
-from probe.common.align.operations import MINDSPORE
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module, parse
 from probe.common.dump.reading.sources import Tree
 
@@ -88,7 +87,7 @@ def _parent(name: str, base: str, number: int, tree: Tree | None) -> Path:
 
 
 def _api(base: str, framework: str) -> str:
-    return map_api(base, api_names() if framework == MINDSPORE else {}).rpartition(".")[2]
+    return map_api(base, translated_names(framework)).rpartition(".")[2]
 
 
 def _numbers(side: Side) -> dict[Path, dict[str, str]]:

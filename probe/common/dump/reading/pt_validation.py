@@ -122,7 +122,7 @@ def _wrong_in_pickle(content: bytes) -> str | None:
 
 def _is_type(name: str) -> bool:
     """Whether `name` is that of an element's type, or of a storage of such."""
-    module, _, kind = name.partition(" ")
-    if module != "torch":
+    if not name.startswith("torch "):
         return False
+    kind = name.partition(" ")[2]
     return kind.lower().startswith((*_TYPES, "byte", "char")) and (kind.endswith("Storage") or kind.islower())
