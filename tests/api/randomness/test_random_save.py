@@ -68,7 +68,7 @@ def test_every_call_is_a_row_with_its_number_and_stack(tmp_path: Path) -> None:
     done, folder = run(
         tmp_path,
         """
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 def draw():
     return random.random()
 draw()
@@ -107,7 +107,7 @@ def draw():
     random.seed(3); np.random.seed(3)
     return random.random(), random.sample(range(99), 3), np.random.rand(3).tolist()
 before = draw()
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 assert draw() == before
 """,
     )
@@ -115,7 +115,7 @@ assert draw() == before
 
 
 def test_without_a_path_the_folder_is_output(tmp_path: Path) -> None:
-    done, _ = run(tmp_path, "random_save(sources); random.random()")
+    done, _ = run(tmp_path, "random_save(sources.random_calls(), sources.rank); random.random()")
     assert done.returncode == 0, done.stderr
     assert names_of(only_file(tmp_path / "output")) == ["python_random.random.0"]
 
@@ -124,7 +124,7 @@ def test_the_file_takes_the_rank_as_soon_as_there_is_one(tmp_path: Path) -> None
     done, folder = run(
         tmp_path,
         """
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 random.random()
 sources.number = 3
 random.random()
@@ -148,7 +148,7 @@ for second in range(5):
     for owner in (f"proc{os.getpid()}", "rank0"):
         with open(f"{folder}/random_{owner}_{stamp}.csv", "w") as stream:
             stream.write("theirs")
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 random.random()
 sources.number = 0
 random.random()
@@ -164,11 +164,11 @@ def test_a_second_call_goes_on_with_the_first_file_and_says_so(tmp_path: Path) -
     done, folder = run(
         tmp_path,
         """
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 random.random()
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 random.random()
-random_save(sources, "elsewhere")
+random_save(sources.random_calls(), sources.rank, "elsewhere")
 random.random()
 """,
     )
@@ -184,7 +184,7 @@ def test_nothing_is_lost_when_the_process_is_killed(tmp_path: Path) -> None:
         tmp_path,
         """
 import signal
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 for _ in range(100):
     random.random()
 os.kill(os.getpid(), signal.SIGKILL)
@@ -200,7 +200,7 @@ def test_a_forked_child_writes_a_file_of_its_own(tmp_path: Path) -> None:
         tmp_path,
         """
 sources.number = 0
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 random.random()
 child = os.fork()
 if child == 0:
@@ -223,7 +223,7 @@ def test_threads_share_one_count(tmp_path: Path) -> None:
         tmp_path,
         """
 import threading
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 def work():
     for _ in range(200):
         random.random()
@@ -240,7 +240,7 @@ def test_a_failing_record_costs_rows_and_not_the_run(tmp_path: Path) -> None:
     done, folder = run(
         tmp_path,
         """
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 random.random()
 def full(*_):
     raise OSError(28, "No space left on device")
@@ -261,7 +261,7 @@ def test_stopping_puts_the_very_same_functions_back(tmp_path: Path) -> None:
         tmp_path,
         """
 before = dict(vars(random)), dict(vars(np.random))
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 assert random.random is not before[0]["random"] and random.random.__name__ == "random"
 recorder.stop_recording()
 for was, now in zip(before, (vars(random), vars(np.random))):
@@ -278,7 +278,7 @@ def test_no_source_file_is_read_twice_for_one_line(tmp_path: Path) -> None:
     done, folder = run(
         tmp_path,
         """
-random_save(sources, folder)
+random_save(sources.random_calls(), sources.rank, folder)
 reads = []
 original = recorder.frame_text
 recorder.frame_text = lambda frame: reads.append(frame) or original(frame)
@@ -294,7 +294,9 @@ print("READS", len(reads))
 
 @needs_posix
 def test_folder_and_file_are_closed_to_others(tmp_path: Path) -> None:
-    done, folder = run(tmp_path, "os.umask(0); random_save(sources, folder)", folder="new/out")
+    done, folder = run(
+        tmp_path, "os.umask(0); random_save(sources.random_calls(), sources.rank, folder)", folder="new/out"
+    )
     assert done.returncode == 0, done.stderr
     assert [path.stat().st_mode & 0o777 for path in (folder.parent, folder)] == [0o750, 0o750]
     assert only_file(folder).stat().st_mode & 0o777 == 0o640
@@ -305,7 +307,7 @@ def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     for folder in ("link", "link/"):
-        done, _ = run(tmp_path, "random_save(sources, folder)", folder=folder)
+        done, _ = run(tmp_path, "random_save(sources.random_calls(), sources.rank, folder)", folder=folder)
         assert done.returncode == 1
         assert re.search(r"FileCheckException: output_path is .*symbolic link", done.stderr)
     assert not list((tmp_path / "real").iterdir())
@@ -313,7 +315,7 @@ def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine", encoding="utf-8")
-    done, _ = run(tmp_path, "random_save(sources, folder)")
+    done, _ = run(tmp_path, "random_save(sources.random_calls(), sources.rank, folder)")
     assert re.search(r"FileCheckException: output_path is .*not a folder", done.stderr)
     assert (tmp_path / "out").read_text(encoding="utf-8") == "mine"
 
@@ -324,7 +326,7 @@ def test_a_path_of_another_type_is_refused_and_nothing_is_watched(tmp_path: Path
         """
 before = random.random
 try:
-    random_save(sources, 3)
+    random_save(sources.random_calls(), sources.rank, 3)
 finally:
     assert random.random is before
 """,
