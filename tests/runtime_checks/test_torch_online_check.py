@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from planted_operators import planted
 
 from msprobe.pytorch import PtdbgDispatch, online_check
+from probe.backends.torch.hooks import operators
 from probe.common.errors import MsprobeException
 
 
@@ -35,6 +36,21 @@ def test_the_training_is_bitwise_what_it_is_without(settings: dict[str, Any]) ->
     assert check.checked > 40
     assert check.failures == []
     assert train(**settings) == expected
+
+
+@pytest.mark.parametrize("name", ["_passed_over", "_draws", "_returning_written", "_name"])
+def test_an_operator_that_cannot_be_looked_at_runs_all_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise ZeroDivisionError(name)
+
+    expected = train()
+    monkeypatch.setattr(operators, name, failing)
+    with online_check() as check:
+        assert train() == expected
+    assert check.checked == 0
+    assert f"ZeroDivisionError: {name}; the program goes on." in capsys.readouterr().err
 
 
 def test_correct_operators_of_half_precision() -> None:

@@ -39,15 +39,22 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         kwargs = kwargs or {}
         listener = self._listener
-        entered = None
-        if not _passed_over(function) and not _draws(function, args, kwargs):
-            call = _returning_written(function)
-            entered = guarded(listener, function, listener.enter_operator, _name(function), call, args, kwargs)
+        entered = guarded(listener, function, self._enter, function, args, kwargs)
         output = function(*args, **kwargs)
         if entered is not None:
-            result = output if call is function else call.written(args, kwargs)
-            guarded(listener, function, listener.leave_operator, entered, result)
+            guarded(listener, function, self._leave, *entered, args, kwargs, output)
         return output
+
+    def _enter(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any] | None:
+        """What the listener makes of a call, and the function that it was told of; ``None`` if it takes no part."""
+        if _passed_over(function) or _draws(function, args, kwargs):
+            return None
+        call = _returning_written(function)
+        entered = self._listener.enter_operator(_name(function), call, args, kwargs)
+        return None if entered is None else (entered, call)
+
+    def _leave(self, entered: Any, call: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Any) -> None:
+        self._listener.leave_operator(entered, call.written(args, kwargs) if isinstance(call, _Writing) else output)
 
 
 class _Writing:
