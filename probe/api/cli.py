@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from probe._version import __version__
-from probe.api.commands.acc_check import AccCheck, MultiAccCheck
-from probe.api.commands.api_precision_compare import ApiPrecisionCompare
-from probe.api.commands.compare import Compare
-from probe.api.commands.doctor import Doctor
-from probe.api.commands.graph_visualize import GraphVisualize, older_form
-from probe.api.commands.merge_result import MergeResult
-from probe.api.commands.overflow_check import OverflowCheck
-from probe.api.commands.recover import Recover
-from probe.api.commands.replay import Replay
-from probe.api.commands.run import Run
-from probe.api.commands.show import Show
+from probe.api.commands.checking.acc_check import AccCheck, MultiAccCheck
+from probe.api.commands.checking.api_precision_compare import ApiPrecisionCompare
+from probe.api.commands.comparing.compare import Compare
+from probe.api.commands.collecting.doctor import Doctor
+from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_form
+from probe.api.commands.comparing.merge_result import MergeResult
+from probe.api.commands.checking.overflow_check import OverflowCheck
+from probe.api.commands.collecting.recover import Recover
+from probe.api.commands.checking.replay import Replay
+from probe.api.commands.collecting.run import Run
+from probe.api.commands.collecting.show import Show
 from probe.common.errors import MsprobeException
 from probe.common.terminal_text import print_text
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from probe.api.commands import arguments
 
 if TYPE_CHECKING:
-    from probe.api.commands.show_text import Line, Wanted
+    from probe.api.commands.collecting.show_text import Line, Wanted
     from probe.common.dump.reading.dump import Dump
     from probe.common.dump.reading.run import Run
 
@@ -46,7 +46,7 @@ class Show:
 
     def run(self, args: argparse.Namespace) -> int:
         # Not needed by the other commands, and what it imports takes time.
-        from probe.api.commands.show_text import Wanted
+        from probe.api.commands.collecting.show_text import Wanted
         from probe.common.dump.reading.dump import Dump
         from probe.common.dump.reading.run import read
 
@@ -69,7 +69,7 @@ def _limit(text: str) -> int:
 
 
 def _lines(opened: Dump | Run, wanted: Wanted, args: argparse.Namespace) -> Iterator[Line]:
-    from probe.api.commands import show_text
+    from probe.api.commands.collecting import show_text
     from probe.common.dump.reading.dump import Dump
 
     if isinstance(opened, Dump):
@@ -99,7 +99,7 @@ def _print(lines: Iterable[Line], limit: int) -> None:
 
 
 def _print_json(dumps: Iterable[Dump], wanted: Wanted, args: argparse.Namespace) -> None:
-    from probe.api.commands.show_text import dump_as_json
+    from probe.api.commands.collecting.show_text import dump_as_json
 
     found = [dump_as_json(dump, wanted, args.stack, args.limit or 0) for dump in dumps]
     print(json.dumps(found, allow_nan=False))

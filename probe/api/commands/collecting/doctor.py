@@ -22,7 +22,7 @@ class Doctor:
 
     def run(self, args: argparse.Namespace) -> int:
         # Not needed by the other commands, and what it imports takes time.
-        from probe.api.commands.installation import Installation
+        from probe.api.commands.collecting.installation import Installation
 
         installation = Installation(not args.no_import)
         for line in installation.lines():
