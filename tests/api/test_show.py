@@ -303,10 +303,7 @@ def test_wrong_input_is_one_line_and_status_2(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     given = arguments if arguments == ["nowhere"] else [str(folder), *arguments]
-    try:
-        status = cli.main(["show", *given])
-    except SystemExit as ended:
-        status = ended.code
+    status = cli.main(["show", *given])
     found = capsys.readouterr()
     assert status == 2 and said in found.err and found.out == ""
 

@@ -165,7 +165,7 @@ def test_a_wrong_choice_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "config.yaml").write_text(config)
     paths = [str(tmp_path / name) for name in ("tables", "out", "config.yaml")]
     capsys.readouterr()
-    assert cli.main(["merge_result", "-i", paths[0], "-o", paths[1], "-config", paths[2]]) == cli.FAILED
+    assert cli.main(["merge_result", "-i", paths[0], "-o", paths[1], "-config", paths[2]]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
 
@@ -179,7 +179,7 @@ def test_a_damaged_workbook_is_one_line(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "config.yaml").write_text("api: [Distributed]")
     capsys.readouterr()
     arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path / "out")]
-    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == cli.FAILED
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == 2
     error = capsys.readouterr().err
     assert f"{damaged}: cannot be read as a workbook" in error and error.count("\n") == 1
 
@@ -237,7 +237,7 @@ def test_a_table_whose_part_is_missing_is_not_merged(
     (tmp_path / "config.yaml").write_text("api: [Distributed]")
     capsys.readouterr()
     arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path / "out")]
-    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == cli.FAILED
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == 2
     error = capsys.readouterr().err
     assert "is one part of a table, and part 2 is missing" in error and "rank1" in error and error.count("\n") == 1
 
@@ -258,5 +258,5 @@ def test_tables_of_one_rank_are_not_enough(tmp_path: Path, capsys: pytest.Captur
     next((tmp_path / "tables").glob("*rank1*")).unlink()
     (tmp_path / "config.yaml").write_text("api: [Distributed]")
     arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path)]
-    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == cli.FAILED
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == 2
     assert "tables of 1 ranks" in capsys.readouterr().err

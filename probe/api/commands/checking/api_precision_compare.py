@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.common.errors import FileCheckException, MsprobeException
-from probe.common.terminal_text import print_text
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Line, Question
+from probe.common.errors import FileCheckException
+from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.precheck.tables.results import ResultRow
 
-_PASSED, _REFUSED, _FAILED = 0, 1, 3
 _MOST_SHOWN = 20
 
 
-class ApiPrecisionCompare:
+class ApiPrecisionCompare(Question):
     """Judge the errors of an NPU by those of a GPU, from the details that acc_check wrote on both.
 
-    Exit status: 0 when all passes, 3 when something does not, 1 when a file is no table of details, and 2 when the
-    command line is wrong.
+    The status is 0 if all passes, 1 if something does not, 2 if a file is no table of details or no case can be judged.
     """
 
     name = "api_precision_compare"
 
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         table: dict[str, Any] = {"metavar": "FILE", "type": arguments.path, "required": True}
         add("-npu", "--npu_csv_path", help="accuracy_checking_details_<time>.csv of the NPU", **table)
@@ -42,45 +42,51 @@ class ApiPrecisionCompare:
         add("--headers", choices=["english", "msprobe"], default="english", help="of the tables (english)")
         add(
             "--fail-on", choices=["warning", "error", "never"], default="error",
-            help="from which verdict on the exit status is 3 (error)",
+            help="from which verdict on the exit status is 1 (error)",
         )  # fmt: skip
 
-    def run(self, args: argparse.Namespace) -> int:
-        # Up to here mistakes are those of the command line, which has a status of its own.
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Judgement:
+        from probe.precheck.standards.stage2 import compare
+        from probe.precheck.tables.comparisons import write
+        from probe.precheck.tables.details import SKIP, read_details
+        from probe.precheck.tables.layout import LAYOUTS
+
         for path in (args.npu_csv_path, args.gpu_csv_path):
             if not os.path.isfile(path):
                 raise FileCheckException(f"{path}: there is no such file; give a table of details.")
-        try:
-            return _compare(args)
-        except (MsprobeException, OSError) as error:
-            print_text(f"msprobe {self.name}: {error}", sys.stderr)
-            return _REFUSED
+        npu, gpu = read_details(args.npu_csv_path), read_details(args.gpu_csv_path)
+        rows, results = compare(npu, gpu, args.standard)
+        written = write(args.out_path, rows, results, LAYOUTS[args.headers])
+        if all(row.status == SKIP for row in rows):
+            invocation.problem(f"not a case of {args.npu_csv_path} and {args.gpu_csv_path} can be judged.")
+        failing = {"warning": {"warning", "error"}, "error": {"error"}, "never": set()}[args.fail_on]
+        return Judgement(results, written, bool(failing.intersection(row.status for row in rows)))
 
 
-def _compare(args: argparse.Namespace) -> int:
-    from probe.precheck.standards.stage2 import compare
-    from probe.precheck.tables.comparisons import write
-    from probe.precheck.tables.details import read_details
-    from probe.precheck.tables.layout import LAYOUTS
+@dataclass(frozen=True)
+class Judgement:
+    """How many cases are what, those that are wrong, and the tables."""
 
-    npu, gpu = read_details(args.npu_csv_path), read_details(args.gpu_csv_path)
-    rows, results = compare(npu, gpu, args.standard)
-    written = write(args.out_path, rows, results, LAYOUTS[args.headers])
-    for line in [*_lines(results), *written]:
-        print_text(line)
-    failing = {"warning": {"warning", "error"}, "error": {"error"}, "never": set()}[args.fail_on]
-    return _FAILED if failing.intersection(row.status for row in rows) else _PASSED
+    results: Sequence[ResultRow]
+    files: Sequence[str]
+    found: bool
 
+    def lines(self) -> Iterator[Line]:
+        statuses = self._statuses()
+        counts = Counter(statuses)
+        yield Line(f"{len(statuses)} cases: " + ", ".join(f"{counts[status]} {status}" for status in sorted(counts)))
+        wrong = [row for row, status in zip(self.results, statuses) if status == "error"]
+        for row in wrong[:_MOST_SHOWN]:
+            yield Line(f"error: {row.name}{f': {row.message}' if row.message else ''}")
+        if len(wrong) > _MOST_SHOWN:
+            yield Line(f"... and {len(wrong) - _MOST_SHOWN} more, which the tables list.")
+        yield from map(Line, self.files)
 
-def _lines(results: Sequence[ResultRow]) -> list[str]:
-    """How many cases are what, and those that are wrong."""
-    from probe.precheck.standards.documented import worst_of
+    def as_json(self) -> dict[str, Any]:
+        cases = [{**vars(row), "worst": status} for row, status in zip(self.results, self._statuses())]
+        return {"counts": dict(Counter(self._statuses())), "cases": cases, "files": list(self.files)}
 
-    statuses = [worst_of([status for status in (row.forward, row.backward) if status]) for row in results]
-    counts = Counter(statuses)
-    lines = [f"{len(results)} cases: " + ", ".join(f"{counts[status]} {status}" for status in sorted(counts))]
-    wrong = [row for row, status in zip(results, statuses) if status == "error"]
-    lines += [f"error: {row.name}{f': {row.message}' if row.message else ''}" for row in wrong[:_MOST_SHOWN]]
-    if len(wrong) > _MOST_SHOWN:
-        lines.append(f"... and {len(wrong) - _MOST_SHOWN} more, which the tables list.")
-    return lines
+    def _statuses(self) -> list[str]:
+        from probe.precheck.standards.documented import worst_of
+
+        return [worst_of([status for status in (row.forward, row.backward) if status]) for row in self.results]

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.common.errors import MsprobeException
-from probe.common.terminal_text import print_text
+from probe.api.commands.invocation import Invocation, UsageError
+from probe.api.commands.question import Line, Question
+from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.api.replaying import Replay as Found
 
-_AGREES, _REFUSED, _WRONG = 0, 1, 3
 _SEED = 1234
 
 
-class Replay:
+class Replay(Question):
     """Run one recorded call again: what was recorded, what comes of it now, and what high precision gives.
 
     DUMP is a dump.json or its folder, RECORD a call of it such as Functional.silu.0, with .forward or .backward behind
-    it for that direction alone. The status is 0 where the results agree, 3 where one is wrong, 1 where the call cannot
-    be run, 2 for a wrong command.
+    it for that direction alone. The status is 0 if the results are as exact as they can be, 1 if one is wrong, 2 if the
+    call cannot be run.
     """
 
     name = "replay"
 
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("dump", metavar="DUMP", type=arguments.path, nargs="?", help="what was collected at level L1 or mix")
         add("record", metavar="RECORD", nargs="?", help="the call, such as Functional.silu.0")
@@ -42,34 +41,42 @@ class Replay:
             help="take dump and record from msProbe's configuration of a single-operator script, and write that script",
         )  # fmt: skip
         add("-o", "--output_path", metavar="DIR", type=arguments.path, default="./", help="for that script (./)")
-        add("--json", action="store_true", help="print the result as JSON")
-        self._error = parser.error
+        add(
+            "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="error",
+            help="from which verdict on the status is 1 (error)",
+        )  # fmt: skip
 
-    def run(self, args: argparse.Namespace) -> int:
-        given = [args.dump, args.record]
-        if args.operator_config is not None and any([*given, args.emit]):
-            self._error("--operator_config has the dump, the record and the script; give it alone")
-        if args.operator_config is None and not all(given):
-            self._error("DUMP and RECORD are needed, or --operator_config")
-        try:
-            return self._show(args)
-        except (MsprobeException, OSError) as error:
-            print_text(f"msprobe {self.name}: {error}", sys.stderr)
-            return _REFUSED
-
-    def _show(self, args: argparse.Namespace) -> int:
-        with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
-            found = self._replay(args)
-        if args.json:
-            print(json.dumps(found.as_json(), allow_nan=False, indent=1))
-        else:
-            for text in str(found).split("\n"):
-                print_text(text)
-        return _WRONG if found.is_wrong else _AGREES
-
-    def _replay(self, args: argparse.Namespace) -> Found:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> RunAgain:
         from probe.api.replaying import replay, replay_operator
 
+        given = [args.dump, args.record]
         if args.operator_config is not None:
-            return replay_operator(args.operator_config, args.output_path, args.device, args.minimise)
-        return replay(args.dump, args.record, args.device, emit=args.emit, minimise=args.minimise, seed=args.seed)
+            if any([*given, args.emit]):
+                raise UsageError("--operator_config has the dump, the record and the script; give it alone")
+            found = replay_operator(args.operator_config, args.output_path, args.device, args.minimise)
+            return RunAgain(found, args.fail_on)
+        if not all(given):
+            raise UsageError("DUMP and RECORD are needed, or --operator_config")
+        emit, minimise, seed = args.emit, args.minimise, args.seed
+        found = replay(args.dump, args.record, args.device, emit=emit, minimise=minimise, seed=seed)
+        return RunAgain(found, args.fail_on)
+
+
+@dataclass(frozen=True)
+class RunAgain:
+    """A call that was run again."""
+
+    replay: Found
+    fail_on: str
+
+    @property
+    def found(self) -> bool:
+        if self.fail_on == "never":
+            return False
+        return self.replay.is_wrong or (self.fail_on == "suspect" and self.replay.is_suspect)
+
+    def lines(self) -> Iterator[Line]:
+        return map(Line, str(self.replay).split("\n"))
+
+    def as_json(self) -> dict[str, Any]:
+        return self.replay.as_json()

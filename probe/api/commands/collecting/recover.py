@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-from probe.common.terminal_text import print_text
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Line, Question
+from probe.common.dump.layout import JOURNAL_FILE
+from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.common.dump.recovery import Recovered
 
 
-class Recover:
+class Recover(Question):
     """Make dump.json, stack.json and construct.json of runs that died, from the journals they left below DIR.
 
     A journal is kept, so that nothing is lost if the files are not what you expected; --remove takes it away once its
@@ -21,29 +25,53 @@ class Recover:
 
     name = "recover"
 
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("directory", metavar="DIR", help="a dump_path, or any folder in it")
         parser.add_argument("--remove", action="store_true", help="remove each journal after its files are written")
 
-    def run(self, args: argparse.Namespace) -> int:
-        from probe.common.dump.layout import JOURNAL_FILE
-        from probe.common.dump.recovery import recover, set_aside
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Recovery:
+        return Recovery(args.directory, args.remove, invocation)
 
-        status, nothing = 0, True
-        for found in recover(args.directory, args.remove):
+
+@dataclass(frozen=True)
+class Recovery:
+    """The journals below a folder; each is told of as soon as its files are made."""
+
+    directory: str
+    remove: bool
+    invocation: Invocation
+    found: bool = False
+
+    def lines(self) -> Iterator[Line]:
+        nothing = True
+        for recovered in self._recovered():
             nothing = False
-            if found.problem is not None:
-                print_text(f"msprobe recover: {found.folder}: {found.problem}", sys.stderr)
-                status = 2
-                continue
-            left = f"; {found.unwritten} tensors had not been written yet" if found.unwritten else ""
-            print_text(f"{found.folder}: {found.records} records in {found.file_name}{_torn(found)}{left}")
-        for journal in set_aside(args.directory):
+            if recovered.problem is None:
+                left = f"; {recovered.unwritten} tensors had not been written yet" if recovered.unwritten else ""
+                made = f"{recovered.records} records in {recovered.file_name}"
+                yield Line(f"{recovered.folder}: {made}{_torn(recovered)}{left}")
+        for journal in self._set_aside():
             nothing = False
-            print_text(f"{journal}: of an earlier run; to use it, move it to an empty folder as {JOURNAL_FILE}.")
+            yield Line(f"{journal}: of an earlier run; to use it, move it to an empty folder as {JOURNAL_FILE}.")
         if nothing:
-            print_text(f"{args.directory}: nothing to recover: its runs ended normally, or were recovered before.")
-        return status
+            text = "nothing to recover: its runs ended normally, or were recovered before."
+            yield Line(f"{self.directory}: {text}")
+
+    def as_json(self) -> dict[str, Any]:
+        return {"recovered": list(map(asdict, self._recovered())), "set_aside": self._set_aside()}
+
+    def _recovered(self) -> Iterator[Recovered]:
+        from probe.common.dump.recovery import recover
+
+        for recovered in recover(self.directory, self.remove):
+            if recovered.problem is not None:
+                self.invocation.problem(f"{recovered.folder}: {recovered.problem}")
+            yield recovered
+
+    def _set_aside(self) -> list[str]:
+        from probe.common.dump.recovery import set_aside
+
+        return set_aside(self.directory)
 
 
 def _torn(found: Recovered) -> str:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import sys
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.common.terminal_text import print_text
+from probe.api.commands.comparing.divergence import diverges
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Answer, Line, Question
+from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.common.parallel.tasks import Where
     from probe.compare.options import Options
+    from probe.compare.output.summary import Summary
     from probe.compare.ranks.analysis import Analysis
 
-UNREADABLE = 2
-"""The exit status when a pair was left out, or values could not be read, although the others were compared."""
 
-
-class Compare:
+class Compare(Question):
     """Compare two dumps, row by row, and say where they part.
 
     The target is the run under test, the golden one the run it is held against: dump.json, debug.json, the folder of
@@ -31,7 +31,7 @@ class Compare:
 
     name = "compare"
 
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("-m", "--mode", choices=["auto"], default="auto", help="kind of data; only that of frameworks is known")
         add("-tp", "--target_path", metavar="PATH", type=arguments.path, required=True, help="the run under test")
@@ -61,16 +61,15 @@ class Compare:
         arguments.add_tensor_log(parser)
         arguments.add_where(parser)
         add("--html", action="store_true", help="write the page of msprobe graph_visualize, too")
-        add("--json", action="store_true", help="print the summary as JSON")
         add(
             "--fail-on",
             choices=["divergence", "error", "warning", "never"],
             default="never",
-            help="exit with status 1 when the runs diverge, or when any row is that bad (never)",
+            help="exit with status 1 when the runs diverge (2 when that cannot be told), or a row is that bad (never)",
         )
         add("--compat", action="store_true", help="judge as msProbe 26.2 does, its defects included")
 
-    def run(self, args: argparse.Namespace) -> int:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         # Not needed by the other commands, and what it imports takes time.
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
@@ -87,75 +86,88 @@ class Compare:
             all_divergences=args.json,
         )
         where = Where(args.jobs, args.dask)
-        return self._analyse(args, options, where) if args.diff_analyze else self._compare(args, options, where)
-
-    def _compare(self, args: argparse.Namespace, options: Options, where: Where) -> int:
-        from probe.common.align.dump_pairs import locate
-        from probe.common.report.progress_bar import Progress
-        from probe.compare.output.summary import fails, is_unjudged
-        from probe.compare.output.summary_text import show
-        from probe.compare.runner import summaries
-
-        if args.html:
-            from probe.graph.beside_tables import summaries_and_page
-
-        start = time.perf_counter()
-        paths = args.target_path, args.golden_path, args.output_path
-        with _prints_beside_json(args.json), Progress(not args.json) as progress:
-            page = None
-            if args.html:
-                found, page = summaries_and_page(
-                    *paths, options, args.xlsx, where=where, tensor_log=args.is_print_compare_log, watch=progress.watch
-                )
-            else:
-                compared = summaries(
-                    *paths, options, args.xlsx, where=where, tensor_log=args.is_print_compare_log, watch=progress.watch
-                )
-                # Ctrl-C leaves it early, and no process may go on then.
-                with contextlib.closing(compared):
-                    found = list(compared)
-        if args.json:
-            print(json.dumps([summary.as_json() for summary in found], indent=1))
-        else:
-            show(found, time.perf_counter() - start)
-        if page is not None:
-            print_text(f"page: {page}", sys.stderr if args.json else sys.stdout)
-        if args.fail_on != "never" and len(found) < len(locate(args.target_path, args.golden_path)):
-            # What could not be read may differ.
-            return UNREADABLE
-        if fails(found, args.fail_on):
-            return 1
-        return UNREADABLE if args.fail_on == "divergence" and is_unjudged(found) else 0
-
-    def _analyse(self, args: argparse.Namespace, options: Options, where: Where) -> int:
-        from probe.common.report.progress_bar import Progress
-        from probe.compare.ranks.analysis import analyse
-
-        paths = args.target_path, args.golden_path, args.output_path
-        with _prints_beside_json(args.json), Progress(not args.json) as progress:
-            analyses = analyse(*paths, options, where=where, watch=progress.watch)
-            with contextlib.closing(analyses):
-                found = list(analyses)
-        for analysis in found:
-            _show(analysis, args.json)
-        return int(any(analysis.found for analysis in found) and args.fail_on != "never")
+        if args.diff_analyze:
+            return _analysed(args, options, where, watch)
+        return _compared(args, options, where, watch, invocation)
 
 
-def _prints_beside_json(as_json: bool) -> AbstractContextManager[Any]:
-    """A metric of the user's may print: to standard error, if standard output is for a machine to read."""
-    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+def _compared(
+    args: argparse.Namespace, options: Options, where: Where, watch: ProgressCallback | None, invocation: Invocation
+) -> Comparison:
+    from probe.compare.output.summary import fails
+    from probe.compare.runner import summaries
+
+    if args.html:
+        from probe.graph.beside_tables import summaries_and_page
+
+    start = time.perf_counter()
+    paths = args.target_path, args.golden_path, args.output_path, options, args.xlsx
+    given: dict[str, Any] = {"where": where, "tensor_log": args.is_print_compare_log, "watch": watch}
+    given["left_out"] = invocation.problem
+    page = ""
+    if args.html:
+        found, page = summaries_and_page(*paths, **given)
+    else:
+        # Ctrl-C leaves it early, and no process may go on then.
+        with contextlib.closing(summaries(*paths, **given)) as compared:
+            found = list(compared)
+    is_bad = diverges(found, invocation) if args.fail_on == "divergence" else fails(found, args.fail_on)
+    return Comparison(found, is_bad, time.perf_counter() - start, page)
 
 
-def _show(analysis: Analysis, as_json: bool) -> None:
-    if as_json:
+def _analysed(args: argparse.Namespace, options: Options, where: Where, watch: ProgressCallback | None) -> FirstOfRanks:
+    from probe.compare.ranks.analysis import analyse
+
+    paths = args.target_path, args.golden_path, args.output_path
+    with contextlib.closing(analyse(*paths, options, where=where, watch=watch)) as analyses:
+        found = list(analyses)
+    return FirstOfRanks(found, args.fail_on != "never" and any(analysis.found for analysis in found))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the pairs of dumps come to."""
+
+    summaries: list[Summary]
+    found: bool
+    seconds: float
+    page: str = ""
+
+    def lines(self) -> Iterator[Line]:
+        from probe.compare.output.summary_text import styled_lines
+
+        yield from (Line(text, style) for text, style in styled_lines(self.summaries))
+        yield Line(f"time: {self.seconds:.2f} s")
+        if self.page:
+            yield Line(f"page: {self.page}")
+
+    def as_json(self) -> dict[str, Any]:
+        page = self.page or None
+        return {"pairs": [summary.as_json() for summary in self.summaries], "page": page, "seconds": self.seconds}
+
+
+@dataclass(frozen=True)
+class FirstOfRanks:
+    """The first difference of the ranks, step by step."""
+
+    analyses: list[Analysis]
+    found: bool
+
+    def lines(self) -> Iterator[Line]:
+        for analysis in self.analyses:
+            step = f"{analysis.step}: " if analysis.step else ""
+            for rank, record in analysis.found:
+                yield Line(f"{step}rank {rank.number} diverges first at {record.name}")
+            if not analysis.found:
+                yield Line(f"{step}no rank differs")
+            yield from (Line(f"  {path}") for path in analysis.files)
+
+    def as_json(self) -> dict[str, Any]:
         from probe.compare.ranks.first_difference import differences_as_json
 
-        print(json.dumps(differences_as_json(analysis.found)))
-        return
-    step = f"{analysis.step}: " if analysis.step else ""
-    for rank, record in analysis.found:
-        print_text(f"{step}rank {rank.number} diverges first at {record.name}")
-    if not analysis.found:
-        print_text(f"{step}no rank differs")
-    for path in analysis.files:
-        print_text(f"  {path}")
+        return {
+            "steps": [
+                {"step": each.step, "ranks": differences_as_json(each.found), "files": each.files}
+                for each in self.analyses
+            ]
+        }
