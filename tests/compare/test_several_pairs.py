@@ -15,7 +15,6 @@ import pytest
 from runs import RECORD, compare, rows, two_runs, without_times
 
 import probe
-from probe.api import cli
 
 STEP = Path(__file__).parent / "cases" / "multi_rank"
 RANKS = STEP / "target" / "step0", STEP / "golden" / "step0"
@@ -74,8 +73,8 @@ def test_two_processes_say_what_one_says(
     for jobs in ("1", "2"):
         assert compare(*RANKS, tmp_path / jobs, "--jobs", jobs, "--json", *more) == 0
         found = json.loads(capsys.readouterr().out)
-        for summary in found if not more else []:
-            del summary["tables"]
+        for part in found["steps" if more else "pairs"]:
+            del part["files" if more else "tables"]
         said.append(found)
     assert said[0] == said[1]
 
@@ -83,7 +82,7 @@ def test_two_processes_say_what_one_says(
 def test_forty_steps_give_forty_folders_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(40)])
     assert compare(target, golden, tmp_path / "out", "--jobs", "2", "--json") == 0
-    summaries = json.loads(capsys.readouterr().out)
+    summaries = json.loads(capsys.readouterr().out)["pairs"]
     assert [summary["step"] for summary in summaries] == [f"step{n}" for n in range(40)]
     for number, summary in enumerate(summaries):
         (table,) = summary["tables"]
@@ -108,10 +107,13 @@ def test_a_pair_that_cannot_be_read_is_left_out_and_json_stays_json(
     broken = tmp_path / "run" / "target" / "step0" / "rank0" / "dump.json"
     broken.write_text(broken.read_text()[:500])
     paths = tmp_path / "run" / "target" / "step0", tmp_path / "run" / "golden" / "step0"
-    assert compare(*paths, tmp_path / "out", "--jobs", "2", "--json") == 0
+    assert compare(*paths, tmp_path / "out", "--jobs", "2", "--json") == 2
     said = capsys.readouterr()
-    assert [summary["label"] for summary in json.loads(said.out)] == ["rank1"]
+    found = json.loads(said.out)
+    assert [summary["label"] for summary in found["pairs"]] == ["rank1"]
     assert "rank0 is left out: " in said.err and "cut off" in said.err
+    (error,) = found["errors"]
+    assert said.err == f"msprobe compare: {error}\n" and found["status"] == 2
     # What is missing from the search for the cause may be the cause.
     assert compare(*paths, tmp_path / "analysis", "--jobs", "2", "-da") == 2
     assert "cut off" in capsys.readouterr().err
@@ -119,10 +121,10 @@ def test_a_pair_that_cannot_be_read_is_left_out_and_json_stays_json(
 
 def test_a_process_that_is_killed_costs_its_own_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(5)], real_data=True)
-    assert compare(target, golden, tmp_path / "out", "--algorithms", metric(tmp_path, KILL), "--jobs", "2") == 0
+    assert compare(target, golden, tmp_path / "out", "--algorithms", metric(tmp_path, KILL), "--jobs", "2") == 2
     found = sorted(path.parent.name for path in (tmp_path / "out").rglob("*.*"))
     assert found == ["step0", "step2", "step3", "step4"]
-    errors = [line for line in capsys.readouterr().err.splitlines() if "[ERROR]" in line]
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("msprobe compare: ")]
     assert len(errors) == 1
     assert "step1 rank0 is left out: its process was killed (SIGKILL), as the system does when memory" in errors[0]
 
@@ -160,7 +162,7 @@ def test_ctrl_c_ends_every_process_without_a_traceback(tmp_path: Path, jobs: str
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
-    assert (process.returncode, out, err) == (cli.INTERRUPTED, "", "msprobe compare: interrupted.\n")
+    assert (process.returncode, out, err) == (130, "", "msprobe compare: interrupted.\n")
     # What Python itself starts beside them goes a moment later.
     deadline = time.monotonic() + 10
     with pytest.raises(ProcessLookupError):

@@ -8,7 +8,7 @@ import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TextIO
 
 from probe.api.commands.invocation import Invocation
 from probe.common import log
@@ -88,21 +88,22 @@ class Question(ABC):
                 answer = self.answer(args, invocation, progress.watch)
                 content = answer.as_json() if args.json else {}
             if not args.json:
-                _print(answer.lines())
+                print_lines(answer.lines(), sys.stdout)
         status = invocation.status(answer.found)
         if args.json:
             invocation.print_json(status, content)
         return status
 
 
-def _print(lines: Iterable[Line]) -> None:
+def print_lines(lines: Iterable[Line], stream: TextIO) -> None:
+    """Print lines, with colours on a terminal that rich can serve."""
     from probe.common.report.console import console_of
     from probe.common.terminal_text import print_text, printable
 
-    console = console_of(sys.stdout)
+    console = console_of(stream)
     for text, style in lines:
         if console is None or not style:
-            print_text(text)
+            print_text(text, stream)
         else:
             console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from probe.api import cli
+from probe.api.commands.comparing.compare import Comparison
+from probe.api.commands.question import print_lines
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text, table_files
@@ -107,7 +109,7 @@ def test_the_exit_status_can_say_that_runs_differ(tmp_path: Path, case: str, lev
 
 def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ranks(tmp_path, "--json") == 0
-    first, second = json.loads(capsys.readouterr().out)
+    first, second = json.loads(capsys.readouterr().out)["pairs"]
     assert (first["label"], second["label"], first["mode"]) == ("rank0", "rank1", "statistics")
     assert sum(second["counts"].values()) == second["rows"]
     assert second["suspects"][0]["stack"][0].startswith("File ")
@@ -125,8 +127,9 @@ def test_a_terminal_gets_colours_and_the_same_text(monkeypatch: pytest.MonkeyPat
     case = CASES / "perturbed_weights_stat"
     summary = summarise(compare_dumps(read(case / "target"), read(case / "golden")))
     coloured, plain = Terminal(), io.StringIO()
-    summary_text.show([summary], 0.5, coloured)
-    summary_text.show([summary], 0.5, plain)
+    found = Comparison([summary], found=True, seconds=0.5)
+    print_lines(found.lines(), coloured)
+    print_lines(found.lines(), plain)
     assert "\x1b[" in coloured.getvalue() and "\x1b[" not in plain.getvalue()
     assert plain.getvalue().splitlines()[1] in coloured.getvalue()
 

@@ -142,8 +142,7 @@ class Comparison:
             yield Line(f"page: {self.page}")
 
     def as_json(self) -> dict[str, Any]:
-        page = self.page or None
-        return {"pairs": [summary.as_json() for summary in self.summaries], "page": page, "seconds": self.seconds}
+        return {"pairs": [summary.as_json() for summary in self.summaries], "page": self.page or None}
 
 
 @dataclass(frozen=True)
