@@ -17,8 +17,11 @@ from exit_statuses import ANSWER_NOTHING, check, own_process
 
 import probe
 from probe.api.cli import COMMANDS, main
+from probe.api.commands.comparing.divergence import diverges
+from probe.api.commands.invocation import Invocation
 
 ROOT = Path(probe.__file__).parents[1]
+MERGING = ("--rank_size", "1", "1", "--tp", "1", "1", "--pp", "1", "1")
 
 
 def needs(command: str) -> None:
@@ -86,8 +89,19 @@ def test_one_pair_of_several_that_cannot_be_read_is_trouble(
     assert "rank1" in error and "left out" in error and err == f"msprobe {command}: {error}\n"
 
 
+def test_where_nothing_was_compared_nothing_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
+    invocation = Invocation("graph_visualize")
+    assert not diverges([], invocation) and invocation.status(found=False) == 2
+    assert "cannot be told whether the runs diverge: no dump of one has" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"), [([], "give the other one with -gp"), (["-gp", "{}", "--rules", "msprobe"], "--rules")]
+    ("arguments", "message"),
+    [
+        ([], "give the other one with -gp"),
+        (["-gp", "{}", "--rules", "msprobe"], "leave --rules msprobe out"),
+        (["-gp", "{}", "--file_type", "json", *MERGING], "--file_type json compares nothing"),
+    ],
 )
 def test_graph_visualize_refuses_fail_on_for_what_it_does_not_judge(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -16,8 +16,9 @@ def diverges(summaries: Sequence[Summary], invocation: Invocation) -> bool:
     from probe.compare.output.summary import fails, is_unjudged
     from probe.compare.output.summary_text import headline
 
-    found = fails(summaries, "divergence")
-    if not found and is_unjudged(summaries):
-        text, _ = headline(summaries)[0]
-        invocation.problem(f"cannot be told whether the runs diverge: {text}")
-    return found
+    if fails(summaries, "divergence"):
+        return True
+    if not summaries or is_unjudged(summaries):
+        why = headline(summaries)[0][0] if summaries else "no dump of one has a counterpart in the other"
+        invocation.problem(f"cannot be told whether the runs diverge: {why}")
+    return False

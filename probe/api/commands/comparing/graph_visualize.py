@@ -103,6 +103,7 @@ class GraphVisualize(Question):
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         _refuse_older_forms(args)
         splits = _splits(args)
+        _check_fail_on(args)
         if args.file_type == "json":
             from probe.graph.tasks.merging import write_merged
 
@@ -116,7 +117,6 @@ def _shown(
     from probe.common.parallel.tasks import Where
     from probe.graph.run import show
 
-    _check_fail_on(args)
     plan = _planned(args, splits)
     report = show(plan, args.output_path, _wanted_formats(args), args.max_mb, Where(args.jobs, args.dask), watch)
     for sentence in report.left_out:
@@ -127,9 +127,13 @@ def _shown(
 
 
 def _check_fail_on(args: argparse.Namespace) -> None:
-    if args.fail_on == "divergence" and not args.golden_path:
+    if args.fail_on == "never":
+        return
+    if not args.golden_path:
         raise MsprobeException("--fail-on divergence compares two runs; give the other one with -gp.")
-    if args.fail_on == "divergence" and args.rules != "probe":
+    if args.file_type == "json":
+        raise MsprobeException("--file_type json compares nothing; leave --fail-on out.")
+    if args.rules != "probe":
         raise MsprobeException(f"--fail-on divergence goes by our own rules; leave --rules {args.rules} out.")
 
 
