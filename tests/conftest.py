@@ -79,6 +79,16 @@ def in_contract_suite(path: Path) -> bool:
     return backends in path.parents and backends / "shared" not in path.parents
 
 
+@pytest.fixture(autouse=True)
+def defects_of_commands_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise what a command fails by itself; its status is that of a wrong input, and no test may take it for one."""
+
+    def raised(error: Exception) -> str:
+        raise error
+
+    monkeypatch.setattr("probe.api.commands.invocation.defect", raised)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take the samples, but where single tests are asked for."""
     if LONG or config.getoption("keyword") or any("::" in argument for argument in config.args):

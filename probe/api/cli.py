@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from probe._version import __version__
-from probe.api.commands.acc_check import AccCheck, MultiAccCheck
-from probe.api.commands.api_precision_compare import ApiPrecisionCompare
-from probe.api.commands.compare import Compare
-from probe.api.commands.doctor import Doctor
-from probe.api.commands.graph_visualize import GraphVisualize, older_form
-from probe.api.commands.merge_result import MergeResult
-from probe.api.commands.overflow_check import OverflowCheck
-from probe.api.commands.recover import Recover
-from probe.api.commands.replay import Replay
-from probe.api.commands.run import Run
-from probe.api.commands.show import Show
+from probe.api.commands.checking.acc_check import AccCheck, MultiAccCheck
+from probe.api.commands.checking.api_precision_compare import ApiPrecisionCompare
+from probe.api.commands.checking.overflow_check import OverflowCheck
+from probe.api.commands.checking.replay import Replay
+from probe.api.commands.collecting.doctor import Doctor
+from probe.api.commands.collecting.recover import Recover
+from probe.api.commands.collecting.run import Run
+from probe.api.commands.collecting.show import Show
+from probe.api.commands.comparing.compare import Compare
+from probe.api.commands.comparing.graph_visualize import GraphVisualize, older_form
+from probe.api.commands.comparing.merge_result import MergeResult
+from probe.api.commands.invocation import FINE, Invocation, UsageError
+from probe.api.commands.question import Command, Question
 from probe.common.errors import MsprobeException
-from probe.common.terminal_text import print_text
-
-SAME, DIFFERS, FAILED, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
-"""Exit statuses: done or the same; the runs differ; wrong usage or input; Ctrl-C, as shells count it."""
-
-
-class Command(Protocol):
-    """One subcommand; its docstring is its help text."""
-
-    name: str
-
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None: ...
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do the work and return the exit status; raises MsprobeException for what the user can put right."""
-
 
 COMMANDS: list[Command] = [
     Run(), Show(), Compare(), GraphVisualize(), OverflowCheck(), AccCheck(), MultiAccCheck(), ApiPrecisionCompare(),
     Replay(), MergeResult(), Recover(), Doctor(),
 ]  # fmt: skip
-
-_ALIASES = {GraphVisualize.name: ["graph"], OverflowCheck.name: ["nan_analyze"]}
 
 _EPILOG = """examples:
   msprobe run train.py --lr 0.1                    collect from a training as it is, two steps of it
@@ -63,9 +46,7 @@ msprobe COMMAND --help explains a command. Without a command this text is printe
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong in one line: the flag, its value and what is allowed."""
-        print_text(f"{self.prog}: {message.rstrip('.')}. See {self.prog} --help.", sys.stderr)
-        self.exit(FAILED)
+        raise UsageError(message)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,6 +55,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: Those of the command line; ``None``: those of this process, which ends with the command.
     """
+    given = sys.argv[1:] if arguments is None else arguments
+    command = next((each for each in COMMANDS if given and given[0] in (each.name, *each.aliases)), None)
+    as_json = isinstance(command, Question) and "--json" in given
+    invocation = Invocation("" if command is None else command.name, as_json)
+
+    def work() -> int:
+        parser = _parser()
+        if given[:1] and given[0] in ("-f", "--framework"):
+            raise MsprobeException(_of_older_releases(given))
+        args = parser.parse_args(given)
+        if args.command is None:
+            parser.print_help()
+            return FINE
+        args.process_ends = arguments is None
+        # Flags may be shortened.
+        invocation.as_json = getattr(args, "json", False)
+        return int(args.command.run(args, invocation))
+
+    return invocation.run(work)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="msprobe",
         description="Precision debugger for deep-learning training.",
@@ -81,38 +84,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"msprobe {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    parser.set_defaults(command=None)
+    commands = parser.add_subparsers(metavar="COMMAND")
     for command in COMMANDS:
         text = command.__doc__ or ""
-        aliases = _ALIASES.get(command.name, [])
+        aliases = list(command.aliases)
         sub = commands.add_parser(command.name, aliases=aliases, help=text.split("\n")[0], description=text)
         command.prepare_parser(sub)
-        sub.set_defaults(run=command.run)
-    given = sys.argv[1:] if arguments is None else arguments
-    if given[:1] and given[0] in ("-f", "--framework"):
-        print_text(f"msprobe: {_of_older_releases(given)}", sys.stderr)
-        return FAILED
-    args = parser.parse_args(given)
-    args.process_ends = arguments is None
-    if args.command is None:
-        parser.print_help()
-        return SAME
-    try:
-        status: int = args.run(args)
-        # A program that was run may have closed it.
-        if sys.stdout is not None and not sys.stdout.closed:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read along has seen enough, as `head` has; nor does Python's own flush at the end concern anyone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
-    except (MsprobeException, OSError) as error:
-        print_text(f"msprobe {args.command}: {error}", sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print(f"msprobe {args.command}: interrupted.", file=sys.stderr)
-        return INTERRUPTED
-    return status
+        sub.set_defaults(command=command)
+    return parser
 
 
 def _of_older_releases(given: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from probe.api.precheck import load
 from probe.calls.prepared import RECORDED
-from probe.calls.verdict.subject import SEVERITY
+from probe.calls.verdict.subject import SEVERITY, SUSPECT
 from probe.common.dump.naming import file_name
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import only_dump_in
@@ -42,6 +42,12 @@ class Replay:
     def is_wrong(self) -> bool:
         """Whether a result of now, or one of the dump, is wrong."""
         return self.replayed.is_wrong
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether a result of now, or one of the dump, has an error above what the operation should reach."""
+        is_judged = not (self.is_wrong or self.replayed.is_random)
+        return is_judged and SUSPECT in (self.replayed.now, self.replayed.recorded)
 
     def __str__(self) -> str:
         found = list(lines(self.replayed))

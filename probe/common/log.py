@@ -62,6 +62,19 @@ def quieten() -> None:
     os.environ[_VARIABLE] = str(max(threshold(), WARNING))
 
 
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Show only warnings and errors while the context lasts, as `quieten` does."""
+    before = os.environ.get(_VARIABLE)
+    quieten()
+    try:
+        yield
+    finally:
+        os.environ.pop(_VARIABLE)
+        if before is not None:
+            os.environ[_VARIABLE] = before
+
+
 def reset() -> None:
     """Log as at the beginning: no rank, the default level, and what is said once may be said again."""
     set_rank(None)

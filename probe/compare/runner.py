@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
@@ -59,6 +59,7 @@ def summaries(
     where: Where | None = None,
     tensor_log: bool = False,
     watch: ProgressCallback | None = None,
+    left_out: Callable[[str], None] = log.error,
 ) -> Generator[Summary, None, None]:
     """Compare as `compare` does, but several pairs at once, and give the summary of each, in order.
 
@@ -68,10 +69,11 @@ def summaries(
         where: which processes compare; by default those of this machine.
         tensor_log: a log line for each pair of tensors, with its metrics.
         watch: a callback for how far the work is.
+        left_out: takes a sentence for each pair that cannot be compared.
     """
     tasks = pair_tasks(locate(target, golden), output, options, xlsx, tensor_log)
     work = summarise_large_pair if _is_alone(tasks, where or Where()) else summarise_pair
-    yield from readable(tasks, run_pairs(where, work, tasks, watch), target, golden)
+    yield from readable(tasks, run_pairs(where, work, tasks, watch), target, golden, left_out)
 
 
 def pair_tasks(
@@ -143,8 +145,14 @@ def _attempt(task: PairTask) -> Outcome[ComparisonResult]:
         return Outcome(error=error)
 
 
-def readable(tasks: list[PairTask], outcomes: Outcomes[T], target: str, golden: str) -> Generator[T, None, None]:
-    """The values of `outcomes` of `tasks`; a pair without one is logged and left out, unless there is no other.
+def readable(
+    tasks: list[PairTask],
+    outcomes: Outcomes[T],
+    target: str,
+    golden: str,
+    left_out: Callable[[str], None] = log.error,
+) -> Generator[T, None, None]:
+    """The values of `outcomes` of `tasks`; `left_out` takes a sentence for each pair without one.
 
     Raises:
         MsprobeException: none could be compared.
@@ -153,7 +161,7 @@ def readable(tasks: list[PairTask], outcomes: Outcomes[T], target: str, golden: 
     with closing(finished(tasks, outcomes, (MsprobeException,))) as done:
         for task, outcome in done:
             if outcome.value is None:
-                log.error(f"{task.pair} is left out: {outcome.error}")
+                left_out(f"{task.pair} is left out: {outcome.error}")
                 continue
             found = True
             yield outcome.value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 
+from probe.common import log
 from probe.common.align.dump_pairs import locate
 from probe.common.dump.reading.dump import read
 from probe.common.parallel.tasks import Where
@@ -40,6 +41,7 @@ def summaries_and_page(
     where: Where | None = None,
     tensor_log: bool = False,
     watch: ProgressCallback | None = None,
+    left_out: Callable[[str], None] = log.error,
     max_megabytes: float = 40,
 ) -> tuple[list[Summary], str]:
     """Compare two files or folders as `probe.compare.runner.summaries` does, and write the page besides.
@@ -58,7 +60,7 @@ def summaries_and_page(
     names = {(place.step, place.label): place.name for place in places}
 
     def columns() -> Iterator[ShownComparison]:
-        with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden)) as outcomes:
+        with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden, left_out)) as outcomes:
             for summary, rows in outcomes:
                 found.append(summary)
                 rows.place = names[summary.step, summary.label]

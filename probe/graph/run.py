@@ -64,6 +64,8 @@ class Report:
     unpaired: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     """What could not be read, a sentence each."""
+    summaries: list[Summary] = field(default_factory=list)
+    """Those of the comparisons by our own rules."""
 
 
 def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOptions) -> Plan:
@@ -224,7 +226,8 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
                 if comparison["first"] is not None:
                     judged_otherwise.append((-comparison["worst"], number))
         number += 1
-    result.verdict = [text for text, _ in headline(list(summaries.values()))] if summaries else without_summary
+    result.summaries = list(summaries.values())
+    result.verdict = [text for text, _ in headline(result.summaries)] if summaries else without_summary
     first = first_of(summaries.values())
     result.first = None if first is None or first.divergence is None else first.divergence.record
     # The page opens where the terminal says that the runs diverge.

@@ -41,7 +41,7 @@ def test_packages_are_found_and_tried(tmp_path: Path) -> None:
     assert lines[0].startswith(f"msprobe {probe.__version__} in ") and sys.executable in lines[1]
     assert line(lines, "torch_npu")[1:4] == ["2.13.0", "imports", "in"]
     assert line(lines, "mindtorch")[1:4] == ["of", "mindnlp", "0.5.1"]
-    assert any(text.startswith("  ! torch stands beside mindtorch") for text in lines)
+    assert any(text.startswith("  ! torch hides mindtorch") for text in lines)
 
 
 @pytest.mark.parametrize(

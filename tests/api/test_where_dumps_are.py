@@ -340,7 +340,7 @@ def test_several_dumps_are_checked_each_with_its_tables(tmp_path: Path, capsys: 
     for name in ("proc7", "proc8"):
         folder(tmp_path / "run" / "step0" / name, "a", int(name[-1]))
     call = ["acc_check", "-api_info", str(tmp_path / "run"), "-o", str(tmp_path / "out")]
-    assert main([*call, "--against", "x.csv"]) == 1
+    assert main([*call, "--against", "x.csv"]) == 2
     assert "--against belongs to one dump" in capsys.readouterr().err
 
 

@@ -15,7 +15,6 @@ import pytest
 from runs import RECORD, compare, rows, two_runs, without_times
 
 import probe
-from probe.api import cli
 
 STEP = Path(__file__).parent / "cases" / "multi_rank"
 RANKS = STEP / "target" / "step0", STEP / "golden" / "step0"
@@ -52,7 +51,7 @@ def test_a_file_that_says_nothing_is_one_error_and_not_one_of_every_pair(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, more: tuple[str, ...]
 ) -> None:
     (tmp_path / "wrong.yaml").write_text("[1, 2")
-    assert compare(*RANKS, tmp_path / "out", option, str(tmp_path / "wrong.yaml"), *more) == cli.FAILED
+    assert compare(*RANKS, tmp_path / "out", option, str(tmp_path / "wrong.yaml"), *more) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.count("\n") == 1 and "wrong.yaml: not valid YAML" in said.err
     assert not (tmp_path / "out").exists()
@@ -74,8 +73,8 @@ def test_two_processes_say_what_one_says(
     for jobs in ("1", "2"):
         assert compare(*RANKS, tmp_path / jobs, "--jobs", jobs, "--json", *more) == 0
         found = json.loads(capsys.readouterr().out)
-        for summary in found if not more else []:
-            del summary["tables"]
+        for part in found["steps" if more else "pairs"]:
+            del part["files" if more else "tables"]
         said.append(found)
     assert said[0] == said[1]
 
@@ -83,7 +82,7 @@ def test_two_processes_say_what_one_says(
 def test_forty_steps_give_forty_folders_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(40)])
     assert compare(target, golden, tmp_path / "out", "--jobs", "2", "--json") == 0
-    summaries = json.loads(capsys.readouterr().out)
+    summaries = json.loads(capsys.readouterr().out)["pairs"]
     assert [summary["step"] for summary in summaries] == [f"step{n}" for n in range(40)]
     for number, summary in enumerate(summaries):
         (table,) = summary["tables"]
@@ -108,21 +107,24 @@ def test_a_pair_that_cannot_be_read_is_left_out_and_json_stays_json(
     broken = tmp_path / "run" / "target" / "step0" / "rank0" / "dump.json"
     broken.write_text(broken.read_text()[:500])
     paths = tmp_path / "run" / "target" / "step0", tmp_path / "run" / "golden" / "step0"
-    assert compare(*paths, tmp_path / "out", "--jobs", "2", "--json") == 0
+    assert compare(*paths, tmp_path / "out", "--jobs", "2", "--json") == 2
     said = capsys.readouterr()
-    assert [summary["label"] for summary in json.loads(said.out)] == ["rank1"]
+    found = json.loads(said.out)
+    assert [summary["label"] for summary in found["pairs"]] == ["rank1"]
     assert "rank0 is left out: " in said.err and "cut off" in said.err
+    (error,) = found["errors"]
+    assert said.err == f"msprobe compare: {error}\n" and found["status"] == 2
     # What is missing from the search for the cause may be the cause.
-    assert compare(*paths, tmp_path / "analysis", "--jobs", "2", "-da") == cli.FAILED
+    assert compare(*paths, tmp_path / "analysis", "--jobs", "2", "-da") == 2
     assert "cut off" in capsys.readouterr().err
 
 
 def test_a_process_that_is_killed_costs_its_own_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, [f"step{n}/rank0" for n in range(5)], real_data=True)
-    assert compare(target, golden, tmp_path / "out", "--algorithms", metric(tmp_path, KILL), "--jobs", "2") == 0
+    assert compare(target, golden, tmp_path / "out", "--algorithms", metric(tmp_path, KILL), "--jobs", "2") == 2
     found = sorted(path.parent.name for path in (tmp_path / "out").rglob("*.*"))
     assert found == ["step0", "step2", "step3", "step4"]
-    errors = [line for line in capsys.readouterr().err.splitlines() if "[ERROR]" in line]
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("msprobe compare: ")]
     assert len(errors) == 1
     assert "step1 rank0 is left out: its process was killed (SIGKILL), as the system does when memory" in errors[0]
 
@@ -160,7 +162,7 @@ def test_ctrl_c_ends_every_process_without_a_traceback(tmp_path: Path, jobs: str
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise
-    assert (process.returncode, out, err) == (cli.INTERRUPTED, "", "msprobe compare: interrupted.\n")
+    assert (process.returncode, out, err) == (130, "", "msprobe compare: interrupted.\n")
     # What Python itself starts beside them goes a moment later.
     deadline = time.monotonic() + 10
     with pytest.raises(ProcessLookupError):
@@ -181,16 +183,12 @@ def test_files_of_the_working_folder_need_no_folder_in_their_names(
 
 @pytest.mark.parametrize("jobs", ["0", "-1", "two", ""])
 def test_a_wrong_number_of_processes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: str) -> None:
-    with pytest.raises(SystemExit) as end:
-        compare(*RANKS, tmp_path / "out", f"--jobs={jobs}")
-    assert end.value.code == cli.FAILED
+    assert compare(*RANKS, tmp_path / "out", f"--jobs={jobs}") == 2
     assert f"{jobs!r} is not a number of processes; allowed: 1 and more." in capsys.readouterr().err
 
 
 def test_processes_here_and_a_cluster_exclude_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        compare(*RANKS, tmp_path / "out", "--jobs", "2", "--dask", "127.0.0.1:8786")
-    assert end.value.code == cli.FAILED
+    assert compare(*RANKS, tmp_path / "out", "--jobs", "2", "--dask", "127.0.0.1:8786") == 2
     assert "not allowed with argument --jobs" in capsys.readouterr().err
 
 
@@ -199,7 +197,7 @@ def test_without_distributed_the_extra_to_install_is_named(
 ) -> None:
     # So that it cannot be imported, where it is installed.
     monkeypatch.setitem(sys.modules, "distributed", None)
-    assert compare(*RANKS, tmp_path / "out", "--dask", "127.0.0.1:8786") == cli.FAILED
+    assert compare(*RANKS, tmp_path / "out", "--dask", "127.0.0.1:8786") == 2
     said = "msprobe compare: --dask needs dask's distributed: pip install 'dask[distributed]'.\n"
     assert capsys.readouterr().err == said
 
@@ -254,7 +252,7 @@ def test_ranks_without_a_number_in_common_are_refused_in_words(
     target, golden = two_runs(tmp_path, ["step0/rank0", "step0/rank1"])
     for number in (0, 1):
         (target / "step0" / f"rank{number}").rename(target / "step0" / f"rank{number + 4}")
-    assert compare(target, golden, tmp_path / "out") == cli.FAILED
+    assert compare(target, golden, tmp_path / "out") == 2
     error = capsys.readouterr().err
     assert "holds rank4, rank5 and" in error and "To compare two ranks with each other, give their folders." in error
 
@@ -292,7 +290,7 @@ def test_of_several_processes_the_one_that_wrote_last_is_compared(
 
 def test_one_process_against_a_step_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, ["step0/rank0"])
-    assert compare(target / "step0" / "rank0", golden / "step0", tmp_path / "out") == cli.FAILED
+    assert compare(target / "step0" / "rank0", golden / "step0", tmp_path / "out") == 2
     error = capsys.readouterr().err
     assert "is the folder of one process and" in error and "give both in the same form" in error
 
@@ -301,6 +299,6 @@ def test_nothing_of_one_kind_on_both_sides_is_one_line(tmp_path: Path, capsys: p
     target, golden = two_runs(tmp_path, ["graph/step0/proc7", "pynative/step0/proc7"])
     shutil.rmtree(golden / "pynative")
     shutil.rmtree(target / "graph")
-    assert compare(target, golden, tmp_path / "out") == cli.FAILED
+    assert compare(target, golden, tmp_path / "out") == 2
     error = capsys.readouterr().err
     assert f"{target} holds pynative and {golden} holds graph" in error and error.count("\n") == 1

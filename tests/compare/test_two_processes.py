@@ -180,7 +180,7 @@ def written(out: Path) -> list[bytes]:
 
 
 def without_paths(said: str) -> Any:
-    (found,) = json.loads(said)
+    (found,) = json.loads(said)["pairs"]
     found.pop("tables")
     return found
 

@@ -337,7 +337,7 @@ def _step_has_proc_and_rank(given: Given) -> None:
     _as_steps(given, {0: ("rank0", "proc4711")}, {0: ("rank0",)})
 
 
-@_case(Page("rank1", status=1))
+@_case(Page("rank1", status=2))
 def _one_rank_of_two_is_cut(given: Given) -> None:
     _as_steps(given, {0: ("rank0", "rank1")}, {0: ("rank0", "rank1")})
     (given.target / "step0" / "rank1" / "dump.json").write_bytes(b'{"task": "stat')

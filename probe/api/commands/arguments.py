@@ -51,8 +51,8 @@ def add_tensor_log(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_where(parser: argparse.ArgumentParser) -> None:
-    """Add ``--jobs`` and ``--dask``, which exclude each other."""
+def add_where(parser: argparse.ArgumentParser, work: str = "compare") -> None:
+    """Add ``--jobs`` and ``--dask``, which exclude each other; `work` is what the processes do."""
     several = parser.add_mutually_exclusive_group()
-    several.add_argument("--jobs", metavar="N", type=processes, help="how many processes compare")
+    several.add_argument("--jobs", metavar="N", type=processes, help=f"how many processes {work}")
     several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")

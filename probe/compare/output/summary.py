@@ -296,10 +296,10 @@ def _differs(row: Row, mode: Mode) -> bool:
 def fails(summaries: Iterable[Summary], level: str) -> bool:
     """Whether the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``.
 
-    Runs that have nothing in common diverge. What could not be judged does not; see `is_unjudged`.
+    Of runs that have nothing in common, and of what could not be judged, that cannot be told; see `is_unjudged`.
     """
     if level == "divergence":
-        return any(summary.divergence is not None or not summary.has_matches for summary in summaries)
+        return any(summary.divergence is not None for summary in summaries)
     bad = {"error": (ERROR,), "warning": (ERROR, WARNING), "never": ()}[level]
     return any(summary.worst in bad for summary in summaries)
 
@@ -307,7 +307,8 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
 def is_unjudged(summaries: Iterable[Summary]) -> bool:
     """Whether the runs may differ in what was not compared, or could not be, or in what nothing explains."""
     return any(
-        summary.unjudged.items
+        not summary.has_matches
+        or summary.unjudged.items
         or (summary.saved_values and summary.differs)
         or summary.is_too_little_in_common
         or summary.left_out

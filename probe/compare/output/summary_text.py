@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
-from typing import TextIO
 
 from probe.common import log
 from probe.common.align.row import ERROR, PASS, WARNING
 from probe.common.dump import levels
-from probe.common.report.console import console_of
-from probe.common.terminal_text import print_text, printable
 from probe.compare.output.summary import SUSPECTS, Summary, first_of
 from probe.compare.output.tables import VALUES
 from probe.compare.result import ComparisonResult, Mode
@@ -165,15 +161,9 @@ def print_metrics(result: ComparisonResult) -> None:
             log.info(f"{row.target.name} and {row.golden.name}: {metrics}")
 
 
-def show(summaries: Sequence[Summary], seconds: float, stream: TextIO | None = None) -> None:
-    """Print where the runs diverge, then each pair of dumps; `seconds` is how long all of it took."""
-    stream = stream or sys.stdout
-    console = console_of(stream)
+def styled_lines(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Where the runs diverge, then each pair of dumps; each line with a style of rich, or an empty text."""
     found = headline(summaries)
     for summary in summaries:
         found += lines(summary)
-    for text, verdict in [*found, (f"time: {seconds:.2f} s", "")]:
-        if console is None:
-            print_text(text, stream)
-        else:
-            console.print(printable(text), style=_COLOURS.get(verdict), markup=False, highlight=False, soft_wrap=True)
+    return [(text, _COLOURS.get(verdict, "")) for text, verdict in found]

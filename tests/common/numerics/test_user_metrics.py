@@ -168,7 +168,7 @@ def test_a_wrong_metric_is_one_line_before_any_work(
 ) -> None:
     target, golden = two_runs(tmp_path, ["rank0", "rank1"], real_data=True)
     files = f"{metric(tmp_path, 'kind.py', KIND)},{metric(tmp_path, 'wrong.py', source)}"
-    assert compare(target, golden, tmp_path / "out", "--algorithms", files) == cli.FAILED
+    assert compare(target, golden, tmp_path / "out", "--algorithms", files) == 2
     error = capsys.readouterr().err
     assert said in error and "wrong.py" in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -176,7 +176,7 @@ def test_a_wrong_metric_is_one_line_before_any_work(
 
 def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, ["rank0"])
-    assert compare(target, golden, tmp_path / "out", "--algorithms", str(tmp_path / "no.py")) == cli.FAILED
+    assert compare(target, golden, tmp_path / "out", "--algorithms", str(tmp_path / "no.py")) == 2
     assert f"{tmp_path / 'no.py'}: cannot be read: No such file" in capsys.readouterr().err
 
 
@@ -268,6 +268,6 @@ def test_an_installed_package_that_is_broken_is_named(tmp_path: Path, source: st
     arguments = ["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out")]
     command = [sys.executable, "-m", "probe.api.cli", *arguments]
     done = subprocess.run(command, check=False, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == cli.FAILED
+    assert done.returncode == 2
     assert f"entry point mine = mine of msprobe.compare.algorithms: {said}" in done.stderr
     assert done.stderr.count("\n") == 1 and not (tmp_path / "out").exists()

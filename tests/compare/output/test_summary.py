@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from probe.api import cli
+from probe.api.commands.comparing.compare import Comparison
+from probe.api.commands.question import print_lines
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text, table_files
@@ -107,7 +109,7 @@ def test_the_exit_status_can_say_that_runs_differ(tmp_path: Path, case: str, lev
 
 def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ranks(tmp_path, "--json") == 0
-    first, second = json.loads(capsys.readouterr().out)
+    first, second = json.loads(capsys.readouterr().out)["pairs"]
     assert (first["label"], second["label"], first["mode"]) == ("rank0", "rank1", "statistics")
     assert sum(second["counts"].values()) == second["rows"]
     assert second["suspects"][0]["stack"][0].startswith("File ")
@@ -125,8 +127,9 @@ def test_a_terminal_gets_colours_and_the_same_text(monkeypatch: pytest.MonkeyPat
     case = CASES / "perturbed_weights_stat"
     summary = summarise(compare_dumps(read(case / "target"), read(case / "golden")))
     coloured, plain = Terminal(), io.StringIO()
-    summary_text.show([summary], 0.5, coloured)
-    summary_text.show([summary], 0.5, plain)
+    found = Comparison([summary], found=True, seconds=0.5)
+    print_lines(found.lines(), coloured)
+    print_lines(found.lines(), plain)
     assert "\x1b[" in coloured.getvalue() and "\x1b[" not in plain.getvalue()
     assert plain.getvalue().splitlines()[1] in coloured.getvalue()
 
@@ -165,7 +168,7 @@ def test_a_wrong_choice_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "config.yaml").write_text(config)
     paths = [str(tmp_path / name) for name in ("tables", "out", "config.yaml")]
     capsys.readouterr()
-    assert cli.main(["merge_result", "-i", paths[0], "-o", paths[1], "-config", paths[2]]) == cli.FAILED
+    assert cli.main(["merge_result", "-i", paths[0], "-o", paths[1], "-config", paths[2]]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
 
@@ -179,7 +182,7 @@ def test_a_damaged_workbook_is_one_line(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "config.yaml").write_text("api: [Distributed]")
     capsys.readouterr()
     arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path / "out")]
-    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == cli.FAILED
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == 2
     error = capsys.readouterr().err
     assert f"{damaged}: cannot be read as a workbook" in error and error.count("\n") == 1
 
@@ -237,7 +240,7 @@ def test_a_table_whose_part_is_missing_is_not_merged(
     (tmp_path / "config.yaml").write_text("api: [Distributed]")
     capsys.readouterr()
     arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path / "out")]
-    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == cli.FAILED
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == 2
     error = capsys.readouterr().err
     assert "is one part of a table, and part 2 is missing" in error and "rank1" in error and error.count("\n") == 1
 
@@ -258,5 +261,5 @@ def test_tables_of_one_rank_are_not_enough(tmp_path: Path, capsys: pytest.Captur
     next((tmp_path / "tables").glob("*rank1*")).unlink()
     (tmp_path / "config.yaml").write_text("api: [Distributed]")
     arguments = ["merge_result", "-i", str(tmp_path / "tables"), "-o", str(tmp_path)]
-    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == cli.FAILED
+    assert cli.main([*arguments, "-config", str(tmp_path / "config.yaml")]) == 2
     assert "tables of 1 ranks" in capsys.readouterr().err

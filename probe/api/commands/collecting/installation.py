@@ -25,6 +25,8 @@ from probe.common.dump.frameworks import (
 )
 
 _TIMEOUT_S = 180
+_CONFLICT = "! "
+"""The beginning of a line on packages that do not go together."""
 
 
 class _Package(NamedTuple):
@@ -101,6 +103,26 @@ class Installation:
         ):
             yield from ("", title)
             yield from (f"  {text}" for text in found)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for machines; ``works`` is ``None`` if it was not tried."""
+        return {
+            "msprobe": package.__version__,
+            "python": platform.python_version(),
+            "executable": sys.executable,
+            "frameworks": [
+                {
+                    "name": one.name,
+                    "version": self._found.get(one.name),
+                    "works": not self._tried[one.name].result().is_broken if one.name in self._tried else None,
+                    "text": self._tried[one.name].result().text if one.name in self._tried else "",
+                }
+                for one in _PACKAGES
+            ],
+            "conflicts": [text.removeprefix(_CONFLICT) for text in _conflicts(self._found)],
+            "compiled": {os.path.basename(path): _is_compiled(path) for path, _ in _COMPILED},
+            "packages": {name: version(name) if is_installed(name) else None for name, _, _ in _OPTIONAL},
+        }
 
     def _frameworks(self) -> Iterator[str]:
         for one in _PACKAGES:
@@ -202,11 +224,11 @@ def _conflicts(found: dict[str, str]) -> Iterator[str]:
     for backend in ("torch", "mindspore"):
         one = FRAMEWORKS[backend]
         if one.module in found and numbers(found[one.module]) < one.oldest:
-            yield f"! {one.module} {found[one.module]} is older than what is supported{_newer(one, found)}"
+            yield f"{_CONFLICT}{one.module} {found[one.module]} is older than what is supported{_newer(one, found)}"
     if "mindtorch" in found and "torch" in found:
-        yield "! torch stands beside mindtorch, which it hides: pip uninstall torch, where MSAdapter is meant"
+        yield f"{_CONFLICT}torch hides mindtorch, which is installed too: pip uninstall torch, if MSAdapter is meant"
     if "mindspore" in found and is_installed("numpy") and numbers(version("numpy")) >= (2,):
-        yield "! MindSpore fails at arithmetic between a tensor and a number with numpy 2: pip install 'numpy<2'"
+        yield f"{_CONFLICT}MindSpore fails at arithmetic of a tensor and a number with numpy 2: pip install 'numpy<2'"
 
 
 def _newer(one: Framework, found: dict[str, str]) -> str:
@@ -219,15 +241,16 @@ def _newer(one: Framework, found: dict[str, str]) -> str:
 # --- the rest
 
 
-def _compiled() -> Iterator[str]:
+def _is_compiled(path: str) -> bool:
     root = os.path.dirname(os.path.abspath(package.__file__))
-    missing = False
+    return any(os.path.isfile(f"{root}/{path}{suffix}") for suffix in importlib.machinery.EXTENSION_SUFFIXES)
+
+
+def _compiled() -> Iterator[str]:
     for path, cost in _COMPILED:
         name = os.path.basename(path)
-        is_there = any(os.path.isfile(f"{root}/{path}{suffix}") for suffix in importlib.machinery.EXTENSION_SUFFIXES)
-        missing = missing or not is_there
-        yield f"{name:20} there" if is_there else f"{name:20} missing: {cost}"
-    if missing:
+        yield f"{name:20} there" if _is_compiled(path) else f"{name:20} missing: {cost}"
+    if not all(_is_compiled(path) for path, _ in _COMPILED):
         yield "they are made where a C compiler is found when the package is installed; in a checkout:"
         yield "  python setup.py build_ext --inplace"
 

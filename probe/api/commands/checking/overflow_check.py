@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.common import files
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Line, Question
+from probe.common import files, log
 from probe.common.errors import MsprobeException
-from probe.common.terminal_text import print_text
+from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.overflow.findings import Report
 
 _OUTPUT = "./output"
-_CLEAN, _FAILED, _FOUND = 0, 1, 3
 _MOST_RANKS_SHOWN = 4
 """In the page."""
 
 
-class OverflowCheck:
+class OverflowCheck(Question):
     """Find the record that made the first NaN or infinity, over all ranks and steps.
 
     PATH is dump.json, a journal of a run that died, the folder of a rank or of a step, or a folder of steps. The status
-    is 0 where all values are finite, 3 where some are not, 1 where the dumps cannot be read, 2 for a wrong command.
+    is 0 if all values are finite, 1 if some are not, 2 if the dumps cannot be read or hold nothing to judge.
     """
 
     name = "overflow_check"
+    aliases = ("nan_analyze",)
 
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("-i", "--input_path", metavar="PATH", type=arguments.path, required=True, help="what was collected")
         add(
@@ -44,42 +45,46 @@ class OverflowCheck:
         )
         add("--explain", metavar="RECORD", help="say of this record why it is not finite, and write no files")
         add("--no_page", action="store_true", help="write no page, which takes as long as reading the dumps again")
-        several = parser.add_mutually_exclusive_group()
-        several.add_argument("--jobs", metavar="N", type=arguments.processes, help="how many processes read dumps")
-        several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")
-        add("--json", action="store_true", help="print the report as JSON")
+        arguments.add_where(parser, "read dumps")
 
-    def run(self, args: argparse.Namespace) -> int:
-        from probe.common.dump.reading.runs import find_dumps
-
-        # Up to here mistakes are those of the command line, which has a status of its own.
-        find_dumps(args.input_path)
-        try:
-            return self._check(args)
-        except (MsprobeException, OSError) as error:
-            print_text(f"msprobe {self.name}: {error}", sys.stderr)
-            return _FAILED
-
-    def _check(self, args: argparse.Namespace) -> int:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Overflow:
         from probe.common.parallel.tasks import Where
-        from probe.common.report.progress_bar import Progress
-        from probe.overflow import report as texts
         from probe.overflow.run import find_overflow
 
         # Before the work, which would be lost.
         if args.explain is None:
             files.make_folder(args.output_path)
-        quiet = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
-        with quiet, Progress(not args.json) as progress:
-            report = find_overflow(args.input_path, args.explain, Where(args.jobs, args.dask), progress.watch)
-            written = [] if args.explain is not None else _write(report, args)
-        if args.json:
-            print(json.dumps({**texts.as_json(report), "files": written}, allow_nan=False, indent=1))
-        else:
-            found = texts.lines(report) if args.explain is None else texts.explanation(report, args.explain)
-            for text in [*found, *written]:
-                print_text(text)
-        return _CLEAN if report.found is None else _FOUND
+        report = find_overflow(args.input_path, args.explain, Where(args.jobs, args.dask), watch)
+        if not any(sum(step.records.values()) for step in report.steps):
+            raise MsprobeException(f"{args.input_path} holds no records, and so nothing to judge.")
+        written = [] if args.explain is not None else _write(report, args)
+        return Overflow(report, args.explain, written)
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """The first values that are not finite, and the files that show them."""
+
+    report: Report
+    explained: str | None
+    """The record that was asked for."""
+    files: list[str]
+
+    @property
+    def found(self) -> bool:
+        return self.report.found is not None
+
+    def lines(self) -> Iterator[Line]:
+        from probe.overflow import report as texts
+
+        report, record = self.report, self.explained
+        yield from map(Line, texts.lines(report) if record is None else texts.explanation(report, record))
+        yield from map(Line, self.files)
+
+    def as_json(self) -> dict[str, Any]:
+        from probe.overflow import report as texts
+
+        return {**texts.as_json(self.report), "files": self.files}
 
 
 def _write(report: Report, args: argparse.Namespace) -> list[str]:
@@ -93,7 +98,7 @@ def _write(report: Report, args: argparse.Namespace) -> list[str]:
         return written + ([] if args.no_page else _page(report, args.output_path))
     except (MsprobeException, OSError) as error:
         # The answer is there without it.
-        print_text(f"msprobe {OverflowCheck.name}: the page is not written: {error}", sys.stderr)
+        log.warning(f"the page is not written: {error}")
         return written
 
 

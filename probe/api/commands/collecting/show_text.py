@@ -33,7 +33,7 @@ _LONGEST_VALUE = 80
 _DEEPEST = 100
 
 
-class Line(NamedTuple):
+class ShownLine(NamedTuple):
     """A line of text."""
 
     text: str
@@ -217,7 +217,7 @@ def _extent(item: Item) -> str:
 # --- one dump
 
 
-def dump_lines(dump: Dump, wanted: Wanted, as_tree: bool = False, with_stacks: bool = False) -> Iterator[Line]:
+def dump_lines(dump: Dump, wanted: Wanted, as_tree: bool = False, with_stacks: bool = False) -> Iterator[ShownLine]:
     """One dump: what is first, what it is, and its records.
 
     Raises:
@@ -228,12 +228,14 @@ def dump_lines(dump: Dump, wanted: Wanted, as_tree: bool = False, with_stacks: b
     table = _table(dump, wanted, as_tree, with_stacks)
     first = next(table, None)
     if first is None:
-        yield Line("nothing was recorded" if wanted.everything else f"nothing fits{_known(dump, wanted)}")
+        yield ShownLine("nothing was recorded" if wanted.everything else f"nothing fits{_known(dump, wanted)}")
     else:
         yield from chain([first], table)
 
 
-def several_dumps_lines(run: Run, wanted: Wanted, as_tree: bool = False, with_stacks: bool = False) -> Iterator[Line]:
+def several_dumps_lines(
+    run: Run, wanted: Wanted, as_tree: bool = False, with_stacks: bool = False
+) -> Iterator[ShownLine]:
     """The dumps of `run` in which something is asked for, each as `dump_lines` has it."""
     nothing = True
     for dump in run:
@@ -241,22 +243,22 @@ def several_dumps_lines(run: Run, wanted: Wanted, as_tree: bool = False, with_st
         first = next(table, None)
         if first is not None:
             if not nothing:
-                yield Line("")
+                yield ShownLine("")
             nothing = False
             yield from _head_lines(dump, with_stacks)
             yield from chain([first], table)
     if nothing:
-        yield Line(f"nothing fits in any of {len(run)} dumps{_known(next(iter(run)), wanted)}")
+        yield ShownLine(f"nothing fits in any of {len(run)} dumps{_known(next(iter(run)), wanted)}")
 
 
-def _head_lines(dump: Dump, with_stacks: bool) -> Iterator[Line]:
+def _head_lines(dump: Dump, with_stacks: bool) -> Iterator[ShownLine]:
     for found in first_nonfinite(dump):
-        yield Line(found.text, _BAD if found.record else "")
+        yield ShownLine(found.text, _BAD if found.record else "")
         if stack := _stack(dump, found.record):
-            yield Line(f"  called at: {' '.join(users_line(stack).split())}")
-    yield Line(f"{dump.path}: {_head(dump)}", _HEAD)
+            yield ShownLine(f"  called at: {' '.join(users_line(stack).split())}")
+    yield ShownLine(f"{dump.path}: {_head(dump)}", _HEAD)
     if with_stacks and dump.stacks is None:
-        yield Line("there are no call stacks: stack.json is missing")
+        yield ShownLine("there are no call stacks: stack.json is missing")
 
 
 def _stack(dump: Dump, record: str) -> list[str]:
@@ -267,7 +269,7 @@ def _stack(dump: Dump, record: str) -> list[str]:
         return []
 
 
-def _table(dump: Dump, wanted: Wanted, as_tree: bool, with_stacks: bool) -> Iterator[Line]:
+def _table(dump: Dump, wanted: Wanted, as_tree: bool, with_stacks: bool) -> Iterator[ShownLine]:
     if as_tree and not dump.tree:
         raise MsprobeException(
             f"{dump.path} has no call tree: construct.json is missing, or empty as at level L1. Leave --tree out."
@@ -364,7 +366,7 @@ def _shown(items: Sequence[Item]) -> Item | None:
     return next(bad, None) or next(iter(outputs or tensors), None)
 
 
-def _aligned(rows: Iterable[_Row], stacks: dict[str, list[str]]) -> Iterator[Line]:
+def _aligned(rows: Iterable[_Row], stacks: dict[str, list[str]]) -> Iterator[ShownLine]:
     """The table: numbers, type and shape, and at last the name, which may be long."""
     rows = iter(rows)
     headed = False
@@ -374,15 +376,15 @@ def _aligned(rows: Iterable[_Row], stacks: dict[str, list[str]]) -> Iterator[Lin
         types, shapes = max(types, 8), min(max(shapes, 12), _WIDEST_SHAPE)
         if not headed:
             numbers = " ".join(f"{name:>10}" for name in _NUMBERS)
-            yield Line(f"{numbers}  {'type':{types}} {'shape':{shapes}} record and item", _HEAD)
+            yield ShownLine(f"{numbers}  {'type':{types}} {'shape':{shapes}} record and item", _HEAD)
             headed = True
         for row, cell in zip(block, cells):
             numbers = " ".join(f"{text:>10}" for text in cell[:4])
             bad = row.item is not None and (row.item.has_nan or row.item.has_inf)
             text = f"{numbers}  {cell[4]:{types}} {cell[5]:{shapes}} {'  ' * row.depth}{cell[6]}"
-            yield Line(text, _BAD if bad else "", counts=True)
+            yield ShownLine(text, _BAD if bad else "", counts=True)
             for frame in stacks.get(row.record, ()) if row.ends_record else ():
-                yield Line(f"{'':12}{' '.join(frame.split())}", _DIM, counts=True)
+                yield ShownLine(f"{'':12}{' '.join(frame.split())}", _DIM, counts=True)
 
 
 def _cells(row: _Row) -> tuple[str, ...]:
@@ -406,13 +408,13 @@ def _cut(text: str) -> str:
 # --- several dumps
 
 
-def run_lines(run: Run) -> Iterator[Line]:
+def run_lines(run: Run) -> Iterator[ShownLine]:
     """A line for each dump of `run`, and before them the first NaN, or the first infinity where there is no NaN.
 
     Raises:
         MsprobeException: dumps of it cannot be read; their lines say why, and the others have come before.
     """
-    lines: list[Line] = []
+    lines: list[ShownLine] = []
     firsts: list[tuple[Finding, str]] = []
     unreadable = 0
     for folder in run.folders:
@@ -422,18 +424,18 @@ def run_lines(run: Run) -> Iterator[Line]:
             found = first_nonfinite(dump)
         except MsprobeException as error:
             unreadable += 1
-            lines.append(Line(f"{where}: {error}", _BAD, counts=True))
+            lines.append(ShownLine(f"{where}: {error}", _BAD, counts=True))
             continue
         text = f"{where}: {_head(dump)}; {'; '.join(one.text for one in found)}"
-        lines.append(Line(text, _BAD if found[0].record else "", counts=True))
+        lines.append(ShownLine(text, _BAD if found[0].record else "", counts=True))
         firsts += [(one, where) for one in found if one.record]
     firsts.sort(key=lambda first: not first[0].text.startswith(_FIRST_NAN))
     if firsts:
         first, where = firsts[0]
-        yield Line(f"{where}: {first.text}", _BAD)
+        yield ShownLine(f"{where}: {first.text}", _BAD)
     elif not unreadable:
-        yield Line("no NaN and no infinity where statistics were recorded")
-    yield Line(f"{run.path}: {len(run)} dumps; give the folder of one to see its records", _HEAD)
+        yield ShownLine("no NaN and no infinity where statistics were recorded")
+    yield ShownLine(f"{run.path}: {len(run)} dumps; give the folder of one to see its records", _HEAD)
     yield from lines
     if unreadable:
         raise MsprobeException(f"{unreadable} of {len(run)} dumps of {run.path} could not be read.")

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
 import os
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Answer, Line, Question
 from probe.common.errors import MsprobeException
-from probe.common.terminal_text import print_text
+from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.precheck.options import PrecheckOptions
     from probe.precheck.output.report import Report
 
-_PASSED, _REFUSED, _FAILED = 0, 1, 3
 _MOST_SPLITS = 64
 
 
-class AccCheck:
+class AccCheck(Question):
     """Run each recorded call again alone and judge it against a result of higher precision.
 
     FILE is the dump.json of a run collected at level L1 or mix. For the folder of a step or of a run each dump in it
-    is checked, with tables of its own. The status is 0 where every call passes, 3 where one fails, 1 where a dump
-    cannot be checked or no call of it be run, 2 for a wrong command.
+    is checked, with tables of its own. The status is 0 if every call passes, 1 if one fails, 2 if a dump cannot be
+    checked or no call of it be run.
     """
 
     name = "acc_check"
 
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         add("-api_info", "--api_info_file", metavar="FILE", type=arguments.path, required=True, help="a dump.json")
         add("-o", "--out_path", metavar="DIR", type=arguments.path, default="./", help="for the tables (./)")
@@ -53,9 +53,8 @@ class AccCheck:
         add("--against", metavar="FILE", type=arguments.path, help="details of another device, for the second stage")
         add(
             "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="error",
-            help="from which verdict on the status is 3 (error)",
+            help="from which verdict on the status is 1 (error)",
         )  # fmt: skip
-        add("--json", action="store_true", help="print the result as JSON")
         self.add_processes(parser)
 
     def add_processes(self, parser: argparse.ArgumentParser) -> None:
@@ -64,68 +63,85 @@ class AccCheck:
         several.add_argument("--jobs", metavar="N", type=arguments.processes, default=1, help="how many processes (1)")
         several.add_argument("--dask", metavar="ADDRESS", help="the same on the dask cluster of this scheduler")
 
-    def run(self, args: argparse.Namespace) -> int:
-        try:
-            return self._check(args)
-        except (MsprobeException, OSError) as error:
-            print_text(f"msprobe {self.name}: {error}", sys.stderr)
-            return _REFUSED
-
-    def _check(self, args: argparse.Namespace) -> int:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         from probe.common.dump.reading.runs import dumps_in
 
         paths = [each.path for each in dumps_in(args.api_info_file)]
         if len(paths) == 1:
-            report = self._report(args, paths[0], args.out_path)
-            _print([report], args.json)
-            return _status(report, args.fail_on)
+            return Checked(_report(args, paths[0], args.out_path, invocation, watch), args.fail_on)
         for flag in ("result_csv_path", "against"):
             if getattr(args, flag) is not None:
                 text = f"--{flag} belongs to one dump, and {args.api_info_file} holds {len(paths)}"
                 raise MsprobeException(f"{text}; give the folder of one, such as {paths[0]}.")
-        return self._check_several(args, paths)
-
-    def _check_several(self, args: argparse.Namespace, paths: list[str]) -> int:
-        reports: list[Report] = []
-        statuses = []
-        for path in paths:
-            # As the dumps lie: step0/rank1.
-            output = os.path.join(args.out_path, os.path.relpath(path, args.api_info_file))
-            try:
-                report = self._report(args, path, output)
-            except MsprobeException as error:
-                print_text(f"msprobe {self.name}: {path}: {error}", sys.stderr)
-                statuses.append(_REFUSED)
-                continue
-            reports.append(report)
-            statuses.append(_status(report, args.fail_on))
-            if not args.json:
-                print_text(f"{path}:")
-                _print([report], as_json=False)
-        if args.json:
-            _print(reports, as_json=True, as_list=True)
-        return max(statuses)
-
-    def _report(self, args: argparse.Namespace, path: str, output: str) -> Report:
-        from probe.api.precheck import load
-        from probe.common.report.progress_bar import Progress
-        from probe.precheck.runner import precheck
-
-        quiet = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
-        with quiet, Progress(not args.json) as progress:
-            return precheck(path, _options(args, output), load, progress.watch)
+        return SeveralChecked([*_several(args, paths, invocation, watch)])
 
 
-def _print(reports: list[Report], as_json: bool, as_list: bool = False) -> None:
-    from probe.precheck.output import report as texts
+def _several(
+    args: argparse.Namespace, paths: list[str], invocation: Invocation, watch: ProgressCallback | None
+) -> Iterator[Checked]:
+    for path in paths:
+        # As the dumps lie: step0/rank1.
+        output = os.path.join(args.out_path, os.path.relpath(path, args.api_info_file))
+        try:
+            yield Checked(_report(args, path, output, invocation, watch), args.fail_on)
+        except MsprobeException as error:
+            invocation.problem(f"{path}: {error}")
 
-    if as_json:
-        found = [texts.as_json(report) for report in reports]
-        print(json.dumps(found if as_list else found[0], allow_nan=False, indent=1))
-        return
-    for report in reports:
-        for text in texts.lines(report):
-            print_text(text)
+
+def _report(
+    args: argparse.Namespace, path: str, output: str, invocation: Invocation, watch: ProgressCallback | None
+) -> Report:
+    from probe.api.precheck import load
+    from probe.precheck.runner import precheck
+
+    report = precheck(path, _options(args, output), load, watch)
+    if not report.run:
+        # Nothing that could not be run is right.
+        invocation.problem(f"not a call of {path} could be run.")
+    return report
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The calls of one dump, judged."""
+
+    report: Report
+    fail_on: str
+
+    @property
+    def found(self) -> bool:
+        report = self.report
+        failing = {"suspect": [*report.failed, *report.suspects], "error": report.failed, "never": []}[self.fail_on]
+        return bool(failing or (report.failed_second_stage and self.fail_on != "never"))
+
+    def lines(self) -> Iterator[Line]:
+        from probe.precheck.output.report import lines
+
+        return map(Line, lines(self.report))
+
+    def as_json(self) -> dict[str, Any]:
+        from probe.precheck.output.report import as_json
+
+        return as_json(self.report)
+
+
+@dataclass(frozen=True)
+class SeveralChecked:
+    """The dumps of a run, each judged."""
+
+    dumps: list[Checked]
+
+    @property
+    def found(self) -> bool:
+        return any(each.found for each in self.dumps)
+
+    def lines(self) -> Iterator[Line]:
+        for each in self.dumps:
+            yield Line(f"{each.report.path}:")
+            yield from each.lines()
+
+    def as_json(self) -> dict[str, Any]:
+        return {"dumps": [each.as_json() for each in self.dumps]}
 
 
 class MultiAccCheck(AccCheck):
@@ -173,12 +189,3 @@ def _options(args: argparse.Namespace, output: str) -> PrecheckOptions:
         where=Where(args.jobs, args.dask),
         against=args.against,
     )
-
-
-def _status(report: Report, fail_on: str) -> int:
-    if report.results and not report.run:
-        # Where nothing could be run, nothing is right.
-        return _REFUSED
-    failing = {"suspect": [*report.failed, *report.suspects], "error": report.failed, "never": []}[fail_on]
-    worse = report.failed_second_stage if fail_on != "never" else []
-    return _FAILED if failing or worse else _PASSED

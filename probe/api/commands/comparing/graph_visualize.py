@@ -6,13 +6,18 @@ import argparse
 import contextlib
 import json
 import os
-import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
+from probe.api.commands.comparing.divergence import diverges
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Answer, Line, Question
 from probe.common import files
 from probe.common.errors import MsprobeException
-from probe.common.terminal_text import print_text, printable
+from probe.common.progress import ProgressCallback
+from probe.common.terminal_text import printable
 
 if TYPE_CHECKING:
     from probe.graph.options import GraphOptions
@@ -20,10 +25,9 @@ if TYPE_CHECKING:
     from probe.shards.split import Split
 
 _FORMATS = ("html", "db", "model-explorer", "json")
-_FAILED = 1
 
 
-class GraphVisualize:
+class GraphVisualize(Question):
     """Show one dump as a graph, or two beside each other, in one HTML file.
 
     The target is the run under test, the golden one the run it is held against: dump.json, the folder of one rank, of
@@ -31,8 +35,9 @@ class GraphVisualize:
     """
 
     name = "graph_visualize"
+    aliases = ("graph",)
 
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         of_golden = "the run it is held against; up to eight times beside one target; without it one graph is shown"
         for flag, name, text in (
@@ -88,46 +93,91 @@ class GraphVisualize:
         add("-progress_log", "--progress_log", action="store_true", help="a line for each pair of dumps that is done")
         arguments.add_where(parser)
         add("--open", action="store_true", help="open the page in a browser")
-        add("--json", action="store_true", help="print what was written as JSON")
+        add(
+            "--fail-on",
+            choices=["divergence", "never"],
+            default="never",
+            help="exit with status 1 when the runs diverge, and 2 when that cannot be told (never)",
+        )
 
-    def run(self, args: argparse.Namespace) -> int:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         _refuse_older_forms(args)
         splits = _splits(args)
-        # Up to here mistakes are those of the command line, which has a status of its own.
-        plan = _planned(args, splits)
-        try:
-            return self._write_merged(args, splits) if args.file_type == "json" else self._show(args, plan)
-        except BrokenPipeError:
-            # Whoever read along has seen enough, which is no error.
-            raise
-        except (MsprobeException, OSError) as error:
-            print_text(f"msprobe {self.name}: {error}", sys.stderr)
-            return _FAILED
+        _check_fail_on(args)
+        if args.file_type == "json":
+            from probe.graph.tasks.merging import write_merged
 
-    def _write_merged(self, args: argparse.Namespace, splits: list[Split]) -> int:
-        from probe.graph.tasks.merging import write_merged
+            return MergedDumps(write_merged(args.target_path, args.golden_path, splits, args.output_path))
+        return _shown(args, splits, watch, invocation)
 
-        folders = write_merged(args.target_path, args.golden_path, splits, args.output_path)
-        if args.json:
-            print(json.dumps({"folders": folders}, indent=1))
-        for folder in [] if args.json else folders:
-            print_text(folder)
-        return 0
 
-    def _show(self, args: argparse.Namespace, plan: Plan) -> int:
-        from probe.common.parallel.tasks import Where
-        from probe.common.report.progress_bar import Progress
-        from probe.graph.run import show
+def _shown(
+    args: argparse.Namespace, splits: list[Split], watch: ProgressCallback | None, invocation: Invocation
+) -> Graphs:
+    from probe.common.parallel.tasks import Where
+    from probe.graph.run import show
 
-        quiet = contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext()
-        with quiet, Progress(not args.json) as progress:
-            formats = _wanted_formats(args)
-            where = Where(args.jobs, args.dask)
-            found = show(plan, args.output_path, formats, args.max_mb, where, progress.watch)
-        _print(found, args.json)
-        if args.open:
-            _open(found.files)
-        return _FAILED if found.left_out else 0
+    plan = _planned(args, splits)
+    report = show(plan, args.output_path, _wanted_formats(args), args.max_mb, Where(args.jobs, args.dask), watch)
+    for sentence in report.left_out:
+        invocation.problem(sentence)
+    if args.open:
+        _open(report.files)
+    return Graphs(report, args.fail_on == "divergence" and diverges(report.summaries, invocation))
+
+
+def _check_fail_on(args: argparse.Namespace) -> None:
+    if args.fail_on == "never":
+        return
+    if not args.golden_path:
+        raise MsprobeException("--fail-on divergence compares two runs; give the other one with -gp.")
+    if args.file_type == "json":
+        raise MsprobeException("--file_type json compares nothing; leave --fail-on out.")
+    if args.rules != "probe":
+        raise MsprobeException(f"--fail-on divergence goes by our own rules; leave --rules {args.rules} out.")
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """What was written, and where the runs diverge."""
+
+    report: Report
+    found: bool
+
+    def lines(self) -> Iterator[Line]:
+        report = self.report
+        # What could not be read is reported already.
+        unpaired = [sentence for sentence in report.unpaired if sentence not in report.left_out]
+        yield from map(Line, [*report.verdict, *report.remarks, *unpaired])
+        *others, last = report.files
+        yield from map(Line, others)
+        # With the step and the rank, where there are several.
+        first = f", {printable(report.verdict[0])}" if report.first else ""
+        yield Line(f"{last}: {report.nodes} nodes{first}")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "files": self.report.files,
+            "nodes": self.report.nodes,
+            "first_divergence": self.report.first,
+            "verdict": self.report.verdict,
+            "remarks": [text.strip() for text in self.report.remarks],
+            "unpaired": self.report.unpaired,
+        }
+
+
+@dataclass(frozen=True)
+class MergedDumps:
+    """The folders of the dumps that were merged."""
+
+    folders: list[str]
+    found: bool = False
+
+    def lines(self) -> Iterator[Line]:
+        return map(Line, self.folders)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"folders": self.folders}
 
 
 def _splits(args: argparse.Namespace) -> list[Split]:
@@ -177,28 +227,6 @@ def _wanted_formats(args: argparse.Namespace) -> list[str]:
     if args.file_type == "db" and "db" not in found:
         found.append("db")
     return found or ["html"]
-
-
-def _print(found: Report, as_json: bool) -> None:
-    if as_json:
-        said = {
-            "files": found.files,
-            "nodes": found.nodes,
-            "first_divergence": found.first,
-            "verdict": found.verdict,
-            "remarks": [text.strip() for text in found.remarks],
-            "unpaired": found.unpaired,
-        }
-        print(json.dumps(said, indent=1))
-        return
-    for text in [*found.verdict, *found.remarks, *found.unpaired]:
-        print_text(text)
-    *others, last = found.files
-    for path in others:
-        print_text(path)
-    # With the step and the rank, where there are several.
-    first = f", {printable(found.verdict[0])}" if found.first else ""
-    print_text(f"{last}: {found.nodes} nodes{first}")
 
 
 def _open(paths: list[str]) -> None:

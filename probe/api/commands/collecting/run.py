@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from probe.api import script
+from probe.api.commands.invocation import FINE, TROUBLE, Invocation
 from probe.collect.training_loop import AUTO, STEP_AFTER
 from probe.common import log
 from probe.common.config.fields import numbers_text
@@ -14,16 +15,18 @@ from probe.common.errors import MsprobeException
 
 _DEFAULTS = {"level": "mix", "dump_path": "./msprobe_output", "step": ["0-1"]}
 """Where no configuration file is given."""
-_NOTHING = 2
-"""The exit status with ``--strict`` where nothing was collected."""
 _WATCHING = "overflow_check"
 """The task for which no step is more worth a look than others."""
 
 
 class Run:
-    """Run a training script and collect from it, without a line added to it."""
+    """Run a training script and collect from it, without a line added to it.
+
+    Standard output and the exit status are those of the script.
+    """
 
     name = "run"
+    aliases = ()
 
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         parser.usage = (
@@ -60,7 +63,7 @@ class Run:
         parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
         parser.add_argument("program", nargs=argparse.REMAINDER, metavar="train.py", help="the script, its arguments")
 
-    def run(self, args: argparse.Namespace) -> int:
+    def run(self, args: argparse.Namespace, invocation: Invocation) -> int:
         program = args.program[args.program[:1] == ["--"] :] if args.module is None else args.module
         if not program:
             raise MsprobeException("no program was given; give a script and its arguments, or -m and a module.")
@@ -80,7 +83,7 @@ class Run:
         log.info(f"msprobe run: {steps} at level {config.level}, task {config.task}, into {config.dump_path}.")
         status = script.execute(loaded, arguments, args.process_ends)
         is_collected = running.end(failed=status != 0)
-        return _NOTHING if args.strict and not (status or is_collected) else status
+        return TROUBLE if args.strict and status == FINE and not is_collected else status
 
     def _arguments(self, args: argparse.Namespace) -> dict[str, Any]:
         given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}

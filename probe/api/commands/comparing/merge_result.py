@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from probe.api.commands import arguments
-from probe.common.terminal_text import print_text
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Line, Question
+from probe.common.progress import ProgressCallback
 
 
-class MergeResult:
+class MergeResult(Question):
     """Collect a metric of communication calls over all ranks, from the tables that compare wrote.
 
     The file of -config holds `api:`, a list of names such as Distributed.all_reduce, and, if you like,
@@ -18,7 +22,7 @@ class MergeResult:
 
     name = "merge_result"
 
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
         required: dict[str, Any] = {"type": arguments.path, "required": True}
         tables = "holds compare_result_rank<N>_<time>.csv or .xlsx"
@@ -26,8 +30,21 @@ class MergeResult:
         add("-o", "--output_dir", metavar="DIR", help="for the workbook", **required)
         add("-config", "--config-path", metavar="FILE", help="what to collect", **required)
 
-    def run(self, args: argparse.Namespace) -> int:
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Merged:
         from probe.compare.ranks.merge import load_choice, merge
 
-        print_text(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
-        return 0
+        return Merged(merge(args.input_dir, args.output_dir, load_choice(args.config_path)))
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The workbook that was written."""
+
+    path: str
+    found: bool = False
+
+    def lines(self) -> Iterator[Line]:
+        yield Line(self.path)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"files": [self.path]}

@@ -1,0 +1,1 @@
+"""Subcommands that judge the calls of a dump."""

@@ -1,0 +1,105 @@
+"""``msprobe show``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from probe.api.commands import arguments
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Line, Question
+from probe.common.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    from probe.api.commands.collecting.show_text import ShownLine, Wanted
+    from probe.common.dump.reading.dump import Dump
+    from probe.common.dump.reading.run import Run
+
+_LIMIT = 200
+
+
+class Show(Question):
+    """Print what was collected: a line for each record, and first of all where the first NaN or infinity is.
+
+    PATH is dump.json, debug.json, a journal of a run that died, the folder of a process, of a step, or a dump_path. Of
+    several ranks and steps there is a line for each, unless you say what of them you want to see.
+    """
+
+    name = "show"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("path", metavar="PATH", type=arguments.path, help="a dump, or a folder with one or several")
+        add("--module", metavar="GLOB", help="modules by path, class or record, and all inside: 'layers.1', '*Norm'")
+        add("--api", metavar="GLOB", help="functions by name: 'softmax', 'Functional.*'; or whole records")
+        add("--where", metavar="CONDITION", help="items for which this holds: 'Max > 1e4 or nan'")
+        add("--items", action="store_true", help="a line for each input, parameter and output")
+        add("--tree", action="store_true", help="as a tree: which call ran inside which module")
+        add("--stack", action="store_true", help="with the call stacks")
+        add(
+            "--limit",
+            metavar="N",
+            type=_limit,
+            help=f"how many lines, 0 for all ({_LIMIT} on a terminal, otherwise all)",
+        )
+
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Shown:
+        # Not needed by the other commands, and what it imports takes time.
+        from probe.api.commands.collecting.show_text import Wanted
+        from probe.common.dump.reading.run import read
+
+        wanted = Wanted.of(args.module, args.api, args.where, args.items)
+        return Shown(read(args.path), wanted, args.tree, args.stack, args.limit)
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of lines; allowed: 0 (all) and more.")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What was collected, as far as it is asked for; dumps are read while it is printed."""
+
+    opened: Dump | Run
+    wanted: Wanted
+    as_tree: bool
+    with_stacks: bool
+    limit: int | None
+    """How many lines, 0 for all."""
+    found: bool = False
+
+    def lines(self) -> Iterator[Line]:
+        limit = self.limit
+        if limit is None:
+            limit = _LIMIT if sys.stdout.isatty() else 0
+        counted = more = 0
+        for line in self._all_lines():
+            counted += line.counts
+            if limit and counted > limit:
+                more += line.counts
+            else:
+                yield Line(line.text, line.style)
+        if more:
+            yield Line(f"... and {more} more lines; --limit 0 shows all, --where, --module and --api choose")
+
+    def _all_lines(self) -> Iterator[ShownLine]:
+        from probe.api.commands.collecting import show_text
+        from probe.common.dump.reading.dump import Dump
+
+        if isinstance(self.opened, Dump):
+            return show_text.dump_lines(self.opened, self.wanted, self.as_tree, self.with_stacks)
+        if self.wanted.everything and not (self.as_tree or self.with_stacks):
+            return show_text.run_lines(self.opened)
+        return show_text.several_dumps_lines(self.opened, self.wanted, self.as_tree, self.with_stacks)
+
+    def as_json(self) -> dict[str, Any]:
+        from probe.api.commands.collecting.show_text import dump_as_json
+        from probe.common.dump.reading.dump import Dump
+
+        dumps = [self.opened] if isinstance(self.opened, Dump) else self.opened
+        return {"dumps": [dump_as_json(dump, self.wanted, self.with_stacks, self.limit or 0) for dump in dumps]}

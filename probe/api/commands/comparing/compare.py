@@ -1,0 +1,172 @@
+"""``msprobe compare``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from probe.api.commands import arguments
+from probe.api.commands.comparing.divergence import diverges
+from probe.api.commands.invocation import Invocation
+from probe.api.commands.question import Answer, Line, Question
+from probe.common.progress import ProgressCallback
+
+if TYPE_CHECKING:
+    from probe.common.parallel.tasks import Where
+    from probe.compare.options import Options
+    from probe.compare.output.summary import Summary
+    from probe.compare.ranks.analysis import Analysis
+
+
+class Compare(Question):
+    """Compare two dumps, row by row, and say where they part.
+
+    The target is the run under test, the golden one the run it is held against: dump.json, debug.json, the folder of
+    one step, or a folder of steps. The table goes to compare_result_<time>.csv in the output folder.
+    """
+
+    name = "compare"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("-m", "--mode", choices=["auto"], default="auto", help="kind of data; only that of frameworks is known")
+        add("-tp", "--target_path", metavar="PATH", type=arguments.path, required=True, help="the run under test")
+        add(
+            "-gp",
+            "--golden_path",
+            metavar="PATH",
+            type=arguments.path,
+            required=True,
+            help="the run it is held against",
+        )
+        arguments.add_output(parser, "tables")
+        add("--xlsx", action="store_true", help="write a workbook and not CSV")
+        arguments.add_matching(parser)
+        add("-am", "--api_mapping", metavar="FILE", nargs="?", const="", help="APIs that correspond (MindSpore)")
+        add("-cm", "--cell_mapping", metavar="FILE", nargs="?", const="", help="cells or modules that correspond")
+        add("-dm", "--data_mapping", metavar="FILE", type=arguments.path, help="items that correspond")
+        add("-da", "--diff_analyze", action="store_true", help="find where several ranks part first; writes JSON")
+        add("--config", metavar="FILE", type=arguments.path, help="what is done to tensors before they are compared")
+        add(
+            "--algorithms",
+            metavar="FILE",
+            action="append",
+            default=[],
+            help="Python files with metrics of your own, a list with commas; the files are executed",
+        )
+        arguments.add_tensor_log(parser)
+        arguments.add_where(parser)
+        add("--html", action="store_true", help="write the page of msprobe graph_visualize, too")
+        add(
+            "--fail-on",
+            choices=["divergence", "error", "warning", "never"],
+            default="never",
+            help="exit with status 1 when the runs diverge (2 when that cannot be told), or a row is that bad (never)",
+        )
+        add("--compat", action="store_true", help="judge as msProbe 26.2 does, its defects included")
+
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+        # Not needed by the other commands, and what it imports takes time.
+        from probe.common.parallel.tasks import Where
+        from probe.compare.options import Options
+
+        options = Options(
+            compat=args.compat,
+            fuzzy=args.fuzzy_match,
+            api_mapping=args.api_mapping,
+            cell_mapping=args.cell_mapping,
+            data_mapping=args.data_mapping,
+            layer_mapping=args.layer_mapping,
+            post_processing=args.config,
+            algorithms=tuple(name for names in args.algorithms for name in names.split(",") if name),
+            all_divergences=args.json,
+        )
+        where = Where(args.jobs, args.dask)
+        if args.diff_analyze:
+            return _analysed(args, options, where, watch)
+        return _compared(args, options, where, watch, invocation)
+
+
+def _compared(
+    args: argparse.Namespace, options: Options, where: Where, watch: ProgressCallback | None, invocation: Invocation
+) -> Comparison:
+    from probe.compare.output.summary import fails
+    from probe.compare.runner import summaries
+
+    if args.html:
+        from probe.graph.beside_tables import summaries_and_page
+
+    start = time.perf_counter()
+    paths = args.target_path, args.golden_path, args.output_path, options, args.xlsx
+    given: dict[str, Any] = {"where": where, "tensor_log": args.is_print_compare_log, "watch": watch}
+    given["left_out"] = invocation.problem
+    page = ""
+    if args.html:
+        found, page = summaries_and_page(*paths, **given)
+    else:
+        # Ctrl-C leaves it early, and no process may go on then.
+        with contextlib.closing(summaries(*paths, **given)) as compared:
+            found = list(compared)
+    is_bad = diverges(found, invocation) if args.fail_on == "divergence" else fails(found, args.fail_on)
+    return Comparison(found, is_bad, time.perf_counter() - start, page)
+
+
+def _analysed(args: argparse.Namespace, options: Options, where: Where, watch: ProgressCallback | None) -> FirstOfRanks:
+    from probe.compare.ranks.analysis import analyse
+
+    paths = args.target_path, args.golden_path, args.output_path
+    with contextlib.closing(analyse(*paths, options, where=where, watch=watch)) as analyses:
+        found = list(analyses)
+    return FirstOfRanks(found, args.fail_on != "never" and any(analysis.found for analysis in found))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the pairs of dumps come to."""
+
+    summaries: list[Summary]
+    found: bool
+    seconds: float
+    page: str = ""
+
+    def lines(self) -> Iterator[Line]:
+        from probe.compare.output.summary_text import styled_lines
+
+        yield from (Line(text, style) for text, style in styled_lines(self.summaries))
+        yield Line(f"time: {self.seconds:.2f} s")
+        if self.page:
+            yield Line(f"page: {self.page}")
+
+    def as_json(self) -> dict[str, Any]:
+        return {"pairs": [summary.as_json() for summary in self.summaries], "page": self.page or None}
+
+
+@dataclass(frozen=True)
+class FirstOfRanks:
+    """The first difference of the ranks, step by step."""
+
+    analyses: list[Analysis]
+    found: bool
+
+    def lines(self) -> Iterator[Line]:
+        for analysis in self.analyses:
+            step = f"{analysis.step}: " if analysis.step else ""
+            for rank, record in analysis.found:
+                yield Line(f"{step}rank {rank.number} diverges first at {record.name}")
+            if not analysis.found:
+                yield Line(f"{step}no rank differs")
+            yield from (Line(f"  {path}") for path in analysis.files)
+
+    def as_json(self) -> dict[str, Any]:
+        from probe.compare.ranks.first_difference import differences_as_json
+
+        return {
+            "steps": [
+                {"step": each.step, "ranks": differences_as_json(each.found), "files": each.files}
+                for each in self.analyses
+            ]
+        }

@@ -1,0 +1,139 @@
+"""The base of the commands that answer something: ``--json``, ``-q``, progress, and the status of the answer."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, TextIO
+
+from probe.api.commands.invocation import Invocation
+from probe.common import log
+from probe.common.progress import ProgressCallback
+
+
+class Command(Protocol):
+    """One subcommand; its docstring is its help text."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def aliases(self) -> Sequence[str]: ...
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace, invocation: Invocation) -> int:
+        """Do the work and return the exit status; raises MsprobeException for what the user can put right."""
+
+
+class Line(NamedTuple):
+    """A line of an answer, with a style of rich for terminals."""
+
+    text: str
+    style: str = ""
+
+
+class Answer(Protocol):
+    """The answer of a command, for people and for machines; one of both is asked for."""
+
+    def lines(self) -> Iterable[Line]:
+        """The text, which may be made while it is printed."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys of the command."""
+
+    @property
+    def found(self) -> bool:
+        """True if something was found, for status 1; it is asked for at the end."""
+
+
+class Question(ABC):
+    """A command that answers something; its docstring is its help text."""
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
+        self.add_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="print the answer as one JSON object")
+        parser.add_argument("-q", "--quiet", action="store_true", help="no notes and no progress beside the answer")
+
+    @abstractmethod
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
+
+    @abstractmethod
+    def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
+        """Do the work.
+
+        Args:
+            args: The arguments.
+            invocation: Takes the problems that do not end the work.
+            watch: A callback for how far the work is; ``None`` if nobody would see it.
+
+        Raises:
+            MsprobeException: there is no answer.
+        """
+
+    def run(self, args: argparse.Namespace, invocation: Invocation) -> int:
+        # Not needed for help, and what it imports takes time.
+        from probe.common.report.progress_bar import Progress
+
+        with log.quiet() if args.quiet else contextlib.nullcontext():
+            with _prints_beside_answer(args.json), Progress(not (args.json or args.quiet)) as progress:
+                answer = self.answer(args, invocation, progress.watch)
+                content = answer.as_json() if args.json else {}
+            if not args.json:
+                print_lines(answer.lines(), sys.stdout)
+        status = invocation.status(answer.found)
+        if args.json:
+            invocation.print_json(status, content)
+        return status
+
+
+def print_lines(lines: Iterable[Line], stream: TextIO) -> None:
+    """Print lines, with colours on a terminal that rich can serve."""
+    from probe.common.report.console import console_of
+    from probe.common.terminal_text import print_text, printable
+
+    console = console_of(stream)
+    for text, style in lines:
+        if console is None or not style:
+            print_text(text, stream)
+        else:
+            console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _prints_beside_answer(wanted: bool) -> Iterator[None]:
+    """Send to standard error what others print while the work is done: a metric of the user's, a framework.
+
+    Processes that are started, and compiled code, print to the file descriptor.
+    """
+    if not wanted:
+        yield
+        return
+    with contextlib.redirect_stdout(sys.stderr), _descriptor_redirected():
+        yield
+
+
+@contextlib.contextmanager
+def _descriptor_redirected() -> Iterator[None]:
+    try:
+        output, errors = sys.__stdout__.fileno(), sys.__stderr__.fileno()  # type: ignore[union-attr]
+        kept = os.dup(output)
+    except (AttributeError, OSError, ValueError):
+        # One of them is closed, or is no file.
+        yield
+        return
+    os.dup2(errors, output)
+    try:
+        yield
+    finally:
+        sys.__stdout__.flush()  # type: ignore[union-attr]
+        os.dup2(kept, output)
+        os.close(kept)

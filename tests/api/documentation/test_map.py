@@ -1,0 +1,158 @@
+"""The maps for developers are true: the tree of folders in CONTRIBUTING.md, and the places in where.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+WHERE = ROOT / "docs" / "development" / "where.md"
+_LINE = re.compile(r"( *)([\w./]+)/(?: +(.*))?$")
+
+
+# --- the tree of folders
+
+
+def folders() -> set[str]:
+    """The folders of ``probe/`` that hold files of ours."""
+    names = (path.relative_to(ROOT).parent for path in (ROOT / "probe").rglob("*") if path.is_file())
+    return {name.as_posix() for name in names if "__pycache__" not in name.parts}
+
+
+def listed(text: str) -> set[str]:
+    """The folders below ``probe/`` in a tree, by its indentation, and those that a description names with a slash."""
+    found: set[str] = set()
+    above: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        if match := _LINE.match(line):
+            depth = len(match[1])
+            above = [*((other, name) for other, name in above if other < depth), (depth, match[2])]
+            path = "/".join(name for _, name in above)
+            found |= {path, *(f"{path}/{room}" for room in re.findall(r"\b(\w+)/(?!\w)", match[3] or ""))}
+    return {path for path in found if path.split("/")[0] == "probe"}
+
+
+def tree() -> str:
+    """The map of CONTRIBUTING.md."""
+    return re.findall(r"```text\n(probe/.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+
+
+def test_every_folder_is_on_the_map_and_nothing_else() -> None:
+    there, on_map = folders(), listed(tree())
+    assert sorted(there - on_map) == []
+    assert sorted(on_map - there) == []
+
+
+TREE = """
+probe/
+  api/      what users call
+    commands/  a file each
+  backends/
+    torch/  the adapter
+      hooks/   seeing calls
+    other/  hooks/ and rooms/, as torch
+tests/      the same folders
+"""
+
+
+def test_a_tree_is_read_by_its_indentation() -> None:
+    backends = ("torch", "torch/hooks", "other", "other/hooks", "other/rooms")
+    names = ("api", "api/commands", "backends", *(f"backends/{name}" for name in backends))
+    assert listed(TREE) == {"probe", *(f"probe/{name}" for name in names)}
+
+
+# --- where.md
+
+
+def rows(text: str) -> list[str]:
+    """The second cells of a table."""
+    return [line.split(" | ", 1)[1].rstrip(" |") for line in text.splitlines()[1:] if re.match(r"\| (?!what)\w", line)]
+
+
+@cache
+def definitions(path: Path) -> frozenset[str]:
+    """The functions, classes and names of a file, those of a class as ``Class.name`` and by themselves."""
+    if path.suffix != ".py":
+        return frozenset(re.findall(r"\w+", path.read_text(encoding="utf-8", errors="replace")))
+
+    def walk(body: Sequence[ast.stmt], above: str) -> Iterator[str]:
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                yield from (above + node.name, node.name)
+                if isinstance(node, ast.ClassDef):
+                    yield from walk(node.body, f"{node.name}.")
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    if isinstance(target, ast.Name):
+                        yield from (above + target.id, target.id)
+
+    return frozenset(walk(ast.parse(path.read_text(encoding="utf-8")).body, ""))
+
+
+def files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def problems(row: str, root: Path) -> list[str]:
+    """What a row names and is not there: a path, a file next to another, a function."""
+    found: list[str] = []
+    sources: list[Path] = []
+    names: list[str] = []
+    folder: Path | None = None
+    for text, after in re.findall(r"`([^`]+)`((?: beside)?)", row):
+        if re.fullmatch(r"(?:probe|docs|tests)/[\w./]*", text):
+            path = root / text
+            if not path.exists():
+                found.append(f"no path {text}")
+                continue
+            folder = path.parent if path.is_file() else path
+            sources += files(path)
+        elif re.fullmatch(r"(?:\w+/)*\w+\.(?:py|c|yaml)|(?:\w+/)+", text):
+            near = [folder / text] if after and folder is not None else sorted((root / "probe").rglob(text.rstrip("/")))
+            if not near or not near[0].exists():
+                found.append(f"no file {text}{after}")
+                continue
+            for each in near:
+                sources += files(each)
+        elif re.fullmatch(r"_?[A-Za-z]\w*(?:\.\w+)?", text):
+            names.append(text)
+    known = frozenset().union(*map(definitions, sources))
+    return found + [f"no {name} in the files of the row" for name in names if name not in known]
+
+
+@pytest.mark.parametrize("row", rows(WHERE.read_text(encoding="utf-8")), ids=lambda row: row[:40])
+def test_what_is_named_is_where_it_is_said_to_be(row: str) -> None:
+    assert problems(row, ROOT) == []
+
+
+def test_no_question_is_answered_twice() -> None:
+    questions = re.findall(r"^\| (where .*?) \|", WHERE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(questions) > 40 and len(set(questions)) == len(questions)
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("`find` in `probe/a.py`", ""),
+        ("`Place.find` in `probe/a.py`, and `LIMIT`", ""),
+        ("`find` in `probe/a.py`, `other` in `b.py` beside it", ""),
+        ("`find` and `other` in `probe/`, for `msprobe show`", ""),
+        ("`find` in `probe/c.py`", "no path probe/c.py"),
+        ("`other` in `probe/a.py`", "no other in the files of the row"),
+        ("`Place.other` in `probe/a.py`", "no Place.other in the files of the row"),
+        ("`find` in `probe/a.py`, more in `d.py` beside it", "no file d.py beside"),
+        ("`find` in `probe/a.py`, more in `d.py`", "no file d.py"),
+    ],
+)
+def test_a_wrong_row_is_found(row: str, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "probe").mkdir()
+    (tmp_path / "probe" / "a.py").write_text("LIMIT = 1\ndef find(): ...\nclass Place:\n    def find(self): ...\n")
+    (tmp_path / "probe" / "b.py").write_text("def other(): ...\n")
+    assert ", ".join(problems(row, tmp_path)).startswith(problem)
+    assert bool(problems(row, tmp_path)) is bool(problem)

@@ -1,0 +1,310 @@
+"""The exit status of every command in every situation, with the inputs that make it.
+
+The page for users is ``docs/reference/exit-status.md``. Cases that evaluate calls need a framework;
+``test_torch_exit_statuses.py`` runs these.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fake_packages
+
+from probe.common.dump.journal import REPLACE, Header, JournalWriter
+from probe.common.dump.layout import JOURNAL_FILE
+
+SITUATIONS = ("fine", "found", "unreadable", "wrong argument", "nothing to judge", "interrupted")
+
+Data = dict[str, Any]
+Inputs = Callable[[Path], list[str]]
+CALL = "Functional.silu.0.forward"
+DETAILS = Path(__file__).parents[1] / "precheck" / "cases" / "replay"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of the table.
+
+    Args:
+        status: The exit status.
+        inputs: Makes the inputs in an empty folder, and gives the arguments.
+        message: Part of what standard error says; empty if it says nothing.
+        framework: The framework that is needed.
+        is_faulty: Whether ``silu`` is to compute something wrong meanwhile.
+        own_process: Whether it ends, replaces or needs parts of the process.
+        interrupt: The function that Ctrl-C comes in.
+        path: A folder for ``PYTHONPATH``, below that of the inputs.
+    """
+
+    status: int
+    inputs: Inputs
+    message: str = ""
+    framework: str = ""
+    is_faulty: bool = False
+    own_process: bool = False
+    interrupt: str = "probe.common.files.open_for_reading"
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A situation that a command cannot be in, and why."""
+
+    reason: str
+
+
+# --- inputs
+
+
+def tensor(largest: float) -> Data:
+    numbers = {"Max": largest, "Min": largest - 1, "Mean": largest, "Norm": 2 * largest}
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], "requires_grad": False, **numbers}
+
+
+def record(output: float = 0.5) -> Data:
+    return {"input_args": [tensor(1.0)], "input_kwargs": {}, "output": [tensor(output)]}
+
+
+def dump(folder: Path, data: Data | None = None) -> str:
+    """A dump with one call of ``silu``, or with `data`; gives its folder."""
+    folder.mkdir(parents=True)
+    head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
+    (folder / "dump.json").write_text(json.dumps({**head, "data": {CALL: record()} if data is None else data}))
+    return str(folder)
+
+
+def unreadable(folder: Path) -> str:
+    folder.mkdir(parents=True)
+    (folder / "dump.json").write_text('{"task": "statistics", "data": {"Functional.sil')
+    return str(folder)
+
+
+def journal(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    writer = JournalWriter(str(folder / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None))
+    writer.record(CALL, 0, -1, None, 0, REPLACE, record())
+    writer.close()
+    return folder / JOURNAL_FILE
+
+
+def program(text: str, *before: str) -> Inputs:
+    def inputs(folder: Path) -> list[str]:
+        (folder / "program.py").write_text(text)
+        return ["-o", str(folder / "dump"), *before, str(folder / "program.py")]
+
+    return inputs
+
+
+def one(flag: str, make: Callable[[Path], str], *more: str, output: str = "-o") -> Inputs:
+    """The arguments of a command that takes one dump."""
+
+    def inputs(folder: Path) -> list[str]:
+        written = [output, str(folder / "out")] if output else []
+        return [*([flag] if flag else []), make(folder / "in"), *written, *more]
+
+    return inputs
+
+
+def two(target: Callable[[Path], str], golden: Callable[[Path], str], *more: str) -> Inputs:
+    """The arguments of a command that compares."""
+
+    def inputs(folder: Path) -> list[str]:
+        paths = ["-tp", target(folder / "a"), "-gp", golden(folder / "b"), "-o", str(folder / "out")]
+        return [*paths, "--fail-on", "divergence", "--jobs", "1", *more]
+
+    return inputs
+
+
+def with_data(data: Data) -> Callable[[Path], str]:
+    return lambda folder: dump(folder, data)
+
+
+FAR_OFF = with_data({CALL: record(0.9)})
+OTHER = with_data({"Torch.matmul.0.forward": record()})
+NAN = with_data({CALL: record(float("nan"))})
+EMPTY = with_data({})
+MODULE = with_data({"Module.a.Linear.forward.0": record()})
+
+
+def as_compared() -> dict[str, Case | Impossible]:
+    """What `compare` and `graph_visualize` have in common."""
+    return {
+        "fine": Case(0, two(dump, dump)),
+        "found": Case(1, two(FAR_OFF, dump)),
+        "unreadable": Case(2, two(unreadable, dump), "cut off"),
+        "wrong argument": Case(2, two(dump, dump, "--jobs", "0"), "'0' is not a number of processes"),
+        "nothing to judge": Case(2, two(dump, OTHER), "cannot be told whether the runs diverge"),
+        "interrupted": Case(130, two(dump, dump), "interrupted."),
+    }
+
+
+def as_checked(*more: str) -> dict[str, Case | Impossible]:
+    """What `acc_check` and `multi_acc_check` have in common."""
+    flag = "-api_info"
+    return {
+        "fine": Case(0, one(flag, dump, *more), framework="torch"),
+        "found": Case(1, one(flag, dump, *more), framework="torch", is_faulty=True),
+        "unreadable": Case(2, one(flag, unreadable, *more), "cut off"),
+        "wrong argument": Case(2, one(flag, dump, "--jobs", "0"), "'0' is not a number of processes"),
+        "nothing to judge": Case(2, one(flag, MODULE, *more), "has no call of a function"),
+        "interrupted": Case(130, one(flag, dump, *more), "interrupted."),
+    }
+
+
+def details(npu: Callable[[Path], Path], *more: str) -> Inputs:
+    def inputs(folder: Path) -> list[str]:
+        folder.mkdir(exist_ok=True)
+        clean = str(DETAILS / "clean_details.csv")
+        return ["-npu", str(npu(folder)), "-gpu", clean, "-o", str(folder / "out"), *more]
+
+    return inputs
+
+
+def nothing_run(folder: Path) -> Path:
+    """Details of which each case was left out."""
+    text = (DETAILS / "clean_details.csv").read_text(encoding="utf-8-sig")
+    path = folder / "details.csv"
+    path.write_text(text.replace(",pass,", ",SKIP,"), encoding="utf-8-sig")
+    return path
+
+
+def tables(config: str, *more: str, differs: bool = False) -> Inputs:
+    """Tables of two ranks, as `compare` writes them."""
+
+    def inputs(folder: Path) -> list[str]:
+        from probe.compare.runner import summaries
+
+        name = "Distributed.all_reduce.0.forward"
+        for rank in range(2):
+            for side, output in (("a", 0.9 if differs else 0.5), ("b", 0.5)):
+                dump(folder / side / "step0" / f"rank{rank}", {name: record(output)})
+        list(summaries(str(folder / "a" / "step0"), str(folder / "b" / "step0"), str(folder / "tables")))
+        (folder / "config.yaml").write_text(config)
+        config_path = str(folder / "config.yaml")
+        return ["-i", str(folder / "tables"), "-o", str(folder / "out"), "-config", config_path, *more]
+
+    return inputs
+
+
+def journals(make: Callable[[Path], object], *more: str) -> Inputs:
+    def inputs(folder: Path) -> list[str]:
+        make(folder / "run" / "rank0")
+        return [str(folder / "run"), *more]
+
+    return inputs
+
+
+def torn(folder: Path) -> None:
+    with journal(folder).open("ab") as stream:
+        stream.write(b"\x09\0\0\0")
+
+
+def damaged(folder: Path) -> None:
+    journal(folder).write_bytes(b"{}")
+
+
+def broken_torch(folder: Path) -> list[str]:
+    fake_packages.package(folder / "packages", "torch", "2.13.0", "raise ImportError('libcudart is missing')")
+    return []
+
+
+ALL_REDUCE = "api: [Distributed.all_reduce]"
+SILU = "Functional.silu.0"
+
+TABLE: dict[str, dict[str, Case | Impossible]] = {
+    "run": {
+        "fine": Case(0, program("print('trained')"), own_process=True),
+        "found": Case(1, program("print('wrong')\nraise SystemExit(1)"), own_process=True),
+        "unreadable": Case(2, lambda folder: [str(folder / "none.py")], "none.py", own_process=True),
+        "wrong argument": Case(2, program("", "--step-after", "x"), "argument --step-after", own_process=True),
+        "nothing to judge": Case(2, program("", "--strict"), "msprobe run collected nothing", own_process=True),
+        "interrupted": Case(130, program("raise KeyboardInterrupt"), "KeyboardInterrupt", own_process=True),
+    },
+    "show": {
+        "fine": Case(0, one("", dump, output="")),
+        # It shows what it is asked for, and judges nothing.
+        "found": Case(0, one("", NAN, output="")),
+        "unreadable": Case(2, one("", unreadable, output=""), "cut off"),
+        "wrong argument": Case(2, one("", dump, "--limit", "-3", output=""), "'-3' is not a number of lines"),
+        "nothing to judge": Case(0, one("", EMPTY, output="")),
+        "interrupted": Case(130, one("", dump, output=""), "interrupted."),
+    },
+    "compare": as_compared(),
+    "graph_visualize": as_compared(),
+    "overflow_check": {
+        "fine": Case(0, one("-i", dump)),
+        "found": Case(1, one("-i", NAN, "--no_page")),
+        "unreadable": Case(2, one("-i", unreadable), "cut off"),
+        "wrong argument": Case(2, one("-i", dump, "--jobs", "0"), "'0' is not a number of processes"),
+        "nothing to judge": Case(2, one("-i", EMPTY), "holds no records"),
+        "interrupted": Case(130, one("-i", dump), "interrupted."),
+    },
+    "acc_check": as_checked("-d", "cpu"),
+    "multi_acc_check": as_checked("-d", "cpu", "-n", "1"),
+    "api_precision_compare": {
+        "fine": Case(0, details(lambda folder: DETAILS / "clean_details.csv")),
+        "found": Case(1, details(lambda folder: DETAILS / "planted_details.csv")),
+        "unreadable": Case(2, details(lambda folder: DETAILS / "clean_result.csv"), "it is another table, or damaged"),
+        "wrong argument": Case(2, details(lambda folder: folder / "a", "--fail-on", "x"), "argument --fail-on"),
+        "nothing to judge": Case(2, details(nothing_run), "not a case of"),
+        "interrupted": Case(130, details(lambda folder: DETAILS / "clean_details.csv"), "interrupted."),
+    },
+    "replay": {
+        "fine": Case(0, one("", dump, SILU, output=""), framework="torch"),
+        "found": Case(1, one("", dump, SILU, output=""), framework="torch", is_faulty=True),
+        "unreadable": Case(2, one("", unreadable, SILU, output=""), "cut off"),
+        "wrong argument": Case(2, one("", dump, output=""), "DUMP and RECORD are needed"),
+        "nothing to judge": Case(2, one("", EMPTY, SILU, output=""), "Functional.silu.0"),
+        "interrupted": Case(130, one("", dump, SILU, output=""), "interrupted."),
+    },
+    "merge_result": {
+        "fine": Case(0, tables(ALL_REDUCE)),
+        # It collects what was judged before.
+        "found": Case(0, tables(ALL_REDUCE, differs=True)),
+        "unreadable": Case(2, tables("api: ["), "not valid YAML"),
+        "wrong argument": Case(2, lambda folder: ["-i", str(folder)], "are required"),
+        "nothing to judge": Case(2, tables("api: [Distributed.send]"), "no table has a row of Distributed.send"),
+        "interrupted": Case(130, tables(ALL_REDUCE), "interrupted."),
+    },
+    "recover": {
+        "fine": Case(0, journals(journal)),
+        # What is lost is named; what is left is made into files.
+        "found": Case(0, journals(torn)),
+        "unreadable": Case(2, journals(damaged), "dump.journal"),
+        "wrong argument": Case(2, lambda folder: [], "DIR"),
+        "nothing to judge": Case(0, journals(dump)),
+        "interrupted": Case(130, journals(journal), "interrupted."),
+    },
+    "doctor": {
+        "fine": Case(0, lambda folder: ["--no-import"]),
+        "found": Case(1, broken_torch, own_process=True, path="packages"),
+        "unreadable": Impossible("it reads no file of the user's"),
+        "wrong argument": Case(2, lambda folder: ["torch"], "unrecognized arguments: torch"),
+        "nothing to judge": Impossible("Python itself is there"),
+        "interrupted": Case(
+            130, lambda folder: ["--no-import"], "interrupted.",
+            interrupt="probe.api.commands.collecting.installation.is_installed",
+        ),
+    },
+}  # fmt: skip
+
+
+def cases(framework: str) -> list[tuple[str, str]]:
+    """The commands and situations of the table that need a framework, or none."""
+    return [
+        (command, situation)
+        for command, row in TABLE.items()
+        for situation, case in row.items()
+        if isinstance(case, Case) and case.framework == framework
+    ]
+
+
+def case_of(command: str, situation: str) -> Case:
+    """One case of the table."""
+    found = TABLE[command][situation]
+    assert isinstance(found, Case)
+    return found
