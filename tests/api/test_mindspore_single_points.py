@@ -16,6 +16,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 from msprobe.mindspore import save, save_grad, step
+from probe.backends.mindspore.hooks import single_point_save
 from probe.common.errors import MsprobeException
 
 VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -184,6 +185,39 @@ def test_a_folder_that_cannot_be_written_costs_the_file_and_not_the_training(tmp
     (tmp_path / "file").write_text("in the way")
     save(str(tmp_path / "file"), "x", Tensor(VALUES))
     assert "is not a folder" in capsys.readouterr().err
+
+
+def test_a_rank_that_cannot_be_told_costs_the_file_and_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def failing() -> None:
+        raise RuntimeError("no rank")
+
+    monkeypatch.setattr(single_point_save, "rank", failing)
+    save(str(tmp_path), "x", Tensor(VALUES))
+    assert "(no rank); the training goes on." in capsys.readouterr().err
+
+
+def test_a_tensor_behind_stop_gradient_has_no_gradient_to_save(tmp_path: Path, capsys: Any) -> None:
+    def loss(x: Tensor) -> Any:
+        return (save_grad(str(tmp_path), "y", ops.stop_gradient(x * 2)) * x).sum()
+
+    value, gradient = ms.value_and_grad(loss)(Tensor(VALUES))
+    np.testing.assert_array_equal(gradient.asnumpy(), VALUES * 2)
+    assert float(value) == float((VALUES * VALUES * 2).sum())
+    assert steps(tmp_path) == [] and capsys.readouterr().err == ""
+
+
+def test_a_gradient_that_cannot_be_hooked_costs_the_file_and_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def failing(*_: Any) -> None:
+        raise RuntimeError("no hooks")
+
+    monkeypatch.setattr(single_point_save, "hook_gradient", failing)
+    x = Tensor(VALUES)
+    assert save_grad(str(tmp_path), "x", x) is x
+    assert '"x" cannot be saved in' in capsys.readouterr().err
 
 
 def test_a_name_cannot_leave_the_folder(tmp_path: Path) -> None:

@@ -343,15 +343,21 @@ class _TensorHook:
 
 def attach_gradient(tensor: Any, callback: Callable[[Any], None]) -> Handle | None:
     """Call `callback` with every gradient of `tensor`; ``None`` where none is recorded or its type has none."""
-    if not _recording() or tensor.dtype not in DIFFERENTIABLE:
-        return None
 
     def callback_unobserved(gradient: Any) -> None:
         wait_for(gradient)
         unobserved(callback, gradient)
 
+    number = hook_gradient(tensor, callback_unobserved)
+    return None if number is None else _TensorHook(number)
+
+
+def hook_gradient(tensor: Any, hook: Callable[[Any], None]) -> int | None:
+    """The number of a new hook on `tensor`; ``None`` where no gradient is recorded or its type has none."""
+    if not _recording() or tensor.dtype not in DIFFERENTIABLE:
+        return None
     try:
-        return _TensorHook(_register_hook(tensor, callback_unobserved))
+        return _register_hook(tensor, hook)
     except RuntimeError as error:
         # What comes out of stop_gradient; before 2.10 nothing else tells.
         if "requires grad is false" in str(error):

@@ -7,7 +7,7 @@ which puts step and rank into the path when the graph runs; what stands here for
 from __future__ import annotations
 
 import os
-from typing import Any, Callable
+from typing import Any
 
 import mindspore as ms
 import numpy as np
@@ -16,7 +16,8 @@ from mindspore.ops import constexpr
 
 from probe.backends.mindspore import guards
 from probe.backends.mindspore.hooks.graph_mode import check_device, compiling
-from probe.backends.mindspore.internals import executor, register_hook, remove_hook
+from probe.backends.mindspore.hooks.module_hooks import hook_gradient
+from probe.backends.mindspore.internals import remove_hook
 from probe.backends.mindspore.randomness.random_calls import rank
 from probe.backends.mindspore.tensors import statistics
 from probe.backends.mindspore.tensors.dtypes import dtype_name
@@ -24,7 +25,6 @@ from probe.common import files, log
 from probe.common.dump import naming
 from probe.common.errors import MsprobeException
 
-_recording: Callable[[], bool] = executor.requires_grad
 _graph_dump = ops.TensorDump()
 _NEXT_STEP = "<tensordump-update-step>"
 """As the name of a file it makes ``TensorDump`` count its steps on instead of writing."""
@@ -173,8 +173,6 @@ def _save_grad(save_dir: Any, name: Any, data: Any) -> Any:
         raise MsprobeException(f"save_grad: data is of type {type(data).__name__}; allowed: a tensor.")
     while _Progress.used_hooks:
         remove_hook(_Progress.used_hooks.pop())
-    if not _recording():
-        return data  # no gradient will come, and a hook on a parameter would stay there
     hook: list[int] = []
 
     def write_gradient(gradient: Any) -> None:
@@ -183,23 +181,34 @@ def _save_grad(save_dir: Any, name: Any, data: Any) -> Any:
             _Progress.used_hooks.append(hook.pop())
             guards.unobserved(_write, save_dir, f"{name}_grad", gradient)
 
-    hook.append(register_hook(data, write_gradient))
+    try:
+        number = hook_gradient(data, write_gradient)
+    except Exception as error:
+        log.error(f'the gradient of "{name}" cannot be saved in {save_dir} ({error}); the training goes on.')
+        return data
+    # Where no gradient will come there is none; on a parameter it would stay.
+    if number is not None:
+        hook.append(number)
     return data
 
 
 def _write(save_dir: str, name: str, tensor: Any) -> None:
     """Write one file; what goes wrong costs the file and not the training."""
+    try:
+        _write_file(save_dir, name, tensor)
+    except Exception as error:
+        log.error(f'"{name}" cannot be saved in {save_dir} ({error}); the training goes on.')
+
+
+def _write_file(save_dir: str, name: str, tensor: Any) -> None:
     # A process alone is rank 0 here, as it is for MindSpore.
     folder = os.path.join(os.path.abspath(save_dir), f"step{_Progress.step}", f"rank{rank() or 0}")
     number = _Progress.counts.get((folder, name), 0)
     _Progress.counts[folder, name] = number + 1
-    try:
-        files.make_folder(folder)
-        dtype = dtype_name(tensor.dtype).lower()
-        with files.open_for_writing(os.path.join(folder, naming.file_name(f"{name}_{dtype}_{number}", ".npy"))) as out:
-            np.save(out, statistics.as_saved(tensor), allow_pickle=False)
-    except Exception as error:
-        log.error(f'"{name}" cannot be saved in {folder} ({error}); the training goes on.')
+    files.make_folder(folder)
+    dtype = dtype_name(tensor.dtype).lower()
+    with files.open_for_writing(os.path.join(folder, naming.file_name(f"{name}_{dtype}_{number}", ".npy"))) as out:
+        np.save(out, statistics.as_saved(tensor), allow_pickle=False)
 
 
 def _check(save_dir: Any, name: Any, call: str) -> None:
