@@ -178,8 +178,11 @@ class StepKeeper:
         depth = self._thread.depth = getattr(self._thread, "depth", 0) + 1
         if depth == 1:
             self._thread.call = None
-            state = surroundings.modes()
-            self._attempt("what a step needs to be run again", self._keep, module, args, kwargs, state)
+            self._attempt("what a step needs to be run again", self._keep_as_now, module, args, kwargs)
+
+    def _keep_as_now(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        # The modes are those of the program, which `unobserved` changes.
+        unobserved(self._keep, module, args, kwargs, surroundings.modes())
 
     def _keep(self, module: torch.nn.Module, args: Any, kwargs: Any, modes: surroundings.Modes) -> None:
         step = self._step
@@ -210,7 +213,7 @@ class StepKeeper:
         call = getattr(self._thread, "call", None)
         if depth == 0 and call is not None:
             self._thread.call = None
-            self._attempt("the gradients of the model's outputs", self._watch_outputs, call, output)
+            self._attempt("the gradients of the model's outputs", unobserved, self._watch_outputs, call, output)
 
     def _watch_outputs(self, call: _Call, output: Any) -> None:
         for place, tensor in enumerate(tensors_in(output)):
@@ -220,7 +223,7 @@ class StepKeeper:
 
     def _attempt(self, about: str, action: Callable[..., Any], *args: Any) -> None:
         try:
-            unobserved(action, *args)
+            action(*args)
         except Exception as error:
             self._failed(about, error)
 

@@ -16,6 +16,8 @@ import torch
 import two_processes
 from torch import nn
 
+from probe.backends.torch.replay import surroundings
+
 STEPS, PLANTED = 20, 13
 LEVELS = pytest.mark.parametrize("level", ["L0", "L1", "mix"])
 FIRST = {"L0": "Module.square.Square.forward.0"}
@@ -171,6 +173,19 @@ def test_a_failure_changes_nothing_and_is_told_once(runs: Any, plain: Trained, m
     assert out.count("not twice") == out.count("could not be run again to its end (ZeroDivisionError: not twice)") == 1
     assert trained.state == plain.state
     assert dumped.folders(runs.path)[-1] == f"step{PLANTED}/procN"
+
+
+def test_a_failure_to_keep_a_call_changes_nothing_and_is_told(
+    runs: Any, plain: Trained, monkeypatch: Any, capsys: Any
+) -> None:
+    def fails() -> Any:
+        raise ZeroDivisionError("no modes")
+
+    runs.errors_expected = True
+    monkeypatch.setattr(surroundings, "modes", fails)
+    trained = Trained(watching(runs, level="mix"))
+    assert "ZeroDivisionError: no modes" in capsys.readouterr().err
+    assert trained.state == plain.state
 
 
 def test_with_the_batch_alone_the_parameters_are_those_of_now(runs: Any, plain: Trained, capsys: Any) -> None:
