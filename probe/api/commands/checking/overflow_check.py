@@ -46,6 +46,7 @@ class OverflowCheck(Question):
         add("--explain", metavar="RECORD", help="say of this record why it is not finite, and write no files")
         add("--no_page", action="store_true", help="write no page, which takes as long as reading the dumps again")
         arguments.add_where(parser, "read dumps")
+        arguments.add_rules(parser, "decide on msProbe's file of anomalies; probe writes none (msprobe)")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Overflow:
         from probe.common.parallel.tasks import Where
@@ -91,9 +92,10 @@ def _write(report: Report, args: argparse.Namespace) -> list[str]:
     """The files of a report that found something."""
     if report.found is None:
         return []
+    from probe.api.questions.rules import anomaly_file
     from probe.overflow.report_files import write
 
-    written = write(report, args.output_path)
+    written = write(report, args.output_path, anomaly_file(args.rules))
     try:
         return written + ([] if args.no_page else _page(report, args.output_path))
     except (MsprobeException, OSError) as error:
