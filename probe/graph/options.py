@@ -10,8 +10,8 @@ from probe.graph.micro_steps import AUTO
 from probe.graph.rules.probe import PROBE_GRAPH
 from probe.graph.rules.protocol import GraphRules
 
-HTML, DATABASE, JSON, MODEL_EXPLORER = "html", "db", "json", "model-explorer"
-"""What can be written."""
+HTML, JSON, MODEL_EXPLORER = "html", "json", "model-explorer"
+"""What can be written; the database is msProbe's."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from probe.common.errors import MsprobeException
 from probe.graph.options import HTML, JSON, MODEL_EXPLORER, GraphOptions
 from probe.graph.page.blocks import Blocks
 from probe.graph.page.manifest import Manifest
@@ -69,7 +70,13 @@ def writers_of(
 
     Args:
         others: what makes the writers of formats that are not ours, by format.
+
+    Raises:
+        MsprobeException: nothing writes one of the formats.
     """
+    unknown = [name for name in formats if name not in (HTML, JSON, MODEL_EXPLORER, *others)]
+    if unknown:
+        raise MsprobeException(f"{unknown[0]!r} is a format that nothing here writes.")
     stem = stem_of(folder, when)
     found = [make(folder, options, when) for make in others.values()]
     if MODEL_EXPLORER in formats:
