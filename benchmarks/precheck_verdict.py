@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 
 from probe.backends.torch.execution.rounding import moving, rounding_inside
-from probe.calls.verdict import Subject, Verdict, judge
+from probe.calls.verdict import KernelVerdict, Subject, judge
 from probe.common.numerics.formats import rounding_format
 from probe.common.numerics.rounding import rounded_to
 
@@ -599,7 +599,7 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def print_alarm(subject: Subject, size: Size, values: Values, verdict: Verdict) -> None:
+def print_alarm(subject: Subject, size: Size, values: Values, verdict: KernelVerdict) -> None:
     print(
         f"    {subject.base}.{subject.direction} {size.name}/{values.name} {list(subject.result.shape)} "
         f"{subject.dtype} {verdict.status} ratio {verdict.ratio:.3g} {verdict.bound}; {verdict.interpretation}; "

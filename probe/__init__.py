@@ -9,17 +9,17 @@ from probe._version import __version__
 
 if TYPE_CHECKING:
     from probe.api.precheck import acc_check as acc_check
+    from probe.api.questions.comparing import graph_diff as graph_diff
+    from probe.api.questions.comparing import verdict as verdict
     from probe.api.replaying import Replay as Replay
     from probe.api.replaying import replay as replay
     from probe.common.dump.reading.dump import Dump as Dump
     from probe.common.dump.reading.run import Run as Run
     from probe.common.dump.reading.run import read as read
     from probe.compare.in_python import Verdict as Verdict
-    from probe.compare.in_python import verdict as verdict
     from probe.graph.diff import GraphDiff as GraphDiff
     from probe.graph.graph import Graph as Graph
     from probe.graph.in_python import GraphView as GraphView
-    from probe.graph.in_python import graph_diff as graph_diff
     from probe.graph.in_python import open_graph as open_graph
     from probe.overflow.run import find_overflow as find_overflow
 
@@ -37,13 +37,13 @@ _FOUND_IN = {
     "GraphDiff": "probe.graph.diff",
     "GraphView": "probe.graph.in_python",
     "find_overflow": "probe.overflow.run",
-    "graph_diff": "probe.graph.in_python",
+    "graph_diff": "probe.api.questions.comparing",
     "open_graph": "probe.graph.in_python",
     "Dump": "probe.common.dump.reading.dump",
     "Run": "probe.common.dump.reading.run",
     "read": "probe.common.dump.reading.run",
     "Verdict": "probe.compare.in_python",
-    "verdict": "probe.compare.in_python",
+    "verdict": "probe.api.questions.comparing",
 }
 
 

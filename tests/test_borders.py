@@ -41,6 +41,7 @@ QUESTIONS = frozenset(
         "checkpoint",
     )
 )
+WING = "msprobe_rules"
 BACKENDS = frozenset(("backends.torch", "backends.mindspore", "backends.msadapter"))
 
 # Room -> the other rooms it may import from. "common" are the files directly in that folder, "backends.protocol" and
@@ -62,11 +63,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # It stands beside the questions, and evaluates nothing.
     "collect": COMMON | {"backends.protocol"},
     "graph": COMMON | ENGINES | {"backends.protocol", "compare"},
+    # It judges and writes as msProbe does; without it everything runs.
+    WING: COMMON | ENGINES | (QUESTIONS - {"collect"}) | {"backends.protocol"},
     # `random_save` records with what backends share, which knows no framework.
     "api": COMMON | ENGINES | QUESTIONS | {"backends.protocol", "backends.loader", "backends.shared"},
     "probe": COMMON | ENGINES | QUESTIONS | {"api"},
     "msprobe": frozenset({"probe", "api"}),
 }
+# Whose rules judge is decided in one file, which imports those of msProbe inside of functions.
+MAY_LOAD_WING = "probe.api.questions.rules"
 # Backend -> other backends whose public pieces it may compose.
 MAY_COMPOSE = {"backends.msadapter": {"backends.torch", "backends.mindspore"}}
 MAY_USE_FRAMEWORK = {
@@ -134,6 +139,8 @@ def offences(source: str, module: str, is_package: bool = False) -> list[str]:
             private = last.startswith("_") and not last.startswith("__") and last not in PRIVATE_MODULES
             if private and target not in MODULES:
                 found.append(f"{module}:{line}: {target} is private to its module")
+            elif there == WING and module == MAY_LOAD_WING:
+                continue
             elif there not in {here, *MAY_IMPORT[here], *composed} and not target.startswith("probe._version"):
                 found.append(f"{module}:{line}: {here} imports {target}, which is in {there}")
     return found
@@ -161,6 +168,10 @@ def test_imports_stay_within_the_borders(path: Path) -> None:
         ("probe.compare.runner", "import torch"),
         ("probe.compare.runner", "from probe.graph import model"),
         ("probe.overflow.search", "from probe.compare.runner import compare"),
+        ("probe.compare.comparison", "from probe.msprobe_rules.compare import rows"),
+        ("probe.graph.run", "if TYPE_CHECKING:\n    from probe.msprobe_rules.graph.rules import MsprobeGraph"),
+        ("probe.api.cli", "from probe.msprobe_rules import anomalies"),
+        ("probe.msprobe_rules.anomalies", "from probe.api.questions import rules"),
         ("probe.common.files", "from probe.common.dump import naming"),
         ("probe.common.files", "import torch"),
         ("probe.common.dump.journal", "import torch"),
@@ -201,6 +212,8 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
         ("probe.common.align.mapping", "from .layers import rules\nfrom probe.common.dump.reading.dump import Dump"),
         ("probe.common.callstack", "from probe.common import _frames\nfrom probe._version import __version__"),
         ("probe.graph.pairing", "from probe.compare.result import ComparisonResult"),
+        ("probe.msprobe_rules.anomalies", "from probe.overflow.findings import Report"),
+        ("probe.api.questions.rules", "def f():\n    from probe.msprobe_rules import anomalies"),
         ("probe.backends.torch.hooks", "import torch\nfrom ..protocol import Value\nfrom ..shared import patching"),
         ("probe.backends.torch.integrations.lightning", "from lightning.pytorch import Callback"),
         ("probe.backends.msadapter.adapter", "from probe.backends.torch import adapter\nimport mindtorch"),
@@ -210,6 +223,13 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
 )
 def test_an_import_within_the_borders_is_not_found(module: str, source: str) -> None:
     assert not offences(source, module)
+
+
+def test_the_rules_of_msprobe_are_loaded_lazily() -> None:
+    """An import at the top of a file, which is not for types alone, would need the folder to be there."""
+    path = ROOT / f"{MAY_LOAD_WING.replace('.', '/')}.py"
+    tops = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.ImportFrom)]
+    assert not [node.lineno for node in tops if (node.module or "").startswith(f"probe.{WING}")]
 
 
 def circles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:

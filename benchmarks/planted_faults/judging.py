@@ -123,7 +123,7 @@ def judge(
         outcome.planted = list(dict.fromkeys([*here.planted(level), *there.planted(level)]))
         outcome.rank = next((place for place, either in enumerate(zip(is_planted, is_next), 1) if any(either)), None)
         outcome.is_next = outcome.rank == 1 and not is_planted[0]
-        row = next((row for row in result.rows if row.verdict == ERROR), None)
+        row = next((row for row in result.rows if row.result == ERROR), None)
         outcome.by_verdict = row is not None and (
             row.record in [*here.planted(level), *here.next(level)]
             or row.golden_record in [*there.planted(level), *there.next(level)]

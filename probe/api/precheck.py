@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from probe.api.questions.rules import DOCUMENTED, MSPROBE, case_rules
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter
 from probe.common.dump.frameworks import BACKEND_OF
 from probe.common.dump.reading.runs import only_dump_in
+from probe.common.errors import MsprobeException
 
 if TYPE_CHECKING:
     from probe.precheck.output.report import Report
+
+_OF_STANDARD = {"documented": DOCUMENTED, "26.2": MSPROBE}
+"""The names of rules by those of the older argument ``standard``."""
 
 
 def load(framework: str) -> FrameworkAdapter:
@@ -23,12 +28,25 @@ def load(framework: str) -> FrameworkAdapter:
     return loader.load(BACKEND_OF[framework])
 
 
-def acc_check(path: str | os.PathLike[str], **options: Any) -> Report:
+def acc_check(
+    path: str | os.PathLike[str],
+    *,
+    rules: str | None = None,
+    headers: str = "english",
+    against: str | None = None,
+    standard: str | None = None,
+    **options: Any,
+) -> Report:
     """Run each recorded call again alone and judge it against a result of higher precision.
 
     Args:
         path: A dump.json of level L1 or mix, or a folder with one dump: of a process, a step or a run.
-        options: Fields of `probe.precheck.options.PrecheckOptions`; without ``output`` no files are written.
+        rules: Whose rules judge the drop-in tables: ``msprobe-documented`` (default), ``msprobe``, ``probe`` (none).
+        headers: ``english`` or ``msprobe``: what the drop-in tables look like.
+        against: A table of details of another device, by which the cases are judged as well.
+        standard: ``documented`` or ``26.2``, an older form of `rules`.
+        options: Other fields of `probe.precheck.options.PrecheckOptions`; without ``output`` no files are written, and
+            only our own rules judge.
 
     Raises:
         MsprobeException: the dump is none that can be checked, or an option does not fit.
@@ -41,4 +59,9 @@ def acc_check(path: str | os.PathLike[str], **options: Any) -> Report:
     from probe.precheck.options import PrecheckOptions
     from probe.precheck.runner import precheck
 
-    return precheck(only_dump_in(os.fspath(path)).path, PrecheckOptions(**options), load)
+    if standard is not None and rules is None:
+        if standard not in _OF_STANDARD:
+            raise MsprobeException(f"standard is {standard!r}; allowed: {', '.join(_OF_STANDARD)}.")
+        rules = _OF_STANDARD[standard]
+    asked = PrecheckOptions(**options, rules=case_rules(rules, headers, against))
+    return precheck(only_dump_in(os.fspath(path)).path, asked, load)

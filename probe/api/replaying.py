@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from probe.api.precheck import load
+from probe.api.questions.rules import operator_configs
 from probe.calls.prepared import RECORDED
 from probe.calls.verdict.subject import SEVERITY, SUSPECT
 from probe.common.dump.naming import file_name
@@ -18,7 +19,6 @@ from probe.precheck.work import device_for
 from probe.rerun.emit import emit as write_script
 from probe.rerun.minimise import Minimised
 from probe.rerun.minimise import minimise as make_smaller
-from probe.rerun.operator_config import extract, read_operator_config
 from probe.rerun.replay import Replayed
 from probe.rerun.replay import replay as run_again
 from probe.rerun.report import as_json, lines
@@ -122,7 +122,8 @@ def replay_operator(config: str, folder: str, device: str, minimise: bool) -> Re
     Raises:
         MsprobeException: the file is wrong, or the call cannot be run.
     """
-    asked = read_operator_config(config)
+    operator_config = operator_configs()
+    asked = operator_config.read_operator_config(config)
     seeds = range(asked.seed, asked.seed + asked.times)
     runs = ((_replay(asked.dump, asked.record, device, None, False, seed, asked.generate), seed) for seed in seeds)
     _, seed = max(runs, key=lambda run: _badness(run[0].replayed))
@@ -131,7 +132,7 @@ def replay_operator(config: str, folder: str, device: str, minimise: bool) -> Re
     if not asked.extract:
         return found
     opened = read(only_dump_in(asked.dump).path)
-    extract(opened, select(opened, asked.record).case, asked.extract)
+    operator_config.extract(opened, select(opened, asked.record).case, asked.extract)
     return Replay(found.replayed, found.smaller, [*found.files, asked.extract])
 
 

@@ -98,6 +98,13 @@ class Call:
         functions = self.reference_function, self._returns_nothing
         return Call(self._execution, self.function, arguments, leaves, of_outputs, self._name, *functions)
 
+    def forward_alone(self) -> Call:
+        """The same call without its backward."""
+        found = self.with_inputs(self._arguments, self._leaves, [])
+        if self._reference is not None:
+            found._reference = dataclasses.replace(self._reference, gradients=[])
+        return found
+
     def on(self, device: str, autocast: str | None = None) -> Results:
         """The results on `device` in the recorded dtypes, under autocast to the dtype of that name if one is given.
 

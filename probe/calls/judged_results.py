@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from probe.backends.protocol import Execution
 from probe.calls.evaluation import Results
 from probe.calls.prepared import RECORDED, Prepared
-from probe.calls.verdict.subject import ERROR, EXACT, STRUCTURE, Subject, Verdict
+from probe.calls.verdict.subject import ERROR, EXACT, STRUCTURE, KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
 from probe.common.dump.reading.items import OUTPUT
 from probe.common.numerics.formats import is_float, plain_name
@@ -33,7 +33,7 @@ class JudgedResult:
     """The plain name of its dtype; the class of a plain value."""
     reference_dtype: str
     shape: tuple[int, ...]
-    verdict: Verdict
+    verdict: KernelVerdict
 
 
 def draws_random_numbers(execution: Execution, prepared: Prepared, device: str, autocast: str) -> bool:
@@ -84,7 +84,7 @@ class _JudgedCall:
         given, wanted = len(self._results.outputs), len(self._reference.outputs)
         if given != wanted:
             text = f"it returns {given} values where the reference has {wanted}"
-            yield JudgedResult(f"{case.forward.name}.{OUTPUT}", "", "", "", (), Verdict(STRUCTURE, text))
+            yield JudgedResult(f"{case.forward.name}.{OUTPUT}", "", "", "", (), KernelVerdict(STRUCTURE, text))
             return
         for place, result in enumerate(self._results.outputs):
             yield self._row(f"{case.forward.name}.{OUTPUT}.{result.path}", "", "outputs", place)
@@ -112,7 +112,7 @@ class _JudgedCall:
             return _plain_row(name, of, result.value, expected.value)
         wanted = self._recorded_dtype(of, part, place)
         if wanted != dtype and is_float(wanted) and is_float(dtype):
-            verdict = Verdict(STRUCTURE, f"{dtype} where {wanted} was recorded")
+            verdict = KernelVerdict(STRUCTURE, f"{dtype} where {wanted} was recorded")
             return JudgedResult(name, of, dtype, expected.dtype or dtype, result.value.shape, verdict)
         verdict = judge(
             Subject(
@@ -155,11 +155,11 @@ def _plain_row(name: str, of: str, result: Any, expected: Any) -> JudgedResult:
     """The row of what is no tensor on one side: a number, a text, a gradient that is not there."""
     kind, expected_kind = type(result).__name__, type(expected).__name__
     if isinstance(result, np.ndarray) or isinstance(expected, np.ndarray) or kind != expected_kind:
-        verdict = Verdict(STRUCTURE, f"{_spoken(result)} where the reference has {_spoken(expected)}")
+        verdict = KernelVerdict(STRUCTURE, f"{_spoken(result)} where the reference has {_spoken(expected)}")
     elif result == expected or result != result:
-        verdict = Verdict(EXACT, "equal", "exact")
+        verdict = KernelVerdict(EXACT, "equal", "exact")
     else:
-        verdict = Verdict(ERROR, f"{result!r} where the reference has {expected!r}", "exact")
+        verdict = KernelVerdict(ERROR, f"{result!r} where the reference has {expected!r}", "exact")
     return JudgedResult(name, of, kind, expected_kind, (), verdict)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from numpy.typing import NDArray
@@ -42,6 +42,11 @@ class Prepared:
     call: Call
     random_state: Optional[Array] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """From what random numbers were drawn, where that is recorded."""
+
+    def forward_alone(self, why: str = "") -> Prepared:
+        """The same case without its backward; `why` says for what reason."""
+        call = self.call.forward_alone()
+        return replace(self, of_outputs=[], gradients=[], backward_not_run=why, call=call)
 
 
 def prepare(execution: Execution, dump: Dump, case: Case, seed: int, generate: bool = False) -> Prepared:

@@ -23,7 +23,6 @@ from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
 from probe.common.numerics import statistics
 from probe.common.numerics.checksums import checksum
-from probe.common.numerics.dtypes import may_match
 from probe.common.numerics.error_bounds import are_empty
 from probe.common.numerics.missing import UNSUPPORTED
 from probe.common.progress import with_progress
@@ -40,18 +39,11 @@ from probe.compare.options import Options
 from probe.compare.output import tables
 from probe.compare.pairing import pairing
 from probe.compare.result import ComparisonResult, Divergence, Mode
-from probe.compare.verdict import Advisor, blame
+from probe.compare.rules import Otherwise
 
 if TYPE_CHECKING:
     from probe.common.align.layers.proposal import Proposal
     from probe.common.progress import ProgressCallback
-
-# What the reference tool holds against what: MindSpore runs against the run they were ported from, never the other way.
-_GOLDEN_OF = {
-    "pytorch": ("pytorch",),
-    "mindspore": ("mindspore", "pytorch"),
-    "mindtorch": ("mindspore", "pytorch"),
-}
 
 NO_MATCH = "warning: No golden data matched."
 NO_TARGET = "warning: No target data matched."
@@ -72,7 +64,13 @@ class Comparison:
     """The paths of the dumps of the step before."""
 
     def __post_init__(self) -> None:
-        _check_frameworks(self.target, self.golden, self.options.compat)
+        for dump in (self.target, self.golden):
+            if dump.framework not in BACKEND_OF:
+                raise MsprobeException(
+                    f'{dump.path}: "framework" is {dump.framework!r}; known: {", ".join(map(repr, BACKEND_OF))}.'
+                )
+        if self.otherwise is not None:
+            self.otherwise.check(self.target, self.golden)
         if self.debug != (self.golden.level == "debug"):
             raise MsprobeException(
                 f"{self.target.path} has level {self.target.level!r} and {self.golden.path} level "
@@ -83,6 +81,11 @@ class Comparison:
     def across_frameworks(self) -> bool:
         """Whether the dumps are of two frameworks."""
         return self.target.framework != self.golden.framework
+
+    @property
+    def otherwise(self) -> Otherwise | None:
+        """Matching and measuring as another tool does, where that is asked for."""
+        return self.options.rules.otherwise
 
     @property
     def debug(self) -> bool:
@@ -157,8 +160,7 @@ def compare_dumps(
     result = ComparisonResult(target.path, golden.path, mode, comparison.debug, matched.rows, *stacks)
     result.data_mapping, result.proposal, result.algorithms = matched.derived, matched.proposal, algorithms
     add_divergence(comparison, both, matched.same_names, result, evidence, matched.moved)
-    if result.divergence is not None and not comparison.options.compat:
-        blame(result.rows, result.divergence.first)
+    comparison.options.rules.conclude(result)
     return result
 
 
@@ -169,8 +171,7 @@ def flattened(comparison: Comparison) -> Calls:
     """The calls of both dumps with their items."""
     options = comparison.options
     renumber = not comparison.debug and not options.fuzzy
-    # The reference tool forgets the target's side where names are mapped (D3).
-    renumber_target = renumber and not (options.compat and options.maps_names)
+    renumber_target = renumber and (comparison.otherwise is None or comparison.otherwise.renumbers_target(options))
     target = calls(comparison.target, renumber_target)
     return target, calls(comparison.golden, renumber, target)
 
@@ -210,35 +211,34 @@ def has_checksum(side: Iterable[Call]) -> bool:
 def match(comparison: Comparison, both: Calls) -> Matched:
     """Pair the items of the calls of both dumps."""
     options = comparison.options
+    if comparison.otherwise is not None:
+        found, items = comparison.otherwise.match((comparison.target, comparison.golden), both, options)
+        return Matched(found, _has_same_names(comparison), items)
     derived = proposal = None
     rest = without(both, options.pairs) if options.pairs else both
     moved = _moved_layers(comparison, both)
     if moved:
         rest = _with_numbers_of_golden(comparison, rest, moved)
     if options.fuzzy:
-        if options.compat:
-            rows = list(by_kind(*rest, next_of_kind=True))
-        else:
-            rows = list(by_kind(*rest, *_places_and_marks(comparison, rest, moved)))
+        rows = list(by_kind(*rest, *_places_and_marks(comparison, rest, moved)))
     else:
         names = correspondence((comparison.target, comparison.golden), rest, options)
         derived, proposal = names.derived, names.proposal
         rows = list(by_name(*rest, names.mapping))
     if options.pairs:
         rows = with_pairs(rows, both, options.pairs, comparison.across_frameworks)
-    if options.compat:
-        rows = [row for row in rows if row.target is not None]
-        # With mapped items the reference tool does not ask for their types.
-        for row in [] if options.maps_items else rows:
-            _unmatch_other_types(row, comparison.across_frameworks)
-    same_names = not (comparison.across_frameworks or options.fuzzy or options.maps_names or proposal)
-    return Matched(rows, same_names, derived, proposal, moved)
+    return Matched(rows, _has_same_names(comparison) and proposal is None, derived, proposal, moved)
+
+
+def _has_same_names(comparison: Comparison) -> bool:
+    options = comparison.options
+    return not (comparison.across_frameworks or options.fuzzy or options.maps_names)
 
 
 def _moved_layers(comparison: Comparison, both: Calls) -> Renumbered:
     """Layers whose numbers have moved, where names are to be the same on both sides."""
     options = comparison.options
-    if comparison.across_frameworks or comparison.debug or options.maps_names or options.compat:
+    if comparison.across_frameworks or comparison.debug or options.maps_names:
         return Renumbered()
     return renumbered(both)
 
@@ -275,13 +275,6 @@ def _sides(both: Calls, trees: Trees, moved: Renumbered) -> tuple[Side, Side]:
     return replace(target, moved=moved), golden
 
 
-def _unmatch_other_types(row: Row, across_frameworks: bool) -> None:
-    target, golden = row.target, row.golden
-    if target is None or golden is None or may_match(target.dtype, golden.dtype, across_frameworks):
-        return
-    row.golden, row.golden_record, row.notes = None, None, ()
-
-
 # --- measure
 
 
@@ -301,7 +294,7 @@ def measure(
     options = comparison.options
     transforms = None if options.post_processing is None else load_post_processing(options.post_processing)
     algorithms = tuple(user_metrics.load(options.algorithms, tables.RESERVED))
-    ready = Values(comparison.target, comparison.golden, options.compat, algorithms, transforms).measured(rows)
+    ready = Values(comparison.target, comparison.golden, comparison.otherwise, algorithms, transforms).measured(rows)
     for row in ready if watch is None else with_progress(ready, watch, "items", len(rows)):
         measure_row(comparison, row, mode, len(algorithms))
     return tuple(algorithm.column for algorithm in algorithms)
@@ -309,13 +302,11 @@ def measure(
 
 def measure_row(comparison: Comparison, row: Row, mode: Mode, further: int = 0) -> None:
     """Give a row its metrics; of real data those that it has without its values, with `further` of the user's own."""
-    target, golden = row.target, row.golden
-    if target is not None and golden is not None and are_empty(target, golden) and not comparison.options.compat:
+    target, golden, otherwise = row.target, row.golden, comparison.otherwise
+    if target is not None and golden is not None and are_empty(target, golden) and otherwise is None:
         _forget_values(target, golden)
     if mode is Mode.STATISTICS and target is not None and golden is not None:
-        row.metrics = statistics.compare_items(target, golden)
-        if comparison.options.compat:
-            row.metrics = statistics.compare_flags(target, golden, row.metrics)
+        row.metrics = (statistics.compare_items if otherwise is None else otherwise.statistics)(target, golden)
         if target.requires_grad != golden.requires_grad:
             row.requires_grad_consistent = _is_requires_grad_consistent(comparison, target, golden)
         return
@@ -330,7 +321,7 @@ def measure_row(comparison: Comparison, row: Row, mode: Mode, further: int = 0) 
         row.requires_grad_consistent = _is_requires_grad_consistent(comparison, target, golden)
     if target is None:
         row.notes += (NO_TARGET,)
-        row.messages, row.verdict = row.notes, "warning"
+        row.messages, row.result = row.notes, comparison.options.rules.alone
     elif golden is None and (mode is not Mode.CHECKSUM or row.metrics[0] == "N/A"):
         # A missing checksum has a message of its own.
         row.notes += (NO_MATCH,)
@@ -347,8 +338,8 @@ def _forget_values(target: Item, golden: Item) -> None:
 def _is_requires_grad_consistent(comparison: Comparison, target: Item | None, golden: Item | None) -> bool:
     of_target = None if target is None else target.requires_grad
     of_golden = None if golden is None else golden.requires_grad
-    if target is not None and golden is not None and comparison.across_frameworks and not comparison.options.compat:
-        # MindSpore says the same thing of parameters only; Advisor has the reason.
+    if target is not None and golden is not None and comparison.across_frameworks and comparison.otherwise is None:
+        # Of what is no parameter MindSpore says whether it is part of a recorded gradient.
         return target.state != PARAMETERS or None in (of_target, of_golden) or of_target == of_golden
     return of_target == of_golden
 
@@ -357,10 +348,10 @@ def _is_requires_grad_consistent(comparison: Comparison, target: Item | None, go
 
 
 def judge(comparison: Comparison, records: Iterable[list[Row]], mode: Mode) -> None:
-    """Give the rows of the target their verdicts; they come record by record."""
-    advisor = Advisor(mode, comparison.across_frameworks, comparison.options.compat)
+    """Give the rows of the target their results; they come record by record."""
+    rules, across_frameworks = comparison.options.rules, comparison.across_frameworks
     for rows in records:
-        advisor.judge(rows)
+        rules.judge(rows, mode, across_frameworks)
 
 
 def add_divergence(
@@ -388,7 +379,8 @@ def add_divergence(
     pairs = [(call.record, call.golden_record) for call in aligned]
     result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows), both)
     result.pairing = pairing(pairs, comparison.options, result.proposal is not None)
-    everything = comparison.options.all_divergences
+    # Rows after the fifth divergence have results too.
+    everything = comparison.options.all_divergences or not comparison.options.rules.is_by_record
     if evidence is not None:
         evidence.aligned = aligned
     judged = None if evidence is None else evidence.judged
@@ -433,18 +425,3 @@ def set_divergence(
 def _with_settings(divergence: Divergence, target: Dump, golden: Dump) -> Divergence:
     first, *suspects = with_settings([divergence.first, *divergence.suspects], target, golden)
     return replace(divergence, first=first, suspects=suspects)
-
-
-def _check_frameworks(target: Dump, golden: Dump, compat: bool) -> None:
-    for dump in (target, golden):
-        if dump.framework not in BACKEND_OF:
-            raise MsprobeException(
-                f'{dump.path}: "framework" is {dump.framework!r}; known: {", ".join(map(repr, BACKEND_OF))}.'
-            )
-    allowed = _GOLDEN_OF[target.framework]
-    if compat and golden.framework not in allowed:
-        raise MsprobeException(
-            f"with --compat a {target.framework} dump ({target.path}) is compared with one of "
-            f"{' or '.join(allowed)}, not of {golden.framework} ({golden.path}); leave --compat out, or exchange "
-            "-tp and -gp."
-        )

@@ -43,7 +43,8 @@ class Verdict:
             (one.step, one.label, one.rows, *one.counts.values(), one.suspects[0].record if one.suspects else "")
             for one in self.summaries
         ]
-        return found + html_table.table(("step", "process", "rows", "pass", "warning", "error", "first finding"), rows)
+        results = self.summaries[0].counts
+        return found + html_table.table(("step", "process", "rows", *results, "first finding"), rows)
 
 
 def verdict(

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 
 from probe.common.align.options import MatchOptions
+from probe.compare.rules import PROBE_ROWS, RowRules
 
 
 @dataclass(frozen=True)
@@ -16,11 +17,13 @@ class Options(MatchOptions):
         post_processing: a file that says what is done to tensors before they are compared.
         algorithms: Python files with metrics of the user's own; they are executed.
         all_divergences: look for every call that diverges, and not only for the first ones, which is sooner done.
+        rules: whose rules give rows their results.
     """
 
     post_processing: str | None = None
     algorithms: tuple[str, ...] = ()
     all_divergences: bool = False
+    rules: RowRules = PROBE_ROWS
 
     def absolute(self) -> Options:
         """The same options for a process that runs in another folder."""

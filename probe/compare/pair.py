@@ -60,7 +60,7 @@ def summarise_pair(task: PairTask, watch: ProgressCallback | None = None) -> Sum
     result = compare_pair(task, watch)
     if task.tensor_log:
         print_metrics(result)
-    return summarise(result)
+    return summarise(result, task.options.rules)
 
 
 def summarise_large_pair(task: PairTask, watch: ProgressCallback | None = None) -> Summary:
@@ -76,8 +76,8 @@ def summarise_large_pair(task: PairTask, watch: ProgressCallback | None = None) 
         if found is not None:
             result, tally = found
             _note_place(result, task.pair)
-            return conclude(result, tally)
-    return summarise(compare_and_write(task, target, golden, watch))
+            return conclude(result, tally, task.options.rules)
+    return summarise(compare_and_write(task, target, golden, watch), task.options.rules)
 
 
 def compare_pair(task: PairTask, watch: ProgressCallback | None = None) -> ComparisonResult:
@@ -129,7 +129,8 @@ def _write(task: PairTask, result: ComparisonResult, watch: ProgressCallback | N
     if watch is not None:
         watch("writing", 0, None)
     files.make_folder(task.folder)
-    result.tables = table_files.write(result, os.path.join(task.folder, _stem(task, result.debug)), task.xlsx)
+    stem = os.path.join(task.folder, _stem(task, result.debug))
+    result.tables = table_files.write(result, stem, task.xlsx, task.options.rules.levels)
     if result.data_mapping is not None:
         write_names(_mapping_file(task, task.folder, "data_mapping"), result.data_mapping)
     if result.proposal is not None:

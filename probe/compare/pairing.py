@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from probe.compare.options import Options
+from probe.common.align.options import MatchOptions
 
 NAMES, KINDS, MAPPING, LAYERS = "names", "kinds", "mapping", "layers"
 
@@ -27,7 +27,7 @@ class Pairing:
     golden_only: list[str] = field(default_factory=list)
 
 
-def pairing(pairs: Iterable[tuple[str | None, str | None]], options: Options, aligned: bool = False) -> Pairing:
+def pairing(pairs: Iterable[tuple[str | None, str | None]], options: MatchOptions, aligned: bool = False) -> Pairing:
     """How calls were paired.
 
     Args:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
-from probe.common.align.row import ERROR, PASS, WARNING, Row
+from probe.common.align.row import Row
 from probe.common.dump.levels import Levels
 from probe.common.dump.reading.sources import Stacks
 from probe.compare.coverage import Coverage
@@ -152,7 +152,6 @@ class ComparisonResult:
     tables: list[str] = field(default_factory=list)
     """The files that were written."""
 
-    def counts(self) -> dict[str, int]:
-        """Rows by verdict, all three named."""
-        found = Counter(row.verdict for row in self.rows)
-        return {verdict: found[verdict] for verdict in (PASS, WARNING, ERROR)}
+    def counts(self) -> Counter[str]:
+        """How many rows have each result."""
+        return Counter(row.result for row in self.rows)

@@ -25,6 +25,7 @@ from probe.common.numerics.missing import NOT_MEASURED, SHAPE_UNMATCHED, UNSUPPO
 from probe.common.numerics.user_metrics import Algorithm
 from probe.common.numerics.values import as_measured, compare_values
 from probe.common.parallel.tasks import processors
+from probe.compare.rules import Otherwise
 from probe.compare.tensor_transforms import PostProcessing
 
 _MOST_THREADS = 8
@@ -37,14 +38,14 @@ class Values:
 
     Args:
         target, golden: the dumps.
-        compat: measure as msProbe 26.2 does.
+        otherwise: measuring as another tool does, where that is asked for.
         algorithms: the user's own metrics.
         post_processing: what is done to tensors before.
     """
 
     target: Dump
     golden: Dump
-    compat: bool = False
+    otherwise: Otherwise | None = None
     algorithms: Sequence[Algorithm] = ()
     post_processing: PostProcessing | None = None
 
@@ -65,7 +66,7 @@ class Values:
             row.judged = paths == [None, None] or not of_tensors or are_empty(row.target, row.golden)
             for path, (_, item), who in zip(paths, sides, ("target", "golden")):
                 # A tensor without elements has nothing to save.
-                if path is None and item.is_tensor and (self.compat or extent(item.shape).elements):
+                if path is None and item.is_tensor and (self.otherwise is not None or extent(item.shape).elements):
                     row.notes += (f"warning: The {who} side does not have a data file.",)
             return
         values: list[Array] = []
@@ -81,7 +82,7 @@ class Values:
             if self.post_processing is not None:
                 found = self.post_processing.apply(found, side, item.data_name or "")
             values.append(found)
-        measured = compare_values(values[0], values[1], self.compat)
+        measured = (compare_values if self.otherwise is None else self.otherwise.values)(values[0], values[1])
         row.metrics = measured.metrics
         if measured.note:
             row.notes += (measured.note,)

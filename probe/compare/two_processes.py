@@ -42,7 +42,6 @@ from probe.compare.output.summary import Tally, tally
 from probe.compare.output.table_files import CSV_ROWS
 from probe.compare.pairing import pairing
 from probe.compare.result import ComparisonResult, Mode, Unexplained
-from probe.compare.verdict import blame
 
 _CALLS = 64
 """How many calls a block has: enough that what is done once for each does not count, and so few that its text is below
@@ -70,7 +69,9 @@ def can_be_compared(comparison: Comparison) -> bool:
         and target.task == golden.task == "statistics"
         and target.level == golden.level != "debug"
         and not (comparison.across_frameworks or target.died or golden.died)
-        and not (options.fuzzy or options.maps_names or options.compat or options.pairs)
+        and options.rules.is_by_record
+        and options.rules.otherwise is None
+        and not (options.fuzzy or options.maps_names or options.pairs)
         and len(target) >= _FEW_RECORDS
         and os.path.getsize(target.path) < CSV_ROWS * _ROW_BYTES
     )
@@ -128,6 +129,7 @@ class _TwoProcesses:
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
         self._target, self._golden = comparison.target, comparison.golden
+        self._rules = comparison.options.rules
         self._pairs = _side_by_side(self._target.records, self._golden.records)
         self._check_places()
         self._stacks = self._target.stacks
@@ -202,7 +204,7 @@ class _TwoProcesses:
                 done += [self._write(number, table) for number in self._numbers[len(done) :]]
             else:
                 done += _append(theirs, texts, table)
-            golden_only, total = self._golden_only(done), Tally()
+            golden_only, total = self._golden_only(done), tally([], Mode.STATISTICS, self._rules)
             table.write(self._text(list(chain.from_iterable(golden_only.values()))))
             for block in done:
                 total.add(block.tally)
@@ -233,7 +235,7 @@ class _TwoProcesses:
         stream.write(text)
         alone = {row.record for row in golden_only}
         return _Block(
-            tally(rows + golden_only, Mode.STATISTICS),
+            tally(rows + golden_only, Mode.STATISTICS, self._rules),
             [digest(of_call, Mode.STATISTICS) for of_call in calls],
             [index for index, of_call in enumerate(calls) if not of_call],
             [index for index, pair in enumerate(pairs) if pair.golden.name in alone],
@@ -300,11 +302,11 @@ class _TwoProcesses:
                 continue
             (rows,), _ = self._rows([pair])
             self._measure_and_judge([rows])
-            text, before = self._text(rows), tally(rows, Mode.STATISTICS)
-            if blame(rows, first):
+            text, before = self._text(rows), tally(rows, Mode.STATISTICS, self._rules)
+            if self._rules.blame(rows, first):
                 files.replace_text(path, text, self._text(rows))
                 order = {record.name: number for number, record in enumerate(self._target.records)}
-                total.replace(before, tally(rows, Mode.STATISTICS), order.__getitem__)
+                total.replace(before, tally(rows, Mode.STATISTICS, self._rules), order.__getitem__)
                 return
 
     def _golden_only(self, done: list[_Block]) -> _GoldenOnly:

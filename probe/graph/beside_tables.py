@@ -23,6 +23,7 @@ from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
 from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest
+from probe.graph.rules.probe import PROBE_GRAPH
 from probe.graph.run import title, written
 from probe.graph.tasks.located import located
 from probe.graph.tasks.task import rows_of
@@ -66,7 +67,7 @@ def summaries_and_page(
                 rows.place = names[summary.step, summary.label]
                 yield ShownComparison(rows)
 
-    manifest = Manifest(title([target], [golden]), unpaired=unpaired)
+    manifest = Manifest(title([target], [golden]), PROBE_GRAPH, unpaired)
     with stamped(output) as when:
         page = written(columns(), [PageWriter(manifest, stem_of(output, when), max_megabytes)], manifest)
     return found, page.files[0]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from probe.common.align.row import ERROR, Row
+from probe.common.align.row import Row
 from probe.common.dump.levels import both_record, in_words
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
@@ -243,6 +243,7 @@ class _Judged:
         self._target = _Side(TARGET, graph, bytearray(len(graph)))
         self._golden = _Side(GOLDEN, other, bytearray(len(other)))
         self._options = options
+        self._errors = options.rules.levels["error"]
         self._result, self._evidence = result, evidence
         self._manual = manual
         self._in_errors = array("d", [math.nan]) * len(graph)
@@ -286,7 +287,7 @@ class _Judged:
             origin,
             items,
             golden_items,
-            summarise(self._result),
+            summarise(self._result, self._options.rules),
             self._result.mode.value,
             self._result.stacks,
             self._result.golden_stacks,
@@ -375,7 +376,7 @@ class _Judged:
             differing = [row for row in rows if row.target is not None and row.golden is not None]
             largest = max((row_difference(row, self._result.mode) for row in differing), default=0.0)
             self._out_errors[node] = largest
-            worst = next((row for row in rows if row.verdict == ERROR), None)
+            worst = next((row for row in rows if row.result in self._errors), None)
             if math.isinf(largest):
                 self._target.statuses[node] = DIVERGED
                 self._target.why[node] = f"it has {NONFINITE_ON_ONE_SIDE}"

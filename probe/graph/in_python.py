@@ -21,10 +21,11 @@ from probe.graph.graph import Graph, graph_of
 from probe.graph.manual_pairs import load_pairs
 from probe.graph.micro_steps import AUTO, add_micro_steps
 from probe.graph.options import GraphOptions
-from probe.graph.page.columns import PROBE
 from probe.graph.page.manifest import Manifest
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
+from probe.graph.rules.probe import PROBE_GRAPH
+from probe.graph.rules.protocol import GraphRules
 from probe.graph.run import Plan, planned, written
 from probe.graph.tasks.task import GraphTask, judged, rows_of
 from probe.graph.writers.outputs import PageWriter
@@ -143,7 +144,7 @@ def graph_diff(
     options: Options | None = None,
     *,
     pairs: Path | None = None,
-    rules: str = PROBE,
+    rules: GraphRules = PROBE_GRAPH,
     overflow: bool = False,
     micro_step: str | int = AUTO,
     strip_paths: Sequence[str] = (),
@@ -156,7 +157,7 @@ def graph_diff(
         golden: the run it is held against, in the same form; several beside one target. Without it the graph of one.
         options: how to match and judge.
         pairs: a file of pairs of nodes that belong together.
-        rules: ``probe``, or ``msprobe`` for the statuses of the reference tool.
+        rules: whose statuses nodes get.
         overflow: look for numbers that are too large, even where none is infinite.
         micro_step: ``auto``, ``off`` or the number of micro steps.
         strip_paths: beginnings of paths that the page does not show.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Optional
@@ -26,7 +26,7 @@ from probe.graph.page.prefixes import Prefixes
 from probe.graph.tasks.communication import Communication
 from probe.graph.tasks.located import Place, located
 from probe.graph.tasks.task import GraphTask, Task
-from probe.graph.writers.outputs import Writer, needs_diffs, writers_of
+from probe.graph.writers.outputs import MakeWriter, Writer, writers_of
 from probe.graph.writers.shown import ShownComparison
 from probe.graph.writers.stamps import stamped
 
@@ -182,8 +182,18 @@ def show(
     max_megabytes: float = 40,
     where: Where | None = None,
     watch: ProgressCallback | None = None,
+    others: Mapping[str, MakeWriter] | None = None,
 ) -> Report:
     """Make the comparisons of `plan` and write them to the folder `output`.
+
+    Args:
+        plan: the comparisons.
+        output: the folder.
+        formats: what is written.
+        max_megabytes: a page that is larger becomes a folder.
+        where: which processes do it.
+        watch: a callback for how far the work is.
+        others: what makes the writers of formats that are not ours, by format.
 
     Raises:
         MsprobeException: none could be made.
@@ -191,10 +201,11 @@ def show(
     """
     options = plan.tasks[0].options
     manifest = Manifest(plan.title, options.rules, plan.unpaired)
-    if needs_diffs(formats):
+    others = {name: make for name, make in (others or {}).items() if name in formats}
+    if others:
         plan = replace(plan, tasks=[replace(task, keeps_diff=True) for task in plan.tasks])
     with stamped(output) as when:
-        writers = writers_of(formats, output, when, manifest, options, max_megabytes)
+        writers = writers_of(formats, output, when, manifest, options, max_megabytes, others)
         return written(compared(plan, where, watch), writers, manifest)
 
 
@@ -205,7 +216,7 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
     """By the numbers of the comparisons."""
     without_summary: list[str] = []
     judged_otherwise: list[tuple[int, int]] = []
-    """By the rules of msProbe, which give no summary: the worst first, of those the earliest."""
+    """By rules that give no summary: the worst first, of those the earliest."""
     number = 0
     for each in found:
         if isinstance(each, str):

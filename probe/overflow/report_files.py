@@ -1,74 +1,34 @@
-"""The files of a report: ours, and the one that the reference tool writes."""
+"""The file of a report, and that of another tool where one is wanted."""
 
 from __future__ import annotations
 
 import json
 import os
-import time
-from typing import Any
+from collections.abc import Callable
 
 from probe.common import files
-from probe.common.dump.json_decode import number
-from probe.common.dump.naming import BACKWARD, parse
-from probe.overflow.details import add_details
-from probe.overflow.findings import Finding, Report
+from probe.overflow.findings import Report
 from probe.overflow.report import as_json
 
 REPORT_FILE = "overflow_report.json"
+WriteAnomalies = Callable[[Report, str], str]
+"""Writes another tool's file of a report to a folder; returns its path."""
 
 
-def write(report: Report, output: str) -> list[str]:
-    """Write both files; returns their paths. The folder must be there.
+def write(report: Report, output: str, write_anomalies: WriteAnomalies | None = None) -> list[str]:
+    """Write the report; returns the paths of all files. The folder must be there.
+
+    Args:
+        report: The report.
+        output: The folder.
+        write_anomalies: Writes another tool's file, where something was found.
 
     Raises:
         OSError: they cannot be written.
     """
-    paths = [os.path.join(output, REPORT_FILE)]
-    with files.replacing(paths[0]) as stream:
+    path = os.path.join(output, REPORT_FILE)
+    with files.replacing(path) as stream:
         stream.write(json.dumps(as_json(report), allow_nan=False, indent=1).encode())
-    if report.found is not None:
-        paths.append(os.path.join(output, f"anomaly_analyze_{time.time_ns()}.json"))
-        with files.replacing(paths[1]) as stream:
-            # The reference tool writes numbers that JSON lacks as bare words.
-            stream.write(json.dumps(_anomalies(report), indent=2).encode())
-    return paths
-
-
-def _anomalies(report: Report) -> dict[str, Any]:
-    """The first findings as the reference tool writes them, rank by rank."""
-    found: dict[str, Any] = {}
-    for finding in report.first:
-        for rank, record in finding.members or [finding.place]:
-            is_own = (rank, record) == finding.place and bool(finding.fields)
-            entry = _entry(record, finding) if is_own else _member(report, rank, record)
-            found.setdefault(f"rank_{rank}", []).append(entry)
-    return found
-
-
-def _entry(record: str, finding: Finding) -> dict[str, Any]:
-    parsed = parse(record)
-    is_backward = parsed is not None and parsed.direction == BACKWARD
-    return {
-        "op_name": record,
-        "data_info": _plain(finding.fields),
-        "construct_info": finding.around or [record],
-        # That of a backward is the stack of its forward call, which the reference tool does not look for.
-        "stack_info": [] if is_backward else finding.stack,
-    }
-
-
-def _member(report: Report, rank: int, record: str) -> dict[str, Any]:
-    """The entry of a record of which no details were read."""
-    assert report.found is not None
-    other = Finding("", rank, record)
-    add_details([other], report.found.folders[rank], ())
-    return _entry(record, other)
-
-
-def _plain(value: Any) -> Any:
-    """A record with its numbers in the place of the marked texts that stand for them."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return number(value)
+    if report.found is None or write_anomalies is None:
+        return [path]
+    return [path, write_anomalies(report, output)]

@@ -1,45 +1,27 @@
-"""One case checked: evaluated on the device and in float64, and every output and gradient judged."""
+"""One case checked, in three steps: evaluated on the device and in float64, judged, explained."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Optional
-
-from numpy.typing import NDArray
+from typing import Optional
 
 from probe.backends.protocol import FrameworkAdapter, UnknownValue
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import Case
-from probe.calls.evaluation import Results
 from probe.calls.judged_results import JudgedResult, are_equal, draws_random_numbers, judge_results
-from probe.calls.prepared import (
-    RECORDED,
-    Prepared,
-    half_of_mixed,
-    prepare,
-    reason,
-    recorded_results,
-    run_as_recorded,
-)
+from probe.calls.prepared import RECORDED, half_of_mixed, prepare, reason
 from probe.calls.verdict import dropout
-from probe.calls.verdict.subject import ERROR, FAILURES, SUSPECT, Verdict
+from probe.calls.verdict.subject import FAILURES, SUSPECT
 from probe.common import log
-from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.formats import plain_name
-from probe.precheck.first_stage import details_rows, raised_rows
+from probe.precheck.evaluated import Evaluated, NotRun, evaluate
 from probe.precheck.output.error_data import write_error_data
 from probe.precheck.result import CaseResult
-from probe.precheck.standards.constants import DOCUMENTED
-
-Array = NDArray[Any]
-_NO_FAULT = (
-    "not implemented", "not support", "unsupported", "not available", "no kernel", "out of memory", "can't allocate",
-)  # fmt: skip
-_NO_RECORDED_GRADIENTS = "a record has the gradients of autograd nodes, which are not always those of the arguments"
+from probe.precheck.rules import CaseRules
 
 
 @dataclass(frozen=True)
@@ -49,21 +31,38 @@ class CheckOptions:
     Args:
         device: Where they are run: ``cpu``, ``cuda:0``; ``recorded`` judges the results of the dump.
         seed: What generated inputs are drawn from, besides the name of the record.
-        standard: By which rules of msProbe the drop-in columns are judged.
+        rules: Rules that judge each case besides ours, for tables of their own; ``None`` for none.
         error_data: The folder for inputs and results that fail; none are written without.
     """
 
     device: str = "cpu"
     seed: int = 1234
-    standard: str = DOCUMENTED
-    error_data: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    rules: Optional[CaseRules] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    error_data: Optional[str] = None  # noqa: UP045
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A case with the verdicts on its results."""
+
+    evaluated: Evaluated
+    rows: tuple[JudgedResult, ...]
+
+    @property
+    def fails(self) -> bool:
+        """Whether a result is wrong or suspect."""
+        return _fails(self.rows)
 
 
 def check(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOptions) -> CaseResult:
-    """Check one case. What cannot be run is a result too, with the reason."""
+    """Check one case. If it cannot be run, the result says why."""
     try:
         prepared = prepare(adapter.execution, dump, case, options.seed)
-        return _checked(adapter, dump, prepared, options)
+        evaluated = evaluate(adapter.execution, dump, prepared, options.device)
+        judged = judge(adapter, evaluated, options.device)
+        return explain(adapter, dump, judged, options)
+    except NotRun as error:
+        why = str(error)
     except (Unreadable, UnknownValue, DumpFormatError) as error:
         why = reason(error)
     except MemoryError:
@@ -75,103 +74,82 @@ def check(adapter: FrameworkAdapter, dump: Dump, case: Case, options: CheckOptio
     return CaseResult(case.name, case.base, not_run=why, stands_for=case.stands_for)
 
 
-def _checked(adapter: FrameworkAdapter, dump: Dump, prepared: Prepared, options: CheckOptions) -> CaseResult:
-    case, call = prepared.case, prepared.call
-    autocast, why = "", prepared.backward_not_run
-    try:
-        reference = call.reference
-    except Exception as error:
-        if not call.of_outputs:
-            return _not_run(prepared, f"the reference cannot be computed: {reason(error)}")
-        # A backward that the framework does not have is no reason to leave the forward out.
-        call.of_outputs, why = [], f"the reference cannot be computed: {reason(error)}"
-        return _checked(adapter, dump, _without_backward(prepared, why), options)
-    raised: list[JudgedResult] = []
-    try:
-        if options.device == RECORDED:
-            results = recorded_results(dump, prepared, reference)
-            reference = _as_far_as_recorded(reference, results)
-            if call.of_outputs and not any(each.value is not None for each in results.gradients):
-                why = why or _NO_RECORDED_GRADIENTS
-        else:
-            results, autocast = run_as_recorded(adapter.execution, prepared, options.device)
-    except Exception as error:
-        if options.device == RECORDED or _is_no_fault(error):
-            return _not_run(prepared, f"it cannot be run on {options.device}: {reason(error)}")
-        # The reference has no trouble with these inputs, and the recorded run had none.
-        direction = BACKWARD if call.of_outputs else FORWARD
-        raised = [_raised(f"{case.name}.{direction}", f"it raises {reason(error)}")]
-        if not call.of_outputs:
-            return _without_results(prepared, raised, options)
-        prepared, reference = _without_backward(prepared, ""), replace(reference, gradients=[])
-        call.of_outputs = []
-        try:
-            results, autocast = run_as_recorded(adapter.execution, prepared, options.device)
-        except Exception as of_forward:
-            return _without_results(prepared, [_raised(case.forward.name, f"it raises {reason(of_forward)}")], options)
-    rows = (*judge_results(prepared, results, reference, options.device, autocast), *raised)
-    if _fails(rows) and not autocast and options.device != RECORDED:
-        half = half_of_mixed([leaf.dtype for leaf in prepared.arguments.leaves])
-        cast = None if half is None else _under_autocast(prepared, results, reference, options.device, half)
-        if half is not None and cast is not None:
-            (results, rows), autocast = cast, half
+def judge(adapter: FrameworkAdapter, evaluated: Evaluated, device: str) -> Judged:
+    """Judge each result of a case; one that fails is looked at again under autocast.
+
+    Raises:
+        NotRun: the results depend on random numbers.
+    """
+    judged = _judged(evaluated, device)
+    if judged.fails and not evaluated.autocast and device != RECORDED:
+        judged = _under_autocast(evaluated, device) or judged
     # Dropout is judged by what it promises of its draws.
-    others = [row for row in rows if row.verdict.bound != dropout.BOUND]
-    if _fails(others) and draws_random_numbers(adapter.execution, prepared, options.device, autocast):
-        return _not_run(prepared, "it draws random numbers")
-    inputs = "generated" if prepared.generated else "recorded"
-    saved: tuple[str, ...] = ()
-    if options.error_data is not None and any(row.verdict.status in FAILURES for row in rows):
-        saved = _saved(adapter, options.error_data, prepared, results, reference)
-    details = details_rows(case, prepared.arguments, results, reference, options.standard, dump.framework)
-    details += raised_rows(raised, options.standard)
-    return CaseResult(case.name, case.base, rows, "", why, case.stands_for, autocast, inputs, saved, details)
+    others = [row for row in judged.rows if row.verdict.bound != dropout.BOUND]
+    after = judged.evaluated
+    may_draw = after.results is not None and _fails(others)
+    if may_draw and draws_random_numbers(adapter.execution, after.prepared, device, after.autocast):
+        raise NotRun("it draws random numbers")
+    return judged
+
+
+def _judged(evaluated: Evaluated, device: str) -> Judged:
+    results, raised = evaluated.results, evaluated.raised
+    if results is None:
+        return Judged(evaluated, raised)
+    rows = judge_results(evaluated.prepared, results, evaluated.reference, device, evaluated.autocast)
+    return Judged(evaluated, (*rows, *raised))
 
 
 def _fails(rows: Iterable[JudgedResult]) -> bool:
     return any(row.verdict.status in (SUSPECT, *FAILURES) for row in rows)
 
 
-def _under_autocast(
-    prepared: Prepared, without: Results, reference: Results, device: str, half: str
-) -> tuple[Results, tuple[JudgedResult, ...]] | None:
-    """The call under autocast, if it is right then: not every function shows by its dtype that it was cast.
+def _under_autocast(without: Evaluated, device: str) -> Judged | None:
+    """The case under autocast, if it is right then: not every function shows by its dtype that it was cast.
 
-    What autocast changes nothing of (`without` it the results are the same) has no other tolerance for its sake.
+    Where autocast changes no result, the tolerance is not that of autocast either.
     """
+    half = half_of_mixed([leaf.dtype for leaf in without.prepared.arguments.leaves])
+    if half is None or without.results is None:
+        return None
     try:
-        results = prepared.call.on(device, half)
+        results = without.prepared.call.on(device, half)
     except Exception:
         # It could not have been recorded so.
         return None
-    if are_equal(results, without):
+    if are_equal(results, without.results):
         return None
-    rows = tuple(judge_results(prepared, results, reference, device, half))
-    return None if _fails(rows) else (results, rows)
+    rows = tuple(judge_results(without.prepared, results, without.reference, device, half))
+    return None if _fails(rows) else Judged(replace(without, results=results, autocast=half), rows)
 
 
-def _is_no_fault(error: BaseException) -> bool:
-    """Whether there is no kernel for the dtype or the device, or no memory for the call."""
-    text = str(error).lower()
-    return isinstance(error, (NotImplementedError, MemoryError)) or any(words in text for words in _NO_FAULT)
-
-
-def _raised(name: str, text: str) -> JudgedResult:
-    """The row of a direction that could not be run, though its reference was."""
-    of = "" if name.endswith(FORWARD) else "every input"
-    return JudgedResult(name, of, "", "", (), Verdict(ERROR, text))
-
-
-def _without_results(prepared: Prepared, raised: Sequence[JudgedResult], options: CheckOptions) -> CaseResult:
+def explain(adapter: FrameworkAdapter, dump: Dump, judged: Judged, options: CheckOptions) -> CaseResult:
+    """The result of a case: its verdicts, how it was run, the files of failing values, and rows of other rules."""
+    evaluated, prepared = judged.evaluated, judged.evaluated.prepared
     case = prepared.case
-    details = raised_rows(raised, options.standard)
-    return CaseResult(case.name, case.base, tuple(raised), stands_for=case.stands_for, details=details)
+    details = () if options.rules is None else options.rules.judge(evaluated, dump.framework)
+    if evaluated.results is None:
+        return CaseResult(case.name, case.base, judged.rows, stands_for=case.stands_for, details=details)
+    saved: tuple[str, ...] = ()
+    if options.error_data is not None and any(row.verdict.status in FAILURES for row in judged.rows):
+        saved = _saved(adapter, options.error_data, evaluated)
+    return CaseResult(
+        case.name,
+        case.base,
+        judged.rows,
+        backward_not_run=prepared.backward_not_run,
+        stands_for=case.stands_for,
+        autocast=evaluated.autocast,
+        inputs="generated" if prepared.generated else "recorded",
+        saved=saved,
+        details=details,
+    )
 
 
-def _saved(
-    adapter: FrameworkAdapter, folder: str, prepared: Prepared, results: Results, reference: Results
-) -> tuple[str, ...]:
-    """The files of what failed; none where they cannot be written, which costs no verdict."""
+def _saved(adapter: FrameworkAdapter, folder: str, evaluated: Evaluated) -> tuple[str, ...]:
+    """The files of a failing case; none where they cannot be written, which costs no verdict."""
+    prepared, results = evaluated.prepared, evaluated.results
+    assert results is not None
     leaves = [(values, leaf.dtype) for values, leaf in zip(prepared.leaves, prepared.arguments.leaves)]
     of_outputs = [
         (values, plain_name(item.dtype or ""))
@@ -179,24 +157,7 @@ def _saved(
         if values is not None
     ]
     try:
-        return write_error_data(adapter, folder, prepared.case.name, leaves, of_outputs, results, reference)
+        return write_error_data(adapter, folder, prepared.case.name, leaves, of_outputs, results, evaluated.reference)
     except Exception as error:
         log.warning(f"{prepared.case.name}: its values are not written: {error}", once="precheck-error-data")
         return ()
-
-
-def _as_far_as_recorded(reference: Results, results: Results) -> Results:
-    """`reference` without the gradients that the dump does not have."""
-    gradients = [
-        expected if found.value is not None else replace(expected, value=None, dtype=None)
-        for found, expected in zip(results.gradients, reference.gradients)
-    ]
-    return replace(reference, gradients=gradients)
-
-
-def _without_backward(prepared: Prepared, why: str) -> Prepared:
-    return replace(prepared, of_outputs=[], backward_not_run=why)
-
-
-def _not_run(prepared: Prepared, why: str) -> CaseResult:
-    return CaseResult(prepared.case.name, prepared.case.base, not_run=why, stands_for=prepared.case.stands_for)

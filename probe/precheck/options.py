@@ -8,7 +8,7 @@ from typing import Optional
 
 from probe.calls.cases import Selection
 from probe.common.parallel.tasks import Where
-from probe.precheck.standards.constants import DOCUMENTED
+from probe.precheck.rules import CaseRules
 
 
 @dataclass(frozen=True)
@@ -20,22 +20,19 @@ class PrecheckOptions:
         devices: Where cases are run; several share the work. Empty for the accelerator that is there, else ``cpu``;
             ``recorded`` judges the results of the dump.
         selection: Which calls are checked.
-        standard: ``documented`` or ``26.2``: by which rules of msProbe the drop-in columns are judged.
-        headers: ``english`` or ``msprobe``: what the drop-in tables look like.
-        resume: A table of results whose calls are done already.
+        rules: Rules of another tool, which judge each case besides ours and write tables of their own; ``None`` for
+            none. Without `output` they are not asked.
+        resume: A table of an earlier run, whose cases are done already: one of `rules`, or without these one of ours.
         error_data: The folder for inputs and results that fail; none are written without.
         seed: What generated inputs are drawn from, besides the names of the records.
         where: Which processes do it.
-        against: A table of details of another device, for the second stage.
     """
 
     output: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     devices: Sequence[str] = ()
     selection: Selection = field(default_factory=Selection)
-    standard: str = DOCUMENTED
-    headers: str = "english"
+    rules: Optional[CaseRules] = None  # noqa: UP045
     resume: Optional[str] = None  # noqa: UP045
     error_data: Optional[str] = None  # noqa: UP045
     seed: int = 1234
     where: Where = field(default_factory=lambda: Where(1))
-    against: Optional[str] = None  # noqa: UP045

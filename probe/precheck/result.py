@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from probe.calls.judged_results import JudgedResult
 from probe.calls.verdict.subject import NOT_RUN, worst_of
-from probe.precheck.tables.details import DetailsRow
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class CaseResult:
     """``recorded`` values, or ``generated`` ones."""
     saved: tuple[str, ...] = field(default=())
     """Files of failing values."""
-    details: tuple[DetailsRow, ...] = field(default=(), compare=False)
-    """The rows of the drop-in table, as long as they are not written."""
+    details: tuple[Any, ...] = field(default=(), compare=False)
+    """Its rows by the rules of another tool, until they are in the table of that tool."""
 
     @property
     def forward(self) -> str:

@@ -118,13 +118,15 @@ def _checked(
     """The results of the parts, each as soon as it and those before it are done."""
     status = os.stat(path)
     version = status.st_mtime_ns, status.st_size
+    # Nobody reads rows of tables that are not written.
+    rules = None if options.output is None else options.rules
     tasks = [
         Part(
             path,
             first,
             last,
             options.selection,
-            CheckOptions(devices[number % len(devices)], options.seed, options.standard, error_data),
+            CheckOptions(devices[number % len(devices)], options.seed, rules, error_data),
             load,
             version,
         ).absolute()

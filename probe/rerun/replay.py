@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import numpy as np
@@ -15,7 +15,7 @@ from probe.calls.evaluation import Output, Results
 from probe.calls.judged_results import JudgedResult, draws_random_numbers, judge_results
 from probe.calls.prepared import RECORDED, Prepared, prepare, reason, recorded_results, run_as_recorded
 from probe.calls.verdict import dropout
-from probe.calls.verdict.subject import FAILURES, NONFINITE, Verdict, worst_of
+from probe.calls.verdict.subject import FAILURES, NONFINITE, KernelVerdict, worst_of
 from probe.common.dump.naming import BACKWARD, FORWARD
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import OUTPUT
@@ -35,7 +35,7 @@ class Compared:
 
     row: JudgedResult
     """Now against high precision."""
-    recorded: Optional[Verdict]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    recorded: Optional[KernelVerdict]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """Recorded against high precision; ``None`` where nothing is recorded."""
     difference: Optional[Difference]  # noqa: UP045
     """Recorded against now."""
@@ -43,7 +43,7 @@ class Compared:
     """Of a result that is not finite where that comes from, in words."""
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[KernelVerdict]:
         """That of now, and that of the dump if there is one."""
         return [self.row.verdict] if self.recorded is None else [self.row.verdict, self.recorded]
 
@@ -119,16 +119,10 @@ def replay(
         if selected.direction == BACKWARD and prepared.backward_not_run:
             raise Unreadable(f"its backward is not run: {prepared.backward_not_run}")
         if selected.direction == FORWARD:
-            prepared = without_backward(prepared)
+            prepared = prepared.forward_alone()
         return run_prepared(execution, dump, prepared, device, selected.direction)
     except (Unreadable, UnknownValue) as error:
         raise MsprobeException(f"{selected.case.name} of {dump.path}: {reason(error)}.") from None
-
-
-def without_backward(prepared: Prepared) -> Prepared:
-    """The same call without its gradients."""
-    prepared.call.of_outputs = []
-    return replace(prepared, of_outputs=[], gradients=[], backward_not_run="")
 
 
 def run_prepared(
@@ -195,7 +189,7 @@ def _named(prepared: Prepared, results: Results) -> Iterator[tuple[str, Output]]
 def _compared(
     prepared: Prepared,
     row: JudgedResult,
-    before: dict[str, Verdict],
+    before: dict[str, KernelVerdict],
     now: Output | None,
     recorded: Output | None,
     exact: Output | None,
@@ -210,7 +204,7 @@ def _compared(
     return Compared(row, verdict, found, overflow)
 
 
-def _overflow(prepared: Prepared, exact: Any, verdicts: Sequence[Verdict | None]) -> str:
+def _overflow(prepared: Prepared, exact: Any, verdicts: Sequence[KernelVerdict | None]) -> str:
     """Where a value that is not finite comes from."""
     if any(verdict is not None and verdict.status == NONFINITE for verdict in verdicts):
         return KERNEL_OVERFLOW if _is_finite(exact) else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from probe.calls.verdict.subject import EXACT, FAILURES, Verdict
+from probe.calls.verdict.subject import EXACT, FAILURES, KernelVerdict
 from probe.common.dump.reading.items import shape_text
 from probe.common.report.json_values import to_json
 from probe.rerun.difference import Difference
@@ -75,7 +75,7 @@ def of_difference(found: Difference) -> str:
     return f"{found.count} of {found.size} elements differ{far}; {at}"
 
 
-def of_verdict(verdict: Verdict, who: str) -> str:
+def of_verdict(verdict: KernelVerdict, who: str) -> str:
     """A verdict with its worst element, in a line."""
     parts = [f"{verdict.status}: {verdict.interpretation}"]
     if verdict.worst_index is not None:

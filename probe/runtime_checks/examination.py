@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.calls.evaluation import Output
-from probe.calls.verdict.subject import FAILURES, Verdict
+from probe.calls.verdict.subject import FAILURES, KernelVerdict
 from probe.common.numerics.formats import is_float, rounding_format
 from probe.runtime_checks.findings import ILL_CONDITIONED, NOT_DETERMINISTIC, UNSTABLE
 from probe.runtime_checks.perturbations import PERTURBATIONS
@@ -171,7 +171,7 @@ class Examination:
         yield Said(place, max_rel, ILL_CONDITIONED, f"{text}; {lost}")
 
 
-def _with_numbers(verdict: Verdict) -> str:
+def _with_numbers(verdict: KernelVerdict) -> str:
     if verdict.worst_index is None:
         return verdict.interpretation
     worst = f"at {list(verdict.worst_index)} {verdict.worst_result!r} instead of {verdict.worst_reference!r}"

@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.calls.prepared import reason
-from probe.calls.verdict.subject import FAILURES, SEVERITY, SUSPECT, Verdict
+from probe.calls.verdict.subject import FAILURES, SEVERITY, SUSPECT, KernelVerdict
 from probe.common import files, log
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
@@ -60,7 +60,7 @@ class OperatorResult:
     output: int
     dtype: str
     shape: tuple[int, ...]
-    verdict: Verdict
+    verdict: KernelVerdict
 
 
 @dataclass

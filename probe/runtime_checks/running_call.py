@@ -18,7 +18,7 @@ from probe.backends.protocol import Execution, FrameworkAdapter
 from probe.calls.arguments import Unreadable
 from probe.calls.evaluation import Call, Output, Results, autocast_for, output_places
 from probe.calls.prepared import half_of_mixed
-from probe.calls.verdict.subject import Subject, Verdict
+from probe.calls.verdict.subject import KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
 from probe.common.numerics.formats import is_float
 from probe.runtime_checks.arguments import LiveArguments
@@ -189,7 +189,7 @@ class Exact:
             self._on_cpu = self.call.on("cpu", self._autocast)
         return self._part(self._on_cpu)
 
-    def judged(self, place: int, result: Output, precision: str = "") -> Verdict:
+    def judged(self, place: int, result: Output, precision: str = "") -> KernelVerdict:
         """What is to be said of result number `place`.
 
         Args:

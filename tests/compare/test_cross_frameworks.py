@@ -209,7 +209,7 @@ def test_a_name_with_a_line_break_adds_no_rule_to_the_proposal(tmp_path: Path) -
     assert load_rules(str(tmp_path / "layers.yaml")) == {"Net": {("a",): ("b",)}}
 
 
-@pytest.mark.parametrize("more", [("--compat",), ("-cm",), ("-am",), ("-lm",), ("-fm",)])
+@pytest.mark.parametrize("more", [("--rules", "msprobe"), ("-cm",), ("-am",), ("-lm",), ("-fm",)])
 def test_nothing_is_proposed_where_the_user_says_what_corresponds(tmp_path: Path, more: tuple[str, ...]) -> None:
     run(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix", tmp_path, *more)
     assert not list(tmp_path.glob("layer_mapping_*"))

@@ -321,7 +321,7 @@ def test_a_damaged_record_is_the_one_error_it_is_otherwise(tmp_path: Path, name:
     assert [list((tmp_path / jobs).iterdir()) for jobs in ("1", "2")] == [[], []]
 
 
-@pytest.mark.parametrize("more", [("--jobs", "1"), ("-fm",), ("--compat",), ("-cm",)])
+@pytest.mark.parametrize("more", [("--jobs", "1"), ("-fm",), ("--rules", "msprobe"), ("-cm",)])
 def test_what_is_not_for_halves_stays_in_one_process(tmp_path: Path, more: tuple[str, ...]) -> None:
     status, _, errors = compare(both(tmp_path), tmp_path / "out", *more)
     assert (status, errors.splitlines()[-1]) == (0, ALONE)

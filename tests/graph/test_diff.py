@@ -21,6 +21,7 @@ from probe.compare.result import Unexplained
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.manual_pairs import ManualPair
 from probe.graph.page.columns import columns_of
+from probe.graph.rules.probe import PROBE_GRAPH
 from probe.graph.status import DIVERGED, EXPLAINED, NO_DATA, ONE_SIDE, REASONS, SAME, STATUSES, STRUCTURE, SUSPECT
 
 COMPARE = Path(__file__).parent.parent / "compare"
@@ -288,7 +289,7 @@ def test_a_divergence_that_the_golden_run_alone_has_keeps_its_reason_and_cause(t
     assert divergence is not None and divergence.first.cause == "only the golden run makes this call"
     assert found.golden_statuses[other] == DIVERGED
     assert (found.golden_why[other], found.golden_cause[other]) == (divergence.first.reason, divergence.first.cause)
-    columns = columns_of(found)
+    columns = columns_of(found, PROBE_GRAPH)
     assert columns.details.why[columns.first] == divergence.first.reason
     assert columns.details.cause[columns.first] == divergence.first.cause
 

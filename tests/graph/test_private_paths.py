@@ -13,8 +13,9 @@ import pytest
 from made_dumps import call, tensor, written
 from written_pages import WrittenPage
 
+from probe.api.questions.rules import graph_writers
 from probe.compare.options import Options
-from probe.graph.options import DATABASE, HTML, JSON, MODEL_EXPLORER, GraphOptions
+from probe.graph.options import HTML, JSON, MODEL_EXPLORER, GraphOptions
 from probe.graph.run import Report, planned, show
 
 NAMES = ["Functional.linear.0.forward", "Functional.relu.0.forward", "Functional.tanh.0.forward"]
@@ -70,8 +71,10 @@ def _shown(tmp_path: Path, *prefixes: str) -> tuple[str, Path]:
     golden = _run(secret / "golden", secret, 1.0, "other", NAMES[:2])
     (golden / "step0" / "rank1").rename(golden / "step0" / "rank2")
     options = GraphOptions(Options(), strip_paths=prefixes)
-    formats = (HTML, DATABASE, JSON, MODEL_EXPLORER)
-    found = show(planned([str(target)], [str(golden)], options), str(tmp_path / "out"), formats)
+    formats = (HTML, "db", JSON, MODEL_EXPLORER)
+    found = show(
+        planned([str(target)], [str(golden)], options), str(tmp_path / "out"), formats, others=graph_writers(formats)
+    )
     return _everything(found), secret
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from probe.api.questions.rules import DOCUMENTED, MSPROBE, NAMES, VARIABLE
 
 OUTPUT = "./output"
 """Where files go that are written without ``-o``, or with it alone."""
@@ -21,6 +25,38 @@ def processes(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes; allowed: 1 and more.")
     return number
+
+
+# --- whose rules judge
+
+
+def add_rules(parser: argparse.ArgumentParser, what: str, allowed: Sequence[str] = NAMES) -> Any:
+    """Add ``--rules``; returns the group to which an older flag of the same effect belongs.
+
+    Args:
+        what: What they judge, and what is judged by where neither the flag nor the variable is given.
+        allowed: The names that mean something for the command.
+    """
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--rules", choices=allowed, help=f"whose rules {what}; the variable {VARIABLE} is its default")
+    return group
+
+
+def add_compat(group: Any) -> None:
+    """Add ``--compat``, the older form of ``--rules msprobe``."""
+    group.add_argument("--compat", dest="rules", action="store_const", const=MSPROBE, help=argparse.SUPPRESS)
+
+
+def add_standard(group: Any) -> None:
+    """Add ``--standard``, the older form of the two names of msProbe's rules."""
+    group.add_argument("--standard", dest="rules", type=_of_standard, help=argparse.SUPPRESS)
+
+
+def _of_standard(text: str) -> str:
+    names = {"documented": DOCUMENTED, "26.2": MSPROBE}
+    if text not in names:
+        raise argparse.ArgumentTypeError(f"{text!r} is no standard; allowed: {', '.join(names)}.")
+    return names[text]
 
 
 # --- what commands share that compare

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from probe.calls.verdict import bounds
-from probe.calls.verdict.subject import ERROR, EXACT, NONFINITE, PASS, Array, Subject, Verdict
+from probe.calls.verdict.subject import ERROR, EXACT, NONFINITE, PASS, Array, KernelVerdict, Subject
 from probe.common.numerics.formats import Format, rounding_format
 from probe.common.numerics.rounding import rounded_to, rounding_scale
 
@@ -26,7 +26,7 @@ _SELU_FLOOR = -1.7580993408473766
 BOUND = "dropout"
 
 
-def judge(subject: Subject) -> Verdict | None:
+def judge(subject: Subject) -> KernelVerdict | None:
     """The verdict on an output or gradient of dropout; ``None`` of another operation, or where nothing is dropped."""
     rule = bounds.dropped_dimensions(subject.base)
     of = rounding_format(subject.dtype)
@@ -41,11 +41,11 @@ def judge(subject: Subject) -> Verdict | None:
     if not np.array_equal(np.isfinite(result), finite):
         wrong = np.isfinite(result) != finite
         words = f"{int(np.count_nonzero(wrong))} of {wrong.size} elements are not finite where the input is"
-        return Verdict(NONFINITE, words, BOUND)
+        return KernelVerdict(NONFINITE, words, BOUND)
     p = _setting(subject.settings, ("p",), 1)
     if not isinstance(p, (int, float)) or isinstance(p, bool):
         if _is_mask(subject, source, result):
-            return Verdict(PASS, "which elements are kept", BOUND)
+            return KernelVerdict(PASS, "which elements are kept", BOUND)
         # A primitive has its share in an attribute.
         p = _told_by_scale(source, result) if subject.base.startswith("Primitive.") else 0.5
     if p is None or not 0 <= p <= 1:
@@ -87,7 +87,7 @@ def _values(name: str, source: Array, p: float, backward: bool) -> tuple[Array, 
 
 def _judged(
     result: Array, source: Array, kept: Array, dropped: float, p: float, leading: int | None, of: Format
-) -> Verdict:
+) -> KernelVerdict:
     size = np.abs(source).max(initial=0.0, where=np.isfinite(source)) if dropped else 0.0
     allowed = _ROUNDINGS * of.unit * (rounding_scale(np.abs(kept), of) + abs(dropped) + size)
     if of.may_flush:
@@ -106,7 +106,7 @@ def _judged(
         ratios = np.where(other, np.abs(result - kept) / allowed, 0.0)
         share = float(np.count_nonzero(other) / other.size)
         ratio = float(ratios.max())
-        return Verdict(
+        return KernelVerdict(
             ERROR, words, BOUND, ratio, float(np.broadcast_to(allowed, other.shape)[first]),
             tuple(map(int, first)), value, wanted, share_over=share,
         )  # fmt: skip
@@ -114,13 +114,13 @@ def _judged(
     told = ~(is_kept & is_dropped)
     gone, count = _counts(is_dropped & told, told, leading)
     if gone is None:
-        return Verdict(ERROR, "a channel is dropped in part", BOUND)
+        return KernelVerdict(ERROR, "a channel is dropped in part", BOUND)
     if count and _chance(gone, count, p) < IMPROBABLE:
         words = f"{gone} of {count} {'channels' if leading else 'elements'} dropped at p = {p:.6g}"
-        return Verdict(ERROR, words, BOUND, share_over=1.0)
+        return KernelVerdict(ERROR, words, BOUND, share_over=1.0)
     words = f"{gone} of {count} dropped at p = {p:.6g}, the others scaled"
     is_exact = bool(np.array_equal(result[is_kept], rounded_to(kept, of)[is_kept], equal_nan=True))
-    return Verdict(EXACT if is_exact else PASS, words, BOUND, share_over=0.0)
+    return KernelVerdict(EXACT if is_exact else PASS, words, BOUND, share_over=0.0)
 
 
 def _counts(gone: Array, told: Array, leading: int | None) -> tuple[int | None, int]:

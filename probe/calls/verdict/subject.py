@@ -62,7 +62,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class KernelVerdict:
     """What is said of one subject."""
 
     status: str

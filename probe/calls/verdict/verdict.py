@@ -19,9 +19,9 @@ from probe.calls.verdict.subject import (
     STRUCTURE,
     SUSPECT,
     Array,
+    KernelVerdict,
     Subject,
     Value,
-    Verdict,
 )  # fmt: skip
 from probe.calls.verdict.tolerance import Beyond
 from probe.common.numerics.formats import Format, rounding_format
@@ -48,17 +48,17 @@ LEAST_BIASED = 64
 """Fewer elements tell nothing of all."""
 
 
-def judge(subject: Subject) -> Verdict:
+def judge(subject: Subject) -> KernelVerdict:
     """What is to be said of one output, or of the gradient of one input."""
     result, reference = subject.result, subject.reference
     if result.shape != reference.shape:
         words = f"shape {list(result.shape)} where the reference has {list(reference.shape)}"
-        return Verdict(STRUCTURE, words)
+        return KernelVerdict(STRUCTURE, words)
     if (result.dtype.kind == "c") != (reference.dtype.kind == "c"):
         kinds = ("real", "complex") if reference.dtype.kind == "c" else ("complex", "real")
-        return Verdict(STRUCTURE, f"{kinds[0]} numbers where the reference has {kinds[1]} ones")
+        return KernelVerdict(STRUCTURE, f"{kinds[0]} numbers where the reference has {kinds[1]} ones")
     if not result.size:
-        return Verdict(EXACT, "no elements", "exact")
+        return KernelVerdict(EXACT, "no elements", "exact")
     with np.errstate(all="ignore"):
         dropped = dropout.judge(subject)
         if dropped is not None:
@@ -68,7 +68,7 @@ def judge(subject: Subject) -> Verdict:
             return _judge_integers(subject)
         verdict = _judge_numbers(_without_free_signs(subject), of)
     why = bounds.why_not_judged(subject.base, subject.direction) if verdict.status in (SUSPECT, ERROR) else None
-    return Verdict(NOT_RUN, why) if why else verdict
+    return KernelVerdict(NOT_RUN, why) if why else verdict
 
 
 def _without_free_signs(subject: Subject) -> Subject:
@@ -79,20 +79,20 @@ def _without_free_signs(subject: Subject) -> Subject:
     return replace(subject, result=np.abs(subject.result), reference=np.abs(subject.reference))
 
 
-def _judge_integers(subject: Subject) -> Verdict:
+def _judge_integers(subject: Subject) -> KernelVerdict:
     """Integers and truth values are equal, or are places of equal values."""
     result, reference = subject.result, subject.reference
     if result.dtype.kind == "f" and reference.dtype.kind == "f":
-        return Verdict(NOT_RUN, f"no rule for the dtype {subject.dtype}")
+        return KernelVerdict(NOT_RUN, f"no rule for the dtype {subject.dtype}")
     differs = np.asarray(result != reference)
     if not differs.any():
-        return Verdict(EXACT, "equal", "exact", 0.0, 0.0, share_over=0.0)
+        return KernelVerdict(EXACT, "equal", "exact", 0.0, 0.0, share_over=0.0)
     if places.are_ties(subject):
-        return Verdict(EXACT, "other places of equal values", "exact", 0.0, 0.0, share_over=0.0)
+        return KernelVerdict(EXACT, "other places of equal values", "exact", 0.0, 0.0, share_over=0.0)
     first = np.unravel_index(int(differs.argmax()), differs.shape)
     count = int(np.count_nonzero(differs))
     index = tuple(map(int, first))
-    return Verdict(
+    return KernelVerdict(
         ERROR,
         interpretation.of_whole(subject, differs),
         "exact",
@@ -105,7 +105,7 @@ def _judge_integers(subject: Subject) -> Verdict:
     )
 
 
-def _judge_numbers(subject: Subject, of: Format) -> Verdict:
+def _judge_numbers(subject: Subject, of: Format) -> KernelVerdict:
     bound = bounds.bound_of(subject)
     unit = tolerance.working_unit(subject, of)
     verdict = _judge_by_parts(subject, bound, of, unit, tolerance.NOTHING)
@@ -128,7 +128,7 @@ def _judge_numbers(subject: Subject, of: Format) -> Verdict:
     return verdict or _judge_whole(subject, bound, of, unit, beyond)
 
 
-def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, beyond: Beyond) -> Verdict | None:
+def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, beyond: Beyond) -> KernelVerdict | None:
     """The verdict where every element is within the tolerance; ``None`` elsewhere.
 
     Part by part, since of a large tensor all numbers that are made on the way would fill the memory.
@@ -166,8 +166,8 @@ def _judge_by_parts(subject: Subject, bound: Bound, of: Format, unit: float, bey
     mean = total / results.size
     if is_equal or is_nearest:
         words = "equal" if is_equal else "every element is the nearest number to the exact one"
-        return Verdict(EXACT, words, str(bound), 0.0, 0.0, max_ulp=most, mean_ulp=mean, share_over=0.0)
-    verdict = Verdict(
+        return KernelVerdict(EXACT, words, str(bound), 0.0, 0.0, max_ulp=most, mean_ulp=mean, share_over=0.0)
+    verdict = KernelVerdict(
         PASS,
         f"the worst element reaches {worst:.2g} of its tolerance",
         str(bound),
@@ -196,7 +196,7 @@ def _differences(result: Array, reference: Array, of: Format) -> tuple[Array, Ar
     return result, reference, result - reference
 
 
-def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond: Beyond) -> Verdict:
+def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond: Beyond) -> KernelVerdict:
     """The verdict where some element is out of the tolerance."""
     result, reference, error = _differences(subject.result, subject.reference, of)
     distance, magnitude = np.abs(error), np.abs(reference)
@@ -205,7 +205,7 @@ def _judge_whole(subject: Subject, bound: Bound, of: Format, unit: float, beyond
     worst = int(ratios.argmax())
     ratio = float(ratios.flat[worst])
     ulps = distance / spacing(magnitude, of)
-    verdict = Verdict(
+    verdict = KernelVerdict(
         PASS if ratio <= 1 else SUSPECT if ratio <= MOST_SUSPECT else ERROR,
         f"the worst element reaches {ratio:.2g} of its tolerance",
         str(bound),
@@ -276,7 +276,7 @@ def _common_factor(subject: Subject, bound: Bound, of: Format, unit: float, beyo
     return product / square if abs(float(products.sum())) > BIAS_SIGMAS * deviation else 0.0
 
 
-def _biased(verdict: Verdict, factor: float, unit: float) -> Verdict:
+def _biased(verdict: KernelVerdict, factor: float, unit: float) -> KernelVerdict:
     """The verdict on a result whose elements all pass, but have a factor in common."""
     words = f"every element {interpretation.percent(factor)} {'high' if factor > 0 else 'low'} on average: scale"
     return replace(verdict, status=_status_of_factor(factor, unit), interpretation=words)
@@ -293,7 +293,7 @@ def _overflows_inside(result: Array, reference: Array, of: Format) -> Array:
     return np.asarray(np.isinf(result) & is_near & (np.sign(result) == np.sign(reference)))
 
 
-def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> Verdict | None:
+def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> KernelVerdict | None:
     """The verdict if NaN or infinity stands where the reference does not give it, or the other way round."""
     nan, reference_nan = np.isnan(result), np.isnan(reference)
     # Close to the largest number of the dtype either is right.
@@ -312,7 +312,7 @@ def _nonfinite(result: Array, reference: Array, bound: Bound, of: Format) -> Ver
     first = np.unravel_index(int(wrong.argmax()), wrong.shape)
     words = interpretation.of_nonfinite(result, reference, wrong)
     is_near = not of.is_complex and bool(_overflows_inside(result, reference, of)[wrong].all())
-    return Verdict(
+    return KernelVerdict(
         SUSPECT if is_near else NONFINITE,
         f"{words}: what is multiplied inside may overflow" if is_near else words,
         str(bound),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from probe.common.align.layers.rules import load_rules, map_items
 from probe.common.align.mapping_files import ApiEntry, api_names, load_api_entries, load_names
 from probe.common.align.name_mapping import NameMapping, entries_in_use
 from probe.common.align.options import BUILT_IN, MatchOptions
-from probe.common.dump.frameworks import FRAMEWORKS, of_dump
+from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import is_module
 from probe.common.dump.reading.dump import Dump
 from probe.common.errors import MsprobeException
@@ -53,29 +53,60 @@ def correspondence(dumps: Dumps, calls: Calls, options: MatchOptions) -> Corresp
         aligned = NameMapping(items=map_items(*calls, sides, proposal.rules, values_decide=True))
         return Correspondence(aligned, proposal=proposal if proposal.rules else None)
     target, golden = dumps
-    apis: dict[str, str] | None = None
-    entries: dict[str, ApiEntry] = {}
-    if options.api_mapping is not None:
-        check_api_mapping(target)
-        apis = _renamed_apis(calls[1], options.compat)
-        if options.api_mapping != BUILT_IN:
-            found = load_api_entries(options.api_mapping)
-            entries = entries_in_use(found, *map(_bases, calls))
-            mapping_checks.warn_of_apis(options.api_mapping, found, entries)
-    cells: dict[str, str] | None = None
-    if options.cell_mapping is not None:
-        cells = {}
-        if options.cell_mapping != BUILT_IN:
-            cells = load_names(options.cell_mapping)
-            mapping_checks.warn_of_cells(options.cell_mapping, cells, calls[0])
-    items = derived = _derived_items(dumps, calls, options)
-    if options.data_mapping is not None:
-        items = load_names(options.data_mapping)
-        mapping_checks.warn_of_items(options.data_mapping, items, calls)
-    root = FRAMEWORKS["torch"].module_root if options.compat else of_dump(golden.framework).module_root
-    rename = _across_frameworks(dumps) and not options.compat
-    mapping = NameMapping(apis, entries, cells, items=items, parameters=rename, root=root)
-    return Correspondence(mapping, derived)
+    apis, entries = api_mapping(target, calls, options)
+    cells = cell_mapping(calls, options)
+    derived = derived_items(dumps, calls, options)
+    items = item_mapping(calls, options) if options.data_mapping is not None else derived
+    root = of_dump(golden.framework).module_root
+    parameters = _across_frameworks(dumps)
+    return Correspondence(NameMapping(apis, entries, cells, items=items, parameters=parameters, root=root), derived)
+
+
+def api_mapping(
+    target: Dump, calls: Calls, options: MatchOptions, without: Collection[str] = ()
+) -> tuple[dict[str, str] | None, dict[str, ApiEntry]]:
+    """The names of APIs as ``-am`` says: the built-in table and the entries of a file; ``None`` without the option.
+
+    Args:
+        target: The dump of the target.
+        calls: The calls of both sides.
+        options: What the user chose.
+        without: Names that the table shall not have.
+
+    Raises:
+        MsprobeException: APIs of `target` cannot be mapped, or the file holds something else.
+    """
+    if options.api_mapping is None:
+        return None, {}
+    check_api_mapping(target)
+    # Without those that the golden side has too: torch.tanh is also called F.tanh.
+    there = _bases(calls[1]).union(without)
+    apis = {mine: theirs for mine, theirs in api_names().items() if mine not in there}
+    if options.api_mapping == BUILT_IN:
+        return apis, {}
+    found = load_api_entries(options.api_mapping)
+    entries = entries_in_use(found, *map(_bases, calls))
+    mapping_checks.warn_of_apis(options.api_mapping, found, entries)
+    return apis, entries
+
+
+def cell_mapping(calls: Calls, options: MatchOptions) -> dict[str, str] | None:
+    """The names of cells as ``-cm`` says; ``None`` without the option."""
+    if options.cell_mapping is None:
+        return None
+    if options.cell_mapping == BUILT_IN:
+        return {}
+    cells = load_names(options.cell_mapping)
+    mapping_checks.warn_of_cells(options.cell_mapping, cells, calls[0])
+    return cells
+
+
+def item_mapping(calls: Calls, options: MatchOptions) -> dict[str, str]:
+    """The names of items as the file of ``-dm`` says."""
+    assert options.data_mapping is not None
+    items = load_names(options.data_mapping)
+    mapping_checks.warn_of_items(options.data_mapping, items, calls)
+    return items
 
 
 def check_api_mapping(target: Dump) -> None:
@@ -91,7 +122,12 @@ def check_api_mapping(target: Dump) -> None:
         )
 
 
-def _derived_items(dumps: Dumps, calls: Calls, options: MatchOptions) -> dict[str, str] | None:
+def derived_items(dumps: Dumps, calls: Calls, options: MatchOptions, by_place: bool = False) -> dict[str, str] | None:
+    """The names of items that a layer mapping (``-lm``) comes to; ``None`` without the option.
+
+    Args:
+        by_place: That of `map_items`.
+    """
     if options.layer_mapping is None:
         return None
     rules = {} if options.layer_mapping == BUILT_IN else load_rules(options.layer_mapping)
@@ -99,12 +135,12 @@ def _derived_items(dumps: Dumps, calls: Calls, options: MatchOptions) -> dict[st
         raise MsprobeException("a layer mapping (-lm) needs construct.json beside both dumps; one of them has none.")
     sides = _scopes(dumps, calls)
     mapping_checks.warn_of_layers(options.layer_mapping, rules, sides[0])
-    return map_items(*calls, sides, rules, compat=options.compat)
+    return map_items(*calls, sides, rules, by_place=by_place)
 
 
 def _aligns_layers(dumps: Dumps, calls: Calls, options: MatchOptions) -> bool:
     """Whether no option is given for names that are bound to differ, or do."""
-    if options.maps_names or options.compat or dumps[0].level == "debug":
+    if options.maps_names or dumps[0].level == "debug":
         return False
     return _across_frameworks(dumps) or few_modules_match(*([call.key for call in side] for side in calls))
 
@@ -128,11 +164,3 @@ def few_modules_match(target: Iterable[str], golden: Iterable[str]) -> bool:
 
 def _bases(side: Iterable[Call]) -> set[str]:
     return {parsed.base for call in side if (parsed := call.record.parsed) is not None}
-
-
-def _renamed_apis(golden: list[Call], compat: bool) -> dict[str, str]:
-    """The table of names, without those that the golden side has too: torch.tanh is also called F.tanh."""
-    there = _bases(golden)
-    # The reference tool has no entry for it.
-    absent = there | {"Functional.tanh"} if compat else there
-    return {mine: theirs for mine, theirs in api_names().items() if mine not in absent}

@@ -15,7 +15,6 @@ class MatchOptions:
     """What the user chose for matching.
 
     Args:
-        compat: read as msProbe 26.2 does where its defects change cells; docs/reference/compare.md lists them.
         fuzzy: match without regard to the numbers of calls.
         api_mapping, cell_mapping: files, or `BUILT_IN`.
         data_mapping: a file that names items.
@@ -26,7 +25,6 @@ class MatchOptions:
         MsprobeException: two of them exclude each other.
     """
 
-    compat: bool = False
     fuzzy: bool = False
     api_mapping: str | None = None
     cell_mapping: str | None = None

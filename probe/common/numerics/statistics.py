@@ -38,13 +38,6 @@ def compare_items(target: Item, golden: Item) -> tuple[Cell, ...]:
     return a, b, c, d, e, f, g, h
 
 
-def compare_flags(target: Item, golden: Item, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-    """`cells`, which `compare_items` made of these two, as the reference tool has them: a flag is no number to it."""
-    pairs = zip((target.max, target.min, target.mean, target.norm), (golden.max, golden.min, golden.mean, golden.norm))
-    differs = [type(cell) is float and bool in map(type, pair) for cell, pair in zip(cells, pairs)]
-    return tuple("Diff" if is_flag else cell for cell, is_flag in zip(cells, differs * 2))
-
-
 def compare(target: Any, golden: Any) -> tuple[Cell, Cell]:
     """Difference and relative error of one statistic."""
     if type(target) is float and type(golden) is float:

@@ -39,24 +39,29 @@ class Measured(NamedTuple):
     """Whether NaN or infinities are where the other tensor has none."""
 
 
-def compare_values(target: Array, golden: Array, compat: bool = False) -> Measured:
-    """The six metrics of two tensors; a text stands where one is not defined."""
+def compare_values(target: Array, golden: Array, signed: bool = True) -> Measured:
+    """The six metrics of two tensors; a text stands where one is not defined.
+
+    Args:
+        target, golden: The values.
+        signed: Whether infinities of two signs differ.
+    """
     target, golden = np.squeeze(target), np.squeeze(golden)
     if target.size == 0:
-        return Measured(UNSUPPORTED if target.shape == golden.shape or compat else SHAPE_UNMATCHED)
+        return Measured(UNSUPPORTED if target.shape == golden.shape else SHAPE_UNMATCHED)
     if target.shape != golden.shape:
         return Measured(SHAPE_UNMATCHED)
     if target.ndim == 0:
         _, _, *errors, _, _ = _add_up(*_floating(target, golden)).metrics()
         metrics = ("unsupported", "unsupported", *errors, "unsupported", "unsupported")
-        if _same_places(*_floating(target, golden), compat):
+        if _same_places(*_floating(target, golden), signed):
             return Measured(metrics)
         return Measured(metrics, SPECIAL_VALUES_DIFFER, True)
     target, golden = target.reshape(-1), golden.reshape(-1)
     totals = _add_up(target, golden)
     if not totals.is_finite and not (_all_finite(target) and _all_finite(golden)):
         target, golden = _floating(target, golden)
-        if not _same_places(target, golden, compat):
+        if not _same_places(target, golden, signed):
             return Measured(NOT_AVAILABLE, SPECIAL_VALUES_DIFFER, True)
         totals = _add_up(*_without_special(target, golden))
     return Measured(totals.metrics())
@@ -85,10 +90,10 @@ def _all_finite(values: Array) -> bool:
     return all(np.isfinite(block).all() for block in blocks)
 
 
-def _same_places(target: Array, golden: Array, compat: bool) -> bool:
+def _same_places(target: Array, golden: Array, signed: bool) -> bool:
     if not np.array_equal(np.isnan(target), np.isnan(golden)):
         return False
-    if compat:
+    if not signed:
         return np.array_equal(np.isinf(target), np.isinf(golden))
     return all(np.array_equal(kind(target), kind(golden)) for kind in (np.isposinf, np.isneginf))
 

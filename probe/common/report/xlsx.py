@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -16,7 +16,7 @@ _LOOKED_AT = 100
 """Rows that say how wide a column is."""
 _NARROWEST, _WIDEST = 8, 60
 """In characters."""
-_COLOURS = {"error": "FFC7CE", "warning": "FFEB9C"}
+_RED, _YELLOW = "FFC7CE", "FFEB9C"
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
@@ -41,9 +41,12 @@ class Sheet:
     rows: Iterable[Sequence[Any]]
     """The header and the rows, which are asked for one after the other."""
     judged_by: str = ""
-    """The column that says ``error`` or ``warning`` of a row, which is red or yellow then."""
+    """The column whose text decides the colour of a row."""
     folded: Sequence[str] = ()
     """Columns that are closed until somebody opens them."""
+    red: Sequence[str] = ("error",)
+    """Texts of that column for which a row is red."""
+    yellow: Sequence[str] = ("warning",)
 
 
 def write_xlsx(path: str, sheets: Iterable[Sheet]) -> None:
@@ -84,17 +87,18 @@ def _write_sheet(page: Any, sheet: Sheet) -> None:
     last = f"{get_column_letter(max(len(header), 1))}{max(length, 1)}"
     page.auto_filter.ref = f"A1:{last}"
     if sheet.judged_by in header and length > 1:
-        _colour_rows(page, f"A2:{last}", get_column_letter(list(header).index(sheet.judged_by) + 1))
+        colours = {**dict.fromkeys(sheet.red, _RED), **dict.fromkeys(sheet.yellow, _YELLOW)}
+        _colour_rows(page, f"A2:{last}", get_column_letter(list(header).index(sheet.judged_by) + 1), colours)
 
 
-def _colour_rows(page: Any, area: str, column: str) -> None:
+def _colour_rows(page: Any, area: str, column: str, colours: Mapping[str, str]) -> None:
     """By a rule and not cell by cell, so that it stays right when rows are sorted, and costs nothing for a row."""
     from openpyxl.formatting.rule import FormulaRule
     from openpyxl.styles import PatternFill
 
-    for verdict, colour in _COLOURS.items():
+    for text, colour in colours.items():
         fill = PatternFill(bgColor=colour, fill_type="solid")
-        page.conditional_formatting.add(area, FormulaRule([f'${column}2="{verdict}"'], fill=fill))
+        page.conditional_formatting.add(area, FormulaRule([f'${column}2="{text}"'], fill=fill))
 
 
 def _cell(cell: Any) -> Any:

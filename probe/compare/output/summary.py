@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any, Optional
 
-from probe.common.align.row import ERROR, PASS, WARNING, Row
+from probe.common.align.row import Row
 from probe.common.dump.levels import Levels
 from probe.common.numerics.error_bounds import is_same
 from probe.compare.coverage import Coverage
 from probe.compare.pairing import Pairing
 from probe.compare.result import ComparisonResult, Difference, Divergence, Mode, Truncation
+from probe.compare.rules import PROBE_ROWS, RowRules
 
 SUSPECTS = 5
 """How many records with a finding a summary lists, and how many calls its text names after the first that diverges."""
@@ -28,6 +29,7 @@ class Suspect:
     record: str
     golden_record: str
     verdict: str
+    """The result of its row."""
     message: str
     stack: list[str]
 
@@ -110,6 +112,8 @@ class Summary:
     """What differs and changes no value."""
     left_out: str = ""
     """The first step and process of the runs that was not compared, because a pool took tasks in another order."""
+    rules: RowRules = PROBE_ROWS
+    """Whose rules gave the rows their results."""
 
     @property
     def has_matches(self) -> bool:
@@ -123,12 +127,13 @@ class Summary:
 
     @property
     def worst(self) -> str:
-        """The worst verdict of any row."""
-        return next((verdict for verdict in (ERROR, WARNING) if self.counts[verdict]), PASS)
+        """The worst result of any row that is a finding; the best of all results without one."""
+        return next((result for result in self.rules.findings if self.counts.get(result)), self.rules.results[0])
 
     def as_json(self) -> dict[str, Any]:
         """The summary as values that JSON has, under the keys that scripts read."""
-        found = asdict(self)
+        found = asdict(replace(self, rules=PROBE_ROWS))
+        del found["rules"]
         found["endings"] = found.pop("truncations")
         if self.layers is not None:
             found["layers"]["met"] = found["layers"].pop("matched")
@@ -140,10 +145,11 @@ class Tally:
     """What rows come to."""
 
     rows: int = 0
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((PASS, WARNING, ERROR), 0))
+    counts: dict[str, int] = field(default_factory=dict)
+    """How many rows have each result, from the best to the worst."""
     differs: bool = False
-    suspects: dict[str, dict[str, tuple[str, str]]] = field(default_factory=lambda: {ERROR: {}, WARNING: {}})
-    """The golden record and the message of each finding, by verdict and record."""
+    suspects: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
+    """The golden record and the message of each finding, by result, the worst first, and record."""
     target_only: int = 0
     golden_only: int = 0
     target_alone: list[str] = field(default_factory=list)
@@ -155,10 +161,10 @@ class Tally:
     def add(self, other: Tally) -> None:
         """Count in what further rows come to, which are of other records."""
         self.rows += other.rows
-        for verdict, count in other.counts.items():
-            self.counts[verdict] += count
-        for verdict, records in other.suspects.items():
-            self.suspects[verdict].update(records)
+        for result, count in other.counts.items():
+            self.counts[result] += count
+        for result, records in other.suspects.items():
+            self.suspects[result].update(records)
         self.differs = self.differs or other.differs
         self.target_only += other.target_only
         self.golden_only += other.golden_only
@@ -168,31 +174,32 @@ class Tally:
 
     def replace(self, before: Tally, after: Tally, order: Callable[[str], int]) -> None:
         """Count rows of one record as `after` says, which were counted as `before` does."""
-        for verdict, records in after.suspects.items():
-            self.counts[verdict] += after.counts[verdict] - before.counts[verdict]
-            found = self.suspects[verdict]
+        for result, count in after.counts.items():
+            self.counts[result] += count - before.counts[result]
+        for result, records in after.suspects.items():
+            found = self.suspects[result]
             found.update(records)
-            self.suspects[verdict] = {record: found[record] for record in sorted(found, key=order)}
-        self.counts[PASS] += after.counts[PASS] - before.counts[PASS]
+            self.suspects[result] = {record: found[record] for record in sorted(found, key=order)}
 
 
-def tally(rows: Sequence[Row], mode: Mode) -> Tally:
+def tally(rows: Sequence[Row], mode: Mode, rules: RowRules) -> Tally:
     """Count `rows`, in which records are whole."""
-    found: dict[str, dict[str, tuple[str, str]]] = {ERROR: {}, WARNING: {}}
+    worst = rules.findings[0]
+    found: dict[str, dict[str, tuple[str, str]]] = {result: {} for result in rules.findings}
     for row in rows:
-        if row.verdict == PASS or row.target is None or row.record in found[row.verdict]:
+        if row.result not in found or row.target is None or row.record in found[row.result]:
             continue
         # To have no match is counted by itself.
-        if row.golden is None and row.verdict != ERROR:
+        if row.golden is None and row.result != worst:
             continue
-        message = next(text for text in row.messages if text.startswith(row.verdict))
-        found[row.verdict][row.record] = row.golden_record or "", message
-    counts = Counter([row.verdict for row in rows])
+        message = next(text for text in row.messages if text.startswith(row.result))
+        found[row.result][row.record] = row.golden_record or "", message
+    counts = Counter([row.result for row in rows])
     target_only = sum([row.golden is None for row in rows])
     golden_only = sum([row.target is None for row in rows])
     return Tally(
         len(rows),
-        {verdict: counts[verdict] for verdict in (PASS, WARNING, ERROR)},
+        {result: counts[result] for result in rules.results},
         any(_differs(row, mode) for row in rows),
         found,
         target_only,
@@ -212,16 +219,22 @@ def _alone(rows: Iterable[Row], of_golden: bool = False) -> list[str]:
     return [record for record, has_match in matched.items() if not has_match]
 
 
-def summarise(result: ComparisonResult, limit: int = SUSPECTS) -> Summary:
-    """The summary of `result` with at most `limit` suspects; errors count before warnings."""
-    return conclude(result, tally(result.rows, result.mode), limit)
+def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS, limit: int = SUSPECTS) -> Summary:
+    """The summary of `result` with at most `limit` suspects, which are those with the worst result.
+
+    Args:
+        result: The comparison.
+        rules: Whose rules gave its rows their results.
+        limit: The largest number of suspects.
+    """
+    return conclude(result, tally(result.rows, result.mode, rules), rules, limit)
 
 
-def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> Summary:
+def conclude(result: ComparisonResult, found: Tally, rules: RowRules = PROBE_ROWS, limit: int = SUSPECTS) -> Summary:
     """The summary of `result`, given the tally of its rows."""
     stacks = result.stacks or {}
-    verdict = ERROR if found.suspects[ERROR] else WARNING
-    suspects = found.suspects[verdict]
+    worst = next((each for each in rules.findings if found.suspects[each]), rules.findings[-1])
+    suspects = found.suspects[worst]
     return Summary(
         result.target,
         result.golden,
@@ -233,7 +246,7 @@ def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> S
         found.differs,
         result.divergence,
         [
-            Suspect(record, golden_record, verdict, message, stacks.get(record, []))
+            Suspect(record, golden_record, worst, message, stacks.get(record, []))
             for record, (golden_record, message) in islice(suspects.items(), limit)
         ],
         len(suspects),
@@ -252,6 +265,7 @@ def conclude(result: ComparisonResult, found: Tally, limit: int = SUSPECTS) -> S
         result.with_effect,
         result.without_effect,
         result.left_out,
+        rules,
     )
 
 
@@ -300,8 +314,7 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
     """
     if level == "divergence":
         return any(summary.divergence is not None for summary in summaries)
-    bad = {"error": (ERROR,), "warning": (ERROR, WARNING), "never": ()}[level]
-    return any(summary.worst in bad for summary in summaries)
+    return level != "never" and any(summary.worst in summary.rules.levels[level] for summary in summaries)
 
 
 def is_unjudged(summaries: Iterable[Summary]) -> bool:

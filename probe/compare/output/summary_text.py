@@ -11,6 +11,7 @@ from probe.common.dump import levels
 from probe.compare.output.summary import SUSPECTS, Summary, first_of
 from probe.compare.output.tables import VALUES
 from probe.compare.result import ComparisonResult, Mode
+from probe.compare.rules import DIVERGED, SAME, SUSPECT
 
 TOO_LITTLE = "not enough in common"
 """How the answer begins where too little was compared to say that nothing diverges."""
@@ -18,6 +19,8 @@ TOO_LITTLE = "not enough in common"
 # Files of the frameworks themselves; an environment may lie in a folder of that name.
 _FRAMEWORK = re.compile(r"[/\\\\](torch|mindspore|mindnlp|mindtorch)[/\\\\](?!.*[/\\\\](site|dist)-packages[/\\\\])")
 _COLOURS = {PASS: "green", WARNING: "yellow", ERROR: "bold red"}
+# Our own results of rows.
+_COLOURS.update({SAME: _COLOURS[PASS], SUSPECT: _COLOURS[WARNING], DIVERGED: _COLOURS[ERROR]})
 
 
 def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
@@ -95,7 +98,7 @@ def users_line(stack: Sequence[str]) -> str:
 def lines(summary: Summary) -> list[tuple[str, str]]:
     """Counts and findings line by line, each with the verdict it is about or an empty text."""
     where = _rank_and_step(summary)
-    counts = ", ".join(f"{number} {verdict}" for verdict, number in summary.counts.items())
+    counts = ", ".join(f"{number} {result}" for result, number in summary.counts.items())
     found = [(f"{where + ': ' if where else ''}{summary.rows} rows by {summary.mode}: {counts}", summary.worst)]
     found += [(f"  {text}", WARNING) for text in hints(summary)]
     if summary.suspects:

@@ -106,7 +106,7 @@ def block(result: ComparisonResult, start: int, stop: int) -> list[Cells]:
                 for target, golden in pairs
             ]  # fmt: skip
         found.append(Cells(statistics, _statistic_cells, numbers=True, times=times))
-    found.append(Cells([(row.requires_grad_consistent, row.verdict, row.messages) for row in chosen], _verdict_cells))
+    found.append(Cells([(row.requires_grad_consistent, row.result, row.messages) for row in chosen], _result_cells))
     if result.stacks is not None:
         previous = result.rows[start - 1].record if start else None
         found.append(Cells(_stack_cells(result.stacks, chosen, previous)))
@@ -132,9 +132,9 @@ def _statistic_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(map(statistic, cells))
 
 
-def _verdict_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
-    consistent, verdict, messages = cells
-    return consistent, verdict, json.dumps(messages)
+def _result_cells(cells: tuple[Any, ...]) -> tuple[Any, ...]:
+    consistent, result, messages = cells
+    return consistent, result, json.dumps(messages)
 
 
 def _stack_cells(stacks: Stacks, chosen: list[Row], previous: str | None) -> list[tuple[str]]:

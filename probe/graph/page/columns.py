@@ -6,32 +6,39 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.align.row import ERROR, WARNING, Row
+from probe.common.align.row import Row
 from probe.common.dump.reading.items import PARAMETERS_GRAD
-from probe.common.numerics.error_bounds import is_same
 from probe.compare.output.summary import Summary
 from probe.compare.result import Mode
 from probe.graph.diff import GraphDiff, is_tensor_of_one
 from probe.graph.graph import Graph
-from probe.graph.overflow_levels import overflows
+from probe.graph.overflow_levels import Overflow
 from probe.graph.page.order import merged_order, parent_offsets
 from probe.graph.page.stacks import StackTable
 from probe.graph.page.tensors import Tensors, tensors_of
 from probe.graph.page.texts import Texts
-from probe.graph.recorded import statuses as recorded
-from probe.graph.recorded.diff import recorded_overflows
-from probe.graph.status import DIVERGED, EXPLAINED, ONE_SIDE, SAME, STRUCTURE, SUSPECT
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-PROBE, MSPROBE = "probe", "msprobe"
-"""Whose rules the statuses follow."""
+
+class ColumnRules(Protocol):
+    """What columns ask of the rules by which a comparison was judged."""
+
+    @property
+    def finds_overflows(self) -> bool:
+        """Whether numbers that are too large are looked for wherever a value is not finite."""
+
+    def overflows(self, diff: GraphDiff) -> tuple[Overflow, Overflow | None]:
+        """What overflows in the target and in the golden run; ``None`` where there is no golden run."""
+
+    def item_statuses(self, diff: GraphDiff, rows: Sequence[Row]) -> bytes:
+        """The status of each item of two dumps."""
 
 
 @dataclass
@@ -133,20 +140,23 @@ class Columns:
         return len(self.name)
 
 
-def columns_of(
-    diff: GraphDiff,
-    rules: str = PROBE,
-    find_overflows: bool = False,
-) -> Columns:
+def name_of(columns: Columns, row: int) -> str:
+    """The name of a row: that of the target's node, or of the golden run's where it alone has it."""
+    place = columns.name[row] if columns.name[row] >= 0 else columns.golden_name[row]
+    return columns.texts[int(place)]
+
+
+def columns_of(diff: GraphDiff, rules: ColumnRules, find_overflows: bool = False) -> Columns:
     """The columns of a comparison, or of one graph.
 
     Args:
+        diff: the comparison.
         rules: whose statuses the comparison has, and whose levels of overflow are shown.
-        find_overflows: look for numbers that are too large; by our rules that is done where one is not finite, too.
+        find_overflows: look for numbers that are too large.
     """
     collector = _Collector(diff, rules)
     found = collector.columns()
-    if find_overflows or (rules == PROBE and found.tensors.is_nonfinite.any()):
+    if find_overflows or (rules.finds_overflows and found.tensors.is_nonfinite.any()):
         collector.add_overflows(found)
     return found
 
@@ -154,7 +164,7 @@ def columns_of(
 class _Collector:
     """Puts a comparison in rows."""
 
-    def __init__(self, diff: GraphDiff, rules: str) -> None:
+    def __init__(self, diff: GraphDiff, rules: ColumnRules) -> None:
         self._diff, self._rules = diff, rules
         self._targets, self._goldens = merged_order(diff.target, diff.golden, diff.pairs)
         self._nodes = list(zip(self._targets.tolist(), self._goldens.tolist()))
@@ -164,7 +174,7 @@ class _Collector:
 
     def add_overflows(self, columns: Columns) -> None:
         """Put the levels of overflow in rows, and where the first value is that is not finite."""
-        target, golden = (overflows if self._rules == PROBE else recorded_overflows)(self._diff)
+        target, golden = self._rules.overflows(self._diff)
         columns.level = self._of_target(target.levels, 0)
         if golden is not None:
             columns.golden_level = self._of_golden(golden.levels, 0)
@@ -281,12 +291,7 @@ class _Collector:
     def _statuses(self, rows: Sequence[Row]) -> bytes:
         if self._diff.golden is None:
             return bytes(len(rows))
-        if self._rules != PROBE:
-            return bytes([_recorded_status(row) for row in rows])
-        summary = self._diff.summary
-        marked = _marked(summary)
-        kinds = None if summary is None else {each.item for each in (*summary.with_effect, *summary.without_effect)}
-        return bytes([_status(row, marked, kinds) for row in rows])
+        return self._rules.item_statuses(self._diff, rows)
 
 
 def _picked(column: Any, nodes: Integers, missing: Any, dtype: Any) -> NDArray[Any]:
@@ -314,41 +319,3 @@ def _item_name(row: Row) -> str:
     record = row.record if row.target is not None else row.golden_record or row.record
     name = item.name[len(record) + 1 :] if item.name.startswith(record) else item.name
     return name.partition(".")[2] or name if item.state == PARAMETERS_GRAD and "." in name else name
-
-
-def _marked(summary: Summary | None) -> dict[str, int]:
-    """The items that show where the runs diverge, with the status of the call."""
-    if summary is None or summary.divergence is None:
-        return {}
-    divergence = summary.divergence
-    found = {each.item: SUSPECT for each in divergence.suspects if each.item}
-    return {**found, divergence.first.item: DIVERGED}
-
-
-def _status(row: Row, marked: Mapping[str, int], differences: set[str] | None) -> int:
-    """The status of an item.
-
-    Args:
-        row: the item on both sides.
-        marked: the items that show where the runs diverge.
-        differences: the items of which the comparison says that they differ, by their types or values; a type that
-            another framework spells in another way is none. ``None`` where nothing was compared.
-    """
-    target, golden = row.target, row.golden
-    if target is None or golden is None:
-        return ONE_SIDE
-    if target is golden:
-        return SAME
-    if target.name in marked:
-        return marked[target.name]
-    of_kind = target.dtype != golden.dtype or target.shape != golden.shape or target.value != golden.value
-    if of_kind and (differences is None or target.name in differences):
-        return STRUCTURE
-    return EXPLAINED if row.relative_difference or not is_same(target, golden) else SAME
-
-
-def _recorded_status(row: Row) -> int:
-    """The status of an item by the rules of the reference tool."""
-    if row.target is None or row.golden is None:
-        return recorded.UNMATCHED
-    return {ERROR: recorded.ERROR, WARNING: recorded.WARNING}.get(row.verdict, recorded.PASS)

@@ -12,13 +12,12 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.progress import ProgressCallback
 from probe.compare.output.tables import VALUES
 from probe.compare.result import Mode
-from probe.graph.diff import GraphDiff, diff_of
+from probe.graph.diff import GraphDiff
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
-from probe.graph.page.columns import PROBE, Columns, columns_of
+from probe.graph.page.columns import Columns, columns_of
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
-from probe.graph.recorded.diff import recorded_diff
 from probe.graph.tasks.located import Place
 from probe.graph.writers.shown import ShownComparison
 
@@ -91,10 +90,8 @@ def judged_dumps(
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
     """Judge dumps as the options say; with `release` nobody looks at their records afterwards."""
-    if options.rules == PROBE:
-        diff = diff_of(target, golden, options.compare, before, pairs=options.pairs, release=release, watch=watch)
-    else:
-        diff = recorded_diff(target, golden, options.compare.fuzzy)
+    judge = options.rules.diff
+    diff = judge(target, golden, options.compare, before, pairs=options.pairs, release=release, watch=watch)
     for graph in filter(None, (diff.target, diff.golden)):
         add_micro_steps(graph, options.micro_step)
     return diff

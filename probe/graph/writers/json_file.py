@@ -9,10 +9,11 @@ import msgspec
 from probe._version import __version__
 from probe.common import files
 from probe.graph.overflow_levels import LEVELS
-from probe.graph.page.columns import Columns
-from probe.graph.page.manifest import FORMAT, STATUSES, name_of
+from probe.graph.page.columns import Columns, name_of
+from probe.graph.page.manifest import FORMAT
 from probe.graph.page.numbers import rounded
 from probe.graph.page.texts import as_json
+from probe.graph.rules.protocol import GraphRules
 from probe.graph.status import REASONS
 from probe.graph.writers.shown import ShownComparison
 
@@ -22,13 +23,13 @@ _KINDS = {0: "module", 1: "api", 9: "group"}
 class JsonWriter:
     """Takes comparisons one after the other."""
 
-    def __init__(self, path: str, rules: str, unpaired: list[str]) -> None:
+    def __init__(self, path: str, rules: GraphRules, unpaired: list[str]) -> None:
         self._path, self._rules, self._unpaired = path, rules, unpaired
         self._comparisons: list[msgspec.Raw] = []
 
     def add(self, shown: ShownComparison, comparison: dict[str, Any]) -> None:
         columns = shown.columns
-        statuses = [status.key for status in STATUSES[self._rules]]
+        statuses = [status.key for status in self._rules.statuses]
         found = {
             **comparison,
             "first": _name(columns, comparison["first"]),
@@ -49,7 +50,7 @@ class JsonWriter:
         content = {
             "format": FORMAT,
             "tool": f"msprobe {__version__}",
-            "rules": self._rules,
+            "rules": self._rules.name,
             "unpaired": self._unpaired,
             "comparisons": self._comparisons,
         }

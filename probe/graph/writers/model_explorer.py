@@ -13,10 +13,10 @@ import numpy as np
 
 from probe.common import files
 from probe.graph.graph import MODULE
-from probe.graph.page.columns import Columns
-from probe.graph.page.manifest import STATUSES, name_of
+from probe.graph.page.columns import Columns, name_of
 from probe.graph.page.numbers import rounded
 from probe.graph.page.texts import as_json
+from probe.graph.rules.protocol import GraphRules
 from probe.graph.writers.shown import ShownComparison
 
 _COLOURS = {
@@ -33,8 +33,8 @@ _COLOURS = {
 class ModelExplorerWriter:
     """Takes comparisons one after the other."""
 
-    def __init__(self, path: str, rules: str) -> None:
-        self._path, self._statuses = path, STATUSES[rules]
+    def __init__(self, path: str, rules: GraphRules) -> None:
+        self._path, self._statuses = path, rules.statuses
         self._graphs: list[Any] = []
         self._shown: dict[str, Any] = {}
 

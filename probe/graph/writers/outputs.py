@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-import numpy as np
-
-from probe.graph.diff import GraphDiff
-from probe.graph.options import DATABASE, HTML, JSON, MODEL_EXPLORER, GraphOptions
+from probe.common.errors import MsprobeException
+from probe.graph.options import HTML, JSON, MODEL_EXPLORER, GraphOptions
 from probe.graph.page.blocks import Blocks
-from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest
-from probe.graph.writers.database import Section, database_name, write_database
 from probe.graph.writers.json_file import JsonWriter
 from probe.graph.writers.model_explorer import ModelExplorerWriter
 from probe.graph.writers.page import PageData, write_page
@@ -30,6 +26,10 @@ class Writer(Protocol):
 
     def finish(self) -> list[str]:
         """Write the files; returns their paths."""
+
+
+MakeWriter = Callable[[str, GraphOptions, datetime], Writer]
+"""Makes a writer of a folder, the options and the time in the names of its files."""
 
 
 class PageWriter:
@@ -52,65 +52,9 @@ class PageWriter:
         return PageData(self._manifest.as_json(self._comparisons), self._blocks.finished())
 
 
-class DatabaseWriter:
-    """Puts comparisons in the file of the reference tool's plug-in; of several runs each gets a folder of its own."""
-
-    def __init__(self, folder: str, options: GraphOptions, when: datetime) -> None:
-        self._folder, self._options, self._when = folder, options, when
-        self._sections: dict[tuple[str, str], list[Section]] = {}
-
-    def add(self, shown: ShownComparison, comparison: dict[str, Any]) -> None:
-        diff = shown.diff
-        if shown.is_part:
-            return
-        assert diff is not None
-        step, rank = diff.target.step or 0, diff.target.rank
-        # Two dumps of one rank, as MindSpore has them, are in two files.
-        sections = self._sections.setdefault((shown.columns.run, "" if rank is None else shown.columns.place), [])
-        levels, golden_levels = _levels(shown.columns, diff, self._options.overflow)
-        if rank is None:
-            # Processes without a rank get the numbers behind those of the ranks.
-            rank = 1 + max((section.rank for section in sections if section.step == step), default=-1)
-        sections.append(Section(diff, step, rank, levels, golden_levels, _merged_nodes(shown.columns), shown.exchanged))
-
-    def finish(self) -> list[str]:
-        paths = []
-        for number, sections in enumerate(self._sections.values()):
-            folder = self._folder if len(self._sections) == 1 else os.path.join(self._folder, f"run{number}")
-            path = os.path.join(folder, database_name(sections[0].diff.golden is not None, self._when))
-            write_database(path, sections, self._options.rules)
-            paths.append(path)
-        return paths
-
-
-def _levels(columns: Columns, diff: GraphDiff, was_asked_for: bool) -> tuple[list[int] | None, list[int] | None]:
-    """The overflow levels of the nodes of both sides, as the rows have them; ``None`` where nobody looked for them."""
-    if not (was_asked_for or columns.level.any() or columns.golden_level.any()):
-        return None, None
-    levels: list[int] = columns.level[columns.name >= 0].tolist()
-    if diff.golden is None:
-        return levels, None
-    golden_levels = np.zeros(len(diff.golden), dtype=np.int64)
-    rows = np.flatnonzero(columns.golden_name >= 0)
-    nodes = [diff.golden.index[columns.texts[name]] for name in columns.golden_name[rows].tolist()]
-    golden_levels[nodes] = columns.golden_level[rows]
-    return levels, golden_levels.tolist()
-
-
-def _merged_nodes(columns: Columns) -> dict[int, list[str]]:
-    """What is said of the merging of nodes of the target, which stand in the rows in their order."""
-    nodes = np.cumsum(columns.name >= 0) - 1
-    return {int(nodes[row]): said for row, said in columns.details.merged.items() if columns.name[row] >= 0}
-
-
 def stem_of(folder: str, when: datetime) -> str:
     """The beginning of the names of all files but the database."""
     return os.path.join(folder, f"graph_{in_words(when)}")
-
-
-def needs_diffs(formats: Sequence[str]) -> bool:
-    """Whether one of these formats is made of the comparisons themselves."""
-    return DATABASE in formats
 
 
 def writers_of(
@@ -120,12 +64,21 @@ def writers_of(
     manifest: Manifest,
     options: GraphOptions,
     max_megabytes: float,
+    others: Mapping[str, MakeWriter],
 ) -> list[Writer]:
-    """The writers of these formats, whose files are named after `when`; the page comes last."""
+    """The writers of these formats, whose files are named after `when`; the page comes last.
+
+    Args:
+        others: what makes the writers of formats that are not ours, by format.
+
+    Raises:
+        MsprobeException: nothing writes one of the formats.
+    """
+    unknown = [name for name in formats if name not in (HTML, JSON, MODEL_EXPLORER, *others)]
+    if unknown:
+        raise MsprobeException(f"{unknown[0]!r} is a format that nothing here writes.")
     stem = stem_of(folder, when)
-    found: list[Writer] = []
-    if DATABASE in formats:
-        found.append(DatabaseWriter(folder, options, when))
+    found = [make(folder, options, when) for make in others.values()]
     if MODEL_EXPLORER in formats:
         found.append(ModelExplorerWriter(stem, options.rules))
     if JSON in formats:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from probe.calls.judged_results import JudgedResult
-from probe.calls.verdict.subject import Verdict
+from probe.calls.verdict.subject import KernelVerdict
 from probe.common import files
 from probe.common.errors import FileCheckException
 from probe.common.report.json_values import from_json, to_json
@@ -54,9 +54,9 @@ def decode(line: str) -> CaseResult:
         raise ValueError(f"no result of a case: {error}") from None
 
 
-def _verdict(found: dict[str, Any]) -> Verdict:
+def _verdict(found: dict[str, Any]) -> KernelVerdict:
     index = found.get("worst_index")
-    return Verdict(**{**found, "worst_index": None if index is None else tuple(index)})
+    return KernelVerdict(**{**found, "worst_index": None if index is None else tuple(index)})
 
 
 class Journal:

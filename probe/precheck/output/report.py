@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from probe.calls.judged_results import JudgedResult
-from probe.calls.verdict.subject import FAILURES, NOT_RUN, SUSPECT, Verdict
+from probe.calls.verdict.subject import FAILURES, NOT_RUN, SUSPECT, KernelVerdict
 from probe.common.dump.naming import file_name
 from probe.precheck.output.journal import VERSION, plain
 from probe.precheck.result import CaseResult
-from probe.precheck.tables.details import ERROR as STAGE_ERROR
-from probe.precheck.tables.details import SKIP
-from probe.precheck.tables.results import ResultRow
+from probe.precheck.rules import AgainstDevice
 
 _MOST_SHOWN = 20
 _MOST_REASONS = 6
@@ -38,18 +36,13 @@ class Report:
     ending: str = ""
     """Why what ran last is missing in the dump, as the end of a sentence; empty where nothing is."""
     files: list[str] = field(default_factory=list)
-    second_stage: Optional[Sequence[ResultRow]] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """What msProbe's second stage says of each case, where there is another device's table."""
+    against: Optional[AgainstDevice] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The verdict of other rules on each case, given the table of another device."""
 
     @property
     def run(self) -> int:
         """How many cases were run."""
         return sum(not result.not_run for result in self.results)
-
-    @property
-    def failed_second_stage(self) -> list[ResultRow]:
-        """The cases that are worse than on the other device."""
-        return [row for row in self.second_stage or () if STAGE_ERROR in (row.forward, row.backward)]
 
     def with_status(self, *statuses: str) -> list[CaseResult]:
         """The cases whose worst status is one of these."""
@@ -82,13 +75,12 @@ def lines(report: Report) -> Iterator[str]:
     if len(shown) > _MOST_SHOWN:
         yield f"... and {len(shown) - _MOST_SHOWN} more in {report.files[0] if report.files else 'the tables'}."
     yield from _left_out(report)
-    if report.second_stage is not None:
-        worse = report.failed_second_stage
-        compared = sum(row.forward != SKIP for row in report.second_stage)
-        rest = len(report.second_stage) - compared
+    if report.against is not None:
+        against = report.against
+        rest = len(against.rows) - against.compared
         lacking = f"; {rest} cannot be compared" if rest else ""
-        yield f"against the other device: {len(worse)} of {compared} cases are worse{lacking}"
-        yield from (f"  {row.name}" for row in worse[:_MOST_SHOWN])
+        yield f"against the other device: {len(against.worse)} of {against.compared} cases are worse{lacking}"
+        yield from (f"  {name}" for name in against.worse[:_MOST_SHOWN])
     for path in report.files:
         yield f"written: {path}"
     if shown:
@@ -129,7 +121,7 @@ def _case(result: CaseResult) -> Iterator[str]:
         yield f"  {worst}"
 
 
-def worst_element(verdict: Verdict) -> str:
+def worst_element(verdict: KernelVerdict) -> str:
     """The worst element with both values and its error in units of the tolerance; empty where there is none."""
     if verdict.worst_index is None:
         return ""
@@ -165,6 +157,6 @@ def as_json(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "counts": dict(Counter(result.status for result in report.results)),
         "cases": [plain(result) for result in report.results],
-        "second_stage": None if report.second_stage is None else [vars(row) for row in report.second_stage],
+        "second_stage": None if report.against is None else list(report.against.rows),
         "files": report.files,
     }

@@ -1,32 +1,29 @@
-"""The files of a pre-check: the journal and the drop-in tables as it runs, our own table and the JSON at the end.
+"""The files of a pre-check: the journal and tables of other rules as it runs, our own table and the JSON at the end.
 
 Each case is written as soon as it is done, into the journal first. A run that was killed is taken up from its table of
-results: a case that has a whole row there is done.
+results, or without other rules from the journal: a case that has a whole row there is done.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from types import TracebackType
 
 from probe.common import files
-from probe.common.dump.frameworks import of_dump
-from probe.common.dump.naming import BACKWARD, FORWARD
+from probe.common.errors import FileCheckException, MsprobeException
 from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.journal import Journal
 from probe.precheck.output.report import Report, as_json
 from probe.precheck.output.verdict_table import table_lines
 from probe.precheck.result import CaseResult
-from probe.precheck.standards.outputs import case_status
-from probe.precheck.standards.stage2 import compare
-from probe.precheck.tables.comparisons import write
-from probe.precheck.tables.details import SKIP, case_and_direction, read_details
-from probe.precheck.tables.layout import LAYOUTS
-from probe.precheck.tables.results import ResultRow
-from probe.precheck.tables.run_files import Form, RunFiles, new_result_path, resume
+
+_OWN_FILE = re.compile(r"(?P<stem>precheck_\d{14})\.(csv|jsonl|json)")
+_TIME = "%Y%m%d%H%M%S"
 
 
 class Output:
@@ -51,7 +48,7 @@ class Output:
         self._results[result.name] = result
 
     def results(self, names: Iterable[str]) -> list[CaseResult]:
-        """The results of these cases, as far as they are known; a table of msProbe that was gone on with has none."""
+        """The results of these cases; those that another tool's table has alone are left out."""
         return [self._results[name] for name in names if name in self._results]
 
     def finish(self, report: Report) -> Report:
@@ -72,45 +69,37 @@ class OutputFiles(Output):
 
     def __init__(self, folder: str, options: PrecheckOptions, framework: str) -> None:
         super().__init__()
-        # msProbe's details of MindSpore have nine columns.
-        nine_columns = options.headers == "msprobe" and of_dump(framework).in_msprobe_mindspore
-        form = Form(LAYOUTS[options.headers], mindspore=nine_columns)
-        self._standard, self._against, self._layout = options.standard, options.against, LAYOUTS[options.headers]
-        if self._against is not None:
-            # A mistake of the user's is found before the work.
-            read_details(self._against)
-        if options.resume is None:
-            path = new_result_path(folder)
+        rules, resume = options.rules, options.resume
+        self._tables = None if rules is None else rules.tables(folder, framework, resume)
+        if self._tables is not None:
+            self._stem = self._tables.stem
         else:
-            path = options.resume
-            finished, form = resume(path, form)
-            self.done = finished.finished
-        self._stem = path[: -len(".csv")].replace("accuracy_checking_result_", "precheck_")
+            self._stem = _new_stem(folder) if resume is None else _stem_of(resume)
         self._journal = Journal(f"{self._stem}.jsonl")
-        self._results = {result.name: result for result in self._journal.read() if result.name in self.done}
-        self._tables = RunFiles(path, form)
+        written = self._journal.read()
+        self.done = frozenset(each.name for each in written) if self._tables is None else self._tables.done
+        self._results = {result.name: result for result in written if result.name in self.done}
         stamp = self._stem.rpartition("_")[2]
         below = options.error_data
         self.error_data = None if below is None else os.path.join(below, f"ut_error_data{stamp}")
 
     def close(self) -> None:
         self._journal.close()
-        self._tables.close()
+        if self._tables is not None:
+            self._tables.close()
 
     def add(self, result: CaseResult) -> None:
         super().add(result)
         self._journal.add(result)
-        self._tables.add(_result_row(result, self._standard), result.details)
+        if self._tables is not None:
+            self._tables.add(result)
 
     def finish(self, report: Report) -> Report:
-        self._tables.close()
-        paths = [f"{self._stem}.csv", f"{self._stem}.json", self._tables.result_csv, self._tables.details_csv]
-        if self._against is not None:
-            details = self._tables.details_csv
-            rows, results = compare(read_details(details), read_details(self._against), self._standard)
-            paths += write(os.path.dirname(details) or os.curdir, rows, results, self._layout)
-            report = replace(report, second_stage=results)
+        paths = [f"{self._stem}.csv", f"{self._stem}.json"]
         report = replace(report, files=paths)
+        if self._tables is not None:
+            written = self._tables.finish()
+            report = replace(report, files=[*paths, *written.paths], against=written.against)
         with files.replacing(paths[0]) as stream:
             stream.writelines(table_lines(report.results))
         with files.replacing(paths[1]) as stream:
@@ -118,14 +107,29 @@ class OutputFiles(Output):
         return report
 
 
-def _result_row(result: CaseResult, standard: str) -> ResultRow:
-    """A case in the drop-in table."""
-    if result.not_run:
-        return ResultRow(result.name, SKIP, SKIP, result.not_run)
-    of = {
-        direction: [row.status for row in result.details if case_and_direction(row.name)[1] == direction]
-        for direction in (FORWARD, BACKWARD)
-    }
-    backward = case_status(of[BACKWARD], standard) if of[BACKWARD] else None
-    why = result.backward_not_run
-    return ResultRow(result.name, case_status(of[FORWARD], standard), SKIP if why else backward, why)
+def _new_stem(folder: str) -> str:
+    """The beginning of the names of the files of a run that begins now, which no file in `folder` has yet."""
+    files.make_folder(folder)
+    time = datetime.now()
+    while True:
+        stem = os.path.join(folder, f"precheck_{time.strftime(_TIME)}")
+        if not any(os.path.lexists(f"{stem}.{kind}") for kind in ("csv", "json", "jsonl")):
+            return stem
+        time += timedelta(seconds=1)
+
+
+def _stem_of(path: str) -> str:
+    """The beginning of the names of the files of an earlier run, given one of them.
+
+    Raises:
+        MsprobeException: the name is that of another file.
+        FileCheckException: the journal of that run is not there.
+    """
+    folder, name = os.path.split(path)
+    found = _OWN_FILE.fullmatch(name)
+    if found is None:
+        raise MsprobeException(f"{path}: the name has to be precheck_<14 digits>.csv, .json or .jsonl.")
+    stem = os.path.join(folder, found["stem"])
+    if not os.path.isfile(f"{stem}.jsonl"):
+        raise FileCheckException(f"{stem}.jsonl: there is no such file; a run goes on from its journal.")
+    return stem

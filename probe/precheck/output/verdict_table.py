@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from probe.calls.judged_results import JudgedResult
+from probe.common.report.csv_lines import Cell, csv_line
 from probe.precheck.result import CaseResult
-from probe.precheck.tables.layout import PLAIN, Cell, Heading
 
 _HEADINGS = (
     "Name", "Gradient of", "Dtype", "Reference dtype", "Shape", "Verdict", "Error / tolerance", "Tolerance", "Bound",
@@ -17,9 +17,9 @@ _HEADINGS = (
 
 def table_lines(results: Iterable[CaseResult]) -> Iterator[bytes]:
     """The table as lines of CSV, in the order of the cases; one that was not run is a row with the reason."""
-    yield PLAIN.heading_line([Heading(text, text) for text in _HEADINGS])
+    yield csv_line(_HEADINGS)
     for result in results:
-        yield from (PLAIN.line(cells) for cells in _rows(result))
+        yield from (csv_line(cells) for cells in _rows(result))
 
 
 def _rows(result: CaseResult) -> Iterator[list[Cell]]:

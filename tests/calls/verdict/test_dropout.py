@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probe.calls.verdict import Subject, Verdict, judge
+from probe.calls.verdict import KernelVerdict, Subject, judge
 from probe.common.numerics.formats import rounding_format
 from probe.common.numerics.rounding import rounded_to
 
@@ -20,7 +20,7 @@ def held(values: Any, dtype: str) -> Any:
 
 def dropped(
     result: Any, source: Any, settings: dict[str, Any], base: str = "Functional.dropout", **given: Any
-) -> Verdict:
+) -> KernelVerdict:
     dtype = given.get("dtype", "float32")
     inputs = given.get("inputs", [source])
     return judge(
@@ -68,7 +68,7 @@ def test_nothing_dropped_is_an_error_too() -> None:
 
 
 def test_without_training_it_gives_its_input() -> None:
-    def plain(result: Any) -> Verdict:
+    def plain(result: Any) -> KernelVerdict:
         return judge(
             Subject(
                 "Functional.dropout", "forward", result, SOURCE, "float64", [SOURCE], ["float64"],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probe.calls.verdict import SEVERITY, Subject, Verdict, judge, worst_of
+from probe.calls.verdict import SEVERITY, KernelVerdict, Subject, judge, worst_of
 from probe.common.numerics.formats import rounding_format
 from probe.common.numerics.rounding import rounded_to
 
@@ -22,7 +22,7 @@ def held(values: Any, dtype: str) -> Any:
     return rounded_to(np.asarray(values, np.float64), form)
 
 
-def verdict(base: str, result: Any, reference: Any, **given: Any) -> Verdict:
+def verdict(base: str, result: Any, reference: Any, **given: Any) -> KernelVerdict:
     """Of a subject; without `moved` an input that is moved by 1 % moves each element by 1 %."""
     reference = np.asarray(reference)
     dtype = given.get("dtype", "float32")

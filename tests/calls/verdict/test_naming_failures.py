@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from probe.calls.verdict import Subject, Verdict, judge
+from probe.calls.verdict import KernelVerdict, Subject, judge
 from probe.common.numerics.formats import rounding_format
 from probe.common.numerics.rounding import rounded_to
 
@@ -20,7 +20,7 @@ def held(values: Any, dtype: str) -> Any:
     return rounded_to(np.asarray(values, np.float64), form)
 
 
-def product(result: Any, left: Any, right: Any, dtype: str = "float32") -> Verdict:
+def product(result: Any, left: Any, right: Any, dtype: str = "float32") -> KernelVerdict:
     """Of a product of two matrices, with everything that the runner offers."""
     exact = left @ right
 

@@ -15,10 +15,11 @@ from probe.common.align.name_mapping import NameMapping, map_cell
 from probe.common.align.options import BUILT_IN
 from probe.common.dump.reading.dump import read
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.compare import verdict
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
+from probe.msprobe_rules.compare import rows
+from probe.msprobe_rules.compare.rows import DOCUMENTED_ROWS
 
 CASES = Path(__file__).parents[2] / "compare" / "cases"
 CROSS = CASES / "cross_ms_pt"
@@ -30,7 +31,7 @@ def tensor(value: float = 1.0, **fields: Any) -> dict[str, Any]:
 
 
 def compared(target: Path, golden: Path, **options: Any) -> ComparisonResult:
-    return compare_dumps(read(target), read(golden), Options(**options))
+    return compare_dumps(read(target), read(golden), Options(rules=DOCUMENTED_ROWS, **options))
 
 
 def dump(folder: Path, names: list[str], framework: str = "pytorch", **fields: Any) -> Path:
@@ -52,7 +53,7 @@ def test_fuzzy_matching_matches_shifted_numbers_in_order(tmp_path: Path) -> None
     golden = ["Torch.sin.0.forward", "Torch.sin.1.forward", "Torch.abs.7.forward"]
     result = compared(dump(tmp_path / "a", target), dump(tmp_path / "b", golden), fuzzy=True)
     assert met(result) == dict(zip(target, golden))
-    assert result.rows[0].messages == (fuzzy.NAMES_DIFFER,) and result.rows[0].verdict == "pass"
+    assert result.rows[0].messages == (fuzzy.NAMES_DIFFER,) and result.rows[0].result == "pass"
 
 
 def test_fuzzy_matching_of_checksums_keeps_them(tmp_path: Path) -> None:  # D2
@@ -265,4 +266,4 @@ def test_a_layer_that_has_no_record_of_its_own_has_a_place(
 
 def test_the_advisor_knows_frameworks() -> None:
     found = {text for row in compared(CROSS / "target", CROSS / "golden").rows if row.golden for text in row.messages}
-    assert verdict.DTYPE not in found and verdict.REQUIRES_GRAD not in found
+    assert rows.DTYPE not in found and rows.REQUIRES_GRAD not in found

@@ -14,6 +14,7 @@ from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.output import summary_text
 from probe.compare.output.summary import SUSPECTS, Summary, summarise
+from probe.msprobe_rules.compare.rows import DOCUMENTED_ROWS
 
 CASES = Path(__file__).parents[1] / "cases"
 CALLS = 10
@@ -44,7 +45,8 @@ def summary_of(folder: Path, target: Data, golden: Data, everything: bool = True
         head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
         path.write_text(json.dumps({**head, "data": data}), encoding="utf-8")
         sides.append(read(path))
-    return summarise(compare_dumps(sides[0], sides[1], Options(all_divergences=everything)))
+    options = Options(all_divergences=everything, rules=DOCUMENTED_ROWS)
+    return summarise(compare_dumps(sides[0], sides[1], options), DOCUMENTED_ROWS)
 
 
 def test_every_call_that_diverges_is_there_and_the_text_names_some(tmp_path: Path) -> None:

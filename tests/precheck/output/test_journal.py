@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from probe.calls.judged_results import JudgedResult
-from probe.calls.verdict.subject import ERROR, NONFINITE, PASS, Verdict
+from probe.calls.verdict.subject import ERROR, NONFINITE, PASS, KernelVerdict
 from probe.common.errors import FileCheckException
 from probe.precheck.output.journal import Journal
 from probe.precheck.result import CaseResult
 
 ROW = JudgedResult(
     "Torch.exp.0.forward.output.0", "", "float32", "float64", (2, 3),
-    Verdict(PASS, "fine", "elementwise", 0.25, 1e-7, (1, 2), 1.5, 1.25, 0.5, 0.1, 0.0),
+    KernelVerdict(PASS, "fine", "elementwise", 0.25, 1e-7, (1, 2), 1.5, 1.25, 0.5, 0.1, 0.0),
 )  # fmt: skip
 WRONG = JudgedResult(
     "Torch.exp.1.forward.output.0", "", "complex64", "complex128", (),
-    Verdict(NONFINITE, "NaN", "", math.inf, None, (), complex(math.nan, 1.0), -math.inf),
+    KernelVerdict(NONFINITE, "NaN", "", math.inf, None, (), complex(math.nan, 1.0), -math.inf),
 )  # fmt: skip
 RESULTS = [
     CaseResult("Torch.exp.0", "Torch.exp", (ROW,), stands_for=3, saved=("a.pt",)),
@@ -65,7 +65,7 @@ def test_no_file_is_no_result(tmp_path: Path) -> None:
 
 
 def test_the_worst_row_decides(tmp_path: Path) -> None:
-    wrong = Verdict(ERROR, "")
+    wrong = KernelVerdict(ERROR, "")
     gradient = JudgedResult(
         "Torch.exp.0.backward.output.0", "Torch.exp.0.forward.input.0", "float32", "float64", (), wrong
     )

@@ -18,10 +18,8 @@ from mindspore import Tensor, mint, nn, ops
 
 from msprobe.mindspore import PrecisionDebugger
 from probe.api.cli import main
-from probe.api.precheck import load
-from probe.precheck.options import PrecheckOptions
+from probe.api.precheck import acc_check
 from probe.precheck.output.report import Report
-from probe.precheck.runner import precheck
 
 
 class Network(nn.Cell):  # type: ignore[misc]
@@ -80,7 +78,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def check(path: str, folder: Path) -> Report:
-    return precheck(path, PrecheckOptions(output=str(folder)), load)
+    return acc_check(path, output=str(folder))
 
 
 @contextlib.contextmanager

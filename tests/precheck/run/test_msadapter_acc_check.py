@@ -12,9 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from msprobe.mindspore import PrecisionDebugger
-from probe.api.precheck import load
-from probe.precheck.options import PrecheckOptions
-from probe.precheck.runner import precheck
+from probe.api.precheck import acc_check
 
 
 class Network(torch.nn.Module):
@@ -44,7 +42,7 @@ def test_correct_kernels_pass_forward_and_backward(tmp_path: Path) -> None:
     debugger.step()
     PrecisionDebugger.reset()
     (path,) = tmp_path.rglob("dump.json")
-    report = precheck(str(path), PrecheckOptions(output=str(tmp_path / "tables")), load)
+    report = acc_check(path, output=str(tmp_path / "tables"))
     assert {result.name: result.not_run for result in report.results if result.not_run} == {}
     assert {result.name: result.status for result in report.failed} == {}
     run = {result.base for result in report.results if result.rows}

@@ -17,21 +17,19 @@ from planted_kernels import FAULTS, IN_FLOAT32, PLACES, planted
 
 from msprobe.pytorch import PrecisionDebugger
 from probe.api.cli import main
-from probe.api.precheck import load
+from probe.api.precheck import acc_check
 from probe.calls.cases import Selection
 from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import TABLE
 from probe.common.parallel.tasks import Where
-from probe.precheck.options import PrecheckOptions
 from probe.precheck.output.report import Report
-from probe.precheck.runner import precheck
 
 REPLAY = Path(__file__).parents[1] / "cases" / "replay" / "dump.json"
 NAMES = ("accuracy_checking_result", "accuracy_checking_details", "precheck")
 
 
 def check(path: str, folder: Path, **options: Any) -> Report:
-    return precheck(path, PrecheckOptions(output=str(folder), **options), load)
+    return acc_check(path, output=str(folder), **options)
 
 
 def failing(report: Report) -> dict[str, str]:
@@ -204,7 +202,8 @@ def test_both_stages_in_one_command(recorded: dict[str, str], tmp_path: Path) ->
     (gpu,) = first.glob("accuracy_checking_details_*.csv")
     with planted(torch.nn.functional, "silu", FAULTS["twice as large"]):
         report = check(recorded["tensor"], tmp_path / "npu", against=str(gpu))
-    assert {row.name.rpartition(".")[0] for row in report.failed_second_stage} == {"Functional.silu"}
+    assert report.against is not None
+    assert {name.rpartition(".")[0] for name in report.against.worse} == {"Functional.silu"}
     (table,) = (tmp_path / "npu").glob("api_precision_compare_result_*.csv")
     wrong = {row["API Name"].rpartition(".")[0] for row in rows(str(table)) if row["Forward Test Success"] == "error"}
     assert wrong == {"Functional.silu"}

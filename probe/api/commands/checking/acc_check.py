@@ -45,10 +45,9 @@ class AccCheck(Question):
         add("-save_error_data", action="store_true", help="write the inputs and results that fail")
         add("-j", "--jit_compile", action="store_true", help="accepted and without effect")
         add("--seed", metavar="N", type=int, default=1234, help="of generated inputs (1234)")
-        add(
-            "--standard", choices=["documented", "26.2"], default="documented",
-            help="by which rules of msProbe its columns are judged (documented)",
-        )  # fmt: skip
+        arguments.add_standard(
+            arguments.add_rules(parser, "judge the drop-in tables; probe: none (msprobe-documented)")
+        )
         add("--headers", choices=["english", "msprobe"], default="english", help="what the drop-in tables look like")
         add("--against", metavar="FILE", type=arguments.path, help="details of another device, for the second stage")
         add(
@@ -112,7 +111,8 @@ class Checked:
     def found(self) -> bool:
         report = self.report
         failing = {"suspect": [*report.failed, *report.suspects], "error": report.failed, "never": []}[self.fail_on]
-        return bool(failing or (report.failed_second_stage and self.fail_on != "never"))
+        worse = [] if report.against is None or self.fail_on == "never" else report.against.worse
+        return bool(failing or worse)
 
     def lines(self) -> Iterator[Line]:
         from probe.precheck.output.report import lines
@@ -169,6 +169,7 @@ def _splits(text: str) -> int:
 
 
 def _options(args: argparse.Namespace, output: str) -> PrecheckOptions:
+    from probe.api.questions.rules import case_rules
     from probe.calls.cases import Selection
     from probe.common.parallel.tasks import Where
     from probe.precheck.config import read_config
@@ -181,11 +182,9 @@ def _options(args: argparse.Namespace, output: str) -> PrecheckOptions:
         output=output,
         devices=args.device,
         selection=Selection(config.white_list, config.black_list, args.filter_api),
-        standard=args.standard,
-        headers=args.headers,
+        rules=case_rules(args.rules, args.headers, args.against),
         resume=args.result_csv_path,
         error_data=(config.error_data or output) if args.save_error_data else None,
         seed=args.seed,
         where=Where(args.jobs, args.dask),
-        against=args.against,
     )

@@ -16,6 +16,7 @@ from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
     from probe.overflow.findings import Report
+    from probe.overflow.report_files import WriteAnomalies
 
 _OUTPUT = "./output"
 _MOST_RANKS_SHOWN = 4
@@ -46,18 +47,21 @@ class OverflowCheck(Question):
         add("--explain", metavar="RECORD", help="say of this record why it is not finite, and write no files")
         add("--no_page", action="store_true", help="write no page, which takes as long as reading the dumps again")
         arguments.add_where(parser, "read dumps")
+        arguments.add_rules(parser, "decide on msProbe's file of anomalies; probe writes none (msprobe)")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Overflow:
+        from probe.api.questions.rules import anomaly_file
         from probe.common.parallel.tasks import Where
         from probe.overflow.run import find_overflow
 
         # Before the work, which would be lost.
+        write_anomalies = anomaly_file(args.rules)
         if args.explain is None:
             files.make_folder(args.output_path)
         report = find_overflow(args.input_path, args.explain, Where(args.jobs, args.dask), watch)
         if not any(sum(step.records.values()) for step in report.steps):
             raise MsprobeException(f"{args.input_path} holds no records, and so nothing to judge.")
-        written = [] if args.explain is not None else _write(report, args)
+        written = [] if args.explain is not None else _write(report, args, write_anomalies)
         return Overflow(report, args.explain, written)
 
 
@@ -87,13 +91,13 @@ class Overflow:
         return {**texts.as_json(self.report), "files": self.files}
 
 
-def _write(report: Report, args: argparse.Namespace) -> list[str]:
+def _write(report: Report, args: argparse.Namespace, write_anomalies: WriteAnomalies | None) -> list[str]:
     """The files of a report that found something."""
     if report.found is None:
         return []
     from probe.overflow.report_files import write
 
-    written = write(report, args.output_path)
+    written = write(report, args.output_path, write_anomalies)
     try:
         return written + ([] if args.no_page else _page(report, args.output_path))
     except (MsprobeException, OSError) as error:

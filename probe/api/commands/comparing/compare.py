@@ -67,15 +67,16 @@ class Compare(Question):
             default="never",
             help="exit with status 1 when the runs diverge (2 when that cannot be told), or a row is that bad (never)",
         )
-        add("--compat", action="store_true", help="judge as msProbe 26.2 does, its defects included")
+        arguments.add_compat(arguments.add_rules(parser, "give rows their results (msprobe-documented)"))
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
         # Not needed by the other commands, and what it imports takes time.
+        from probe.api.questions.rules import row_rules
         from probe.common.parallel.tasks import Where
         from probe.compare.options import Options
 
         options = Options(
-            compat=args.compat,
+            rules=row_rules(args.rules),
             fuzzy=args.fuzzy_match,
             api_mapping=args.api_mapping,
             cell_mapping=args.cell_mapping,

@@ -14,6 +14,7 @@ from probe.api.commands import arguments
 from probe.api.commands.comparing.divergence import diverges
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Line, Question
+from probe.api.questions.rules import PROBE, chosen
 from probe.common import files
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
@@ -48,7 +49,7 @@ class GraphVisualize(Question):
         arguments.add_output(parser, "files")
         arguments.add_matching(parser)
         add("--pairs", metavar="FILE", type=arguments.path, help="pairs of nodes made by hand, in the page or in YAML")
-        add("--rules", choices=["probe", "msprobe"], default="probe", help="whose statuses nodes get (probe)")
+        arguments.add_rules(parser, "give nodes their statuses (probe)")
         add(
             "-oc",
             "--overflow_check",
@@ -114,11 +115,13 @@ class GraphVisualize(Question):
 def _shown(
     args: argparse.Namespace, splits: list[Split], watch: ProgressCallback | None, invocation: Invocation
 ) -> Graphs:
+    from probe.api.questions.rules import graph_writers
     from probe.common.parallel.tasks import Where
     from probe.graph.run import show
 
     plan = _planned(args, splits)
-    report = show(plan, args.output_path, _wanted_formats(args), args.max_mb, Where(args.jobs, args.dask), watch)
+    formats, where = _wanted_formats(args), Where(args.jobs, args.dask)
+    report = show(plan, args.output_path, formats, args.max_mb, where, watch, graph_writers(formats))
     for sentence in report.left_out:
         invocation.problem(sentence)
     if args.open:
@@ -133,8 +136,9 @@ def _check_fail_on(args: argparse.Namespace) -> None:
         raise MsprobeException("--fail-on divergence compares two runs; give the other one with -gp.")
     if args.file_type == "json":
         raise MsprobeException("--file_type json compares nothing; leave --fail-on out.")
-    if args.rules != "probe":
-        raise MsprobeException(f"--fail-on divergence goes by our own rules; leave --rules {args.rules} out.")
+    rules = chosen(args.rules, PROBE)
+    if rules != PROBE:
+        raise MsprobeException(f"--fail-on divergence goes by our own rules; leave --rules {rules} out.")
 
 
 @dataclass(frozen=True)
@@ -206,14 +210,16 @@ def _planned(args: argparse.Namespace, splits: list[Split]) -> Plan:
 
 
 def _options(args: argparse.Namespace) -> GraphOptions:
+    from probe.api.questions.rules import graph_rules
     from probe.compare.options import Options
     from probe.graph.manual_pairs import load_pairs
     from probe.graph.options import GraphOptions
 
+    rules, rows = graph_rules(args.rules)
     return GraphOptions(
-        Options(fuzzy=args.fuzzy_match, layer_mapping=args.layer_mapping),
+        Options(fuzzy=args.fuzzy_match, layer_mapping=args.layer_mapping, rules=rows),
         tuple(load_pairs(args.pairs)) if args.pairs is not None else (),
-        args.rules,
+        rules,
         args.overflow_check,
         args.micro_step,
         tuple(args.strip_paths),

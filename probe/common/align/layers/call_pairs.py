@@ -18,7 +18,7 @@ RecordPairs = dict[str, str]
 
 
 def by_place(target: Side, golden: Side, translate: Translate) -> RecordPairs:
-    """The n-th record of a scope and the n-th of the same scope, as the reference tool has it."""
+    """The n-th record of a scope and the n-th of the same scope."""
     places = golden.places()
     found: RecordPairs = {}
     for (path, direction, module), names in target.places().items():

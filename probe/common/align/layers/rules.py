@@ -62,7 +62,7 @@ def translate(path: Path, classes: dict[Path, str], rules: Rules) -> Path:
 
 
 def map_items(
-    target: list[Call], golden: list[Call], sides: tuple[Side, Side], rules: Rules, *, compat: bool = False,
+    target: list[Call], golden: list[Call], sides: tuple[Side, Side], rules: Rules, *, by_place: bool = False,
     values_decide: bool = False,
 ) -> dict[str, str]:  # fmt: skip
     """Every item of the target and its counterpart's name, or ``N/A``.
@@ -71,18 +71,18 @@ def map_items(
         target, golden: the records.
         sides: where they stand.
         rules: what is called differently.
-        compat: match as the reference tool does: APIs by their names in order of appearance, items by their suffix.
+        by_place: match calls by their place in the tree and their order alone, and items by their suffix.
         values_decide: match by values where they say otherwise than the place, as `by_value` does.
     """
     mine, theirs = sides
-    pair = call_pairs.by_place if compat else call_pairs.by_meaning
+    pair = call_pairs.by_place if by_place else call_pairs.by_meaning
     counterpart = pair(mine, theirs, lambda path: translate(path, mine.classes, rules))
     if values_decide:
         counterpart = by_value.corrected(counterpart, mine, theirs)
     # What was saved stands in no tree.
     counterpart.update({call.record.name: call.record.name for call in target if call.record.name not in mine.calls})
     by_name = {call.record.name: call for call in golden}
-    by_suffix = compat or mine.framework == theirs.framework
+    by_suffix = by_place or mine.framework == theirs.framework
     around = _around(mine), _around(theirs)
     found: dict[str, str] = {}
     for call in target:

@@ -21,6 +21,7 @@ from probe.common.dump.reading.records import Record
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult
+from probe.msprobe_rules.compare.v26_2 import V26_2_ROWS
 
 Layers = Iterable[tuple[str, dict[str, Any]]]
 
@@ -227,7 +228,7 @@ def test_two_runs_of_one_framework_are_aligned_if_too_little_matches_by_name(tmp
     result = compared(wrapped, alone)
     assert all(row.target and row.golden for row in result.rows)
     assert result.proposal is not None and result.proposal.rules == {"TopLayer": {("module",): ()}}
-    assert compared(wrapped, alone, compat=True).proposal is None
+    assert compared(wrapped, alone, rules=V26_2_ROWS).proposal is None
     # Where ten of eleven meet, what the other is called is taken for meant.
     some = dump(tmp_path / "some", plain(*(f"Module.{'x.' * (n > 9)}{name}" for n, name in enumerate(names))))
     result = compared(some, alone)

@@ -1,0 +1,1 @@
+"""The questions that Python asks, and whose rules answer them."""

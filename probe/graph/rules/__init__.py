@@ -1,0 +1,1 @@
+"""Whose rules judge two graphs: what a page asks of them, and ours."""

@@ -1,0 +1,76 @@
+"""Our rules for two graphs: the judgement of ``compare`` on every node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from probe.common.align.row import Row
+from probe.common.dump.reading.dump import Dump
+from probe.common.progress import ProgressCallback
+from probe.compare.options import Options
+from probe.compare.output.summary_text import headline
+from probe.compare.rules import marked_items, result_of
+from probe.graph.diff import GraphDiff, diff_of
+from probe.graph.manual_pairs import ManualPair
+from probe.graph.overflow_levels import Overflow, overflows
+from probe.graph.page.columns import Columns
+from probe.graph.rules.protocol import Status
+from probe.graph.status import STATUSES
+
+_SHOWN = (
+    Status("none", "·", "no data", "The dumps have no values of it to compare.", "none"),
+    Status("same", "=", "same", "Both runs have the same values.", "good"),
+    Status("explained", "~", "explained", "It differs as much as its inputs and rounding explain.", "neutral"),
+    Status("structure", "S", "structure", "A shape, a type or an argument differs, and no value by it.", "info"),
+    Status("alone", "1", "one side only", "The other run has no such call.", "alone"),
+    Status("suspect", "?", "suspect", "It too differs by more than its inputs explain.", "warn", True),
+    Status("diverged", "!", "diverged", "The first that nothing explains, or not finite on one side.", "bad", True),
+)
+_INDEX = {name: index for index, name in enumerate(STATUSES)}
+
+
+class ProbeGraph:
+    """The rules as `probe.graph.rules.protocol.GraphRules`."""
+
+    name = "probe"
+    statuses = _SHOWN
+    finds_overflows = True
+
+    def check(self, options: Options, pairs: Sequence[ManualPair]) -> None:
+        """Every option goes with these rules."""
+
+    def diff(
+        self,
+        target: Dump,
+        golden: Dump | None,
+        options: Options,
+        before: tuple[str, str] | None,
+        *,
+        pairs: Sequence[ManualPair],
+        release: bool,
+        watch: ProgressCallback | None,
+    ) -> GraphDiff:
+        """Judge two dumps as ``compare`` does."""
+        return diff_of(target, golden, options, before, pairs=pairs, release=release, watch=watch)
+
+    def overflows(self, diff: GraphDiff) -> tuple[Overflow, Overflow | None]:
+        """What overflows in both; an infinity that was meant does not."""
+        return overflows(diff)
+
+    def item_statuses(self, diff: GraphDiff, rows: Sequence[Row]) -> bytes:
+        """The result of each row, as the search for the first divergence gives it."""
+        summary = diff.summary
+        marked = marked_items(None if summary is None else summary.divergence)
+        differing = None if summary is None else {each.item for each in (*summary.with_effect, *summary.without_effect)}
+        return bytes([_INDEX[result_of(row, marked, differing)] for row in rows])
+
+    def named_rows(self, columns: Columns) -> tuple[int, list[int]]:
+        """The row of the first divergence, -1 without one, and those of the suspects."""
+        return columns.first, columns.suspects
+
+    def verdict(self, columns: Columns) -> list[str]:
+        """The first lines of ``msprobe compare``."""
+        return [] if columns.summary is None else [text for text, _ in headline([columns.summary])]
+
+
+PROBE_GRAPH = ProbeGraph()

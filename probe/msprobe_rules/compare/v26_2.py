@@ -1,0 +1,187 @@
+"""Rows matched, measured and judged as msProbe 26.2 does, its defects included: ``--rules msprobe``.
+
+docs/reference/compare.md lists the defects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from probe.common.align.by_name import by_name, with_pairs, without
+from probe.common.align.calls import Calls
+from probe.common.align.fuzzy import by_kind
+from probe.common.align.mapping import api_mapping, cell_mapping, derived_items, item_mapping
+from probe.common.align.name_mapping import NameMapping
+from probe.common.align.options import MatchOptions
+from probe.common.align.row import Row
+from probe.common.dump.reading.dump import Dump
+from probe.common.dump.reading.records import Item
+from probe.common.errors import MsprobeException
+from probe.common.numerics import statistics
+from probe.common.numerics.missing import UNSUPPORTED
+from probe.common.numerics.values import Measured, compare_values
+from probe.compare.result import ComparisonResult, Mode
+from probe.msprobe_rules.compare import rows
+from probe.msprobe_rules.compare.rows import DocumentedRows, RowRule, is_fused, worst
+
+WORDS = {
+    rows.NONFINITE: "error: There is nan/inf/-inf in the maximum or minimum value of NPU.",
+    rows.REQUIRES_GRAD: "error: The Required_Grad of NPU and Bench are inconsistent",
+    rows.SCALAR: "error: The scalar parameters of NPU and Bench are inconsistent.",
+    rows.DTYPE: "error: The dtype of NPU and Bench are inconsistent.",
+    rows.SHAPE: "error: The shape of NPU and Bench are inconsistent.",
+    rows.CHECKSUM: "error: The CRC-32 value of NPU differs from that of the bench.",
+    rows.CHECKSUM_MISSING: "warning: The parameter of NPU does not match the bench.",
+}
+"""Messages that 26.2 has in other words."""
+
+# Which frameworks a target is compared with: MindSpore runs with the run they were ported from, never the other way.
+_GOLDEN_OF = {
+    "pytorch": ("pytorch",),
+    "mindspore": ("mindspore", "pytorch"),
+    "mindtorch": ("mindspore", "pytorch"),
+}
+_NO_ENTRY = frozenset(("Functional.tanh",))
+"""Names that the built-in table of 26.2 lacks."""
+
+
+@dataclass(frozen=True)
+class RowRuleOf26(RowRule):
+    """The rules for the rows of one record."""
+
+    least_thousandth: ClassVar[float] = 0.1
+
+    def is_output(self, row: Row) -> bool:
+        """By the name alone, so that a module called "output" has outputs only."""
+        assert row.target is not None
+        return ".output." in row.target.name
+
+    def are_nonfinite_otherwise(self, target: Item, golden: Item) -> bool:
+        return False
+
+    def records_gradients(self, target: Item, golden: Item) -> bool:
+        return True
+
+    def scalars_differ(self, target: Item, golden: Item) -> bool:
+        return str(target.max) != str(golden.max)
+
+    def dtypes_differ(self, target: Item, golden: Item) -> bool:
+        return not is_fused(golden)
+
+
+class Matching:
+    """Matching and measuring as `probe.compare.rules.Otherwise`."""
+
+    def check(self, target: Dump, golden: Dump) -> None:
+        """Refuse pairs of frameworks that msProbe does not compare."""
+        allowed = _GOLDEN_OF[target.framework]
+        if golden.framework not in allowed:
+            raise MsprobeException(
+                f"with --rules msprobe a {target.framework} dump ({target.path}) is compared with one of "
+                f"{' or '.join(allowed)}, not of {golden.framework} ({golden.path}); leave --rules out, or exchange "
+                "-tp and -gp."
+            )
+
+    def renumbers_target(self, options: MatchOptions) -> bool:
+        """The target's side is forgotten where names are mapped (D3)."""
+        return not options.maps_names
+
+    def match(
+        self, dumps: tuple[Dump, Dump], calls: Calls, options: MatchOptions
+    ) -> tuple[list[Row], dict[str, str] | None]:
+        """The rows of the target; those that the golden side has alone are left out."""
+        across_frameworks = dumps[0].framework != dumps[1].framework
+        rest = without(calls, options.pairs) if options.pairs else calls
+        derived = None
+        if options.fuzzy:
+            found = list(by_kind(*rest, next_of_kind=True))
+        else:
+            mapping, derived = _mapping(dumps, rest, options)
+            found = list(by_name(*rest, mapping))
+        if options.pairs:
+            found = with_pairs(found, calls, options.pairs, across_frameworks)
+        found = [row for row in found if row.target is not None]
+        # With mapped items nobody asks for their types.
+        for row in [] if options.maps_items else found:
+            _unmatch_other_types(row, across_frameworks)
+        return found, derived
+
+    def statistics(self, target: Item, golden: Item) -> tuple[Any, ...]:
+        """The metrics of statistics; a flag is no number."""
+        cells = statistics.compare_items(target, golden)
+        mine = target.max, target.min, target.mean, target.norm
+        pairs = zip(mine, (golden.max, golden.min, golden.mean, golden.norm))
+        differs = [type(cell) is float and bool in map(type, pair) for cell, pair in zip(cells, pairs)]
+        return tuple("Diff" if is_flag else cell for cell, is_flag in zip(cells, differs * 2))
+
+    def values(self, target: Any, golden: Any) -> Measured:
+        """The metrics of two arrays; infinities of two signs are the same."""
+        if np.squeeze(target).size == 0:
+            return Measured(UNSUPPORTED)
+        return compare_values(target, golden, signed=False)
+
+
+def _mapping(
+    dumps: tuple[Dump, Dump], calls: Calls, options: MatchOptions
+) -> tuple[NameMapping, dict[str, str] | None]:
+    """How names of the target read on the golden side, and the data mapping that a layer mapping became."""
+    apis, entries = api_mapping(dumps[0], calls, options, _NO_ENTRY)
+    cells = cell_mapping(calls, options)
+    derived = derived_items(dumps, calls, options, by_place=True)
+    items = item_mapping(calls, options) if options.data_mapping is not None else derived
+    return NameMapping(apis, entries, cells, items=items), derived
+
+
+def _unmatch_other_types(row: Row, across_frameworks: bool) -> None:
+    target, golden = row.target, row.golden
+    if target is None or golden is None or may_match(target.dtype, golden.dtype, across_frameworks):
+        return
+    row.golden, row.golden_record, row.notes = None, None, ()
+
+
+# Releases of msProbe match these, so that a run in half precision can be compared with one in full.
+_FLOATS = (
+    frozenset(("Float16", "Float32", "Float64", "BFloat16")),
+    frozenset(("torch.float16", "torch.float32", "torch.float64", "torch.bfloat16")),
+)
+_CLASSES = ("complex", "float", "bool", "int")
+
+
+@cache
+def may_match(target: str | None, golden: str | None, across_frameworks: bool) -> bool:
+    """Whether msProbe compares values of these types at all."""
+    if target == golden:
+        return True
+    if target is None or golden is None:
+        return False
+    if across_frameworks:
+        return _class(target) == _class(golden)
+    return any(target in names and golden in names for names in _FLOATS)
+
+
+def _class(dtype: str) -> str:
+    lower = dtype.lower()
+    return next((name for name in _CLASSES if name in lower), lower)
+
+
+class RowsOf26(DocumentedRows):
+    """The rules as `probe.compare.rules.RowRules`."""
+
+    otherwise = Matching()
+
+    def judge(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+        """Give the rows of one record their results and messages; remarks of measuring are lost (D3a)."""
+        for row, messages in zip(rows, RowRuleOf26(mode, across_frameworks).messages(rows)):
+            row.result = worst(messages)
+            if messages:
+                row.messages = tuple([WORDS.get(text, text) for text in messages])
+
+    def conclude(self, result: ComparisonResult) -> None:
+        """No row is blamed for the first divergence."""
+
+
+V26_2_ROWS = RowsOf26()

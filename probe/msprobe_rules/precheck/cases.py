@@ -1,0 +1,75 @@
+"""The rules of msProbe for a case: its rows in the drop-in table of details, and the tables of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from probe.calls.arguments import Arguments
+from probe.calls.evaluation import Output, Results
+from probe.calls.judged_results import JudgedResult
+from probe.common.dump.frameworks import of_dump
+from probe.common.dump.naming import BACKWARD
+from probe.common.dump.reading.items import OUTPUT
+from probe.msprobe_rules.precheck.case_tables import DropInTables
+from probe.msprobe_rules.precheck.methods import Method
+from probe.msprobe_rules.precheck.outputs import Tensor
+from probe.msprobe_rules.tables.details import SKIP, DetailsRow
+from probe.precheck.evaluated import Evaluated
+
+
+@dataclass(frozen=True)
+class MsprobeCases:
+    """The rules of msProbe as `probe.precheck.rules.CaseRules`.
+
+    Args:
+        method: That of the documentation, or that of 26.2.
+        headers: ``english`` or ``msprobe``: what the tables look like.
+        against: A table of details of another device, by which the cases are judged as well.
+    """
+
+    method: Method
+    headers: str = "english"
+    against: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+
+    def judge(self, evaluated: Evaluated, framework: str) -> tuple[DetailsRow, ...]:
+        """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
+        rows: list[DetailsRow] = []
+        if evaluated.results is not None:
+            rows = self._of_results(evaluated, evaluated.results, mindspore=of_dump(framework).in_msprobe_mindspore)
+        return (*rows, *self._of_raised(evaluated.raised))
+
+    def _of_results(self, evaluated: Evaluated, results: Results, mindspore: bool) -> list[DetailsRow]:
+        case, arguments, reference = evaluated.prepared.case, evaluated.prepared.arguments, evaluated.reference
+        prefix = f"{case.forward.name}.{OUTPUT}"
+        returned = _values(results.returned), _values(reference.returned)
+        try:
+            rows = self.method.outputs(case.base, *returned, prefix, mindspore)
+        except IndexError as error:
+            return [DetailsRow(f"{prefix}.0", SKIP, str(error))]
+        if results.gradients:
+            found, expected = _by_argument(arguments, results), _by_argument(arguments, reference)
+            rows += self.method.outputs(case.base, found, expected, f"{case.name}.{BACKWARD}.{OUTPUT}", mindspore)
+        return rows
+
+    def _of_raised(self, rows: Iterable[JudgedResult]) -> Iterable[DetailsRow]:
+        return (DetailsRow(f"{row.name}.{OUTPUT}.0", self.method.raised, row.verdict.interpretation) for row in rows)
+
+    def tables(self, folder: str, framework: str, resume: str | None) -> DropInTables:
+        """The drop-in tables of a run."""
+        return DropInTables(folder, framework, resume, self.method, self.headers, self.against)
+
+
+def _values(returned: Any) -> Any:
+    if isinstance(returned, Output):
+        return returned.value if returned.dtype is None else Tensor(returned.value, returned.dtype)
+    if isinstance(returned, dict):
+        return {key: _values(each) for key, each in returned.items()}
+    return [_values(each) for each in returned]
+
+
+def _by_argument(arguments: Arguments, results: Results) -> list[Any]:
+    gradients = {output.path: output for output in results.gradients}
+    found = [gradients.get(str(leaf.number)) for leaf in arguments.leaves]
+    return [None if each is None else _values(each) for each in found]

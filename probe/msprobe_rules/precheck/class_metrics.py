@@ -1,0 +1,375 @@
+"""The metrics of the classes of APIs, and those of every tensor: what the columns of the details hold.
+
+The formulas are in the documentation page of the tables. A pair of tensors is read block by block, so that what is
+computed of a block stays in the cache of a processor, and memory does not grow with the tensors.
+
+In all functions `result` are the values of the device, of which bfloat16 is held in float32; `reference` has the dtype
+in which the reference was computed. Both are vectors of one length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.common.numerics.formats import rounding_format
+from probe.msprobe_rules.precheck.constants import PRECISIONS, Constants
+from probe.msprobe_rules.tables.layout import Number
+
+Array = NDArray[Any]
+Metrics = dict[str, Number]
+
+BLOCK = 1 << 13
+"""Elements that are measured at once: the arrays of larger ones are taken anew from the system, which takes longer."""
+_ZERO = float(np.finfo(np.float64).eps)
+"""A tensor of which no element is larger counts as zero in the cosine."""
+
+
+class Block:
+    """A part of both tensors, and what several metrics need of it."""
+
+    def __init__(self, result: Array, reference: Array, dtype: str, constants: Constants | None) -> None:
+        self.result, self.reference = result, reference
+        self.size = result.size
+        self._dtype, self._constants = dtype, constants
+
+    @property
+    def epsilon(self) -> float:
+        """The distance from 1 to the next number of the dtype of the result."""
+        return PRECISIONS[self._dtype].epsilon
+
+    @cached_property
+    def magnitude(self) -> Array:
+        """Of the reference."""
+        return np.abs(self.reference)
+
+    @cached_property
+    def error(self) -> Array:
+        error: Array = np.abs(self.result - self.reference)
+        return error
+
+    @cached_property
+    def relative(self) -> Array:
+        """Errors relative to the reference, with machine epsilon of its dtype added; 2^-8 for bfloat16."""
+        epsilon = 2**-8 if self._dtype == "bfloat16" else np.finfo(self.reference.dtype).eps
+        relative: Array = self.error / (self.magnitude + epsilon)
+        return relative
+
+    @cached_property
+    def worst_relative(self) -> float:
+        """NaN where there is one."""
+        return float(self.relative.max())
+
+    @cached_property
+    def cast(self) -> Array:
+        """The reference in the dtype of the result."""
+        return self.reference.astype(self.result.dtype)
+
+    @cached_property
+    def finite(self) -> Array:
+        return np.isfinite(self.result) & np.isfinite(self.cast)
+
+    @cached_property
+    def small(self) -> Array:
+        assert self._constants is not None
+        return (self.magnitude <= self._constants.small) & self.finite
+
+    @cached_property
+    def normal(self) -> Array:
+        return self.finite & ~self.small
+
+    @cached_property
+    def is_finite(self) -> bool:
+        return bool(self.finite.all())
+
+    @cached_property
+    def is_normal(self) -> bool:
+        """Whether all of it is."""
+        assert self._constants is not None
+        return self.is_finite and bool(self.magnitude.min() > self._constants.small)
+
+
+class _Mean:
+    """The mean of arrays, each in its own dtype as NumPy takes it."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[Number, int]] = []
+
+    def add(self, values: Array) -> None:
+        if values.size:
+            self._parts.append((values.mean(), values.size))
+
+    def value(self) -> Number:
+        """0 of nothing."""
+        if len(self._parts) < 2:
+            return float(self._parts[0][0]) if self._parts else 0
+        return math.fsum(mean * size for mean, size in self._parts) / sum(size for _, size in self._parts)
+
+
+class Overall:
+    """`cosine` and `max_abs`, and the largest magnitude of either tensor.
+
+    Args:
+        scales: What both tensors are divided by, so that no square of a float64 overflows; others need none.
+    """
+
+    def __init__(self, scales: tuple[float, float] | None = None) -> None:
+        self._scales = scales
+        self._both = self._of_result = self._of_reference = self._max = 0.0
+        self._count = 0
+        self.largest = (0.0, 0.0)
+        """Of the result and of the reference; NaN where there is one."""
+
+    def add(self, block: Block) -> None:
+        """Count in a part."""
+        self._count += block.size
+        self._max = _larger(self._max, block.error.max())
+        of_result = max(abs(block.result.max()), abs(block.result.min()))
+        self.largest = _larger(self.largest[0], of_result), _larger(self.largest[1], block.magnitude.max())
+        result, reference = (values.astype(np.float64, copy=False) for values in (block.result, block.reference))
+        if self._scales is not None:
+            result, reference = result / self._scales[0], reference / self._scales[1]
+        self._both += float(result.dot(reference))
+        self._of_result += float(result.dot(result))
+        self._of_reference += float(reference.dot(reference))
+
+    def metrics(self) -> Metrics:
+        """No cosine of one element, nor where one tensor is zero."""
+        found: Metrics = {"max_abs": self._max}
+        if self._count > 1 and not any(is_zero(size) for size in self.largest):
+            lengths = math.sqrt(self._of_result) * math.sqrt(self._of_reference)
+            found["cosine"] = self._both / lengths if lengths else math.nan
+        return found
+
+
+def overall(result: Array, reference: Array, scaled: bool = False) -> Overall:
+    """A meter for these two, which are not empty; if `scaled`, both are divided by their largest magnitudes.
+
+    The release does so, and the last of its digits differ otherwise.
+    """
+    if result.dtype.itemsize < 8 and not scaled:
+        return Overall()
+    with np.errstate(all="ignore"):
+        largest = [max(abs(float(values.max())), abs(float(values.min()))) for values in (result, reference)]
+    return Overall((largest[0], largest[1]))
+
+
+class Dual:
+    """`dual_100`, `dual_1000`, `dual_10000`: the share of elements of which the relative error is below 1/100 ...
+
+    Args:
+        shares: Which of 100, 1000 and 10000.
+        constants: If given, an element also counts when its error is no more than one unit in the last place, or than
+            what small elements may be off.
+    """
+
+    def __init__(self, shares: Sequence[int], constants: Constants | None = None) -> None:
+        self._constants = constants
+        self._below = dict.fromkeys(shares, 0)
+        self._count = 0
+
+    def add(self, block: Block) -> None:
+        """Count in a part."""
+        self._count += block.size
+        for share in self._below:
+            if block.worst_relative < 1 / share:
+                self._below[share] += block.size
+                continue
+            holds = block.relative < 1 / share
+            if self._constants is not None:
+                holds |= block.relative <= block.epsilon
+                holds |= block.small & (block.error <= self._constants.small_error)
+            self._below[share] += int(np.count_nonzero(holds))
+
+    def metrics(self) -> Metrics:
+        return {f"dual_{share}": below / self._count for share, below in self._below.items()}
+
+
+class Benchmark:
+    """`error_balance`, `rmse`, `small_value_share`, `max_rel`, `mean_rel`."""
+
+    def __init__(self, constants: Constants) -> None:
+        self._limit = constants.small_error_benchmark
+        self._squares, self._mean = _Mean(), _Mean()
+        self._small = self._small_wrong = self._masked = self._count = self._balance = 0
+        # 0 of no normal element, and 0.0 of exact ones: the release writes them so.
+        self._worst: list[float] = []
+
+    def add(self, block: Block) -> None:
+        self._count += block.size
+        self._balance += int(np.count_nonzero(block.result > block.cast))
+        self._balance -= int(np.count_nonzero(block.result < block.cast))
+        if block.is_normal:
+            self._squares.add(block.error**2)
+            self._mean.add(block.relative)
+            self._worst.append(block.worst_relative)
+            return
+        relative, small = block.relative[block.normal], block.small
+        self._masked += block.size - relative.size
+        self._squares.add(np.where(block.normal, block.error, 0) ** 2)
+        self._mean.add(relative)
+        if relative.size:
+            self._worst.append(float(relative.max()))
+        self._small += int(np.count_nonzero(small))
+        self._small_wrong += int(np.count_nonzero(block.error[small] > self._limit))
+
+    def metrics(self) -> Metrics:
+        used = self._count - self._masked
+        # The two constants are the release's own, against a division by zero.
+        square = self._squares.value() * (self._count / (used + 1e-4) + 1e-4)
+        return {
+            "error_balance": abs(self._balance) / self._count,
+            "rmse": math.sqrt(square),
+            "small_value_share": self._small_wrong / self._small if self._small else 0,
+            "max_rel": max(self._worst, default=0),
+            "mean_rel": self._mean.value(),
+        }
+
+
+class Specials:
+    """`inf_nan_rate`."""
+
+    def __init__(self, dtype: str) -> None:
+        self._largest = _largest(dtype)
+        self._special = self._wrong = 0
+
+    def add(self, block: Block) -> None:
+        """Count in a part."""
+        if not block.is_finite:
+            special = ~block.finite
+            self._special += int(np.count_nonzero(special))
+            self._wrong += _differing(block.result[special], block.reference[special], self._largest)
+
+    def metrics(self) -> Metrics:
+        return {"inf_nan_rate": _share(self._wrong, self._special)}
+
+
+class AbsoluteThreshold:
+    """`rel_rate` and `abs_rate`, which belong to one class with `inf_nan_rate`."""
+
+    def __init__(self, constants: Constants) -> None:
+        self._constants = constants
+        self._normal = self._small = self._normal_wrong = self._small_wrong = 0
+
+    def add(self, block: Block) -> None:
+        """Count in a part."""
+        normal, small = block.normal, block.small
+        self._normal += int(np.count_nonzero(normal))
+        self._normal_wrong += int(np.count_nonzero(normal & (block.relative > self._constants.relative)))
+        self._small += int(np.count_nonzero(small))
+        self._small_wrong += int(np.count_nonzero(small & (block.error > self._constants.small_error)))
+
+    def metrics(self) -> Metrics:
+        return {
+            "rel_rate": _share(self._normal_wrong, self._normal),
+            "abs_rate": _share(self._small_wrong, self._small),
+        }
+
+
+class Ulp:
+    """`max_ulp`, `mean_ulp`, `ulp_share`: errors in units in the last place of the reference."""
+
+    def __init__(self, constants: Constants, dtype: str) -> None:
+        self._limit, self._precision = constants.ulp, PRECISIONS[dtype]
+        self._kind = np.dtype(self._precision.wider)
+        self._mean = _Mean()
+        self._max = 0.0
+        self._over = self._count = 0
+
+    def add(self, block: Block) -> None:
+        zero = block.magnitude == 0
+        # An error at zero is measured as if the reference were 1.
+        exponents = np.floor(np.log2(np.where(zero, 1, block.magnitude)))
+        exponents = np.maximum(exponents, self._precision.lowest_exponent)
+        units = np.exp2(self._precision.mantissa - exponents).astype(self._kind)
+        error = np.abs((block.result.astype(self._kind) - block.reference).astype(self._kind) * units)
+        self._count += block.size
+        self._mean.add(error)
+        self._max = _larger(self._max, error.max())
+        self._over += int(np.count_nonzero(error > self._limit))
+
+    def metrics(self) -> Metrics:
+        return {"max_ulp": self._max, "mean_ulp": self._mean.value(), "ulp_share": self._over / self._count}
+
+
+class Binary:
+    """`binary_error_rate`: the share of elements that are not equal.
+
+    Args:
+        equal_nan: Whether NaN on both sides is equal.
+    """
+
+    def __init__(self, equal_nan: bool = False) -> None:
+        self._equal_nan = equal_nan
+        self._wrong = self._count = 0
+
+    def add(self, block: Block) -> None:
+        self._count += block.size
+        wrong = block.result != block.reference
+        if self._equal_nan:
+            wrong &= ~((block.result != block.result) & (block.reference != block.reference))
+        self._wrong += int(np.count_nonzero(wrong))
+
+    def metrics(self) -> Metrics:
+        return {"binary_error_rate": self._wrong / self._count}
+
+
+def blocks(result: Array, reference: Array) -> Iterator[tuple[Array, Array]]:
+    """Two vectors of one length, part by part."""
+    for start in range(0, result.size, BLOCK):
+        yield result[start : start + BLOCK], reference[start : start + BLOCK]
+
+
+def measure(
+    result: Array,
+    reference: Array,
+    meters: Sequence[Any],
+    dtype: str,
+    constants: Constants | None,
+    prepare: Callable[[Array, Array], tuple[Array, Array]] | None = None,
+) -> Metrics:
+    """What `meters` say of two tensors of one shape, which are not empty.
+
+    Args:
+        meters: Objects of the classes above, made for this pair.
+        dtype: The plain name of the dtype of `result`.
+        constants: Those of the dtype; some meters need them.
+        prepare: What is done to each part of both first.
+    """
+    with np.errstate(all="ignore"):
+        for parts in blocks(result.reshape(-1), reference.reshape(-1)):
+            block = Block(*(prepare(*parts) if prepare else parts), dtype, constants)
+            for meter in meters:
+                meter.add(block)
+    return {name: value for meter in meters for name, value in meter.metrics().items()}
+
+
+def is_zero(largest: float) -> bool:
+    """Whether a tensor with that largest magnitude counts as zero in the cosine."""
+    return largest <= _ZERO
+
+
+def _differing(result: Array, reference: Array, largest: float) -> int:
+    """How many elements differ after both are clipped to the range of a dtype; NaN equals NaN."""
+    one, other = np.clip(result.astype(np.float64), -largest, largest), np.clip(reference, -largest, largest)
+    return int(np.count_nonzero((one != other) & ~(np.isnan(one) & np.isnan(other))))
+
+
+def _largest(dtype: str) -> float:
+    form = rounding_format(dtype)
+    assert form is not None
+    return form.largest
+
+
+def _larger(found: float, other: float) -> float:
+    """The larger of both, NaN where one is."""
+    return float(other) if other > found or other != other else found
+
+
+def _share(wrong: int, of: int) -> float:
+    return wrong / of if of else 0.0

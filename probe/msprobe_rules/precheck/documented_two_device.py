@@ -1,0 +1,192 @@
+"""An NPU's details judged by a GPU's, as msProbe's documentation says: ``--rules msprobe-documented``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from probe.common.report.csv_lines import Cell
+from probe.msprobe_rules.precheck.api_classes import (
+    ABSOLUTE_THRESHOLD,
+    BENCHMARK,
+    BINARY,
+    DUAL_1000,
+    ULP,
+    api_class,
+    ratio_limits,
+)
+from probe.msprobe_rules.precheck.constants import DOCUMENTED
+from probe.msprobe_rules.precheck.documented_single import DUAL_1000_SHARE, ulp_holds, worst_of
+from probe.msprobe_rules.tables.comparisons import RATIOS, ComparisonRow
+from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, DetailsRow, by_name, case_and_direction, is_exact
+from probe.msprobe_rules.tables.results import ResultRow
+
+_RATES = {"inf_nan_rate": "inf_nan_verdict", "rel_rate": "rel_verdict", "abs_rate": "abs_verdict"}
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    BINARY: ("binary_error_rate",),
+    ABSOLUTE_THRESHOLD: tuple(_RATES),
+    ULP: ("mean_ulp", "ulp_share"),
+    DUAL_1000: ("dual_1000",),
+    BENCHMARK: tuple(RATIOS),
+}
+
+
+def compare(npu: Sequence[DetailsRow], gpu: Sequence[DetailsRow]) -> tuple[list[ComparisonRow], list[ResultRow]]:
+    """Judge every row of the NPU by that of the GPU with the same name.
+
+    Args:
+        npu: Rows as `read_details` gives them.
+        gpu: The same of the other file. A row that one file lacks is listed as SKIP.
+
+    Returns:
+        Rows of the details and of the results, in the order of the NPU's.
+
+    Raises:
+        MsprobeException: a name stands twice in one file.
+    """
+    of_npu, of_gpu = by_name(npu, "NPU"), by_name(gpu, "GPU")
+    rows = [_compared(name, of_npu.get(name), of_gpu.get(name)) for name in {**of_npu, **of_gpu}]
+    cases: dict[str, list[ComparisonRow]] = {}
+    for row in rows:
+        cases.setdefault(case_and_direction(row.name)[0], []).append(row)
+    return rows, [_result(case, of_case) for case, of_case in cases.items()]
+
+
+def _result(case: str, rows: Sequence[ComparisonRow]) -> ResultRow:
+    of = {"forward": list[str](), "backward": list[str]()}
+    for row in rows:
+        of.setdefault(case_and_direction(row.name)[1] or "forward", []).append(row.status)
+    forward, backward = (worst_of(statuses) if statuses else None for statuses in (of["forward"], of["backward"]))
+    worst = worst_of([status for status in (forward, backward) if status])
+    return ResultRow(case, forward, backward, next((row.message for row in rows if row.status == worst), ""))
+
+
+def _compared(name: str, npu: DetailsRow | None, gpu: DetailsRow | None) -> ComparisonRow:
+    """The row of one output, of which one side may be missing."""
+    if npu is None or gpu is None:
+        return ComparisonRow(name, SKIP, message=f"the file of the {'NPU' if npu is None else 'GPU'} has no such row.")
+    if npu.status == SKIP:
+        return ComparisonRow(name, SKIP, message=npu.message or "the NPU was not run.")
+    if gpu.status == SKIP:
+        return ComparisonRow(name, SKIP, message=f"the GPU was not run: {gpu.message.strip() or 'no reason given.'}")
+    unlike = _unlike(npu, gpu)
+    if unlike:
+        return ComparisonRow(name, ERROR, message=unlike)
+    judged = _judged(npu, gpu)
+    wrong = _wrong_on_npu(npu, gpu, bool(judged.method))
+    if not wrong:
+        return judged
+    return ComparisonRow(name, ERROR, judged.method, f"{wrong} {judged.message}".strip(), judged.cells)
+
+
+def _unlike(npu: DetailsRow, gpu: DetailsRow) -> str:
+    """What of the two is not the same, so that their metrics say nothing of each other; "" if all is."""
+    if npu.device_dtype != gpu.device_dtype:
+        return f"the NPU's dtype is {npu.device_dtype or 'none'}, the GPU's {gpu.device_dtype or 'none'}."
+    if npu.shape != gpu.shape:
+        return f"the NPU's shape is {npu.shape}, the GPU's {gpu.shape}."
+    return ""
+
+
+def _wrong_on_npu(npu: DetailsRow, gpu: DetailsRow, can_be_judged: bool) -> str:
+    """Why the NPU is wrong, whatever the ratios; "" if nothing says so.
+
+    An error on both machines may be a badly conditioned call, of which the ratios tell more.
+    """
+    if npu.status == ERROR and (gpu.status != ERROR or not can_be_judged):
+        return f"an error in the first stage: {npu.message.strip() or 'no reason given.'}"
+    if _has_special(npu) and not _has_special(gpu):
+        # They are masked out of every metric that has a ratio.
+        return "NaN or infinity on the NPU, and none on the GPU."
+    return ""
+
+
+def _has_special(row: DetailsRow) -> bool:
+    return not all(math.isfinite(row.metrics.get(metric, 0)) for metric in ("cosine", "max_abs"))
+
+
+def _judged(npu: DetailsRow, gpu: DetailsRow) -> ComparisonRow:
+    base, dtype = npu.case.rpartition(".")[0], npu.device_dtype
+    exact = is_exact(dtype)
+    if not exact and dtype not in DOCUMENTED:
+        return ComparisonRow(npu.name, SKIP, message=f"there are no documented limits for {dtype}.")
+    method = BINARY if exact else api_class(base)
+    remark = ""
+    if not exact and method != BENCHMARK and _lacking(method, npu, gpu):
+        remark = f"without the columns of method {method}, which 26.2.0 leaves blank: judged against a benchmark."
+        method = BENCHMARK
+    if _lacking(method, gpu):
+        return ComparisonRow(npu.name, npu.status, message="the GPU has no metrics: what the first stage says stands.")
+    if _lacking(method, npu):
+        return ComparisonRow(npu.name, SKIP, message=f"the NPU has no {', '.join(_lacking(method, npu))}.")
+    judged = _METHODS[method](npu, gpu, base)
+    return ComparisonRow(npu.name, judged.status, method, f"{remark} {judged.message}".strip(), judged.cells)
+
+
+def _lacking(method: str, *rows: DetailsRow) -> list[str]:
+    """The metrics that a method needs and one of the rows has not."""
+    return [name for name in _NEEDED[method] if any(name not in row.metrics for row in rows)]
+
+
+def _by_equality(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
+    rate = npu.metrics["binary_error_rate"]
+    # Where it quantises the first stage allows a difference of one, and then says pass of a rate.
+    status = PASS if rate == 0 or ("quant" in base and npu.status == PASS) else ERROR
+    message = "" if status == PASS else f"{rate:.2%} of the elements are not equal."
+    return ComparisonRow(npu.name, status, message=message, cells={"binary_error_rate": rate, "binary_verdict": status})
+
+
+def _by_rates(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
+    cells: dict[str, Cell] = {}
+    wrong = []
+    for rate, verdict in _RATES.items():
+        cells[rate], cells[verdict] = npu.metrics[rate], PASS
+        if npu.metrics[rate] != 0:
+            cells[verdict] = ERROR
+            wrong.append(f"{rate} is {npu.metrics[rate]:.2%}; allowed: 0.")
+    return ComparisonRow(npu.name, ERROR if wrong else PASS, message=" ".join(wrong), cells=cells)
+
+
+def _by_ulp(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
+    share, of_gpu = npu.metrics["ulp_share"], gpu.metrics["ulp_share"]
+    ratio = share / max(of_gpu, DOCUMENTED[npu.device_dtype].floor)
+    status = PASS if ulp_holds(npu.device_dtype, dict(npu.metrics)) or share <= of_gpu else ERROR
+    message = "" if status == PASS else f"{share:.2%} of the elements are too many ULP off, on the GPU {of_gpu:.2%}."
+    cells: dict[str, Cell] = {
+        "mean_ulp": npu.metrics["mean_ulp"], "ulp_share": share, "ulp_share_ratio": ratio, "ulp_verdict": status
+    }  # fmt: skip
+    return ComparisonRow(npu.name, status, message=message, cells=cells)
+
+
+def _by_dual_1000(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
+    held = npu.metrics["dual_1000"]
+    status = PASS if held > DUAL_1000_SHARE else ERROR
+    message = "" if status == PASS else f"{1 - held:.2%} of the elements are more than 0.1 % off; allowed: 0.1 %."
+    return ComparisonRow(npu.name, status, message=message, cells={"dual_1000": held, "dual_1000_verdict": status})
+
+
+def _by_ratios(npu: DetailsRow, gpu: DetailsRow, base: str) -> ComparisonRow:
+    limits = ratio_limits(base)
+    floor = DOCUMENTED[npu.device_dtype].floor
+    cells: dict[str, Cell] = {}
+    wrong = []
+    for metric, column in RATIOS.items():
+        of_npu, of_gpu = npu.metrics[metric], gpu.metrics[metric]
+        if math.isfinite(of_npu) and math.isfinite(of_gpu):
+            ratio = abs(of_npu) / max(abs(of_gpu), floor)
+        else:
+            ratio = 1.0 if str(float(of_npu)) == str(float(of_gpu)) else math.inf
+        passes = ratio <= limits[metric]
+        cells[f"{column}_ratio"], cells[f"{column}_verdict"] = ratio, PASS if passes else ERROR
+        if not passes and metric != "error_balance":
+            wrong.append(f"{metric} is {ratio:.3g} times the GPU's; allowed: {limits[metric]:g}.")
+    return ComparisonRow(npu.name, ERROR if wrong else PASS, message=" ".join(wrong), cells=cells)
+
+
+_METHODS = {
+    BINARY: _by_equality,
+    ABSOLUTE_THRESHOLD: _by_rates,
+    ULP: _by_ulp,
+    DUAL_1000: _by_dual_1000,
+    BENCHMARK: _by_ratios,
+}

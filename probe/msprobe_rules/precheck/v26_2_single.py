@@ -1,0 +1,206 @@
+"""The verdict of msProbe 26.2.0 on one device's outputs, with its defects: ``--rules msprobe``.
+
+The order of the questions, their limits and the messages are the release's; scripts look for them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probe.msprobe_rules.precheck.class_metrics import (
+    Benchmark,
+    Binary,
+    Dual,
+    Metrics,
+    is_zero,
+    measure,
+    overall,
+)
+from probe.msprobe_rules.precheck.constants import PRECISIONS, V26_2
+from probe.msprobe_rules.precheck.outputs import Output, Tensor, is_sequence, plain_row
+from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, WARNING, DetailsRow
+
+Array = NDArray[Any]
+
+NO_REFERENCE = "Bench output is None, skip this test."
+TYPES_DIFFER = "bench and npu output type is different."
+_EMPTY = "There is not bench calculation result."
+_ABSOLUTE = 0.001
+_MINDSPORE_ABSOLUTE = 0.0001
+_COSINE = 0.99
+_DROPOUT_SHARE, _DROPOUT_ELEMENTS = 0.1, 100
+_GO_ON = ", skip other check and set to SPACE."
+
+
+def judge_output(
+    base: str, result: Output, reference: Output, prefix: str, mindspore: bool = False
+) -> Iterator[DetailsRow]:
+    """The rows of everything that an API returned; the arguments are those of `documented_single.judge_output`.
+
+    Args:
+        mindspore: Whether to judge as the release does for MindSpore.
+
+    Raises:
+        IndexError: 26.2.0 ends so where the device returned fewer items than the reference.
+    """
+    if is_sequence(reference) and is_sequence(result):
+        for place, item in enumerate(reference):
+            yield _judge_item(base, result[place], item, f"{prefix}.{place}", mindspore)
+    else:
+        yield _judge_item(base, result, reference, f"{prefix}.0", mindspore)
+
+
+def _judge_item(base: str, result: Output, reference: Output, name: str, mindspore: bool) -> DetailsRow:
+    if result is None and reference is None:
+        return DetailsRow(name, SKIP, NO_REFERENCE)
+    if type(result) is not type(reference):
+        return DetailsRow(name, ERROR, TYPES_DIFFER)
+    if isinstance(result, Tensor) and isinstance(reference, Tensor):
+        return _judge_tensor(base, result, reference, name, mindspore)
+    if isinstance(result, Mapping) and isinstance(reference, Mapping) and result.keys() != reference.keys():
+        return DetailsRow(name, ERROR, "bench and npu output dict keys are different.")
+    if isinstance(result, Mapping) or is_sequence(result):
+        # Of a dict it takes the values as a list, and of a list in a list it knows nothing.
+        return DetailsRow(name, ERROR, "Unexpected output type in compare_core: <class 'list'>")
+    return plain_row(result, reference, name)
+
+
+def _judge_tensor(base: str, result: Tensor, reference: Tensor, name: str, mindspore: bool) -> DetailsRow:
+    if mindspore:
+        return judge_mindspore(result.values, reference.values, result.dtype, name)
+    return judge(base, result.values, reference.values, result.dtype, name)
+
+
+def judge(base: str, result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
+    """The row of one tensor; the arguments are those of `documented_single.judge`.
+
+    The reference is rounded to the precision in which the release computes it.
+    """
+    reference = in_reference_precision(reference, dtype)
+    status, message, metrics = _verdict(base, result, reference, dtype)
+    return DetailsRow(name, status, message, reference.dtype.name, dtype, result.shape, metrics)
+
+
+def judge_mindspore(result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
+    """The row of one tensor of MindSpore: the release asks two questions, with a reference of no more precision."""
+    bench = reference.astype(result.dtype, copy=False)
+    metrics: Metrics = {}
+    status, message = ERROR, f"the shapes differ: {result.shape} and {bench.shape}."
+    if result.shape == bench.shape:
+        status, message = SKIP, _EMPTY
+        if result.size:
+            one, other = (values.reshape(-1).astype(np.float64) for values in (result, bench))
+            with np.errstate(all="ignore"):
+                metrics = _of_mindspore(one, other)
+            alike = metrics["cosine"] > _COSINE and metrics["max_abs"] < _MINDSPORE_ABSOLUTE
+            status, message = (PASS if alike else ERROR), ""
+    return DetailsRow(name, status, message, dtype, dtype, result.shape, metrics)
+
+
+def _of_mindspore(result: Array, reference: Array) -> Metrics:
+    lengths = float(np.linalg.norm(result) * np.linalg.norm(reference))
+    error = np.abs(result - reference)
+    return {
+        "cosine": float(result.dot(reference)) / lengths if lengths else float(np.array_equal(result, reference)),
+        "max_abs": float(error.max()),
+        "max_rel": float((error / np.maximum(np.abs(reference), np.finfo(np.float32).eps)).max()),
+    }
+
+
+def in_reference_precision(reference: Array, dtype: str) -> Array:
+    """The reference as the release computes it: in float32 for half precision, otherwise no wider than it is given."""
+    if reference.dtype.kind == "f" and dtype in PRECISIONS:
+        return reference.astype(PRECISIONS[dtype].wider, copy=False)
+    if reference.dtype.kind == "c" and dtype.startswith("complex"):
+        return reference.astype(dtype, copy=False)
+    return reference
+
+
+def worst_of(statuses: list[str]) -> str:
+    """The status of a case: the last one that is neither pass nor SKIP, so that a warning hides an error before it."""
+    return next((status for status in reversed(statuses) if status not in (PASS, SKIP)), PASS)
+
+
+def _verdict(base: str, result: Array, reference: Array, dtype: str) -> tuple[str, str, Metrics]:
+    if result.shape != reference.shape:
+        bench, device = list(reference.shape), list(result.shape)
+        return ERROR, f"The shape of benchtorch.Size({bench}) and nputorch.Size({device}) not equal.", {}
+    if not reference.size:
+        return SKIP, _EMPTY, {}
+    kinds = {result.dtype.kind, reference.dtype.kind}
+    if kinds <= set("biu"):
+        metrics = measure(result, reference, [Binary()], dtype, None)
+        # Three operators that quantise may be off by one, which rounding half a step explains.
+        equal = metrics["binary_error_rate"] == 0 or ("quant" in base and _off_by_one(result, reference))
+        message = f"Current {reference.dtype.name} data, only perform binary comparison."
+        return (PASS if equal else ERROR), message, metrics
+    if kinds != {"f"} or dtype not in PRECISIONS:
+        of_device = result.dtype.name if result.dtype.kind != "f" else dtype
+        kinds_differ = f"Bench out dtype is {reference.dtype.name} but npu output dtype is {of_device}, cannot compare."
+        return ERROR, kinds_differ, {}
+    if "dropout" in base:
+        return (PASS if _drops_as_much(result, reference) else ERROR), "", {}
+    return _of_floats(result, reference, dtype)
+
+
+def _of_floats(result: Array, reference: Array, dtype: str) -> tuple[str, str, Metrics]:
+    constants = V26_2.get(dtype)
+    shares = (100, 1000) if dtype in ("float16", "bfloat16") else (1000, 10000)
+    sizes, dual = overall(result, reference, scaled=True), Dual(shares)
+    meters = [sizes, dual, *([Benchmark(constants)] if constants else [])]
+    metrics = measure(result, reference, meters, dtype, constants)
+    begin = "" if constants else f"The data type torch.{dtype} is not supported for new precision standard."
+    alike, remark = _cosine(metrics.get("cosine"), sizes.largest, result.size)
+    decided = {key: value for key, value in metrics.items() if key not in ("max_abs", *dual.metrics())}
+    if not alike:
+        return ERROR, f"{begin}{remark}\nCosine similarity is less than 0.99, consider as error{_GO_ON}\n", decided
+    decided["max_abs"] = metrics["max_abs"]
+    if metrics["max_abs"] < _ABSOLUTE:
+        return PASS, f"{begin}{remark}\nMax abs error is less than 0.001, consider as pass{_GO_ON}\n", decided
+    status, message = _by_shares(metrics, shares)
+    if status == ERROR and shares[0] == 100:
+        # In half precision the second share is not looked at then.
+        del metrics["dual_1000"]
+    return status, f"{begin}{remark}\n{message}\n", metrics
+
+
+def _cosine(cosine: float | None, largest: tuple[float, float], size: int) -> tuple[bool, str]:
+    """Whether the cosine lets the comparison go on, and what is said of it."""
+    result_is_zero, reference_is_zero = map(is_zero, largest)
+    if result_is_zero and reference_is_zero:
+        return True, "All the data in device and bench outputs are zero."
+    if result_is_zero:
+        return False, "All the data is zero in device dump data."
+    if reference_is_zero:
+        return False, "All the data is zero in bench dump data."
+    if size == 1:
+        return True, "All the data in device dump data is scalar. Please refer to other compare algorithms."
+    if cosine is None or math.isnan(cosine):
+        return True, "Dump data has NaN when comparing with Cosine Similarity."
+    return cosine > _COSINE, ""
+
+
+def _by_shares(metrics: Metrics, shares: tuple[int, int]) -> tuple[str, str]:
+    wide, narrow = shares
+    if not metrics[f"dual_{wide}"] > 1 - 1 / wide:
+        return ERROR, f"Relative error is greater than {1 / wide}, consider as error{_GO_ON}"
+    if not metrics[f"dual_{narrow}"] > 1 - 1 / narrow:
+        return WARNING, f"Relative error is greater than {1 / narrow}, consider as warning{_GO_ON}"
+    end = _GO_ON if narrow == 1000 else "."
+    return PASS, f"Relative error is less than {1 / narrow}, consider as pass{end}"
+
+
+def _drops_as_much(result: Array, reference: Array) -> bool:
+    if result.size < _DROPOUT_ELEMENTS:
+        return True
+    shares = [np.count_nonzero(values == 0) / values.size for values in (result, reference)]
+    return bool(abs(shares[0] - shares[1]) < _DROPOUT_SHARE)
+
+
+def _off_by_one(result: Array, reference: Array) -> bool:
+    return bool((np.abs(result.astype(np.int64) - reference.astype(np.int64)) <= 1).all())

@@ -1,0 +1,179 @@
+"""How a table looks: its headings, numbers, blanks and line ends, and reading either kind back."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Union
+
+from probe.common import files
+from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.report.cells import harmless
+from probe.common.report.csv_lines import Cell, csv_line
+
+Number = Union[int, float]
+
+_BOM = b"\xef\xbb\xbf"
+_DECIMALS = 14
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The form of a table: that of msProbe, or the plain one.
+
+    msProbe's has its own headings, a byte order mark, 14 decimals, one blank for what is not computed, and line breaks
+    in messages. The plain one has English headings, floats of which every digit counts, empty cells and one line a row.
+    """
+
+    is_msprobe: bool = False
+
+    def heading_line(self, headings: Sequence[Heading]) -> bytes:
+        """The first line of a file."""
+        line = self.line([heading.msprobe if self.is_msprobe else heading.plain for heading in headings])
+        return _BOM + line if self.is_msprobe else line
+
+    def line(self, cells: Sequence[Cell]) -> bytes:
+        """One row."""
+        if not self.is_msprobe:
+            return csv_line(cells)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\r\n").writerow([_text(cell) for cell in cells])
+        return text.getvalue().encode(errors="backslashreplace")
+
+
+def _text(cell: Cell) -> str:
+    """The text of a cell as msProbe writes it."""
+    if cell is None:
+        return " "
+    if isinstance(cell, str):
+        return harmless(cell)
+    return f"{cell:.{_DECIMALS}f}" if isinstance(cell, float) else str(int(cell))
+
+
+PLAIN = Layout()
+MSPROBE = Layout(is_msprobe=True)
+LAYOUTS: Mapping[str, Layout] = {"english": PLAIN, "msprobe": MSPROBE}
+"""The values of ``--headers``."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A column: its plain heading, which is also its name in this package, and what msProbe calls it."""
+
+    plain: str
+    msprobe: str
+
+
+def headings(of_msprobe: Mapping[str, str]) -> tuple[Heading, ...]:
+    """Columns in order, from plain headings and those of msProbe."""
+    return tuple(Heading(plain, other) for plain, other in of_msprobe.items())
+
+
+@dataclass(frozen=True)
+class Record:
+    """A row of a file that was read: cells by plain heading, without blanks around them; and where it stands."""
+
+    cells: Mapping[str, str]
+    place: str
+
+    def number(self, heading: str) -> Number | None:
+        """The number in a column; ``None`` where it is blank, or where the file lacks the column.
+
+        Raises:
+            MsprobeException: something else stands there.
+        """
+        text = self.cells.get(heading, "")
+        if not text:
+            return None
+        try:
+            return int(text) if text.lstrip("+-").isdigit() else float(text)
+        except ValueError:
+            raise MsprobeException(f"{self.place}: {heading} is {text!r}; allowed: a number, or nothing.") from None
+
+
+def whole_records(content: bytes) -> Iterator[bytes]:
+    """The records of a CSV file that end with a line break; what a killed process left at the end is not one.
+
+    A line break between quotation marks ends no record.
+    """
+    start = end = 0
+    while True:
+        end = content.find(b"\n", end) + 1
+        if not end:
+            return
+        if content.count(b'"', start, end) % 2 == 0:
+            yield content[start:end]
+            start = end
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a table.
+
+    Raises:
+        FileCheckException: it cannot be read.
+    """
+    try:
+        with files.open_for_reading(path) as stream:
+            return stream.read()
+    except OSError as error:
+        raise FileCheckException(f"{path}: cannot be read: {error.strerror}.") from None
+
+
+def read(path: str, known: Sequence[Heading], needed: Sequence[str]) -> list[Record]:
+    """The rows of a table of either kind.
+
+    Args:
+        path: A CSV file, with or without a byte order mark.
+        known: Its columns, in any order; others are kept under the heading they have.
+        needed: Plain headings without which it is another table.
+
+    Raises:
+        FileCheckException: the file cannot be read.
+        MsprobeException: it is no table of this kind, or a row is damaged.
+    """
+    return parse(path, read_bytes(path), known, needed)
+
+
+def parse(path: str, content: bytes, known: Sequence[Heading], needed: Sequence[str]) -> list[Record]:
+    """The rows of a table as `read` gives them, from its content."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise MsprobeException(f"{path}: is no text in UTF-8: {error.reason} at byte {error.start}.") from None
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        names = _plain_headings(next(lines, []), known)
+        lacking = [name for name in needed if name not in names]
+        if lacking:
+            raise MsprobeException(f"{path}: has no column {', '.join(lacking)}; it is another table, or damaged.")
+        return [_record(f"{path}: line {lines.line_num}", names, cells) for cells in lines if cells]
+    except csv.Error as error:
+        raise MsprobeException(f"{path}: line {lines.line_num}: not a whole row of CSV: {error}.") from None
+
+
+def is_msprobe(heading_line: bytes) -> bool:
+    """Whether a file was begun as msProbe writes it."""
+    return heading_line.startswith(_BOM)
+
+
+def headings_of(heading_line: bytes) -> list[str]:
+    """The headings as they stand in a file."""
+    return next(csv.reader([heading_line.decode("utf-8-sig")]))
+
+
+def _plain_headings(found: Sequence[str], known: Sequence[Heading]) -> list[str]:
+    plain = {text.strip().lower(): heading.plain for heading in known for text in (heading.plain, heading.msprobe)}
+    return [plain.get(text.strip().lower(), text.strip()) for text in found]
+
+
+def _record(place: str, names: Sequence[str], cells: Sequence[str]) -> Record:
+    # msProbe leaves the last cell out where there is no message.
+    if len(cells) not in (len(names), len(names) - 1):
+        raise MsprobeException(
+            f"{place}: {len(cells)} cells under {len(names)} headings; a run that was killed left half a row there: "
+            "resume it, or remove the row."
+        )
+    # Line breaks at the ends belong to a message.
+    return Record({name: cell if name == "Message" else cell.strip() for name, cell in zip(names, cells)}, place)

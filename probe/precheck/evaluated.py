@@ -1,0 +1,116 @@
+"""A case evaluated: its results on the device and in float64, as far as it can be run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from probe.backends.protocol import Execution
+from probe.calls.evaluation import Results
+from probe.calls.judged_results import JudgedResult
+from probe.calls.prepared import RECORDED, Prepared, reason, recorded_results, run_as_recorded
+from probe.calls.verdict.subject import ERROR, KernelVerdict
+from probe.common.dump.naming import BACKWARD, FORWARD
+from probe.common.dump.reading.dump import Dump
+
+_NO_FAULT = (
+    "not implemented", "not support", "unsupported", "not available", "no kernel", "out of memory", "can't allocate",
+)  # fmt: skip
+_NO_RECORDED_GRADIENTS = "a record has the gradients of autograd nodes, which are not always those of the arguments"
+
+
+class NotRun(Exception):
+    """A case cannot be run or judged, for the reason that the text gives."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One case with its results."""
+
+    prepared: Prepared
+    """The case as far as it was run: without its backward, where that could not be."""
+    reference: Results
+    """In float64."""
+    results: Optional[Results] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """On the device; ``None`` where the forward raised."""
+    autocast: str = ""
+    """The dtype of the autocast under which it was run; empty without."""
+    raised: tuple[JudgedResult, ...] = ()
+    """A row for the direction that raised on the device and not in float64."""
+
+
+def evaluate(execution: Execution, dump: Dump, prepared: Prepared, device: str) -> Evaluated:
+    """Run a case on a device and in float64.
+
+    Args:
+        execution: The framework.
+        dump: The dump, whose results are taken for the device ``recorded``.
+        prepared: The case.
+        device: ``cpu``, ``cuda:0``, ``recorded``.
+
+    Raises:
+        NotRun: it cannot be run.
+    """
+    prepared, reference = _with_reference(prepared)
+    if device == RECORDED:
+        return _recorded(dump, prepared, reference)
+    try:
+        return Evaluated(prepared, reference, *run_as_recorded(execution, prepared, device))
+    except Exception as error:
+        if _is_no_fault(error):
+            raise _cannot_be_run(device, error) from None
+        # The reference has no trouble with these inputs, and the recorded run had none.
+        if not prepared.of_outputs:
+            return Evaluated(prepared, reference, raised=(_raised(f"{prepared.case.name}.{FORWARD}", error),))
+        of_backward = _raised(f"{prepared.case.name}.{BACKWARD}", error)
+    prepared, reference = prepared.forward_alone(), replace(reference, gradients=[])
+    try:
+        return Evaluated(prepared, reference, *run_as_recorded(execution, prepared, device), (of_backward,))
+    except Exception as error:
+        return Evaluated(prepared, reference, raised=(_raised(prepared.case.forward.name, error),))
+
+
+def _with_reference(prepared: Prepared) -> tuple[Prepared, Results]:
+    """The case with its reference; without its backward where the framework has none in float64."""
+    try:
+        return prepared, prepared.call.reference
+    except Exception as error:
+        why = f"the reference cannot be computed: {reason(error)}"
+        if not prepared.of_outputs:
+            raise NotRun(why) from None
+    prepared = prepared.forward_alone(why)
+    try:
+        return prepared, prepared.call.reference
+    except Exception as error:
+        raise NotRun(f"the reference cannot be computed: {reason(error)}") from None
+
+
+def _recorded(dump: Dump, prepared: Prepared, reference: Results) -> Evaluated:
+    """The results of the dump, and the reference without the gradients that the dump lacks."""
+    try:
+        results = recorded_results(dump, prepared, reference)
+    except Exception as error:
+        raise _cannot_be_run(RECORDED, error) from None
+    gradients = [
+        expected if found.value is not None else replace(expected, value=None, dtype=None)
+        for found, expected in zip(results.gradients, reference.gradients)
+    ]
+    if prepared.of_outputs and not any(each.value is not None for each in results.gradients):
+        prepared = replace(prepared, backward_not_run=prepared.backward_not_run or _NO_RECORDED_GRADIENTS)
+    return Evaluated(prepared, replace(reference, gradients=gradients), results)
+
+
+def _cannot_be_run(device: str, error: Exception) -> NotRun:
+    return NotRun(f"it cannot be run on {device}: {reason(error)}")
+
+
+def _is_no_fault(error: BaseException) -> bool:
+    """Whether there is no kernel for the dtype or the device, or no memory for the call."""
+    text = str(error).lower()
+    return isinstance(error, (NotImplementedError, MemoryError)) or any(words in text for words in _NO_FAULT)
+
+
+def _raised(name: str, error: Exception) -> JudgedResult:
+    """The row of a direction that could not be run, though its reference was."""
+    of = "" if name.endswith(FORWARD) else "every input"
+    return JudgedResult(name, of, "", "", (), KernelVerdict(ERROR, f"it raises {reason(error)}"))

@@ -1,0 +1,122 @@
+"""``--rules`` and its default in the environment: which names are allowed, and what the older flags stand for."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+import probe
+from probe.api import cli
+from probe.api.commands import arguments
+from probe.api.questions.rules import (
+    DOCUMENTED,
+    MSPROBE,
+    NAMES,
+    PROBE,
+    VARIABLE,
+    anomaly_file,
+    case_rules,
+    chosen,
+    graph_rules,
+    row_rules,
+)
+from probe.common.errors import MsprobeException
+from probe.compare.rules import PROBE_ROWS
+from probe.graph.rules.probe import PROBE_GRAPH
+from probe.msprobe_rules.compare.rows import DOCUMENTED_ROWS
+from probe.msprobe_rules.compare.v26_2 import V26_2_ROWS
+
+CASES = Path(__file__).parents[2] / "compare" / "cases" / "identical_stat"
+SIDES = ["-tp", str(CASES / "target"), "-gp", str(CASES / "golden")]
+
+
+@pytest.fixture(autouse=True)
+def without_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_taken_from_the_flag_before_the_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, name)
+    assert chosen(None, PROBE) == name
+    assert [chosen(other, PROBE) for other in NAMES] == list(NAMES)
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    assert chosen(None, DOCUMENTED) == DOCUMENTED
+
+
+def test_a_wrong_name_is_an_error_that_names_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MsprobeException) as raised:
+        chosen("mine", PROBE)
+    assert str(raised.value) == "rules is 'mine'; allowed: probe, msprobe, msprobe-documented."
+    monkeypatch.setenv(VARIABLE, "mine")
+    with pytest.raises(MsprobeException) as raised:
+        chosen(None, PROBE)
+    assert str(raised.value) == "MSPROBE_RULES is 'mine'; allowed: probe, msprobe, msprobe-documented."
+
+
+@pytest.mark.parametrize("command", ["compare", "graph_visualize"])
+def test_a_wrong_name_ends_a_command_with_one_line(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([command, *SIDES, "-o", str(tmp_path), "--rules", "mine"]) == 2
+    said = capsys.readouterr().err
+    assert "'mine'" in said and all(name in said for name in NAMES) and said.count("\n") == 1
+    monkeypatch.setenv(VARIABLE, "mine")
+    assert cli.main([command, *SIDES, "-o", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"msprobe {command}: MSPROBE_RULES is 'mine'; allowed: probe, msprobe, msprobe-documented.\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_only_msprobe_judges_has_no_rules_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MsprobeException, match="rules is 'probe'; allowed: msprobe, msprobe-documented"):
+        chosen(PROBE, DOCUMENTED, (MSPROBE, DOCUMENTED))
+
+
+def test_older_flags_mean_names() -> None:
+    parser = argparse.ArgumentParser()
+    group = arguments.add_rules(parser, "judge")
+    arguments.add_compat(group)
+    arguments.add_standard(group)
+    given = {
+        "--compat": MSPROBE,
+        "--standard=documented": DOCUMENTED,
+        "--standard=26.2": MSPROBE,
+        "--rules=probe": PROBE,
+    }
+    assert {text: parser.parse_args([text]).rules for text in given} == given
+    assert parser.parse_args([]).rules is None
+    assert "--compat" not in parser.format_help() and "--standard" not in parser.format_help()
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--compat", "--rules", "probe"])
+
+
+def test_each_question_has_the_rules_of_a_name() -> None:
+    assert [row_rules(name) for name in (None, *NAMES)] == [DOCUMENTED_ROWS, PROBE_ROWS, V26_2_ROWS, DOCUMENTED_ROWS]
+    # By default nodes are judged by us, and the messages of their items are msProbe's.
+    assert graph_rules(None) == (PROBE_GRAPH, DOCUMENTED_ROWS)
+    assert graph_rules(PROBE) == (PROBE_GRAPH, PROBE_ROWS)
+    assert [graph_rules(name)[0].name for name in (MSPROBE, DOCUMENTED)] == [MSPROBE, MSPROBE]
+    assert case_rules(PROBE) is None and case_rules(None) is not None
+    assert anomaly_file(PROBE) is None and anomaly_file(None) is not None
+
+
+def test_python_takes_the_same_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sides = CASES / "target", CASES / "golden"
+    counts = {name: set(probe.verdict(*sides, rules=name).summaries[0].counts) for name in NAMES}
+    assert counts == {
+        PROBE: set(PROBE_ROWS.results),
+        MSPROBE: {"pass", "warning", "error"},
+        DOCUMENTED: {"pass", "warning", "error"},
+    }
+    monkeypatch.setenv(VARIABLE, MSPROBE)
+    assert probe.graph_diff(*sides).answer[0].startswith("by the rules of msProbe: ")
+    assert not probe.graph_diff(*sides, rules=PROBE).answer[0].startswith("by the rules of msProbe: ")
+    with pytest.raises(MsprobeException, match="rules is 'mine'; allowed: probe, msprobe, msprobe-documented"):
+        probe.verdict(*sides, rules="mine")

@@ -1,0 +1,165 @@
+"""The recorded comparisons: runs the command of a case, and holds its tables against those of the real tool.
+
+With ``--rules msprobe`` every cell must be the same. By default, what differs must come from a defect that the case
+names in `DEFECTS`; the numbers are those of the specification, and what we do instead has tests of its own.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probe.api import cli
+from probe.compare import comparison
+from probe.msprobe_rules.compare import rows as of_rows
+from probe.msprobe_rules.compare.v26_2 import WORDS
+
+CASES = Path(__file__).parents[2] / "compare" / "cases"
+REAL_DATA = ("tensor", "tensor_nan", "fuzzy_tensor", "shape_mismatch_tensor")
+OTHER_PLACES = "error: nan or inf of target and golden are not in the same places."
+FUZZY = "note: The names differ; accuracy of fuzzily matched data may be affected."
+
+# Messages that only we give, and those that only the real tool gives, by defect.
+OURS = {"D3a": {comparison.NO_MATCH, FUZZY}, "D7": {of_rows.THOUSANDTH}, "D17": {OTHER_PLACES}}
+# Rule 3 asks for a word of both sides; the real tool reports a tensor against a plain value too ("rule 3").
+THEIRS = {"D12": {of_rows.DTYPE, of_rows.REQUIRES_GRAD}, "rule 3": {of_rows.REQUIRES_GRAD}}
+DEFECTS = {
+    "missing_apis_stat": {"D3", "D3a", "D5", "D6", "rule 3"},
+    "inf_stat": {"D3a"},
+    "tensor_nan": {"D7", "D17"},
+    "requires_grad_stat": {"D5"},
+    "fuzzy_tensor": {"D3a", "D5"},
+    "shape_mismatch_tensor": {"D3a", "D5"},
+    "cross_ms_pt": {"D3a", "D5", "D12", "names"},
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One command of one case."""
+
+    case: str
+    number: int
+    arguments: tuple[str, ...]
+    outputs: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        start = self.arguments.index("-o") + 2
+        return "-".join([self.case, *(part.strip("-") for part in self.arguments[start:])])
+
+
+def runs(real_data: bool) -> list[Run]:
+    """Every command of every case that needs torch, or that needs none."""
+    found = []
+    for path in sorted(CASES.glob("*/case.json")):
+        case = path.parent.name
+        if (case in REAL_DATA) == real_data:
+            for number, run in enumerate(json.loads(path.read_text())["runs"]):
+                if run["exit_status"] != 0:
+                    continue  # The real tool crashed (D4); test_mapping.py has what we do.
+                arguments = tuple(shlex.split(run["command"])[1:])
+                found.append(Run(case, number, arguments, tuple(run["outputs"].items())))
+    return found
+
+
+def execute(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> list[tuple[Path, Path]]:
+    """Run the command; returns each output with the file that says what it should be."""
+    monkeypatch.chdir(CASES / run.case)
+    arguments = [str(folder) if part == "out" else part for part in run.arguments]
+    assert cli.main([*arguments, *more]) == 0
+    found = []
+    for pattern, expected in run.outputs:
+        (made,) = folder.glob(pattern.replace("{timestamp}", "[0-9]*"))
+        found.append((made, CASES / run.case / expected))
+    # What we propose for two frameworks no other tool writes.
+    written = [path for path in folder.iterdir() if "msprobe" in more or not path.name.startswith("layer_mapping_")]
+    assert len(written) == len(found)
+    return found
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def columns(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="") as stream:
+        return next(csv.reader(stream))
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Texts alike, numbers and percentages to 1e-9 relative."""
+    if ours == theirs:
+        return True
+    if not isinstance(ours, str) or not isinstance(theirs, str):
+        return isinstance(ours, float) and isinstance(theirs, float) and math.isclose(ours, theirs, rel_tol=1e-9)
+    if ours.endswith("%") != theirs.endswith("%"):
+        return False
+    try:
+        return math.isclose(float(ours.rstrip("%")), float(theirs.rstrip("%")), rel_tol=1e-9)
+    except ValueError:
+        return False
+
+
+def differences(ours: list[dict[str, str]], theirs: list[dict[str, str]]) -> list[str]:
+    """Every cell that is not the same."""
+    assert [row["NPU Name"] for row in ours] == [row["NPU Name"] for row in theirs]
+    return [
+        f"{mine['NPU Name']}: {column}: {mine[column]!r}, not {cell!r}"
+        for mine, row in zip(ours, theirs)
+        for column, cell in row.items()
+        if not same(mine[column], cell)
+    ]
+
+
+def check_apart_from_defects(run: Run, made: Path, expected: Path) -> None:
+    """Assert that what differs from the record comes from the defects of this case."""
+    defects = DEFECTS.get(run.case, set())
+    assert columns(made) == columns(expected)
+    ours, theirs = table(made), table(expected)
+    # What only the golden side has follows at the end.
+    more = ours[len(theirs) :]
+    assert all(row["NPU Name"] == "N/A" and row["Result"] == "warning" for row in more)
+    assert not more or "D5" in defects
+    pairs = list(zip(ours, theirs))
+    if "D3" in defects and len(run.arguments) > 7:
+        pairs = [(row, other) for row, other in pairs if ".backward." not in row["NPU Name"]]
+    # Pairs that the real tool does not see: of other types, or of names that we know to be the same.
+    kept = [row for row, other in pairs if row["Bench Name"] != other["Bench Name"] == "N/A"]
+    assert not kept or defects & {"D6", "names"}
+    assert "names" in defects or all(of_rows.DTYPE in row["Err_message"] for row in kept)
+    pairs = [(row, other) for row, other in pairs if row not in kept]
+    if "D12" in defects:
+        # Where the golden side says nothing of gradients the real tool calls a matched pair inconsistent.
+        for row, other in pairs:
+            if other["Bench Name"] != "N/A" and "N/A" in (row["NPU Requires_grad"], row["Bench Requires_grad"]):
+                assert row["Requires_grad Consistent"] == "True"
+                other["Requires_grad Consistent"] = "True"
+    ours = without([row for row, _ in pairs], defects, OURS)
+    theirs = without([row for _, row in pairs], defects, THEIRS)
+    found = differences(ours, theirs)
+    assert not found, "\n".join(found)
+
+
+def in_our_words(message: str) -> str:
+    """A message of the real tool, which calls the two sides NPU and Bench."""
+    return next((ours for ours, theirs in WORDS.items() if theirs == message), message)
+
+
+def without(rows: list[dict[str, str]], defects: set[str], messages: dict[str, set[str]]) -> list[dict[str, str]]:
+    """`rows` as they would be without the `messages` of `defects`, the verdicts taken anew."""
+    drop: set[str] = set().union(*(texts for defect, texts in messages.items() if defect in defects))
+    found = []
+    for row in rows:
+        messages = map(in_our_words, json.loads(row["Err_message"]))
+        # Where the runs diverge is what only we say.
+        left = [text for text in messages if text not in drop and not text.startswith(of_rows.BLAMED)]
+        found.append({**row, "Err_message": json.dumps(left), "Result": of_rows.worst(left)})
+    return found

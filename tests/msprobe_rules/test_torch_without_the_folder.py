@@ -1,0 +1,48 @@
+"""Without the folder of msProbe's rules a pre-check writes our own table, and goes on from its journal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from without_msprobe import copy_without_msprobe, run_command
+
+DUMP = Path(__file__).parents[1] / "precheck" / "cases" / "replay" / "dump.json"
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_without_msprobe(tmp_path_factory.mktemp("package"))
+
+
+def check(package: Path, folder: Path, *more: object) -> tuple[int, str, str]:
+    done = run_command(package, "acc_check", "-api_info", DUMP, "-o", folder, "-d", "cpu", *more)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_every_call_is_judged_and_a_run_goes_on_from_its_journal(package: Path, tmp_path: Path) -> None:
+    status, _, said = check(package, tmp_path)
+    assert status == 0, said
+    assert {path.name.split("_")[0] for path in tmp_path.iterdir()} == {"precheck"}
+    (journal,) = tmp_path.glob("precheck_*.jsonl")
+    (table,) = tmp_path.glob("precheck_*.csv")
+    whole = journal.read_text().splitlines(keepends=True)
+    rows = table.read_text()
+    journal.write_text("".join(whole[:5]) + whole[5][:40])
+    assert check(package, tmp_path, "-csv_path", table)[0] == 0
+    assert [json.loads(line)["name"] for line in journal.read_text().splitlines()] == [
+        json.loads(line)["name"] for line in whole
+    ]
+    assert table.read_text() == rows
+
+
+def test_the_rules_of_msprobe_are_one_error(package: Path, tmp_path: Path) -> None:
+    for more in (["--rules", "msprobe"], ["--standard", "26.2"]):
+        status, printed, said = check(package, tmp_path, *more)
+        assert status in (1, 2) and printed == ""
+        assert said == (
+            "msprobe acc_check: rules is 'msprobe', and this installation lacks probe.msprobe_rules; allowed: probe.\n"
+        )
+    status, _, said = check(package, tmp_path, "--against", DUMP)
+    assert status in (1, 2) and "is compared by the rules of msProbe" in said
