@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from probe.collect.watch.described_once import Suspects, is_finite
-from probe.collect.watch.judgement import Found, Judgement
-from probe.collect.watch.norm_history import NormHistory
-from probe.collect.watch.step_ring import Frame, StepRing
+from probe.collect.describing.described_once import Suspects, is_finite
+from probe.collect.sinks.ring.judgement import Found, Judgement
+from probe.collect.sinks.ring.norm_history import NormHistory
+from probe.collect.sinks.ring.step_ring import Frame, StepRing
 from probe.common.callstack import CallStacks
 
 NAN, INF = math.nan, math.inf

@@ -12,8 +12,8 @@ import pytest
 from programs import batch
 
 from probe.api import cli
-from probe.collect.watch.judgement import Judgement
-from probe.collect.watch.step_ring import StepRing
+from probe.collect.sinks.ring.judgement import Judgement
+from probe.collect.sinks.ring.step_ring import StepRing
 
 STEPS, PLANTED = 20, 13
 LEVELS = ("L0", "L1", "mix")

@@ -6,9 +6,9 @@ import threading
 from typing import Any, NamedTuple, Optional
 
 from probe.backends.protocol import Tensors
-from probe.collect.dump_folder import DumpFolder
-from probe.collect.watch.described_once import Suspects
-from probe.collect.watch.judgement import Found, Judgement
+from probe.collect.describing.described_once import Suspects
+from probe.collect.sinks.journal.dump_folder import DumpFolder
+from probe.collect.sinks.ring.judgement import Found, Judgement
 from probe.common import log
 from probe.common.callstack import CallStacks
 
