@@ -266,7 +266,7 @@ class Session:
             log.set_rank(self._rank)
         if not self.config.rank or self._rank in self.config.rank:
             return True
-        log.warning(unwanted_rank_text(self._rank, self.config.rank), once="rank")
+        log.warning(unwanted_rank_text(self._rank, self.config.rank), once="no-rank" if self._rank is None else "rank")
         return False
 
     def _end_for_good(self) -> None:

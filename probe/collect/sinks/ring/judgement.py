@@ -1,24 +1,48 @@
-"""Which record of a step returned the first value that is not finite, and was not asked for.
+"""Which record of a running step has the first value that is not finite and was not meant to be.
 
-Not every such value is a fault: attention is masked by minus infinity, the logarithm of zero is minus infinity, and
-memory that was never written holds anything until it is. So what a call returns decides, unless it only hands on what
-it was given: of a value that matters others are computed.
+The rule is that of ``overflow_check`` afterwards (`probe.common.nonfinite`): it is told of the same records in the same
+order, but as they come.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Optional
 
-from probe.common.dump import naming
+from probe.common.collectives.collectives import collective_call, is_communication, meaningful
+from probe.common.dump import journal as journals
+from probe.common.dump.naming import is_gradients
+from probe.common.dump.reading.call_tree import CallTree
+from probe.common.dump.reading.flattening import flatten
+from probe.common.dump.reading.records import Record
 from probe.common.interfaces import Entry
-from probe.common.operations.function import Trait
-from probe.common.operations.lookup import has
+from probe.common.nonfinite.call_values import CallValues
+from probe.common.nonfinite.explained import mark_explained
+from probe.common.nonfinite.followed_calls import (
+    EXPLAINED,
+    INPUT,
+    PARAMETER,
+    BadRecord,
+    FollowedCalls,
+    is_of_backward,
+)
+from probe.common.nonfinite.writes import fills
 
-_INPUTS = ("input_args", "input_kwargs", "input")
-_NOT_EXPLAINED = 0
+_MOST_BAD = 2000
+"""Records that are looked at once something is not finite; what made it is among the first."""
+
+
+class Frame(NamedTuple):
+    """The arguments of `JournalWriter.record`; those of `JournalWriter.node` where `rule` is ``None``."""
+
+    name: str
+    begun: int
+    stack: int
+    parent: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    order: int
+    rule: Optional[int]  # noqa: UP045
+    fields: Any
 
 
 @dataclass(frozen=True)
@@ -27,158 +51,144 @@ class Found:
 
     name: str
     where: str
-    """``output``, ``parameters`` or ``gradient``."""
-
-    @property
-    def is_of_backward(self) -> bool:
-        """Whether it is a gradient: what a loss that is scaled too much makes infinite."""
-        return _is_of_backward(self.name)
+    """``input``, ``output``, ``parameters`` or ``gradient``."""
 
 
 class Judgement:
-    """Follows one step record by record, in the order in which they were made."""
+    """Follows one step record by record.
 
-    def __init__(self) -> None:
-        self.forward: Found | None = None
-        """The first record outside of the backward pass."""
-        self.behind: Found | None = None
-        """The first record outside of it that stands behind one of the backward pass, and was given such a value."""
-        self.backward: Found | None = None
+    Args:
+        rank: The rank of this process, 0 in a program without ranks.
+    """
+
+    def __init__(self, rank: int = 0) -> None:
+        self._rank = rank
+        self._followed = _Followed(FollowedCalls())
+        self._forward: _Followed | None = None
+        """The calls as they are where gradients may be infinite, followed apart from the first bad gradient on."""
+        self._leaves_out_backward = False
         self._in_backward = False
-        """Whether a record of the backward pass was seen."""
-        self._signs: set[int] = set()
-        """Of the infinities that were asked for or came in from outside."""
+        """Whether a record of the backward was seen."""
+        self._count = 0
+        """The records so far."""
+        self._names: list[str] = []
+        """The names of the last of them, as far as they are needed."""
+        self._tree = CallTree()
+        """What is around records that are not finite, as far as it has ended."""
 
     @property
     def first(self) -> Found | None:
-        """The first record; one of the forward pass comes before any of the backward pass."""
-        # Nothing is looked for once there is one of the forward pass.
-        return self.behind or self.forward or self.backward
+        """The first record; until `end`, without infinities that may still turn out to be of no consequence."""
+        followed = self._forward if self._leaves_out_backward and self._forward is not None else self._followed
+        return followed.first(self._tree)
 
     def leave_out_backward(self) -> None:
         """Gradients may be infinite in this step, and what clips or measures them with them."""
-        self.backward = self.behind = None
+        self._leaves_out_backward = True
 
-    def look_at(self, records: Iterable[tuple[str, Any]], suspects: Sequence[Entry]) -> None:
-        """Go through further records, given as name and fields; `suspects` are the entries that are not finite."""
+    def look_at(self, frames: Sequence[Frame], suspects: Sequence[Entry]) -> None:
+        """Go through further frames; `suspects` are the entries of the step so far that are not finite."""
         if not suspects:
-            self._in_backward = self._in_backward or any(_is_of_backward(name) for name, _ in records)
+            self._in_backward = self._in_backward or any(is_of_backward(frame.name) for frame in frames)
+            self._count += len(frames)
             return
         bad = {id(entry) for entry in suspects}
-        for name, fields in records:
-            self._in_backward = self._in_backward or _is_of_backward(name)
-            if self.forward is not None:
+        for frame in _as_in_a_dump(frames):
+            self._names.append(frame.name if frame.rule is not None else "")
+            if frame.name in self._tree:
+                self._note_parent(frame)
+            if frame.rule is not None and isinstance(frame.fields, dict):
+                self._in_backward = self._in_backward or is_of_backward(frame.name)
+                if _holds(frame.fields.values(), bad) or fills(frame.name):
+                    self._look_at(frame)
+            self._count += 1
+        if self._followed.calls.is_settled and (self._forward is None or self._forward.calls.is_settled):
+            self._names = []
+
+    def _look_at(self, frame: Frame) -> None:
+        self._note_parent(frame)
+        if self._in_backward and self._forward is None:
+            self._forward = _Followed(self._followed.calls.without_gradients())
+        items = flatten(frame.name, frame.fields)
+        if is_communication(frame.name):
+            record = Record(frame.name, frame.fields, "")
+            items = meaningful(collective_call(self._rank, self._count, record))
+        values = CallValues.of(items)
+        for followed in filter(None, (self._followed, self._forward)):
+            followed.take(self._count, frame.name, values, self._in_backward)
+
+    def _note_parent(self, frame: Frame) -> None:
+        self._tree[frame.name] = frame.parent
+        if frame.parent is not None:
+            # Modules stand behind what is inside of them.
+            self._tree.setdefault(frame.parent, None)
+
+    def end(self) -> None:
+        """All records of the step were shown."""
+        names = [""] * (self._count - len(self._names)) + self._names
+        for followed in filter(None, (self._followed, self._forward)):
+            followed.calls.end(names)
+
+
+class _Followed:
+    """The calls of this process, and those by which ranks exchange values among them."""
+
+    def __init__(self, calls: FollowedCalls) -> None:
+        self.calls = calls
+        self._exchanged: BadRecord | None = None
+        """The first exchange by which something came in, or was given, that is not finite and no mask."""
+
+    def take(self, index: int, name: str, values: CallValues, in_backward: bool) -> None:
+        if is_communication(name):
+            if in_backward and self.calls.ignores_gradients:
                 return
-            if isinstance(fields, dict):
-                self._look_at(name, fields, bad)
+            passed = self.calls.communicate(index, name, values.inputs, values.outputs)
+            if self._exchanged is None and (passed.inputs or passed.outputs):
+                self._exchanged = BadRecord(index, name, INPUT if passed.inputs else 0)
+        elif len(self.calls.bad) < _MOST_BAD:
+            self.calls.look_at(index, name, values)
 
-    def _look_at(self, name: str, fields: dict[str, Any], bad: Collection[int]) -> None:
-        if naming.is_gradients(name):
-            if any(id(entry) in bad for entry in _entries(fields)):
-                self._find(Found(name, "gradient"))
-            return
-        outputs = _bad(fields.get("output"), bad)
-        parameters = _bad(fields.get("parameters"), bad)
-        if not outputs and not parameters:
-            return
-        function = naming.function_name(name)
-        if has(function, Trait.UNWRITTEN):
-            return
-        if any(_sign(entry) >= 0 for entry in parameters):
-            self._find(Found(name, "parameters"))
-        elif outputs and not self._is_explained(function, name, fields, outputs, bad):
-            self._find(Found(name, "output"), self._is_given_any(fields, bad))
+    def first(self, tree: CallTree) -> Found | None:
+        bad = mark_explained(sorted(self.calls.bad, key=lambda record: record.place), tree)
+        found = [record for record in bad if not record.flags & EXPLAINED][:1]
+        found += [] if self._exchanged is None else [self._exchanged]
+        if not found:
+            return None
+        record = min(found, key=lambda record: record.place)
+        return Found(record.name, _where(record))
 
-    def _is_given_any(self, fields: dict[str, Any], bad: Collection[int]) -> bool:
-        return any(id(entry) in bad for field in _INPUTS for entry in _entries(fields.get(field)))
 
-    def _is_explained(
-        self, function: str, name: str, fields: dict[str, Any], outputs: Sequence[Entry], bad: Collection[int]
-    ) -> bool:
-        inputs = [entry for field in (*_INPUTS, "parameters") for entry in _entries(fields.get(field))]
-        bad_inputs = [entry for entry in inputs if id(entry) in bad]
-        signs = {_sign(entry) for entry in outputs}
-        if len(signs) == 1 and _NOT_EXPLAINED not in signs:
-            (sign,) = signs
-            if bad_inputs:
-                # A mask that was made where nothing is recorded, and what is passed on.
-                explained = all(_sign(entry) == sign for entry in bad_inputs) and (sign < 0 or sign in self._signs)
-            else:
-                explained = (
-                    (sign < 0 and has(function, Trait.INFINITE))
-                    or (naming.is_module(name) and sign in self._signs)
-                    or sign * math.inf in _numbers(fields)
-                )
-            if explained:
-                self._signs.add(sign)
-                return True
-        return bool(bad_inputs) and has(function, Trait.HANDS_ON)
+def _where(record: BadRecord) -> str:
+    if is_gradients(record.name):
+        return "gradient"
+    if record.flags & PARAMETER:
+        return "parameters"
+    return "input" if record.flags & INPUT else "output"
 
-    def _find(self, found: Found, is_given: bool = False) -> None:
-        if found.is_of_backward:
-            self.backward = self.backward or found
-        elif is_given and self._in_backward:
-            self.behind = self.behind or found
+
+def _as_in_a_dump(frames: Sequence[Frame]) -> list[Frame]:
+    """Frames in the order and form in which a dump has the records that are made of them."""
+    records: dict[str, Frame] = {}
+    nodes = []
+    for frame in frames:
+        known = records.get(frame.name)
+        if frame.rule is None:
+            nodes.append(frame)
+        elif known is None or frame.rule == journals.MOVE:
+            records[frame.name] = frame
+        elif frame.rule == journals.ADD:
+            records[frame.name] = known._replace(fields={**known.fields, **frame.fields})
         else:
-            self.forward = self.forward or found
+            records[frame.name] = frame._replace(order=known.order)
+    return sorted([*nodes, *records.values()], key=lambda frame: frame.order)
 
 
-def _is_of_backward(name: str) -> bool:
-    if naming.is_gradients(name):
-        return True
-    if naming.BACKWARD not in name:
-        return False
-    parsed = naming.parse(name)
-    return parsed is not None and parsed.direction == naming.BACKWARD
-
-
-def _bad(value: Any, bad: Collection[int]) -> list[Entry]:
-    """The tensors among the values of a record that are not finite."""
-    if not value:
-        return []
-    found = []
-    # Nearly always these are the tensors themselves, and this is asked of every record.
-    for item in value if type(value) is list else value.values():
-        if id(item) in bad:
-            found.append(item)
-        elif type(item) is list or (type(item) is dict and "Max" not in item):
-            found += [entry for entry in _entries(item) if id(entry) in bad]
-    return found
-
-
-def _entries(value: Any) -> Iterator[Entry]:
-    """Every tensor among the values of a record."""
-    if isinstance(value, dict):
-        if "Max" in value and "shape" in value:
-            yield value
-            return
-        value = value.values()
-    elif not isinstance(value, list):
-        return
-    for item in value:
-        if item is not None:
-            yield from _entries(item)
-
-
-def _numbers(fields: dict[str, Any]) -> Iterator[float]:
-    """Every plain number among the arguments."""
-    ahead = [fields.get(field) for field in _INPUTS]
-    while ahead:
-        value = ahead.pop()
-        if isinstance(value, dict):
-            if type(value.get("value")) in (float, int):
-                yield value["value"]
-            else:
-                ahead += value.values()
-        elif isinstance(value, list):
-            ahead += value
-
-
-def _sign(entry: Entry) -> int:
-    """1 or -1 where infinities of this sign may be all that is not finite in a tensor, else `_NOT_EXPLAINED`."""
-    largest, smallest = entry["Max"], entry["Min"]
-    if smallest == -math.inf and (largest == -math.inf or math.isfinite(largest)):
-        return -1
-    if largest == math.inf and (smallest == math.inf or math.isfinite(smallest)):
-        return 1
-    return _NOT_EXPLAINED
+def _holds(values: Iterator[Any] | Collection[Any], bad: Collection[int]) -> bool:
+    """Whether one of the tensors among the values of a record is among those whose entries are `bad`."""
+    for value in values:
+        if type(value) is dict:
+            if id(value) in bad or ("Max" not in value and _holds(value.values(), bad)):
+                return True
+        elif type(value) is list and _holds(value, bad):
+            return True
+    return False

@@ -182,7 +182,7 @@ class OverflowWatch:
     def _flag(self, ended: _Ended) -> int:
         ring = ended.ring
         if ring is not None:
-            ring.judge()
+            ring.end()
         if ended.skips_expected:
             # What the scaler answers for: gradients, and their norm.
             ended.norm = ""

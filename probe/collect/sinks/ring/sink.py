@@ -8,8 +8,9 @@ from typing import Any
 from probe.backends.protocol import ReplayError, StepKeeper
 from probe.collect.active_calls import ActiveCall
 from probe.collect.sinks.losses import Losses
+from probe.collect.sinks.ring.judgement import Frame
 from probe.collect.sinks.ring.overflow_watch import OverflowWatch
-from probe.collect.sinks.ring.step_ring import Frame, StepRing
+from probe.collect.sinks.ring.step_ring import StepRing
 from probe.collect.sinks.sink import EndedStep, Host, Needs, Sink, Step
 from probe.common import log
 from probe.common.config.config import Config
@@ -68,7 +69,7 @@ class RingSink(Sink):
 
     def begin_step(self, step: Step) -> bool:
         most = max(self._config.records_kept // self._config.every, 1)
-        self._ring = StepRing(step.number, most, self._host.adapter.tensors, step.suspects, step.stacks)
+        self._ring = StepRing(step.number, most, self._host.adapter.tensors, step.suspects, step.stacks, step.rank or 0)
         self._is_open = True
         return True
 

@@ -10,8 +10,8 @@ from typing import Any
 from probe.backends.protocol import FrameworkAdapter, KeptStep, ReplayError
 from probe.collect.collector import Collector
 from probe.collect.sinks.journal.record_sink import RecordSink
-from probe.collect.sinks.ring.judgement import Found
-from probe.collect.sinks.ring.step_ring import Frame, StepRing
+from probe.collect.sinks.ring.judgement import Found, Frame
+from probe.collect.sinks.ring.step_ring import StepRing
 from probe.collect.sinks.sink import Host
 from probe.common import log
 from probe.common.config.config import Config
