@@ -54,9 +54,15 @@ class CollectedStep:
         self.live = tuple(sink for sink, each in needs.items() if each.calls)
         """Those that get calls as they run; the next ones get their gradients too."""
         self.live_gradients = tuple(sink for sink, each in needs.items() if each.calls and each.gradients)
-        self._recording = tuple(sink for sink, each in needs.items() if each.records)
+        recording = [sink for sink, each in needs.items() if each.records]
+        recording_backward = [sink for sink in recording if needs[sink].gradients]
+        # With the method, which need not be looked up for each record.
+        self._recording = tuple((sink, sink.record) for sink in recording)
         """Those that get records; the next ones get those of the backward too."""
-        self.recording_backward = tuple(sink for sink, each in needs.items() if each.records and each.gradients)
+        self._recording_backward = tuple((sink, sink.record) for sink in recording_backward)
+        self._noting = tuple(recording)
+        self._noting_backward = tuple(recording_backward)
+        self.records_backward = bool(recording_backward)
         self.saving = tuple(sink for sink, each in needs.items() if each.tensors)
 
     # --- numbers
@@ -74,32 +80,30 @@ class CollectedStep:
     def finish(self, call: ActiveCall, rule: int) -> None:
         """Hand on what there is of a forward call: its record, or else its place in the call tree and its stack."""
         if call.fields:
-            self._record(self._recording, call, rule)
+            self.latest = call.name
+            for sink, record in self._recording:
+                try:
+                    record(call, rule)
+                except Exception as error:
+                    self._failed(sink, call, error)
         elif self._with_tree or call.stack >= 0:
             self.node(call)
 
     def finish_backward(self, call: ActiveCall, rule: int) -> None:
         """Hand on what there is of a backward."""
         if call.fields:
-            self._record(self.recording_backward, call, rule)
+            self.latest = call.name
+            for sink, record in self._recording_backward:
+                try:
+                    record(call, rule)
+                except Exception as error:
+                    self._failed(sink, call, error)
         elif self._with_tree:
-            self._hand_on(self.recording_backward, "node", call, call)
-
-    def record(self, call: ActiveCall, rule: int) -> None:
-        """Hand on a record that is no call's; for `rule` see `Sink.record`."""
-        self._record(self._recording, call, rule)
+            self._hand_on(self._noting_backward, "node", call, call)
 
     def node(self, call: ActiveCall) -> None:
         """Hand on that a call took place, which has no fields."""
-        self._hand_on(self._recording, "node", call, call)
-
-    def _record(self, sinks: tuple[Sink, ...], call: ActiveCall, rule: int) -> None:
-        self.latest = call.name
-        for sink in sinks:
-            try:
-                sink.record(call, rule)
-            except Exception as error:
-                self._failed(sink, call, error)
+        self._hand_on(self._noting, "node", call, call)
 
     def returned(self, call: ActiveCall) -> None:
         """The record of the forward of a wanted call is complete."""

@@ -135,7 +135,7 @@ class Collector(StepLife):
             state.returned(call)
         # The gradient graph keeps the call; it need not keep what has been written.
         call.fields = {}
-        if watched or not state.recording_backward:
+        if watched or not state.records_backward:
             return watched
         if self._with_tree:
             return True
@@ -204,7 +204,7 @@ class Collector(StepLife):
             return
         if state.live_gradients:
             state.backward(call, grad_output, grad_input)
-        if not state.recording_backward:
+        if not state.records_backward:
             return
         thread = state.thread
         name = naming.api_name(call.base, call.number, naming.BACKWARD)
@@ -270,7 +270,7 @@ class Collector(StepLife):
         if state.saving and call.wanted:
             state.returned(call)
         call.fields = {}
-        return watched or bool(state.recording_backward)
+        return watched or state.records_backward
 
     def fail_module(self, call: ActiveCall, parameters: Mapping[str, Any]) -> None:
         # Recorded like one that returned nothing, which is what its caller got.
@@ -334,7 +334,7 @@ class Collector(StepLife):
             return
         if state.live_gradients:
             state.parameter_gradient(module, parameter, gradient)
-        if not (state.recording_backward and state.with_values and self._selection.parameter_gradients):
+        if not (state.records_backward and state.with_values and self._selection.parameter_gradients):
             return
         number = state.gradient_counts.get((module.base, parameter), 0)
         state.gradient_counts[module.base, parameter] = number + 1
@@ -382,7 +382,7 @@ class Collector(StepLife):
             call = ActiveCall(name, 0, name, order, None, self.step)
             call.begun = -1
             call.fields = fields
-            self.step.record(call, journals.REPLACE)
+            self.step.finish(call, journals.REPLACE)
 
     def next_order(self) -> int:
         return next(self._state.order)

@@ -30,6 +30,8 @@ class RecordSink(Sink):
         self._config = config
         self._budget.allow(config.max_gib)
         self._writer = RecordWriter(config, self._host, self._budget)
+        # A call less for each record.
+        self.record = self._writer.write  # type: ignore[method-assign]
 
     def needs(self) -> Needs:
         config = self._config
@@ -100,9 +102,6 @@ class RecordSink(Sink):
             folder.abandon()
 
     # --- what is received
-
-    def record(self, call: ActiveCall, rule: int) -> None:
-        self._writer.write(call, rule)
 
     def node(self, call: ActiveCall) -> None:
         self._writer.write_node(call)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from probe.backends.protocol import Tensors
 from probe.collect.active_calls import ActiveCall
 from probe.collect.describing.values import SaveTensor
 from probe.collect.sinks.journal.dump_folder import DumpFolder
