@@ -101,6 +101,11 @@ class CollectedStep:
         elif self._with_tree:
             self._hand_on(self._noting_backward, "node", call, call)
 
+    def record(self, call: ActiveCall, rule: int) -> None:
+        """Hand on a record that is no call's, whatever its fields are."""
+        self.latest = call.name
+        self._hand_on(self._noting, "record", call, call, rule)
+
     def node(self, call: ActiveCall) -> None:
         """Hand on that a call took place, which has no fields."""
         self._hand_on(self._noting, "node", call, call)

@@ -382,7 +382,7 @@ class Collector(StepLife):
             call = ActiveCall(name, 0, name, order, None, self.step)
             call.begun = -1
             call.fields = fields
-            self.step.finish(call, journals.REPLACE)
+            self.step.record(call, journals.REPLACE)
 
     def next_order(self) -> int:
         return next(self._state.order)
