@@ -58,7 +58,7 @@ class RecordSink(Sink):
 
     def new_folder(self, step: Step) -> DumpFolder:
         """The folder of a step, without a record; for errors see `begin_step`."""
-        framework = self._host.adapter.tensors.framework
+        framework = self._host.adapter.framework
         return DumpFolder(self._config, step.number, step.process, framework, self._writer.saves_tensors)
 
     def begin_in(self, folder: DumpFolder, step: Step) -> None:

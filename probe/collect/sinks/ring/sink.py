@@ -49,7 +49,7 @@ class RingSink(Sink):
         replaying = adapter.replaying
         if replaying is None:
             log.warning(
-                f'"replay_step" does nothing with {adapter.tensors.framework}: gradients come of a transformation of the '
+                f'"replay_step" does nothing with {adapter.framework}: gradients come of a transformation of the '
                 "whole step there, and the backward of a call cannot be run again by itself."
             )
             return None
