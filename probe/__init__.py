@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from probe.api.questions.comparing import verdict as verdict
     from probe.api.replaying import Replay as Replay
     from probe.api.replaying import replay as replay
+    from probe.collect.sinks.sink import Needs as Needs
+    from probe.collect.sinks.sink import Sink as Sink
     from probe.common.dump.reading.dump import Dump as Dump
     from probe.common.dump.reading.run import Run as Run
     from probe.common.dump.reading.run import read as read
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
     from probe.overflow.run import find_overflow as find_overflow
 
 __all__ = [
-    "Dump", "Graph", "GraphDiff", "GraphView", "Replay", "Run", "Verdict", "__version__", "acc_check", "find_overflow",
-    "graph_diff", "open_graph", "read", "replay", "verdict",
+    "Dump", "Graph", "GraphDiff", "GraphView", "Needs", "Replay", "Run", "Sink", "Verdict", "__version__", "acc_check",
+    "find_overflow", "graph_diff", "open_graph", "read", "replay", "verdict",
 ]  # fmt: skip
 
 # Reading needs msgspec, which a script that only collects should not wait for.
@@ -40,6 +42,8 @@ _FOUND_IN = {
     "graph_diff": "probe.api.questions.comparing",
     "open_graph": "probe.graph.in_python",
     "Dump": "probe.common.dump.reading.dump",
+    "Needs": "probe.collect.sinks.sink",
+    "Sink": "probe.collect.sinks.sink",
     "Run": "probe.common.dump.reading.run",
     "read": "probe.common.dump.reading.run",
     "Verdict": "probe.compare.in_python",

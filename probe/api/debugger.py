@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from probe.backends import loader
 from probe.backends.protocol import FrameworkAdapter
 from probe.collect.session import Session
+from probe.collect.sinks.sink import Sink
 from probe.common import log
 from probe.common.config.config import Config
 from probe.common.config.fields import Location, numbers_text, parse_numbers
@@ -34,6 +35,7 @@ class PrecisionDebugger:
         dump_path: Folder for the results, created if missing.
         level: ``L0`` (modules), ``L1`` (APIs), ``mix`` (both) or ``debug`` (only `save`).
         step: Steps to collect: integers, or texts such as ``"4-6"``; empty for all.
+        sinks: What receives the calls, instead of what the task stands for; see `probe.Sink`.
 
     Raises:
         MsprobeException: a value is wrong; the message names it and what is allowed.
@@ -69,6 +71,7 @@ class PrecisionDebugger:
         dump_path: str | None = None,
         level: str | None = None,
         step: Sequence[Any] | None = None,
+        sinks: Sequence[Sink] | None = None,
     ) -> None:
         cls = type(self)
         arguments = {"task": task, "dump_path": dump_path, "level": level, "step": step}
@@ -76,7 +79,7 @@ class PrecisionDebugger:
             cls._instance._log_ignored(config_path, arguments)
             return
         self._served_by = loader.detect(self.backend)
-        self._session = Session(loader.load(self._served_by), config_path, arguments, _checker)
+        self._session = Session(loader.load(self._served_by), config_path, arguments, _checker, sinks)
         self._config_path = config_path
         cls._instance = self
 
@@ -179,6 +182,11 @@ class PrecisionDebugger:
         called = f"save({name!r})" if type(name) is str else "save()"
         session = cls.session()
         session.guard(called, session.save, variable, name, save_backward)
+
+    @classmethod
+    def add_sink(cls, sink: Sink) -> None:
+        """Hand the collected calls to `sink` as well, from the next step on."""
+        cls.session().add_sink(sink)
 
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:

@@ -234,19 +234,20 @@ class RunningProgram:
             return True
         if session is None:
             return self._log_nothing(failure or self._why_nothing(forwards, bool(unwatched)))
+        sinks = session.collector.sinks
         if unended and not failed:
             log.warning(unended[0])
-        elif uneven and not session.is_watching:
+        elif uneven and not sinks.is_selective:
             log.warning(uneven[0])
-        losses = session.losses
-        collected = [step for step in session.collected_steps if step not in losses]
+        losses = sinks.losses
+        collected = [step for step in sinks.steps if step not in losses]
         if losses and not collected:
-            session.log_losses()
+            sinks.log_losses()
             # There may be a part of a step.
-            return bool(session.collected_steps) or self._log_nothing("it could not be written; see the line above.")
+            return bool(sinks.steps) or self._log_nothing("it could not be written; see the line above.")
         if not collected:
             steps = sum(loop.steps for loop in self._loops.values())
-            if session.starts and session.is_watching and not failure:
+            if session.starts and sinks.is_selective and not failure:
                 log.info(f"{steps} steps were watched, and none had a value that is not finite.")
                 return True
             why = f"the program ran {steps} steps, none of them wanted."
@@ -254,12 +255,12 @@ class RunningProgram:
                 why = failure or "what was wanted is not of this rank; see the lines above."
             return self._log_nothing(why)
         which = f"step{'s' if len(collected) > 1 else ''} {numbers_text(collected)}"
-        if session.is_checking:
+        if not sinks.total_needs().records:
             log.info(f"the calls of {which} were checked; what was found is below {self._arguments['dump_path']}.")
             return True
         until = f", step {collected[-1]} until the program failed in it," if failed and in_step else ""
         log.info(f"collected {which}{until} into {self._arguments['dump_path']}; see: {self._show_command}")
-        session.log_losses()
+        sinks.log_losses()
         return True
 
     def _log_nothing(self, why: str) -> bool:

@@ -7,8 +7,6 @@ import threading
 from types import FrameType
 from typing import Any, Callable
 
-from probe.collect.dump_folder import StepPlace
-from probe.collect.tensor_writer import HeldTensors
 from probe.common.interfaces import ApiName
 
 
@@ -20,7 +18,6 @@ class ActiveCall:
         "base",
         "begun",
         "fields",
-        "folder",
         "frame",
         "held",
         "name",
@@ -29,12 +26,11 @@ class ActiveCall:
         "order",
         "parent",
         "stack",
+        "step",
         "wanted",
     )  # fmt: skip
 
-    def __init__(
-        self, base: str, number: int, name: str, begun: int, parent: str | None, folder: StepPlace | None
-    ) -> None:
+    def __init__(self, base: str, number: int, name: str, begun: int, parent: str | None, step: object) -> None:
         self.base = base
         self.number = number
         self.name = name
@@ -44,13 +40,15 @@ class ActiveCall:
         self.stack = -1
         self.wanted = False
         self.fields: dict[str, Any] = {}
-        self.folder = folder
+        self.step = step
+        """What stands for the step in which it was called."""
         self.frame: FrameType | None = None
         """The caller's frame, of a module's forward while it runs."""
         self.api: ApiName | None = None
         self.opened: list[ActiveCall] | None = None
         """The active calls of the thread on which a backward began."""
-        self.held: HeldTensors | None = None
+        self.held: list[Any] | None = None
+        """What a sink keeps until it is known whether the tensors of the call are wanted."""
 
 
 class ActiveCalls(threading.local):

@@ -81,7 +81,7 @@ class SavedValues:
 
     def _write(self, variable: Any, full: str) -> None:
         collector = self._collector
-        entry = collector.describe_saved(full, variable, collector.saver_of_values, full)
+        entry = collector.describe_saved(full, variable, full)
         collector.write_saved(full, collector.next_order(), entry)
 
     def _watch(self, variable: Any, full: str, handles: list[Handle]) -> None:
@@ -127,8 +127,8 @@ class SavedValues:
         collector = self._collector
 
         def take(gradient: Any) -> None:
-            if collector.folder is not None:
-                put(collector.describe_saved(full, gradient, collector.saver_of_values, path))
+            if collector.step is not None:
+                put(collector.describe_saved(full, gradient, path))
                 collector.write_saved(full, order, holder[0])
 
         def callback(gradient: Any) -> None:

@@ -15,19 +15,18 @@ from probe.common.collectives.collectives import (
     CollectiveCall,
     collective_call,
     is_communication,
-    receives,
-    undefined,
+    meaningful,
     without_statistics,
 )
 from probe.common.dump.layout import folder_of
-from probe.common.dump.naming import BACKWARD, FORWARD, is_gradients, is_module, parse, record_name
-from probe.common.dump.reading.call_tree import CallTree
+from probe.common.dump.naming import BACKWARD
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item, is_inf
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
 from probe.common.nonfinite.call_values import CallValues, is_masked_by_lowest, part_of_limit
-from probe.common.nonfinite.followed_calls import EXPLAINED, INPUT, OUTPUT, PARAMETER, BadRecord, FollowedCalls
+from probe.common.nonfinite.explained import mark_explained
+from probe.common.nonfinite.followed_calls import BadRecord, FollowedCalls
 from probe.common.numerics.formats import FORMATS, TABLE
 
 MOST_RECORDS = 2000
@@ -158,7 +157,7 @@ class _Scan:
         self._set_ends(ends)
         if not result.bad and not result.communication:
             self._check_statistics()
-        result.bad = _without_explained(result.bad, self._dump.tree) if result.bad else []
+        result.bad = mark_explained(result.bad, self._dump.tree)
         return result
 
     # --- one call
@@ -172,8 +171,7 @@ class _Scan:
     def _communication(self, index: int, record: Record) -> str:
         """Returns the record after which its result was there, if the dump says so."""
         call = collective_call(self._result.rank, index, record)
-        ignored = receives(call) | undefined(call, call.inputs)
-        values = CallValues.of(item for item in call.inputs if item.name not in ignored)
+        values = CallValues.of(meaningful(call))
         passed = self._calls.communicate(index, record.name, values.inputs, values.outputs)
         self._result.communication.append(Communication(
             without_statistics(call), passed.inputs, passed.outputs, bool(values.outputs), index, passed.masked_inputs,
@@ -222,49 +220,3 @@ def _may_be_nearly_full(content: bytes) -> bool:
     if any(map(content.__contains__, _LARGE)):
         return True
     return any(map(content.__contains__, _HALF)) and _LARGE_HALF.search(content) is not None
-
-
-def _without_explained(bad: list[BadRecord], tree: CallTree | None) -> list[BadRecord]:
-    """Mark what another record explains, which need not stand before it.
-
-    The gradients of a module's parameters stand before its backward, its backward may stand before those of the calls
-    inside of it, and what a forward call got or gave goes into its backward as well.
-    """
-    inside = {name for record in bad if tree is not None for name in tree.around(record.name)}
-    backwards = {parsed.base: record.place for record in bad
-                 if is_module(record.name) and (parsed := parse(record.name)) is not None
-                 and parsed.direction == BACKWARD}  # fmt: skip
-    names = {record.name for record in bad}
-    weights = {
-        record.name: record.input for record in bad if record.flags & PARAMETER and not record.flags & INPUT
-    }  # fmt: skip
-    made_inside = {record.name for record in bad if record.flags == OUTPUT and is_module(record.name)}
-    found = []
-    for record in bad:
-        if tree is not None and not is_module(record.name):
-            module = tree.module(record.name) or ""
-            record = _with_weight(record, weights.get(module, ""))
-            if record.flags & INPUT and module in made_inside:
-                record = record._replace(inside=module)
-        flags = record.flags
-        parsed = parse(record.name)
-        if is_gradients(record.name):
-            if parsed is not None and backwards.get(parsed.base, -1) > record.place:
-                flags |= EXPLAINED
-        elif flags == OUTPUT and record.name in inside:
-            flags |= EXPLAINED
-        elif (
-            parsed is not None
-            and parsed.direction == BACKWARD
-            and record_name(parsed._replace(direction=FORWARD)) in names
-        ):
-            flags |= INPUT
-        found.append(record._replace(flags=flags))
-    return found
-
-
-def _with_weight(record: BadRecord, weight: str) -> BadRecord:
-    """A call inside of a module whose `weight` is not finite, and whose inputs are, has got that weight."""
-    if not weight or not (record.flags & INPUT or record.mask):
-        return record
-    return record._replace(flags=(record.flags & ~INPUT) | PARAMETER, input=weight, mask="")

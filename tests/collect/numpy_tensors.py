@@ -92,7 +92,9 @@ class NumpyRandomness:
 
 
 class NumpyAdapter:
-    """The groups of `probe.backends.protocol.FrameworkAdapter` that a collector needs."""
+    """The parts of `probe.backends.protocol.FrameworkAdapter` that a collector needs."""
+
+    framework = "pytorch"  # the schema allows no name of its own
 
     def __init__(self, delayed: bool = False) -> None:
         self.tensors, self.hooks, self.randomness = NumpyTensors(delayed), NumpyHooks(), NumpyRandomness()

@@ -21,7 +21,8 @@ from numpy_tensors import NumpyAdapter, NumpyTensors
 
 import probe
 from probe.collect.collector import Collector
-from probe.collect.dump_folder import DumpFolder
+from probe.collect.sinks.journal.record_sink import RecordSink
+from probe.collect.sinks.sink import Host
 from probe.common import log
 from probe.common.config.config import Config
 from probe.common.dump.journal import JournalReader
@@ -53,15 +54,17 @@ class Run:
         adapter = NumpyAdapter(delayed)
         self.tensors = adapter.tensors
         self.ended = 0
-        self.collector = Collector(self.config, adapter, self.end)
+        host = Host(adapter, lambda *of: self.collector.failed(*of), self.end, dict)  # type: ignore[arg-type]
+        self.sink = RecordSink(self.config, host)
+        self.collector = Collector(self.config, adapter, [self.sink])
         self.path = path
         Run.begun.append(self)
         self.begin(0)
 
     def begin(self, step: int) -> None:
-        with_tensors = self.config.task == "tensor" or bool(self.config.tensor_list)
-        self.folder = DumpFolder(self.config, step, "rank0", "pytorch", with_tensors)
-        self.collector.begin_step(self.folder)
+        assert self.collector.begin_step(step, 0, "rank0")
+        assert self.sink.folder is not None
+        self.folder = self.sink.folder
         self.collector.collecting = True
 
     def end(self) -> None:
@@ -75,7 +78,7 @@ class Run:
         return call
 
     def files(self, step: int = 0) -> dumped.Dump:
-        self.collector.flush()
+        self.collector.sinks.flush()
         return dumped.read(self.path, step, "rank0")
 
     def in_journal(self) -> list[str]:
@@ -373,7 +376,7 @@ def test_nothing_overtakes_a_record_that_waits(tmp_path: Path) -> None:
     run.api(RELU, 2)
     run.collector.parameter_gradient(OUTER, "w", tensor(3), True)
     assert run.in_journal() == names(0)
-    run.collector.flush()
+    run.collector.sinks.flush()
     with JournalReader(os.path.join(run.folder.path, "dump.journal")) as reader:
         assert [name for name, _ in reader.records()] == [*names(0, 1, 2), "Module.o.Outer.parameters_grad.0"]
         assert reader.torn_at is None
@@ -582,7 +585,7 @@ def test_what_a_step_takes_is_said_after_the_first_forward_pass(
     for step in range(2):
         call = run.api(RELU, np.full(3 * KIB, step, np.float32))
         run.collector.backward_api(call, [tensor(1, 2)], [tensor(3)])
-        run.collector.flush()
+        run.collector.sinks.flush()
         run.collector.end_step()
         run.begin(step + 1)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "tensor files" in line]
@@ -723,12 +726,12 @@ def test_after_abandon_nothing_is_written(tmp_path: Path) -> None:
     run.api(RELU)
     before = (Path(run.folder.path) / "dump.journal").read_bytes()
     call = run.collector.enter_api(RELU, [], {})
-    run.collector.abandon()
+    run.collector.forked(True)
     run.collector.leave_api(call, None)
     run.api(ADD)
     run.collector.parameter_gradient(OUTER, "w", tensor(1), True)
     run.collector.enter_optimizer("optimizer")
-    assert run.collector.flush() is False
+    run.collector.sinks.flush()
     run.collector.end_step()
     assert (Path(run.folder.path) / "dump.journal").read_bytes() == before
 
@@ -798,7 +801,7 @@ def test_files_that_cannot_be_written_leave_the_journal(tmp_path: Path) -> None:
     (path / "dump.json").unlink()
     (path / "dump.json").mkdir()
     with pytest.raises(OSError, match=r"dump\.json"):
-        run.collector.flush()
+        run.sink.flush()
     run.collector.end_step()
     with JournalReader(str(path / "dump.journal")) as reader:
         assert [name for name, _ in reader.records()] == names(0)

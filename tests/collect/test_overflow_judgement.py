@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from probe.collect.watch.described_once import Suspects, is_finite
-from probe.collect.watch.judgement import Found, Judgement
-from probe.collect.watch.norm_history import NormHistory
-from probe.collect.watch.step_ring import Frame, StepRing
+from probe.collect.describing.described_once import Suspects, is_finite
+from probe.collect.sinks.ring.judgement import Found, Frame, Judgement
+from probe.collect.sinks.ring.norm_history import NormHistory
+from probe.collect.sinks.ring.step_ring import StepRing
 from probe.common.callstack import CallStacks
 
 NAN, INF = math.nan, math.inf
@@ -43,8 +43,13 @@ def entries(value: Any) -> list[Any]:
 def judged(**records: dict[str, Any]) -> Judgement:
     """Records by their names with ``__`` in the place of dots."""
     judgement = Judgement()
-    named = [(name.replace("__", "."), fields) for name, fields in records.items()]
-    judgement.look_at(named, [entry for _, fields in named for entry in entries(fields) if not is_finite(entry)])
+    frames = [
+        Frame(name.replace("__", "."), order, -1, None, order, 0, fields)
+        for order, (name, fields) in enumerate(records.items())
+    ]
+    suspects = [entry for fields in records.values() for entry in entries(fields) if not is_finite(entry)]
+    judgement.look_at(frames, suspects)
+    judgement.end()
     return judgement
 
 
@@ -52,7 +57,7 @@ def judged(**records: dict[str, Any]) -> Judgement:
 @pytest.mark.parametrize("outputs", [lambda bad: [bad], lambda bad: [fine(), [bad]], lambda bad: {"values": bad}])
 def test_what_a_call_makes_of_finite_values_is_found(bad: Any, outputs: Any) -> None:
     found = judged(Torch__div__0__forward=call([fine()], [fine()]), Torch__div__1__forward=call([fine()], outputs(bad)))
-    assert found.first == found.forward == Found("Torch.div.1.forward", "output")
+    assert found.first == Found("Torch.div.1.forward", "output")
 
 
 def test_gradients_are_told_apart() -> None:
@@ -60,9 +65,11 @@ def test_gradients_are_told_apart() -> None:
         Torch__sqrt__0__backward={"input": [fine()], "output": [tensor(INF, 0.0)]},
         Module__a__Linear__parameters_grad__0={"weight": [tensor(NAN, NAN)]},
     )
-    assert found.forward is None and found.first == Found("Torch.sqrt.0.backward", "output")
+    assert found.first == Found("Torch.sqrt.0.backward", "output")
+    found.leave_out_backward()
+    assert found.first is None
     gradient = judged(Module__a__Linear__parameters_grad__0={"weight": [tensor(NAN, NAN)]}).first
-    assert gradient is not None and gradient.is_of_backward and gradient.where == "gradient"
+    assert gradient == Found("Module.a.Linear.parameters_grad.0", "gradient")
 
 
 def test_a_parameter_is_found() -> None:
@@ -71,6 +78,8 @@ def test_a_parameter_is_found() -> None:
 
 
 MASK = tensor(1.0, -INF)
+USED = {"Torch__exp__0__forward": call([MASK], [fine()]), "Torch__sum__0__forward": call([fine()], [fine()])}
+"""Finite values are made of a mask."""
 
 
 @pytest.mark.parametrize(
@@ -84,16 +93,17 @@ MASK = tensor(1.0, -INF)
             "Module__mask__Mask__forward__0": call([fine()], [MASK]),
         },
         {"Tensor__add__0__forward": call([fine(), MASK], [MASK])},
-        {"Torch__log__0__forward": call([fine()], [MASK])},
-        {"Tensor.log_.0.forward": call([fine()], [MASK])},
-        {"Torch__slogdet__0__forward": call([fine()], [fine(), tensor(-INF, -INF)])},
-        {"Primitive__act__Log__0__forward": call([fine()], [MASK])},
+        {"Torch__log__0__forward": call([fine()], [MASK]), **USED},
+        {"Tensor.log_.0.forward": call([fine()], [MASK]), **USED},
+        {"Torch__slogdet__0__forward": call([fine()], [fine(), MASK]), **USED},
+        {"Primitive__act__Log__0__forward": call([fine()], [MASK]), **USED},
         {"Tensor__diagonal__0__forward": call([tensor(NAN, NAN)], [tensor(NAN, NAN)])},
         {"Torch__where__0__forward": call([fine(), fine(), number(INF)], [tensor(INF, 0.0)])},
-        {"Tensor__fill___0__forward": call([tensor(NAN, NAN), number(0.0)], [fine()])},
+        {"Tensor.fill_.0.forward": call([tensor(NAN, NAN), number(0.0)], [fine()])},
         {"Tensor__view__0__forward": call([tensor(NAN, NAN)], [tensor(NAN, NAN)])},
         {"Torch__empty__0__forward": call([], [tensor(NAN, NAN)])},
-        {"Torch__argmax__0__forward": call([tensor(NAN, NAN)], [fine()])},
+        {"Torch__isnan__0__forward": call([tensor(NAN, NAN)], [fine()])},
+        {"Torch__where__0__forward": call([fine(), fine(), tensor(NAN, NAN)], [fine()])},
     ],
     ids=lambda records: next(iter(records)),
 )
@@ -109,12 +119,21 @@ def test_what_comes_of_a_mask_is_found() -> None:
     assert found.first == Found("Torch.softmax.0.forward", "output")
 
 
-def test_data_that_is_not_finite_is_found_where_it_is_used() -> None:
-    found = judged(
-        Tensor__view__0__forward=call([tensor(NAN, NAN)], [tensor(NAN, NAN)]),
-        Torch__matmul__0__forward=call([tensor(NAN, NAN), fine()], [tensor(NAN, NAN)]),
-    )
-    assert found.first == Found("Torch.matmul.0.forward", "output")
+def test_an_infinity_of_a_logarithm_is_found_where_the_forward_ends_with_it() -> None:
+    found = judged(Torch__log__0__forward=call([fine()], [MASK]))
+    assert found.first == Found("Torch.log.0.forward", "output")
+
+
+def test_data_that_is_not_finite_is_found_where_it_came_in_once_something_is_computed_of_it() -> None:
+    handed_on = {"Tensor__view__0__forward": call([tensor(NAN, NAN)], [tensor(NAN, NAN)])}
+    assert judged(**handed_on).first is None
+    found = judged(**handed_on, Torch__matmul__0__forward=call([tensor(NAN, NAN), fine()], [tensor(NAN, NAN)]))
+    assert found.first == Found("Tensor.view.0.forward", "input")
+
+
+def test_an_index_that_a_nan_decides_is_computed_of_it() -> None:
+    found = judged(Torch__argmax__0__forward=call([tensor(NAN, NAN)], [fine()]))
+    assert found.first == Found("Torch.argmax.0.forward", "input")
 
 
 # --- gradient norms
@@ -150,14 +169,14 @@ def test_what_is_made_of_a_gradient_belongs_to_the_backward_pass_where_that_may_
         "Torch__mul__0__forward": call([tensor(INF, 0.0)], [bad]),
     }
     found = judged(**records)
-    assert found.first == Found("Torch.mul.0.forward", "output")
+    assert found.first == Found("Torch.sqrt.0.backward", "output")
     found.leave_out_backward()
     assert found.first is None
     # What comes of nothing that was given is a fault of its own.
     found = judged(**records, Torch__log__0__forward=call([fine()], [bad]))
     found.leave_out_backward()
     assert found.first == Found("Torch.log.0.forward", "output")
-    assert judged(Torch__mul__0__forward=call([tensor(INF, 0.0)], [bad])).forward is not None
+    assert judged(Torch__mul__0__forward=call([tensor(INF, 0.0)], [bad])).first is not None
 
 
 class NothingPending:
@@ -207,5 +226,5 @@ def test_what_is_not_finite_is_found_behind_any_number_of_others() -> None:
     for entry in [*masks, bad]:
         suspects.add(entry)
     judgement = Judgement()
-    judgement.look_at([("Torch.log.0.forward", call([fine()], [bad]))], suspects.all())
+    judgement.look_at([Frame("Torch.log.0.forward", 0, -1, None, 0, 0, call([fine()], [bad]))], suspects.all())
     assert judgement.first == Found("Torch.log.0.forward", "output")

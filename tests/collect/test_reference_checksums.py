@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probe.collect.reference_checksums import ReferenceChecksums
+from probe.collect.sinks.journal.reference_checksums import ReferenceChecksums
 
 CALL = "Torch.relu.0.forward"
 

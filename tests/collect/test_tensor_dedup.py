@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from probe.backends.shared.npy_file import npy_file
-from probe.collect import tensor_dedup
-from probe.collect.tensor_budget import TensorBudget
-from probe.collect.tensor_dedup import DedupWriter
+from probe.collect.sinks.journal import tensor_dedup
+from probe.collect.sinks.journal.tensor_budget import TensorBudget
+from probe.collect.sinks.journal.tensor_dedup import DedupWriter
 
 LARGE = np.random.default_rng(5).standard_normal(50_000)
 

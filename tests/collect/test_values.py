@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy_tensors import NumpyTensors
 
-from probe.collect.values import ValueDescriber
+from probe.collect.describing.values import ValueDescriber
 from probe.common.containers import MAX_DEPTH
 from probe.common.interfaces import StatisticsMode
 

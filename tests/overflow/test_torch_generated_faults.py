@@ -7,11 +7,17 @@ The programs, the faults and what is true of each case are in `generated`; a cas
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from generated.cases import KINDS, cases
 from generated.judging import Outcome, judge
 from generated.making import make_dumps
+from while_running import while_running
+
+from probe.common.dump.reading.dump import read
+from probe.common.parallel.tasks import Where
+from probe.overflow.run import find_overflow
 
 SEED = 1
 CASES = range(100)
@@ -21,13 +27,27 @@ NUMBERS = CASES if LONG else range(0, 100, 3)
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
-    return [judge(folder) for folder in make_dumps(tmp_path_factory.mktemp("generated"), SEED, NUMBERS)]
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return make_dumps(tmp_path_factory.mktemp("generated"), SEED, NUMBERS)
+
+
+@pytest.fixture(scope="module")
+def outcomes(folders: list[Path]) -> list[Outcome]:
+    return [judge(folder) for folder in folders]
 
 
 def test_the_first_finding_is_what_was_planted(outcomes: list[Outcome]) -> None:
     assert len(outcomes) == len(NUMBERS)
     assert [str(each) for each in outcomes if each.wrong] == []
+
+
+def test_each_rank_finds_the_same_while_it_runs(folders: list[Path]) -> None:
+    for step in (step for folder in folders for step in sorted(folder.glob("step*"))):
+        first = find_overflow(str(step), where=Where(jobs=1)).first
+        running = {int(rank.name[4:]): while_running(read(str(rank))) for rank in step.glob("rank*")}
+        # A rank that got the value from another one has no first finding afterwards.
+        assert any(running.values()) == bool(first), step
+        assert {each.rank: running[each.rank] for each in first} == {each.rank: each.record for each in first}, step
 
 
 def test_the_cases_are_as_varied_as_they_are_said_to_be() -> None:

@@ -31,7 +31,7 @@ from probe.common.dump.reading.records import INPUT, Item
 
 __all__ = [
     "CollectiveCall", "Exchange", "Flow", "Group", "collective_call", "exchanges", "group_of", "is_among",
-    "is_communication", "receives", "undefined", "without_statistics",
+    "is_communication", "meaningful", "receives", "undefined", "without_statistics",
 ]  # fmt: skip
 
 _ANYONE = -1
@@ -78,6 +78,12 @@ def undefined(call: CollectiveCall, outputs: Iterable[Item]) -> frozenset[str]:
     """The names of those `outputs` of a call whose content means nothing, as of a reduce to another rank."""
     begins = [name for end in _ends(call, _Ranks.of([[call]], ())) for name in end.flow.undefined]
     return frozenset(item.name for item in outputs if is_among(item.name, begins))
+
+
+def meaningful(call: CollectiveCall) -> list[Item]:
+    """The items of a call but for those whose content means nothing."""
+    ignored = receives(call) | undefined(call, call.inputs)
+    return [item for item in call.inputs if item.name not in ignored]
 
 
 def exchanges(calls: Sequence[Sequence[CollectiveCall]], ranks: Sequence[int]) -> list[Exchange]:

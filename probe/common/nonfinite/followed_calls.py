@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from probe.common.dump.naming import FORWARD, function_name, parse
+from probe.common.dump.naming import BACKWARD, FORWARD, function_name, is_gradients, parse
 from probe.common.dump.reading.items import Item
 from probe.common.nonfinite.call_values import CallValues, infinite_sign, is_nonfinite
 from probe.common.nonfinite.infinities import Infinities, Source, is_masked
@@ -59,11 +60,24 @@ class FollowedCalls:
         """Records of memory that was never written and is not finite."""
         self.is_reached = False
         """Whether a record before has made something that is not finite, so that anything may come of it."""
+        self.ignores_gradients = False
+        """Whether gradients, and what is computed of them, may be infinite."""
+        self._handed_on: BadRecord | None = None
+        """The first call that handed on what came from outside, which nothing was computed of so far."""
         self._infinities = Infinities()
         self._unwritten: dict[tuple[object, object], str] = {}
         """Memory that was never written and is not finite: its record, by type and shape."""
         self._written: dict[tuple[object, int], BadRecord] = {}
         """Calls that were asked to write a NaN into a tensor and return nothing, by type and size of the tensor."""
+
+    def without_gradients(self) -> FollowedCalls:
+        """Follows the calls from here on as they are where gradients may be infinite.
+
+        A gradient scaler skips a step for such gradients, and what clips or measures them is given them.
+        """
+        found = copy.deepcopy(self)
+        found.ignores_gradients = True
+        return found
 
     def look_at(self, index: int, name: str, values: CallValues) -> bool:
         """Go on to the next call; whether a value of it is not finite.
@@ -92,11 +106,24 @@ class FollowedCalls:
         flags = INPUT * bool(bad_inputs) | PARAMETER * bool(bad_parameters) | OUTPUT * bool(bad_outputs)
         first_input = _first_name(bad_inputs) or _first_name(bad_parameters)
         record = BadRecord(index, name, flags, first_input, _first_name(bad_outputs))
+        if self.ignores_gradients and is_of_backward(name):
+            return True
         judged = record if self.is_reached else self._of_reached_by_none(record, values, bad_inputs)
-        if judged is not None:
-            self.is_reached = True
-            self.bad.append(judged)
+        if judged is None or (self.ignores_gradients and not self.is_reached and judged.flags & INPUT):
+            return True
+        self._reach(judged)
         return True
+
+    def _reach(self, record: BadRecord) -> None:
+        """A record has something that is not finite and was not meant."""
+        if not self.is_reached and record.flags & INPUT:
+            if _computes_nothing_of_it(record):
+                self._handed_on = self._handed_on or record
+                return
+            if self._handed_on is not None:
+                self.bad.append(self._handed_on)
+        self.is_reached = True
+        self.bad.append(record)
 
     def communicate(self, index: int, name: str, inputs: list[Item], outputs: list[Item]) -> Passed:
         """Go on to a call by which ranks exchange values.
@@ -196,9 +223,32 @@ class FollowedCalls:
         return self.bad
 
     @property
+    def is_settled(self) -> bool:
+        """Whether every infinity that nobody asked for was used by a call that made finite values of it."""
+        return not self._infinities.unsettled
+
+    @property
     def intended(self) -> list[str]:
         """Records that made infinities which were meant."""
         return [source.name for source in self._infinities.intended]
+
+
+def _computes_nothing_of_it(record: BadRecord) -> bool:
+    """Whether a call hands on what came from outside or leaves it out: data may be marked by NaN."""
+    function = function_name(record.name)
+    if record.flags & UNWRITTEN:
+        return False
+    return has(function, Trait.HANDS_ON) or (not record.flags & OUTPUT and has(function, Trait.LEAVES_OUT))
+
+
+def is_of_backward(name: str) -> bool:
+    """Whether a record holds gradients."""
+    if is_gradients(name):
+        return True
+    if BACKWARD not in name:
+        return False
+    parsed = parse(name)
+    return parsed is not None and parsed.direction == BACKWARD
 
 
 def _as_record(source: Source) -> BadRecord:

@@ -46,6 +46,8 @@ class Trait(Enum):
     """Its exact result may be minus infinity though its arguments are finite."""
     MASKED = auto()
     """It takes minus infinity in its argument for what is left out."""
+    LEAVES_OUT = auto()
+    """It may leave out elements of its argument, or asks for them: NaN in the argument need not be in the result."""
     DRAWS = auto()
     """Its result is random numbers."""
     DROPS = auto()

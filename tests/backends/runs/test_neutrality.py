@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from programs import batch, block_network, chain
 
-from probe.collect.watch.step_ring import StepRing
+from probe.collect.sinks.ring.step_ring import StepRing
 
 SETTINGS = [
     {"level": level, "task": task, **more}

@@ -12,8 +12,8 @@ import pytest
 from programs import batch
 
 from probe.api import cli
-from probe.collect.watch.judgement import Judgement
-from probe.collect.watch.step_ring import StepRing
+from probe.collect.sinks.ring.judgement import Judgement
+from probe.collect.sinks.ring.step_ring import StepRing
 
 STEPS, PLANTED = 20, 13
 LEVELS = ("L0", "L1", "mix")
@@ -62,7 +62,7 @@ def watching(runs: Any, **settings: Any) -> Any:
 
 def findings(folder: Path, output: Path) -> list[dict[str, Any]]:
     """What the command says of a step."""
-    assert cli.main(["overflow_check", "-i", str(folder), "-o", str(output)]) == 3
+    assert cli.main(["overflow_check", "-i", str(folder), "-o", str(output)]) == 1
     report = json.loads((output / "overflow_report.json").read_text(encoding="utf-8"))
     return [finding for finding in report["steps"][0]["findings"] if finding["is_first"]]
 

@@ -11,7 +11,8 @@ Borders = dict[str, set[str]]
 _EVERYWHERE: Borders = {
     # What the user calls, and what stands in for it.
     "api/debugger.py": {"start", "stop", "step", "save", "session"},
-    "collect/session.py": {"guarded", "guard", "_attempt"},
+    "collect/session.py": {"guarded", "guard"},
+    "collect/step_life.py": {"attempt"},
     "collect/saved_values.py": {"callback"},
     "backends/shared/async_collectives.py": {"wait_and_report"},
     # Looks at the traceback of the user's error, which is raised to the user next.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import probe
-from probe.collect.dump_folder import DumpFolder
+from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.common import files
 from probe.common.config.config import load_config
 from probe.common.dump.layout import JSON_FILES

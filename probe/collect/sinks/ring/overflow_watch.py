@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
 from probe.backends.protocol import FrameworkAdapter, KeptStep
-from probe.collect.dump_folder import DumpFolder
-from probe.collect.watch.norm_history import NormHistory
-from probe.collect.watch.scaled_steps import ScaledSteps
-from probe.collect.watch.step_replay import replay
-from probe.collect.watch.step_ring import StepRing
+from probe.collect.sinks.journal.dump_folder import DumpFolder
+from probe.collect.sinks.ring.norm_history import NormHistory
+from probe.collect.sinks.ring.scaled_steps import ScaledSteps
+from probe.collect.sinks.ring.step_replay import replay
+from probe.collect.sinks.ring.step_ring import StepRing
 from probe.common import log
 from probe.common.config.config import Config
 from probe.common.dump.layout import process_folder
@@ -182,7 +182,7 @@ class OverflowWatch:
     def _flag(self, ended: _Ended) -> int:
         ring = ended.ring
         if ring is not None:
-            ring.judge()
+            ring.end()
         if ended.skips_expected:
             # What the scaler answers for: gradients, and their norm.
             ended.norm = ""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
-from probe.backends.protocol import Tensors
 from probe.collect.active_calls import ActiveCall
-from probe.collect.dump_folder import DumpFolder
-from probe.collect.reference_checksums import ReferenceChecksums
-from probe.collect.tensor_budget import TensorBudget
-from probe.collect.tensor_writer import TensorWriter
-from probe.collect.values import SaveTensor
+from probe.collect.describing.values import SaveTensor
+from probe.collect.sinks.journal.dump_folder import DumpFolder
+from probe.collect.sinks.journal.reference_checksums import ReferenceChecksums
+from probe.collect.sinks.journal.tensor_budget import TensorBudget
+from probe.collect.sinks.journal.tensor_writer import TensorWriter
+from probe.collect.sinks.sink import Host
 from probe.common.callstack import CallStacks
 from probe.common.config.config import Config
 
@@ -26,44 +26,33 @@ class RecordWriter:
 
     Args:
         config: The settings; they decide which tensors are saved.
-        tensors: The framework.
-        failed: Called with the name of a record, or the record's call, and the error that kept it from being written.
-        ended: Called when enough differences to the reference run were found.
+        host: The session.
         budget: What the tensor files of the process may take.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        tensors: Tensors,
-        failed: Callable[[Any, BaseException], None],
-        ended: Callable[[], None],
-        budget: TensorBudget,
-    ) -> None:
-        self._tensors = tensors
+    def __init__(self, config: Config, host: Host, budget: TensorBudget) -> None:
+        self._tensors = host.adapter.tensors
+        self._host = host
         self._budget = budget
-        self._failed = failed
-        self._ended = ended
         self._with_tree = config.level in ("L0", "mix")
+        self.with_values = config.task != "structure"
+        """Whether calls have records; otherwise their place in the call tree is all that is written."""
+        self._with_stacks = config.extra_info
         self._saves_all = config.task == "tensor"
         self._saves_some = config.tensor_list if config.task == "statistics" else ()
-        self._saves_none = not self._saves_all and not self._saves_some
+        self.saves_tensors = bool(self._saves_all or self._saves_some)
+        """Whether tensors are saved in files."""
         self._filtered = bool(config.names or config.scope)
         self._most_copied = config.async_dump_max_mib << 20 if config.async_dump else None
         self._reference = ReferenceChecksums(config.bench_path, config.diff_nums) if config.bench_path else None
-        self.has_reference = self._reference is not None
-        """Whether calls are compared with those of a reference run."""
         self._folder: DumpFolder | None = None
         self._delayed: list[_RecordFrame] = []
-        self.latest = ""
-        """The name of the record that was written last, which stands last in the dump so far."""
 
     # --- a step
 
     def begin_step(self, folder: DumpFolder, stacks: CallStacks) -> None:
         """Write into `folder` from now on; the records refer to `stacks` by number."""
         self._delayed = []
-        self.latest = ""
         self._stacks = stacks
         self._written_stacks: set[int] = set()
         self._tensor_writer = TensorWriter(folder, self._tensors, self._most_copied, self._budget)
@@ -86,17 +75,13 @@ class RecordWriter:
 
     # --- records
 
-    def finish(self, call: ActiveCall, rule: int) -> None:
-        """Write what there is of `call`: its record, or else its place in the call tree and its stack."""
-        if call.fields:
-            self.write(call, rule)
-        elif self._with_tree or call.stack >= 0:
-            self.write_node(call)
-
     def write(self, call: ActiveCall, rule: int) -> None:
         """Write the record of `call`; `rule` says what happens to an earlier one of its name (`journal.REPLACE` …)."""
-        self.latest = call.name
-        frame = (call.name, call.begun, call.stack, call.parent, call.order, rule, call.fields)
+        if not self.with_values:
+            self.write_node(call)  # another sink has asked for its values
+            return
+        stack = call.stack if self._with_stacks else -1
+        frame = (call.name, call.begun, stack, call.parent, call.order, rule, call.fields)
         # All that follow a record which has to wait do so as well: the journal keeps their order.
         if self._delayed or self._tensors.pending():
             self._delayed.append(frame)
@@ -107,9 +92,10 @@ class RecordWriter:
 
     def write_node(self, call: ActiveCall) -> None:
         """Write that `call` took place, which has no record."""
-        if self._folder is not None:
-            self._append_stack(call.stack)
-            self._folder.journal.node(call.name, call.begun, call.stack, call.parent)
+        stack = call.stack if self._with_stacks else -1
+        if self._folder is not None and (self._with_tree or stack >= 0):
+            self._append_stack(stack)
+            self._folder.journal.node(call.name, call.begun, stack, call.parent)
 
     def _resolve(self) -> None:
         """Fetch the statistics that are still on a device, and write the records that needed them."""
@@ -118,12 +104,12 @@ class RecordWriter:
             if self._tensors.pending():
                 self._tensors.resolve()
         except Exception as error:
-            self._failed("what waited for its statistics", error)
+            self._host.failed("what waited for its statistics", error)
         for frame in delayed:
             try:
                 self._append(frame)
             except Exception as error:
-                self._failed(frame[0], error)
+                self._host.failed(frame[0], error)
 
     def _append(self, frame: _RecordFrame) -> None:
         assert self._folder is not None
@@ -142,7 +128,7 @@ class RecordWriter:
 
     def saver_of(self, call: ActiveCall) -> SaveTensor | None:
         """What saves the tensors of `call` in files; ``None`` if they are not wanted."""
-        if self._saves_none or self._budget.stopped:
+        if self._budget.stopped:
             return None
         if not self._saves_all and not any(text in call.name for text in self._saves_some):
             return None
@@ -160,17 +146,16 @@ class RecordWriter:
 
     def decide(self, call: ActiveCall, wanted: bool) -> None:
         """`call`, a backward of which it was not known until its end whether it is `wanted`, has ended."""
-        if not wanted:
-            call.fields.clear()
-        elif self._reference is None and call.held:
+        if wanted and self._reference is None and call.held:
             self._tensor_writer.write_held(call.held)
         call.held = None
 
     def compare_with_reference(self, call: ActiveCall) -> None:
-        """Write the tensors of `call` if it is one that differs from the reference run."""
-        assert self._reference is not None
+        """Write the tensors of `call` if there is a reference run and it differs from that."""
+        if self._reference is None:
+            return
         if self._reference.differs(call.name, call.fields):
             self._tensor_writer.write_held(call.held or [])
             if self._reference.enough():
-                self._ended()
+                self._host.end_collection()
         call.held = None

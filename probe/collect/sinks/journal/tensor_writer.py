@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from probe.backends.protocol import Tensors
-from probe.collect.dump_folder import DumpFolder
-from probe.collect.tensor_budget import TensorBudget
-from probe.collect.tensor_dedup import DedupWriter
-from probe.collect.values import SaveTensor
+from probe.collect.describing.values import SaveTensor
+from probe.collect.sinks.journal.dump_folder import DumpFolder
+from probe.collect.sinks.journal.tensor_budget import TensorBudget
+from probe.collect.sinks.journal.tensor_dedup import DedupWriter
 from probe.common import files
 from probe.common.dump import naming
 from probe.common.interfaces import Entry, TensorFile

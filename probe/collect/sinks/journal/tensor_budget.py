@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 
-from probe.collect.dump_folder import DumpFolder
+from probe.collect.sinks.journal.dump_folder import DumpFolder
 from probe.common import log
 from probe.common.dump import naming
 

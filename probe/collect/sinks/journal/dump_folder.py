@@ -10,8 +10,6 @@ import time
 import traceback
 from collections.abc import Iterator
 
-from typing_extensions import Protocol
-
 from probe.common import files, log
 from probe.common.config.config import Config
 from probe.common.dump import json_files, processes
@@ -35,21 +33,6 @@ _NO_RECORDS = b"{}\n}"
 """The end of a file of records that has none."""
 _MOST_EARLIER = 100
 """Folders of processes among which those of an earlier run are looked for."""
-
-
-class StepPlace(Protocol):
-    """Where the records of a step go: a folder, or memory."""
-
-    def has_records(self) -> bool: ...
-
-    def log_error(self, name: str, error: BaseException, report: bool = True) -> None:
-        """Note a failure of the tool, and report each kind to the user once if `report`."""
-
-    def close(self) -> None:
-        """The step is over."""
-
-    def abandon(self) -> None:
-        """Leave everything to the process that this one was forked from."""
 
 
 class DumpFolder:

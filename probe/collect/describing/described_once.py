@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 from probe.backends.protocol import Tensors
+from probe.collect.active_calls import ActiveCall
 from probe.common.interfaces import Entry, StatisticsMode
+from probe.common.operations.function import Trait
+from probe.common.operations.lookup import has, writes_in_place
 
 _LEAST, _MOST = -math.inf, math.inf
 _WORTH_KNOWING = 8192
@@ -50,7 +53,7 @@ class Suspects:
 
 
 class DescribedOnce:
-    """Describes tensors in the place of the framework's own functions.
+    """Describes tensors in the place of the framework's own functions, for one step.
 
     A tensor keeps its entry as long as the framework says that it holds what it held (`Tensors.content_mark`). Since
     not every write is counted, only results of calls are known again (`expect`), and none of them any more once
@@ -58,30 +61,59 @@ class DescribedOnce:
 
     Args:
         direct: See `Tensors.direct_describer`.
+        suspects: Gets the entries that are not finite.
+        remembers: Whether any tensor is known again.
     """
 
-    def __init__(self, tensors: Tensors, summary: StatisticsMode, direct: Callable[[Any], Entry | None] | None) -> None:
+    def __init__(
+        self,
+        tensors: Tensors,
+        summary: StatisticsMode,
+        direct: Callable[[Any], Entry | None] | None,
+        suspects: Suspects,
+        remembers: bool,
+    ) -> None:
         self._describe = tensors.describe_tensor
         self._mark = tensors.content_mark
         self._direct = direct
         self._summary = summary
+        self._suspects = suspects
+        self._remembers = remembers
         self._known: dict[int, _Known] = {}
         self._expected: dict[int, Any] = {}
         """The marks of results that are about to be described."""
-        self.suspects = Suspects()
-        """Those of this step."""
+        self._in_background: set[ActiveCall] = set()
+        """Calls that work on, and may write at any time."""
 
-    def begin_step(self) -> None:
-        self.forget()
-        self.suspects = Suspects()
+    # --- what may have been written to
 
     def forget(self) -> None:
         """Any tensor may have been written to."""
         self._known = {}
         self._expected = {}
 
+    def suspend(self, call: ActiveCall) -> None:
+        """`call` has returned and works on in the background."""
+        self._in_background.add(call)
+        self.forget()
+
+    def update(self, call: ActiveCall) -> None:
+        """The background work of `call` has ended."""
+        self._in_background.discard(call)
+        self.forget()
+
+    def returned(self, call: ActiveCall, output: Any, is_seen: bool) -> None:
+        """`call` has returned `output`, which is described next; `is_seen`: and so are calls that may write to it."""
+        if call.api is not None:
+            # It has just been written; a module may hand on what was described already.
+            self.forget_these(output)
+        if is_seen and (call.api is None or not _hands_out_memory(call)):
+            self.expect(output)
+
     def expect(self, values: Any) -> None:
         """`values`, a result or several, are about to be described, and to be known from then on."""
+        if not self._remembers or self._in_background:
+            return
         for value in values if isinstance(values, (tuple, list)) else (values,):
             # Before: what is written meanwhile, on another thread, makes it another mark.
             mark = self._mark(value)
@@ -93,6 +125,8 @@ class DescribedOnce:
         for value in values if isinstance(values, (tuple, list)) else (values,):
             self._known.pop(id(value), None)
 
+    # --- describing
+
     def direct(self, value: Any) -> Entry | None:
         """The entry of most tensors, ``None`` for any other value; see `Tensors.direct_describer`."""
         known = self._known.get(id(value))
@@ -103,7 +137,7 @@ class DescribedOnce:
             return None
         # A NaN compares as false.
         if not (entry["Min"] > _LEAST and entry["Max"] < _MOST):
-            self.suspects.add(entry)
+            self._suspects.add(entry)
         if self._expected:
             mark = self._expected.pop(id(value), None)
             shape = entry["shape"]
@@ -117,7 +151,7 @@ class DescribedOnce:
         if known is not None and known.tensor() is tensor and known.mark == self._mark(tensor):
             return known.entry
         entry = self._describe(tensor, self._summary)
-        self.suspects.ask_later(entry)
+        self._suspects.ask_later(entry)
         mark = self._expected.pop(id(tensor), None)
         if mark is not None:
             self._note(tensor, mark, entry)
@@ -129,10 +163,20 @@ class DescribedOnce:
         self._known[id(tensor)] = _Known(weakref.ref(tensor), mark, entry)
 
 
+def _hands_out_memory(call: ActiveCall) -> bool:
+    """Whether a result of this call may be a buffer, or be filled by what is not seen."""
+    assert call.api is not None
+    name = call.api.api
+    if call.api.returns_arguments or writes_in_place(name):
+        return True
+    # Kernels fill such memory without that being counted.
+    return has(name, Trait.UNWRITTEN, Trait.CONSTANT)
+
+
 def is_finite(entry: Entry) -> bool:
-    """Whether neither extreme of a tensor is a NaN or an infinity; true where there are no statistics."""
-    largest, smallest = entry.get("Max"), entry.get("Min")
+    """Whether no statistic of a tensor says that a NaN or an infinity is in it; true where there are none."""
+    largest, smallest, mean = entry.get("Max"), entry.get("Min"), entry.get("Mean")
     if largest is None or smallest is None:
         return True
-    # A NaN compares as false.
-    return bool(-math.inf < smallest and largest < math.inf)
+    # A NaN compares as false. Extremes of some devices leave it out; the mean has it then.
+    return bool(-math.inf < smallest and largest < math.inf and (mean is None or mean == mean))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from probe.backends.protocol import FrameworkAdapter, KeptStep, ReplayError
 from probe.collect.collector import Collector
-from probe.collect.dump_folder import DumpFolder
-from probe.collect.watch.judgement import Found
-from probe.collect.watch.step_ring import Frame, StepRing
+from probe.collect.sinks.journal.record_sink import RecordSink
+from probe.collect.sinks.ring.judgement import Found, Frame
+from probe.collect.sinks.ring.step_ring import StepRing
+from probe.collect.sinks.sink import Host
 from probe.common import log
 from probe.common.config.config import Config
 from probe.common.dump import naming
@@ -56,16 +58,20 @@ class _Replay:
             config, task="tensor", dump_path=os.path.join(config.dump_path, FOLDER), scope=(), data_mode=frozenset(),
             names=names_around(found, ring.frames), async_dump=False, dump_enable=None,
         )  # fmt: skip
-        self._collector = Collector(self._config, adapter, _never_ends)
+        host = Host(adapter, self._failed, _never_ends, lambda: self._collector.numbers())
+        self._sink = RecordSink(self._config, host)
+        self._collector = Collector(self._config, adapter, [self._sink])
         self.path = ""
         """The folder, once it is made."""
 
     def run(self, rank: int | None) -> None:
         with self._kept.undone():
-            folder = DumpFolder(self._config, self._step, process_folder(rank), self._adapter.framework, True)
+            if not self._collector.begin_step(self._step, rank, process_folder(rank)):
+                raise ReplayError("its folder cannot be made")
+            folder = self._sink.folder
+            assert folder is not None
             self.path = folder.path
             try:
-                self._collector.begin_step(folder)
                 self._run_observed()
             except Exception as error:
                 # What the folder has by now is no whole step.
@@ -73,10 +79,9 @@ class _Replay:
                 raise
             finally:
                 self._collector.end_step()
-                folder.close()
         if not folder.has_records():
             raise ReplayError(f"run again, its model has none of the records around {self._found.name}")
-        self._say_where(folder)
+        self._say_where(folder.path)
 
     def _run_observed(self) -> None:
         handles: list[Handle] = []
@@ -88,10 +93,13 @@ class _Replay:
             self._collector.collecting = False
             self._adapter.hooks.finish_backward()
             self._collector.leave_all()
-            self._collector.flush()
+            self._collector.sinks.flush()
             self._adapter.hooks.end_step()
             for handle in reversed(handles):
                 handle.remove()
+
+    def _failed(self, about: Any, error: BaseException) -> None:
+        self._collector.failed(about, error)
 
     def _attach(self, handles: list[Handle]) -> None:
         hooks, collector, models = self._adapter.hooks, self._collector, self._kept.models
@@ -106,15 +114,15 @@ class _Replay:
         # The loss function, or the calls before the model, have had numbers too, and are not run again.
         self._collector.number_from(numbers)
 
-    def _say_where(self, folder: DumpFolder) -> None:
+    def _say_where(self, folder: str) -> None:
         batch = self._keep == "batch"
         parameters = "the parameters that it has now" if batch else "the parameters that it had"
         name = self._found.name
-        itself = "" if name in read(folder.path) else f"; {name} itself is no record of what is run again"
+        itself = "" if name in read(folder) else f"; {name} itself is no record of what is run again"
         left_out = f" {self._kept.left_out} later calls of the model were not kept." if self._kept.left_out else ""
         log.info(
             f"step {self._step} was run again, forward and backward of the model, with {parameters}: the tensors "
-            f"around {name} are in {folder.path}{itself}.{left_out}"
+            f"around {name} are in {folder}{itself}.{left_out}"
         )
 
 

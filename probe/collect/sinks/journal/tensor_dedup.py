@@ -10,7 +10,7 @@ import errno
 import os
 from typing import Any, Callable, NamedTuple
 
-from probe.collect.tensor_budget import TensorBudget
+from probe.collect.sinks.journal.tensor_budget import TensorBudget
 from probe.common import files
 from probe.common.interfaces import TensorFile
 

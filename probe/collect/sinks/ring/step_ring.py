@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple, Optional
 
 from probe.backends.protocol import Tensors
-from probe.collect.dump_folder import DumpFolder
-from probe.collect.watch.described_once import Suspects
-from probe.collect.watch.judgement import Found, Judgement
-from probe.common import log
+from probe.collect.describing.described_once import Suspects
+from probe.collect.sinks.journal.dump_folder import DumpFolder
+from probe.collect.sinks.ring.judgement import Found, Frame, Judgement
 from probe.common.callstack import CallStacks
 
 
-class Frame(NamedTuple):
-    """The arguments of `JournalWriter.record`; those of `JournalWriter.node` where `rule` is ``None``."""
-
-    name: str
-    begun: int
-    stack: int
-    parent: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
-    order: int
-    rule: Optional[int]  # noqa: UP045
-    fields: Any
-
-
 class StepRing:
-    """Stands where the folder of a step stands else.
+    """Keeps the records of one step.
 
     While all is well the oldest records make room for new ones; once there is one to report, those around it stay.
 
@@ -36,14 +22,17 @@ class StepRing:
         tensors: The framework.
         suspects: What is not finite in the records.
         stacks: What the records refer to by number.
+        rank: The rank of this process.
     """
 
-    def __init__(self, step: int, most: int, tensors: Tensors, suspects: Suspects, stacks: CallStacks) -> None:
+    def __init__(
+        self, step: int, most: int, tensors: Tensors, suspects: Suspects, stacks: CallStacks, rank: int = 0
+    ) -> None:
         self.step = step
         self.frames: list[Frame] = []
         self.left_out = 0
         """Records that had to make room, or found none."""
-        self.judgement = Judgement()
+        self.judgement = Judgement(rank)
         self._most = most
         self._tensors = tensors
         self._suspects = suspects
@@ -72,7 +61,7 @@ class StepRing:
         first = self.judgement.first
         if first is None:
             self._leave_out(0, self._part)
-        elif first is not self._reported:
+        elif first != self._reported:
             # What led there, and half as many records of what came of it; others are still looked at.
             self._reported, self._end = first, len(self.frames) + self._part
             self._most = self._end + self._part
@@ -91,22 +80,15 @@ class StepRing:
             self._tensors.resolve()
         new = self.frames[self._judged :]
         self._judged += len(new)
-        self.judgement.look_at(((frame.name, frame.fields) for frame in new), self._suspects.all())
+        self.judgement.look_at(new, self._suspects.all())
 
-    # --- in the place of a folder
+    def end(self) -> None:
+        """The step is over: look at the rest of its records."""
+        self.judge()
+        self.judgement.end()
 
     def has_records(self) -> bool:
         return any(frame.rule is not None for frame in self.frames)
-
-    def log_error(self, name: str, error: BaseException, report: bool = True) -> None:
-        kind = f"{type(error).__name__}: {error}"
-        log.warning(f"{name} could not be recorded completely ({kind}); the training goes on.", once=f"watch {kind}")
-
-    def close(self) -> None:
-        """The step is over; what was recorded stays until somebody has decided on it."""
-
-    def abandon(self) -> None:
-        self.frames = []
 
     # --- once it is to be written
 

@@ -1,1 +1,0 @@
-"""Tasks that check calls and write no dump."""

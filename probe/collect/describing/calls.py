@@ -1,0 +1,153 @@
+"""Makes the fields of records from the live values of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, cast
+
+from probe.backends.protocol import FrameworkAdapter
+from probe.collect.active_calls import ActiveCall
+from probe.collect.collected_step import CollectedStep
+from probe.collect.describing.described_once import DescribedOnce, Suspects
+from probe.collect.describing.values import SaveTensor, ValueDescriber
+from probe.common.config.config import Config
+from probe.common.interfaces import Entry, StatisticsMode
+
+
+class CallDescriber:
+    """Describes the values of calls, and has their tensors saved by the sinks that save them.
+
+    Args:
+        adapter: The framework.
+        failed: Called with the call of a tensor that cannot be described, or a text, and the error.
+    """
+
+    def __init__(self, adapter: FrameworkAdapter, failed: Callable[[Any, BaseException], None]) -> None:
+        self._tensors = adapter.tensors
+        self._randomness = adapter.randomness
+        self._failed = failed
+        self._of: ActiveCall | None = None
+        """The call whose values are described."""
+        self.once: DescribedOnce | None = None
+        """Knows tensors again that were described in this step, where a sink needs those that are not finite."""
+
+    def configure(self, config: Config) -> None:
+        """Use other settings from now on; only between steps."""
+        self._summary = StatisticsMode(config.summary_mode, config.precision == "high", config.nonfinite)
+        try:
+            self._direct = self._tensors.direct_describer(self._summary)
+        except Exception as error:
+            self._direct = None
+            self._failed("the faster way to describe tensors", error)
+
+    def begin_step(self, step: CollectedStep, knows_results: bool) -> Suspects:
+        """Describe for the sinks of `step`.
+
+        Args:
+            step: The step that begins.
+            knows_results: Whether every call is seen that may write to a result without that being counted.
+        """
+        self._saving = step.saving
+        self._with_random_states = step.total.random_states
+        self.once, describe, direct = None, self._describe_tensor, self._direct
+        suspects = Suspects()
+        if step.total.nonfinite:
+            # An entry that names the file of a tensor is that of one call.
+            remembers = knows_results and not step.saving
+            self.once = DescribedOnce(self._tensors, self._summary, direct, suspects, remembers)
+            describe, direct = self.once.describe, None if direct is None else self.once.direct
+        self._values = ValueDescriber(self._tensors, describe, self._tensor_failed, direct)
+        return suspects
+
+    def forget(self) -> None:
+        """Any tensor may have been written to since it was described."""
+        if self.once is not None:
+            self.once.forget()
+
+    def suspend(self, call: ActiveCall) -> None:
+        """`call` has returned and works on in the background."""
+        if self.once is not None:
+            self.once.suspend(call)
+
+    def update(self, call: ActiveCall) -> None:
+        """The background work of `call` has ended."""
+        if self.once is not None:
+            self.once.update(call)
+
+    # --- one call
+
+    def inputs(self, call: ActiveCall, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Describe what a call is given."""
+        if call.api is not None and call.api.filled:
+            filled = call.api.filled
+            args = [None if i in filled else value for i, value in enumerate(args)]
+            kwargs = {key: None if key in filled else value for key, value in kwargs.items()}
+        if call.api is not None and call.api.known_before is not None:
+            known = call.api.known_before
+            args, kwargs = [known(value) for value in args], {key: known(value) for key, value in kwargs.items()}
+        self._of = call
+        save = self._saver(call) if self._saving else None
+        fields = call.fields
+        fields["input_args"] = self._values.sequence(args, save and f"{call.name}.input", save)
+        fields["input_kwargs"] = self._values.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
+        if call.api is not None and call.api.attributes is not None:
+            # Where tensors are saved, all that it takes to run the call again.
+            if save:
+                fields["attributes"] = call.api.attributes
+            elif call.api.deciding:
+                fields["attributes"] = call.api.deciding
+        if save is not None and self._with_random_states:
+            state = self._randomness.random_state(call.base, args, kwargs)
+            if state is not None:
+                (fields["random_state"],) = self._values.sequence([state], f"{call.name}.random_state", save)
+
+    def output(self, call: ActiveCall, output: Any) -> None:
+        """Describe what a call returned."""
+        self._of = call
+        save = self._saver(call) if self._saving else None
+        call.fields["output"] = self._values.output(output, save and f"{call.name}.output", save)
+
+    def parameters(self, call: ActiveCall, parameters: Mapping[str, Any]) -> None:
+        """Describe the own parameters of a module."""
+        self._of = call
+        save = self._saver(call) if self._saving else None
+        described = self._values.mapping(parameters, save and f"{call.name}.parameters", save) if parameters else {}
+        # Null stands for None, which no parameter is: one that cannot be described is left out.
+        call.fields["parameters"] = {name: entry for name, entry in described.items() if entry is not None}
+
+    def gradients(self, call: ActiveCall, field: str, gradients: Sequence[Any]) -> None:
+        """Describe the gradients of the outputs (``input``) or of the inputs (``output``) of a function's call."""
+        self._of = call
+        save = self._saver(call) if self._saving else None
+        call.fields[field] = self._values.sequence(gradients, save and f"{call.name}.{field}", save)
+
+    def gradient(self, call: ActiveCall, value: Any, place: str) -> Any:
+        """The entry of one gradient; `place` follows the name of the call: ``input.0`` or ``weight``."""
+        self._of = call
+        save = self._saver(call) if self._saving else None
+        return self._values.single(value, save and f"{call.name}.{place}", save)
+
+    def saved(self, call: ActiveCall, value: Any, path: str) -> Entry:
+        """The entry of a value that the program saves itself."""
+        self._of = call
+        return cast(Entry, self._values.describe(value, None, path, self._saver(None)))
+
+    # --- shared steps
+
+    def _saver(self, call: ActiveCall | None) -> SaveTensor | None:
+        savers = [saver for sink in self._saving if (saver := sink.saver_of(call)) is not None]
+        return _together(savers) if len(savers) > 1 else savers[0] if savers else None
+
+    def _describe_tensor(self, tensor: Any) -> Entry:
+        return self._tensors.describe_tensor(tensor, self._summary)
+
+    def _tensor_failed(self, error: Exception) -> None:
+        self._failed(self._of, error)
+
+
+def _together(savers: Sequence[SaveTensor]) -> SaveTensor:
+    def save(value: Any, entry: Entry, path: str) -> None:
+        for each in savers:
+            each(value, entry, path)
+
+    return save

@@ -1,0 +1,1 @@
+"""The journal of a step and the files made from it: records, stacks, the call tree and tensors."""

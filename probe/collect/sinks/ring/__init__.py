@@ -1,0 +1,1 @@
+"""Watching a training for values that are not finite, and writing the step that has one."""

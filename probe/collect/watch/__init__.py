@@ -1,1 +1,0 @@
-"""Task ``overflow_check``: watching a training for values that are not finite, and writing the step that has one."""

@@ -1,0 +1,151 @@
+"""Sinks of somebody else: registered by the debugger, alone or beside a dump, they get what they say they need."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import dumped
+import numpy as np
+import pytest
+from programs import batch, block_network
+
+import probe
+from probe.common.errors import MsprobeException
+
+
+class CallCounter(probe.Sink):
+    """Notes the calls of each step, and of their backward where that is wanted."""
+
+    def __init__(self, **needs: bool) -> None:
+        self.seen: list[str] = []
+        self._needs = probe.Needs(**{"calls": True, **needs})
+
+    def needs(self) -> probe.Needs:
+        return self._needs
+
+    def begin_step(self, step: Any) -> bool:
+        self.seen.append(f"step {step.number}")
+        return True
+
+    def enter(self, call: Any, args: Any, kwargs: Any) -> None:
+        self.seen.append(f"enter {call.name}")
+
+    def leave(self, call: Any, output: Any) -> bool:
+        self.seen.append(f"leave {call.name}")
+        return True
+
+    def backward(self, call: Any, grad_output: Any, grad_input: Any) -> None:
+        self.seen.append(f"backward {call.base}.{call.number}")
+
+    def record(self, call: Any, rule: int) -> None:
+        self.seen.append(f"record {call.name} {sorted(call.fields)}")
+
+
+class Broken(probe.Sink):
+    def needs(self) -> probe.Needs:
+        return probe.Needs(calls=True, records=True, gradients=True)
+
+    def enter(self, call: Any, args: Any, kwargs: Any) -> None:
+        raise ZeroDivisionError("somebody else's")
+
+    def record(self, call: Any, rule: int) -> None:
+        raise ZeroDivisionError("somebody else's")
+
+    def end_step(self) -> None:
+        raise ZeroDivisionError("somebody else's")
+
+
+def trained(backend: Any, debugger: Any | None, steps: int = 1) -> list[Any]:
+    """What a training came to, bit by bit."""
+    backend.seed(1)
+    model = block_network(backend)
+    for _ in range(steps):
+        if debugger is not None:
+            debugger.start(model)
+        backend.run(model, batch(backend, requires_grad=True), model=model)
+        if debugger is not None:
+            debugger.stop()
+            debugger.step()
+    state = {name: value for name, value in backend.state(model).items() if value is not None}
+    return [(name, np.asarray(value).tobytes()) for name, value in state.items()] + [backend.random_state()]
+
+
+def called_from(dump: dumped.Dump) -> list[list[str]] | None:
+    """The records of each call stack."""
+    return None if dump.stacks is None else [names for names, _ in dump.stacks.values()]
+
+
+def entered(sink: CallCounter) -> list[str]:
+    return [text.removeprefix("enter ") for text in sink.seen if text.startswith("enter ")]
+
+
+def test_a_sink_alone_sees_the_calls_and_nothing_is_written(runs: Any, backend: Any) -> None:
+    sink = CallCounter(gradients=True)
+    assert trained(backend, runs.new(level="L1", arguments={"sinks": [sink]}), steps=2) == trained(
+        backend, None, steps=2
+    )
+    runs.end()
+    assert [text for text in sink.seen if text.startswith("step")] == ["step 0", "step 1"]
+    calls = entered(sink)
+    left = [text.removeprefix("leave ") for text in sink.seen if text.startswith("leave ")]
+    assert len(calls) >= 3 and left == calls
+    assert any(text.startswith("backward") for text in sink.seen)
+    assert not runs.path.exists()
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+@pytest.mark.parametrize("settings", [{"task": "statistics"}, {"task": "structure"}, {"extra_info": False}], ids=str)
+def test_a_dump_beside_it_is_what_it_is_without(runs: Any, backend: Any, level: str, settings: Any) -> None:
+    trained(backend, runs.new(dump_path=runs.path / "alone", level=level, **settings))
+    runs.end()
+    debugger = runs.new(dump_path=runs.path / "beside", level=level, **settings)
+    sink = CallCounter(gradients=True, records=True, statistics=True, stacks=True, nonfinite=True)
+    debugger.add_sink(sink)
+    trained(backend, debugger)
+    runs.end()
+    alone, beside = dumped.read(runs.path / "alone"), dumped.read(runs.path / "beside")
+    assert json.dumps(beside.data) == json.dumps(alone.data) and beside.tree == alone.tree
+    assert called_from(beside) == called_from(alone)
+    records = [text for text in sink.seen if text.startswith("record") and "forward" in text]
+    assert records and all("output" in text for text in records)
+    if alone.data and level == "L1":
+        assert entered(sink) == [name for name in alone.names if name.endswith("forward")]
+
+
+def test_without_a_need_for_gradients_no_backward_is_reported(runs: Any, backend: Any) -> None:
+    sink = CallCounter(records=True, statistics=True)
+    trained(backend, runs.new(level="mix", arguments={"sinks": [sink]}))
+    assert entered(sink) and not [text for text in sink.seen if "backward" in text]
+
+
+def test_a_sink_that_fails_reaches_neither_the_dump_nor_the_training(
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(backend, runs.new(dump_path=runs.path / "alone", level="mix"))
+    runs.end()
+    debugger = runs.new(dump_path=runs.path / "beside", level="mix")
+    debugger.add_sink(Broken())
+    assert trained(backend, debugger) == trained(backend, None)
+    runs.end()
+    assert dumped.read(runs.path / "beside").data == dumped.read(runs.path / "alone").data
+    lines = [line for line in capsys.readouterr().err.splitlines() if "ZeroDivisionError" in line]
+    assert len(lines) == 1 and "Broken, " in lines[0]
+    assert not list(runs.path.rglob("dump_error_info.log"))
+
+
+def test_a_sink_joins_with_the_next_step(runs: Any, backend: Any) -> None:
+    debugger = runs.new(level="L1")
+    sink = CallCounter()
+    debugger.start(block_network(backend))
+    debugger.add_sink(sink)
+    debugger.stop()
+    debugger.step()
+    assert sink.seen == []
+    trained(backend, debugger)
+    assert sink.seen[0] == "step 1" and len(entered(sink)) >= 3
+
+
+def test_what_is_no_sink_is_refused(runs: Any) -> None:
+    with pytest.raises(MsprobeException, match=r"sink is a int; allowed: an instance of probe\.Sink"):
+        runs.new(level="L1").add_sink(3)
