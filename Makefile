@@ -12,7 +12,8 @@
 #   make test ENV=core         one of them
 #   make reliability           kills and faults in numbers: KILLS=200 SEED=1; see docs/explanations/reliability.md; and everything
 #                              that the other tests take samples of
-#   make newest                what pip gives today without a pin, and the oldest torch: gigabytes and most of an hour
+#   make newest                what pip gives today without a pin, and the oldest torch: for each of the three releases of torch
+#                              6 GB and 20 minutes on two free cores; ENV=oldest-torch runs one environment
 #   make verdicts              what a comparison says first, and whether it is right: writes benchmarks/VERDICTS.md;
 #                              ARGUMENTS="--only pairs" does a part of it
 #   make fuzz SECONDS=60       every reader fuzzed for so long

@@ -6,10 +6,20 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import reference_cases
+import torch
 
 NAMES = reference_cases.names("torch")
+OF_RELEASE: dict[str, str] = {}
+"""By case the differences from the reference that are the installed releases' own."""
+if torch.__version__.startswith("2.5."):
+    # SGD with momentum copies gradients by torch.clone, which is recorded; later releases call the method instead.
+    OF_RELEASE["mix_statistics"] = r":(data/)?Torch\.clone\.\d+\.forward  not expected"
+if np.bool_.__name__ == "bool_":
+    # numpy 1 calls this type so; the reference was recorded with numpy 2.
+    OF_RELEASE["non_tensor_args"] = r"/type  is 'bool_', expected 'bool'$"
 
 
 def execute_past_the_gloo_race(*run: Any) -> tuple[int, str]:
@@ -35,7 +45,7 @@ execute = reference_cases.execute
 @pytest.mark.parametrize("name", NAMES)
 def test_dump_is_what_the_reference_holds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reference_cases, "execute", execute_past_the_gloo_race)
-    reference_cases.check("torch", name, monkeypatch)
+    reference_cases.check("torch", name, monkeypatch, OF_RELEASE.get(name))
 
 
 def test_there_are_cases() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from probe.backends.protocol import ScriptParts
 
-DTYPES = ("float32", "float16", "bfloat16", "int64", "bool")
+DTYPES = ("float32", "float16", "bfloat16", "int64", "uint16", "bool")
 
 
 def meaning(text: str, **names: Any) -> Any:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SUFFIX = ".pt"
+_SAVED_AS = {"uint16": "int16", "uint32": "int32", "uint64": "int64"}
+"""Types that have another in the file, with the same bits: the torch.save of PyTorch 2.5 does not take them."""
 _TEMPLATE = Template('''"""$title
 
 $found
@@ -95,14 +97,16 @@ def inline(numbers: str, dtype: str) -> str:
 
 
 def loaded(path: str, dtype: str) -> str:
-    """A tensor from the file at `path`, which is an expression; the file knows its dtype."""
-    return f"torch.load({path}, weights_only=True)"
+    """A tensor from the file at `path`, which is an expression."""
+    load = f"torch.load({path}, weights_only=True)"
+    return f"{load}.view(torch.{dtype})" if dtype in _SAVED_AS else load
 
 
 def content(values: NDArray[Any], dtype: str) -> bytes:
     """That file."""
     stream = io.BytesIO()
-    torch.save(tensor(values, dtype, "cpu"), stream)
+    made = tensor(values, dtype, "cpu")
+    torch.save(made.view(getattr(torch, _SAVED_AS[dtype])) if dtype in _SAVED_AS else made, stream)
     return stream.getvalue()
 
 

@@ -49,6 +49,9 @@ class FrameworkValues:
     def _point_to_point(self, operation: Any) -> Entry:
         """A send or receive of a batch; its tensor is still to be described."""
         group = operation.group
+        if group is None:
+            # PyTorch 2.5 leaves it so where none is given.
+            group = self._torch.distributed.group.WORLD
         return {
             "type": "torch.distributed.P2POp",
             # A name is given too, where torch is MSAdapter's.

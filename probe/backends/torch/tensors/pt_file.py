@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from probe.backends.shared import checksums
+from probe.backends.shared.npy_file import npy_file
 from probe.backends.torch import internals
 from probe.backends.torch.guards import beneath_transforms
 from probe.backends.torch.originals import functions, own
@@ -46,10 +47,16 @@ _STORAGES: dict[torch.dtype, Any] = {
     torch.complex64: torch.ComplexFloatStorage,
     torch.complex128: torch.ComplexDoubleStorage,
 }
+_UNSIGNED = frozenset(getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name))
 
 
 def tensor_file(tensor: torch.Tensor) -> TensorFile:
-    """The file of a dense tensor; of a contiguous one in host memory it shares the memory."""
+    """The file of a dense tensor; of a contiguous one in host memory it shares the memory.
+
+    It is a ``.npy`` file if this release of torch has no form for a tensor of this dtype.
+    """
+    if tensor.dtype in _UNSIGNED and not _torch_saves(tensor.dtype):
+        return cast(TensorFile, beneath_transforms(_as_array, tensor))
     if tensor.dtype not in _STORAGES:
         return cast(TensorFile, beneath_transforms(_saved_by_torch, tensor))
     data = bytes_of(tensor)
@@ -58,13 +65,30 @@ def tensor_file(tensor: torch.Tensor) -> TensorFile:
     return TensorFile(SUFFIX, head, data.data, tail, crc)
 
 
+@functools.cache
+def _torch_saves(dtype: torch.dtype) -> bool:
+    """Tell if torch.save takes a tensor of `dtype`. PyTorch 2.5 does not take the unsigned types but uint8."""
+    try:
+        torch.save(functions.empty((), dtype=dtype), io.BytesIO())
+    except KeyError:
+        return False
+    return True
+
+
+def _as_array(tensor: torch.Tensor) -> TensorFile:
+    return npy_file(own.numpy(_contiguous_copy(tensor)))
+
+
 def _saved_by_torch(tensor: torch.Tensor) -> TensorFile:
     stream = io.BytesIO()
-    values = own.resolve_neg(own.resolve_conj(own.detach(tensor)))
-    copy = own.clone(own.cpu(values), memory_format=torch.contiguous_format)
-    torch.save(copy, stream)
+    torch.save(_contiguous_copy(tensor), stream)
     content = stream.getbuffer()
     return TensorFile(SUFFIX, b"", content, b"", checksums.crc32_of(content))
+
+
+def _contiguous_copy(tensor: torch.Tensor) -> torch.Tensor:
+    values = own.resolve_neg(own.resolve_conj(own.detach(tensor)))
+    return cast(torch.Tensor, own.clone(own.cpu(values), memory_format=torch.contiguous_format))
 
 
 class Archive(NamedTuple):

@@ -131,6 +131,17 @@ def test_compare_reads_it(tmp_path: Path, mapped: bool) -> None:
     assert np.array_equal(read_tensor(str(path), mapped), tensor.numpy())
 
 
+@pytest.mark.parametrize("tensor", [torch.arange(12).reshape(3, 4).t(), torch.tensor(7)], ids=["transposed", "scalar"])
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
+def test_unsigned_integers_are_read_again_although_torch_save_may_refuse_them(
+    tmp_path: Path, dtype: str, tensor: Any
+) -> None:
+    file = tensors.tensor_file(tensor.to(getattr(torch, dtype)), False)
+    found = read_tensor(str(written(tmp_path / f"t{file.suffix}", file)))
+    assert found.dtype == dtype
+    assert np.array_equal(found, tensor.numpy())
+
+
 @pytest.mark.parametrize("elements", [(1 << 32) - 1, 1 << 32, (1 << 32) + 7])
 def test_files_beyond_4_gib_are_read(tmp_path: Path, elements: int) -> None:
     # A file with a hole; its CRC-32 is made up, as that of so many zeros takes seconds.
