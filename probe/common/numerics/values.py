@@ -1,7 +1,7 @@
 """How much the values of two tensors differ.
 
-Sums are taken in float64. Relative errors are taken in the wider of the two types and at least in float32, as the
-reference tool does, because their threshold counts near it.
+Sums are taken in float64. Relative errors are taken in the wider of the two types and at least in float32, as msProbe
+does, because their threshold counts near it.
 
 Large tensors are read from memory once: a block of both goes through everything that is asked for while it is in the
 cache of a processor. That takes a fifth of the time of one metric after the other.

@@ -95,7 +95,7 @@ class _Side:
     def says_attributes(self) -> bool:
         """Whether attributes of primitives would be in it, so that a primitive without has those it has by default.
 
-        Dumps that say of inputs whether they take gradients do, those of the reference tool say neither.
+        Dumps that say of inputs whether they take gradients do, those of msProbe say neither.
         """
         primitives = (record.fields for record in self._dump if record.name.startswith("Primitive."))
         return any(isinstance(fields, dict) and _is_of_this_tool(fields) for fields in primitives)

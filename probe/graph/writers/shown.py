@@ -17,6 +17,6 @@ class ShownComparison:
     diff: Optional[GraphDiff] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The comparison itself, where a writer needs it."""
     exchanged: dict[int, Any] = field(default_factory=dict)
-    """With what nodes of the target exchange data, as the reference tool says it; where a writer needs it."""
+    """With what nodes of the target exchange data, as msProbe says it; where a writer needs it."""
     is_part: bool = False
     """Whether it is one of the ranks that another comparison was merged of."""
