@@ -217,10 +217,12 @@ class Session:
         if self.saved.allowed(variable, name) and self._open_step():
             self._hooks.add_gradients(self.saved.save(variable, name, save_backward))
 
+    @_guarded
     def register_custom_api(self, owner: Any, api: Any, prefix: Any) -> None:
         """Record calls of ``owner.api``."""
         self._hooks.register(owner, api, prefix)
 
+    @_guarded
     def restore_custom_api(self, owner: Any, api: Any) -> None:
         """Undo `register_custom_api`."""
         self._hooks.restore(owner, api)
@@ -239,6 +241,7 @@ class Session:
         base = naming.module_base(hooks.module_root, name, hooks.class_name(module))
         self._hooks.module_dump(module, ModuleName(base))
 
+    @_guarded
     def module_dump_end(self) -> None:
         """Record APIs again, and the module no longer."""
         self._hooks.module_dump_end()
