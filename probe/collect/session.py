@@ -167,12 +167,12 @@ class Session:
     @_guarded
     def step(self, loss: Any = None, grad_norm: Any = None) -> None:
         """The training step is over: end it in every sink and count on."""
-        self._end_collection()
-        ended = EndedStep(self.current_step, self._attempt(self._known_rank), loss, grad_norm)
-        self._attempt(self.collector.sinks.after_step, ended)
-        if loss is not None or grad_norm is not None:
-            self._attempt(self._log_unused_numbers)
-        self._steps.end()
+        try:
+            self._end_step(loss, grad_norm)
+        finally:
+            # Whatever failed; and no call, which could fail itself.
+            self._steps.ended += 1
+            self._steps.begun = None
         self._reload_config()
 
     @_guarded
@@ -217,10 +217,12 @@ class Session:
         if self.saved.allowed(variable, name) and self._open_step():
             self._hooks.add_gradients(self.saved.save(variable, name, save_backward))
 
+    @_guarded
     def register_custom_api(self, owner: Any, api: Any, prefix: Any) -> None:
         """Record calls of ``owner.api``."""
         self._hooks.register(owner, api, prefix)
 
+    @_guarded
     def restore_custom_api(self, owner: Any, api: Any) -> None:
         """Undo `register_custom_api`."""
         self._hooks.restore(owner, api)
@@ -239,6 +241,7 @@ class Session:
         base = naming.module_base(hooks.module_root, name, hooks.class_name(module))
         self._hooks.module_dump(module, ModuleName(base))
 
+    @_guarded
     def module_dump_end(self) -> None:
         """Record APIs again, and the module no longer."""
         self._hooks.module_dump_end()
@@ -304,6 +307,13 @@ class Session:
     def _flush(self) -> None:
         self._attempt(self._adapter.hooks.finish_backward)
         self.collector.sinks.flush()
+
+    def _end_step(self, loss: Any, grad_norm: Any) -> None:
+        self._end_collection()
+        ended = EndedStep(self.current_step, self._attempt(self._known_rank), loss, grad_norm)
+        self._attempt(self.collector.sinks.after_step, ended)
+        if loss is not None or grad_norm is not None:
+            self._attempt(self._log_unused_numbers)
 
     def _end_collection(self) -> None:
         """The step is over, whether it was collected or not."""

@@ -11,7 +11,8 @@ class StepCounter:
     def __init__(self) -> None:
         self.first = 0
         """The number of the first step."""
-        self._ended = 0
+        self.ended = 0
+        """How many steps are over."""
         self.begun: int | None = None
         """The step that has begun and not ended, wanted or not."""
         self._reached: set[int] | None = None
@@ -20,7 +21,7 @@ class StepCounter:
     @property
     def current(self) -> int:
         """The number of the step that goes on, or comes next."""
-        return self.first + self._ended
+        return self.first + self.ended
 
     def begin(self, wanted: Sequence[int]) -> None:
         """Something was called that belongs to the current step; `wanted` are the steps that were asked for."""
@@ -28,11 +29,6 @@ class StepCounter:
         self._reached = self._reached or set()
         if self.current in wanted:
             self._reached.add(self.current)
-
-    def end(self) -> None:
-        """The current step is over."""
-        self._ended += 1
-        self.begun = None
 
     def take_back(self) -> None:
         """The step that has begun is none, for nothing was called in it."""

@@ -127,6 +127,20 @@ def test_restoring_what_was_not_registered_is_refused(runs: Any) -> None:
         runs.new().restore_custom_api(SimpleNamespace(twice=twice), "twice")
 
 
+def test_a_failure_of_the_tool_leaves_the_function_as_it_is_and_is_told(
+    runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise ZeroDivisionError("ours")
+
+    owner = SimpleNamespace(twice=twice)
+    debugger = runs.new()
+    monkeypatch.setattr(backend.adapter.hooks, "attach_custom_api", failing)
+    debugger.register_custom_api(owner, "twice")
+    assert owner.twice is twice
+    assert "register_custom_api(): ZeroDivisionError: ours" in capsys.readouterr().err
+
+
 def test_registering_twice_warns_and_records_once(runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]) -> None:
     owner = SimpleNamespace(twice=twice)
     debugger = runs.new()

@@ -53,7 +53,12 @@ class RecordSink(Sink):
             FileCheckException: it cannot be created, or is a link.
             OSError: so the system says.
         """
-        self.begin_in(self.new_folder(step), step)
+        folder = self.new_folder(step)
+        try:
+            self.begin_in(folder, step)
+        except BaseException as error:
+            self.give_up(folder, step, error)
+            raise
         return True
 
     def new_folder(self, step: Step) -> DumpFolder:
@@ -63,15 +68,15 @@ class RecordSink(Sink):
 
     def begin_in(self, folder: DumpFolder, step: Step) -> None:
         """Write into `folder` from now on."""
-        try:
-            self._writer.begin_step(folder, step.stacks)
-            self._budget.begin_step(folder)
-        except BaseException as error:
-            if isinstance(error, Exception):
-                folder.log_error(f"the beginning of step {step.number}", error)
-            folder.close()
-            raise
+        self._writer.begin_step(folder, step.stacks)
+        self._budget.begin_step(folder)
         self.folder = folder
+
+    def give_up(self, folder: DumpFolder, step: Step, error: BaseException) -> None:
+        """Close the folder of a step that could not begin."""
+        if isinstance(error, Exception):
+            folder.log_error(f"the beginning of step {step.number}", error)
+        folder.close()
 
     def flush(self) -> None:
         self._writer.flush()
@@ -87,13 +92,15 @@ class RecordSink(Sink):
 
     def end_step(self) -> None:
         folder, self.folder = self.folder, None
-        self._writer.end_step()
-        if folder is not None:
+        if folder is None:
+            self._writer.end_step()
+            return
+        # Only this folder's log can have what fails now, and each has to be done.
+        for action in (self._writer.end_step, folder.close, self._budget.end_step):
             try:
-                folder.close()
+                action()
             except Exception as error:
                 folder.log_error("the end of the step", error)
-            self._budget.end_step()
 
     def forked(self, for_good: bool) -> None:
         folder, self.folder = self.folder, None

@@ -52,8 +52,11 @@ class JournalSink(RecordSink):
         self.steps.append(step.number)
         try:
             self.begin_in(folder, step)
-        except Exception:
-            return False  # the log of the folder has it
+        except BaseException as error:
+            self.give_up(folder, step, error)
+            if isinstance(error, Exception):
+                return False
+            raise
         if first and not step.rank:
             self._log_earlier_run(folder)
         return True
