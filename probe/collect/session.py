@@ -79,7 +79,7 @@ class Session:
         """Whether it was looked at already if the first step has any records."""
         if self.config.level in ("L1", "mix"):
             log.info("Hooks for APIs are ready; they are in place between start and stop only.")
-        host = Host(adapter, self.collector.failed, self._end_for_good, self.collector.numbers)
+        host = Host(adapter, self.collector.failed, self._known_rank, self._end_for_good, self.collector.numbers)
         for sink in configured_sinks(self.config, host, make_checker) if sinks is None else sinks:
             self.add_sink(sink)
         self._process = os.getpid()
@@ -168,7 +168,7 @@ class Session:
     def step(self, loss: Any = None, grad_norm: Any = None) -> None:
         """The training step is over: end it in every sink and count on."""
         self._end_collection()
-        ended = EndedStep(self.current_step, self._attempt(self._known_rank), loss, grad_norm)
+        ended = EndedStep(self.current_step, loss, grad_norm)
         self._attempt(self.collector.sinks.after_step, ended)
         if loss is not None or grad_norm is not None:
             self._attempt(self._log_unused_numbers)
@@ -325,7 +325,7 @@ class Session:
 
     def _finish(self) -> None:
         self._end_collection()
-        self._attempt(self.collector.sinks.finish, EndedStep(self.current_step, self._attempt(self._known_rank)))
+        self._attempt(self.collector.sinks.finish, EndedStep(self.current_step))
         self._attempt(self._log_unreached)
         self._attempt(self.collector.sinks.log_losses)
 

@@ -53,7 +53,12 @@ class RecordSink(Sink):
             FileCheckException: it cannot be created, or is a link.
             OSError: so the system says.
         """
-        self.begin_in(self.new_folder(step), step)
+        folder = self.new_folder(step)
+        try:
+            self.begin_in(folder, step)
+        except BaseException:
+            folder.close()
+            raise
         return True
 
     def new_folder(self, step: Step) -> DumpFolder:
@@ -63,14 +68,8 @@ class RecordSink(Sink):
 
     def begin_in(self, folder: DumpFolder, step: Step) -> None:
         """Write into `folder` from now on."""
-        try:
-            self._writer.begin_step(folder, step.stacks)
-            self._budget.begin_step(folder)
-        except BaseException as error:
-            if isinstance(error, Exception):
-                folder.log_error(f"the beginning of step {step.number}", error)
-            folder.close()
-            raise
+        self._writer.begin_step(folder, step.stacks)
+        self._budget.begin_step(folder)
         self.folder = folder
 
     def flush(self) -> None:

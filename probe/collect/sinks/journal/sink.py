@@ -52,8 +52,13 @@ class JournalSink(RecordSink):
         self.steps.append(step.number)
         try:
             self.begin_in(folder, step)
-        except Exception:
-            return False  # the log of the folder has it
+        except Exception as error:
+            folder.log_error(f"the beginning of step {step.number}", error)
+            folder.close()
+            return False
+        except BaseException:
+            folder.close()
+            raise
         if first and not step.rank:
             self._log_earlier_run(folder)
         return True
@@ -119,7 +124,7 @@ class JournalSink(RecordSink):
         try:
             earlier = earlier_run(folder, self._made_at)
         except Exception as error:
-            folder.log_error("the look for an earlier run", error)
+            folder.log_error("the beginning of the step", error)
             return
         if earlier:
             root = os.path.dirname(folder.step_path)
