@@ -79,7 +79,7 @@ class Session:
         """Whether it was looked at already if the first step has any records."""
         if self.config.level in ("L1", "mix"):
             log.info("Hooks for APIs are ready; they are in place between start and stop only.")
-        host = Host(adapter, self.collector.failed, self._end_for_good, self.collector.numbers)
+        host = Host(adapter, self.collector.failed, self._known_rank, self._end_for_good, self.collector.numbers)
         for sink in configured_sinks(self.config, host, make_checker) if sinks is None else sinks:
             self.add_sink(sink)
         self._process = os.getpid()
@@ -335,7 +335,7 @@ class Session:
 
     def _finish(self) -> None:
         self._end_collection()
-        self._attempt(self.collector.sinks.finish, EndedStep(self.current_step, self._attempt(self._known_rank)))
+        self._attempt(self.collector.sinks.finish, EndedStep(self.current_step))
         self._attempt(self._log_unreached)
         self._attempt(self.collector.sinks.log_losses)
 

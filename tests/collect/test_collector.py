@@ -54,7 +54,7 @@ class Run:
         adapter = NumpyAdapter(delayed)
         self.tensors = adapter.tensors
         self.ended = 0
-        host = Host(adapter, lambda *of: self.collector.failed(*of), self.end, dict)  # type: ignore[arg-type]
+        host = Host(adapter, lambda *of: self.collector.failed(*of), lambda: 0, self.end, dict)  # type: ignore[arg-type]
         self.sink = RecordSink(self.config, host)
         self.collector = Collector(self.config, adapter, [self.sink])
         self.path = path

@@ -72,7 +72,6 @@ class EndedStep(NamedTuple):
     """A step of the program that is over, collected or not."""
 
     number: int
-    rank: Optional[int]  # noqa: UP045
     loss: Any = None
     """As given to ``step``, like the gradient norm; ``None`` if not given."""
     gradient_norm: Any = None
@@ -84,6 +83,8 @@ class Host(NamedTuple):
     adapter: FrameworkAdapter
     failed: Callable[[Any, BaseException], None]
     """Log a failure of the tool; the training goes on."""
+    rank: Callable[[], Optional[int]]  # noqa: UP045
+    """The rank of this process, as far as it is known now."""
     end_collection: Callable[[], None]
     """Collect no further step."""
     numbers: Callable[[], Mapping[str, int]]

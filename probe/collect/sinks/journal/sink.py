@@ -122,7 +122,7 @@ class JournalSink(RecordSink):
         try:
             earlier = earlier_run(folder, self._made_at)
         except Exception as error:
-            folder.log_error("the look for an earlier run", error)
+            folder.log_error("the beginning of the step", error)
             return
         if earlier:
             root = os.path.dirname(folder.step_path)

@@ -100,12 +100,12 @@ class RingSink(Sink):
     def after_step(self, ended: EndedStep) -> None:
         ring, self._ring, self._is_open = self._ring, None, False
         kept = self._keeper.take() if self._keeper is not None else None
-        self._watch.end_step(ended.number, ended.rank, ring, ended.loss, ended.gradient_norm, kept)
+        self._watch.end_step(ended.number, self._rank(), ring, ended.loss, ended.gradient_norm, kept)
 
     def finish(self, ended: EndedStep) -> None:
         ring, self._ring, self._is_open = self._ring, None, False
         try:
-            self._watch.finish(ended.number, ended.rank, ring)
+            self._watch.finish(ended.number, self._rank(), ring)
         finally:
             if self._keeper is not None:
                 self._keeper.forget()
@@ -115,6 +115,14 @@ class RingSink(Sink):
         self._watch.forget(for_good)
         if self._keeper is not None:
             self._keeper.forget()
+
+    def _rank(self) -> int | None:
+        """The rank of this process; a failure must not keep the ranks from answering each other."""
+        try:
+            return self._host.rank()
+        except Exception as error:
+            self._host.failed("the rank", error)
+            return None
 
     # --- records
 

@@ -58,7 +58,7 @@ class _Replay:
             config, task="tensor", dump_path=os.path.join(config.dump_path, FOLDER), scope=(), data_mode=frozenset(),
             names=names_around(found, ring.frames), async_dump=False, dump_enable=None,
         )  # fmt: skip
-        host = Host(adapter, self._failed, _never_ends, lambda: self._collector.numbers())
+        host = Host(adapter, self._failed, adapter.training.rank, _never_ends, lambda: self._collector.numbers())
         self._sink = RecordSink(self._config, host)
         self._collector = Collector(self._config, adapter, [self._sink])
         self.path = ""
