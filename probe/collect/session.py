@@ -310,7 +310,7 @@ class Session:
 
     def _end_step(self, loss: Any, grad_norm: Any) -> None:
         self._end_collection()
-        ended = EndedStep(self.current_step, self._attempt(self._known_rank), loss, grad_norm)
+        ended = EndedStep(self.current_step, loss, grad_norm)
         self._attempt(self.collector.sinks.after_step, ended)
         if loss is not None or grad_norm is not None:
             self._attempt(self._log_unused_numbers)
