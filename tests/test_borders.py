@@ -82,6 +82,8 @@ MAY_USE_FRAMEWORK = {
     # Files ending .pt are torch's, which is imported when the first one is read.
     "probe.common.dump.reading": {"torch"},
 }
+# Question -> the one module of it that the questions built on it may import.
+FACES = {"compare": "probe.compare.evidence"}
 # Compiled parts, and the version.
 PRIVATE_MODULES = {"_frames", "_reduction", "_plain_tensors", "_version"}
 MOST_FILES = 14
@@ -137,10 +139,13 @@ def offences(source: str, module: str, is_package: bool = False) -> list[str]:
         elif top in ("probe", "msprobe"):
             there = room(target)
             private = last.startswith("_") and not last.startswith("__") and last not in PRIVATE_MODULES
+            face = FACES.get(there) if here in QUESTIONS and here != there else None
             if private and target not in MODULES:
                 found.append(f"{module}:{line}: {target} is private to its module")
             elif there == WING and module == MAY_LOAD_WING:
                 continue
+            elif face is not None and target != face:
+                found.append(f"{module}:{line}: {target} is behind {face}, which is the face of {there}")
             elif there not in {here, *MAY_IMPORT[here], *composed} and not target.startswith("probe._version"):
                 found.append(f"{module}:{line}: {here} imports {target}, which is in {there}")
     return found
@@ -172,6 +177,8 @@ def test_imports_stay_within_the_borders(path: Path) -> None:
         ("probe.graph.run", "if TYPE_CHECKING:\n    from probe.msprobe_rules.graph.rules import MsprobeGraph"),
         ("probe.api.cli", "from probe.msprobe_rules import anomalies"),
         ("probe.msprobe_rules.anomalies", "from probe.api.questions import rules"),
+        ("probe.graph.pairing", "from probe.compare.result import ComparisonResult"),
+        ("probe.graph.pairing", "from probe.compare import comparison"),
         ("probe.common.files", "from probe.common.dump import naming"),
         ("probe.common.files", "import torch"),
         ("probe.common.dump.journal", "import torch"),
@@ -211,7 +218,7 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
         ("probe.common.dump.reading.tensor_reading", "import torch\nfrom .. import naming\nfrom ... import errors"),
         ("probe.common.align.mapping", "from .layers import rules\nfrom probe.common.dump.reading.dump import Dump"),
         ("probe.common.callstack", "from probe.common import _frames\nfrom probe._version import __version__"),
-        ("probe.graph.pairing", "from probe.compare.result import ComparisonResult"),
+        ("probe.graph.pairing", "from probe.compare.evidence import Evidence"),
         ("probe.msprobe_rules.anomalies", "from probe.overflow.findings import Report"),
         ("probe.api.questions.rules", "def f():\n    from probe.msprobe_rules import anomalies"),
         ("probe.backends.torch.hooks", "import torch\nfrom ..protocol import Value\nfrom ..shared import patching"),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from probe.common import log
-from probe.common.align.row import ERROR, PASS, WARNING
+from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.dump import levels
 from probe.compare.output.summary import SUSPECTS, Summary, first_of
 from probe.compare.output.tables import VALUES
-from probe.compare.result import ComparisonResult, Mode
+from probe.compare.result import ComparisonResult
 from probe.compare.rules import DIVERGED, SAME, SUSPECT
 
 TOO_LITTLE = "not enough in common"
@@ -154,13 +154,11 @@ def _record_names(record: str, golden: str) -> str:
     return record if golden in ("", record) else f"{record} (golden: {golden})"
 
 
-def print_metrics(result: ComparisonResult) -> None:
-    """A log line for each pair of tensors whose values were compared."""
-    if result.mode is not Mode.TENSOR:
-        return
-    for row in result.rows:
+def print_metrics(rows: Iterable[Row], algorithms: Sequence[str] = ()) -> None:
+    """A log line for each pair of tensors whose values were compared; `algorithms` are columns of the user's own."""
+    for row in rows:
         if row.target is not None and row.golden is not None:
-            metrics = ", ".join(f"{name} {value}" for name, value in zip((*VALUES, *result.algorithms), row.metrics))
+            metrics = ", ".join(f"{name} {value}" for name, value in zip((*VALUES, *algorithms), row.metrics))
             log.info(f"{row.target.name} and {row.golden.name}: {metrics}")
 
 
