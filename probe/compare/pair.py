@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+from typing_extensions import Self
+
 from probe.common import files
 from probe.common.align.dump_pairs import DumpPair
 from probe.common.align.mapping_files import write_names
@@ -47,7 +49,12 @@ class PairTask:
         """The folder of its files."""
         return None if self.output is None else os.path.join(self.output, self.pair.step)
 
-    def absolute(self) -> PairTask:
+    @property
+    def paths(self) -> list[str]:
+        """The files or folders of all processes that it reads."""
+        return [self.pair.target, self.pair.golden]
+
+    def absolute(self) -> Self:
         """The same task for a process that runs in another folder."""
         target, golden = map(os.path.abspath, (self.pair.target, self.pair.golden))
         before = self.pair.before and (os.path.abspath(self.pair.before[0]), os.path.abspath(self.pair.before[1]))
