@@ -25,7 +25,9 @@ LIBRARIES = {"transformers", "accelerate", "lightning", "pytorch_lightning"}
 LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
 MIDDLE = frozenset(("common.numerics", "common.operations"))
 UPPER = frozenset(("common.align", "common.collectives", "common.config", "common.nonfinite"))
-COMMON = LOWER | MIDDLE | UPPER | {"common"}
+# The table of number formats imports nothing, so that the reader of dumps knows dtypes by it, too.
+FORMATS = "common.numerics.formats"
+COMMON = LOWER | MIDDLE | UPPER | {"common", FORMATS}
 ENGINES = frozenset(("calls", "shards"))
 QUESTIONS = frozenset(
     (
@@ -48,11 +50,12 @@ BACKENDS = frozenset(("backends.torch", "backends.mindspore", "backends.msadapte
 # "backends.loader" are files. A backend is reached by nobody but the loader, which imports it by name when needed.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "common": frozenset(),
-    **dict.fromkeys(LOWER, frozenset({"common"})),
-    "common.operations": LOWER | {"common"},
+    FORMATS: frozenset(),
+    **dict.fromkeys(LOWER, frozenset({"common", FORMATS})),
+    "common.operations": LOWER | {"common", FORMATS},
     # What rounding adds to a result is a matter of the function.
-    "common.numerics": LOWER | {"common", "common.operations"},
-    **dict.fromkeys(UPPER, LOWER | MIDDLE | {"common"}),
+    "common.numerics": LOWER | {"common", "common.operations", FORMATS},
+    **dict.fromkeys(UPPER, LOWER | MIDDLE | {"common", FORMATS}),
     "backends": frozenset(),
     "backends.protocol": COMMON,
     "backends.loader": COMMON | {"backends.protocol"},
@@ -103,7 +106,7 @@ def room(module: str) -> str:
     top, *rest = module.split(".")
     if top == "msprobe":
         return "msprobe"
-    found = (".".join(rest[:length]) for length in (2, 1))
+    found = (".".join(rest[:length]) for length in (3, 2, 1))
     return next((name for name in found if name in MAY_IMPORT), "probe")
 
 
@@ -216,6 +219,7 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
     [
         ("probe.collect.values", "from probe.common.log import info\nfrom ..backends import protocol\nimport numpy"),
         ("probe.common.dump.reading.tensor_reading", "import torch\nfrom .. import naming\nfrom ... import errors"),
+        ("probe.common.dump.reading.conditions", "from probe.common.numerics.formats import format_of"),
         ("probe.common.align.mapping", "from .layers import rules\nfrom probe.common.dump.reading.dump import Dump"),
         ("probe.common.callstack", "from probe.common import _frames\nfrom probe._version import __version__"),
         ("probe.graph.pairing", "from probe.compare.evidence import Evidence"),

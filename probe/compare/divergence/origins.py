@@ -5,15 +5,14 @@ Both are looked up by statistics, as `effects` does.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 from probe.common.align.row import Row
 from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
+from probe.common.numerics.formats import FORMATS, nearest
 from probe.compare.divergence.aligned_calls import AlignedCall, place_of
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.effects import GOLDEN, TARGET, Key, Places, key_of, returned_by
@@ -227,21 +226,8 @@ def _type_of_cast(item: Item, before: Item) -> str:
     extremes = (item.max, item.min), (before.max, before.min)
     if item.dtype != before.dtype or any(type(each) is not float for values in extremes for each in values):
         return ""
-    for name, rounded in (("float16", _to_float16), ("bfloat16", _to_bfloat16)):
-        try:
-            if extremes[0] != extremes[1] and extremes[0] == tuple(map(rounded, extremes[1])):
-                return name
-        except (OverflowError, ValueError):
-            continue  # Out of the range of the type, or not finite.
+    for name in ("float16", "bfloat16"):
+        rounded = tuple(nearest(value, FORMATS[name]) for value in extremes[1])
+        if extremes[0] == rounded != extremes[1]:
+            return name
     return ""
-
-
-def _to_float16(value: Any) -> float:
-    return float(struct.unpack("<e", struct.pack("<e", value))[0])
-
-
-def _to_bfloat16(value: Any) -> float:
-    bits = struct.unpack("<I", struct.pack("<f", value))[0]
-    # The upper half, to the nearest, and to an even one between two.
-    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
-    return float(struct.unpack("<f", struct.pack("<I", bits))[0])

@@ -13,7 +13,7 @@ from probe.common.dump.reading.dump import read
 from probe.common.numerics.error_bounds import CONFIDENCE
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text
-from probe.compare.output.summary import fails, first_of, summarise
+from probe.compare.output.summary import fails, first_of, is_unjudged, summarise
 from probe.compare.result import ComparisonResult, Divergence
 
 RNG = np.random.default_rng(20)
