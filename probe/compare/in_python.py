@@ -12,7 +12,7 @@ from probe.compare.output.summary import Summary, first_of
 from probe.compare.output.summary_text import headline, lines
 from probe.compare.result import Divergence
 from probe.compare.runner import summaries
-from probe.shards.split import splits_of
+from probe.shards.split import Split
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,12 +54,7 @@ def verdict(
     golden: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     options: Options | None = None,
-    *,
-    rank_size: Sequence[int] | None = None,
-    tp: Sequence[int] | None = None,
-    pp: Sequence[int] | None = None,
-    vpp: Sequence[int] | None = None,
-    order: Sequence[str] | None = None,
+    splits: Sequence[Split] = (),
 ) -> Verdict:
     """Compare two runs as ``msprobe compare`` does.
 
@@ -68,17 +63,13 @@ def verdict(
         golden: the run it is held against, in the same form.
         output: a folder for the tables; by default none is written.
         options: how to match and judge.
-        rank_size: how many ranks target and golden run have, where one or both are split; their ranks are merged then.
-        tp, pp, vpp, order: how each is split, as the flags of these names say; ``tp`` and ``pp`` go with `rank_size`.
+        splits: how target and golden run are split over ranks, which are merged then.
 
     Raises:
         MsprobeException: the two cannot be compared, and why.
 
     Example:
         >>> print(probe.verdict("run_a", "run_b"))  # doctest: +SKIP
-        >>> print(probe.verdict("split", "whole", rank_size=(4, 1), tp=(2, 1), pp=(2, 1)))  # doctest: +SKIP
     """
     folder = None if output is None else os.fspath(output)
-    given = {"rank_size": rank_size, "tp": tp, "pp": pp, "vpp": vpp, "order": order}
-    splits = splits_of(2, given)
     return Verdict(list(summaries(os.fspath(target), os.fspath(golden), folder, options, splits=splits)))
