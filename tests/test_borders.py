@@ -25,7 +25,9 @@ LIBRARIES = {"transformers", "accelerate", "lightning", "pytorch_lightning"}
 LOWER = frozenset(("common.dump", "common.parallel", "common.report"))
 MIDDLE = frozenset(("common.numerics", "common.operations"))
 UPPER = frozenset(("common.align", "common.collectives", "common.config", "common.nonfinite"))
-COMMON = LOWER | MIDDLE | UPPER | {"common"}
+# The table of number formats imports nothing, so that the reader of dumps knows dtypes by it, too.
+FORMATS = "common.numerics.formats"
+COMMON = LOWER | MIDDLE | UPPER | {"common", FORMATS}
 ENGINES = frozenset(("calls", "shards"))
 QUESTIONS = frozenset(
     (
@@ -48,11 +50,12 @@ BACKENDS = frozenset(("backends.torch", "backends.mindspore", "backends.msadapte
 # "backends.loader" are files. A backend is reached by nobody but the loader, which imports it by name when needed.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "common": frozenset(),
-    **dict.fromkeys(LOWER, frozenset({"common"})),
-    "common.operations": LOWER | {"common"},
+    FORMATS: frozenset(),
+    **dict.fromkeys(LOWER, frozenset({"common", FORMATS})),
+    "common.operations": LOWER | {"common", FORMATS},
     # What rounding adds to a result is a matter of the function.
-    "common.numerics": LOWER | {"common", "common.operations"},
-    **dict.fromkeys(UPPER, LOWER | MIDDLE | {"common"}),
+    "common.numerics": LOWER | {"common", "common.operations", FORMATS},
+    **dict.fromkeys(UPPER, LOWER | MIDDLE | {"common", FORMATS}),
     "backends": frozenset(),
     "backends.protocol": COMMON,
     "backends.loader": COMMON | {"backends.protocol"},
@@ -82,6 +85,8 @@ MAY_USE_FRAMEWORK = {
     # Files ending .pt are torch's, which is imported when the first one is read.
     "probe.common.dump.reading": {"torch"},
 }
+# Question -> the one module of it that the questions built on it may import.
+FACES = {"compare": "probe.compare.evidence"}
 # Compiled parts, and the version.
 PRIVATE_MODULES = {"_frames", "_reduction", "_plain_tensors", "_version"}
 MOST_FILES = 14
@@ -101,7 +106,7 @@ def room(module: str) -> str:
     top, *rest = module.split(".")
     if top == "msprobe":
         return "msprobe"
-    found = (".".join(rest[:length]) for length in (2, 1))
+    found = (".".join(rest[:length]) for length in (3, 2, 1))
     return next((name for name in found if name in MAY_IMPORT), "probe")
 
 
@@ -137,10 +142,13 @@ def offences(source: str, module: str, is_package: bool = False) -> list[str]:
         elif top in ("probe", "msprobe"):
             there = room(target)
             private = last.startswith("_") and not last.startswith("__") and last not in PRIVATE_MODULES
+            face = FACES.get(there) if here in QUESTIONS and here != there else None
             if private and target not in MODULES:
                 found.append(f"{module}:{line}: {target} is private to its module")
             elif there == WING and module == MAY_LOAD_WING:
                 continue
+            elif face is not None and target != face:
+                found.append(f"{module}:{line}: {target} is behind {face}, which is the face of {there}")
             elif there not in {here, *MAY_IMPORT[here], *composed} and not target.startswith("probe._version"):
                 found.append(f"{module}:{line}: {here} imports {target}, which is in {there}")
     return found
@@ -172,6 +180,8 @@ def test_imports_stay_within_the_borders(path: Path) -> None:
         ("probe.graph.run", "if TYPE_CHECKING:\n    from probe.msprobe_rules.graph.rules import MsprobeGraph"),
         ("probe.api.cli", "from probe.msprobe_rules import anomalies"),
         ("probe.msprobe_rules.anomalies", "from probe.api.questions import rules"),
+        ("probe.graph.pairing", "from probe.compare.result import ComparisonResult"),
+        ("probe.graph.pairing", "from probe.compare import comparison"),
         ("probe.common.files", "from probe.common.dump import naming"),
         ("probe.common.files", "import torch"),
         ("probe.common.dump.journal", "import torch"),
@@ -209,9 +219,10 @@ def test_an_import_across_a_border_is_found(module: str, source: str) -> None:
     [
         ("probe.collect.values", "from probe.common.log import info\nfrom ..backends import protocol\nimport numpy"),
         ("probe.common.dump.reading.tensor_reading", "import torch\nfrom .. import naming\nfrom ... import errors"),
+        ("probe.common.dump.reading.conditions", "from probe.common.numerics.formats import format_of"),
         ("probe.common.align.mapping", "from .layers import rules\nfrom probe.common.dump.reading.dump import Dump"),
         ("probe.common.callstack", "from probe.common import _frames\nfrom probe._version import __version__"),
-        ("probe.graph.pairing", "from probe.compare.result import ComparisonResult"),
+        ("probe.graph.pairing", "from probe.compare.evidence import Evidence"),
         ("probe.msprobe_rules.anomalies", "from probe.overflow.findings import Report"),
         ("probe.api.questions.rules", "def f():\n    from probe.msprobe_rules import anomalies"),
         ("probe.backends.torch.hooks", "import torch\nfrom ..protocol import Value\nfrom ..shared import patching"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from probe.common import html_table
@@ -11,6 +12,7 @@ from probe.compare.output.summary import Summary, first_of
 from probe.compare.output.summary_text import headline, lines
 from probe.compare.result import Divergence
 from probe.compare.runner import summaries
+from probe.shards.split import Split
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,6 +54,7 @@ def verdict(
     golden: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     options: Options | None = None,
+    splits: Sequence[Split] = (),
 ) -> Verdict:
     """Compare two runs as ``msprobe compare`` does.
 
@@ -60,6 +63,7 @@ def verdict(
         golden: the run it is held against, in the same form.
         output: a folder for the tables; by default none is written.
         options: how to match and judge.
+        splits: how target and golden run are split over ranks, which are merged then.
 
     Raises:
         MsprobeException: the two cannot be compared, and why.
@@ -68,4 +72,4 @@ def verdict(
         >>> print(probe.verdict("run_a", "run_b"))  # doctest: +SKIP
     """
     folder = None if output is None else os.fspath(output)
-    return Verdict(list(summaries(os.fspath(target), os.fspath(golden), folder, options)))
+    return Verdict(list(summaries(os.fspath(target), os.fspath(golden), folder, options, splits=splits)))

@@ -38,7 +38,7 @@ def _check_files(options: Options) -> None:
     if options.layer_mapping:
         load_rules(options.layer_mapping)
     if options.post_processing:
-        from probe.compare.tensor_transforms import load_post_processing
+        from probe.compare.rows.tensor_transforms import load_post_processing
 
         load_post_processing(options.post_processing)
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+from typing_extensions import Self
+
 from probe.common import files
 from probe.common.align.dump_pairs import DumpPair
 from probe.common.align.mapping_files import write_names
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.progress import ProgressCallback
 from probe.compare import two_processes
-from probe.compare.comparison import Comparison, Evidence, compare_dumps
+from probe.compare.comparison import Compared, compare_dumps, compared
 from probe.compare.options import Options
 from probe.compare.output import table_files
 from probe.compare.output.summary import Summary, conclude, summarise
 from probe.compare.output.summary_text import print_metrics
-from probe.compare.result import ComparisonResult
+from probe.compare.result import ComparisonResult, Mode
+from probe.compare.two_dumps import Comparison
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,12 @@ class PairTask:
         """The folder of its files."""
         return None if self.output is None else os.path.join(self.output, self.pair.step)
 
-    def absolute(self) -> PairTask:
+    @property
+    def paths(self) -> list[str]:
+        """The files or folders of all processes that it reads."""
+        return [self.pair.target, self.pair.golden]
+
+    def absolute(self) -> Self:
         """The same task for a process that runs in another folder."""
         target, golden = map(os.path.abspath, (self.pair.target, self.pair.golden))
         before = self.pair.before and (os.path.abspath(self.pair.before[0]), os.path.abspath(self.pair.before[1]))
@@ -58,8 +66,8 @@ class PairTask:
 def summarise_pair(task: PairTask, watch: ProgressCallback | None = None) -> Summary:
     """Compare two dumps, write the table and keep the summary alone."""
     result = compare_pair(task, watch)
-    if task.tensor_log:
-        print_metrics(result)
+    if task.tensor_log and result.mode is Mode.TENSOR:
+        print_metrics(result.rows, result.algorithms)
     return summarise(result, task.options.rules)
 
 
@@ -77,7 +85,7 @@ def summarise_large_pair(task: PairTask, watch: ProgressCallback | None = None) 
             result, tally = found
             _note_place(result, task.pair)
             return conclude(result, tally, task.options.rules)
-    return summarise(compare_and_write(task, target, golden, watch), task.options.rules)
+    return summarise(compare_and_write(task, target, golden, watch).result, task.options.rules)
 
 
 def compare_pair(task: PairTask, watch: ProgressCallback | None = None) -> ComparisonResult:
@@ -85,7 +93,7 @@ def compare_pair(task: PairTask, watch: ProgressCallback | None = None) -> Compa
     if watch is not None:
         watch("reading", 0, None)
     target, golden = _load(task)
-    return compare_and_write(task, target, golden, watch)
+    return compare_and_write(task, target, golden, watch).result
 
 
 def compare_statistics(task: PairTask, watch: ProgressCallback | None = None) -> ComparisonResult:
@@ -108,18 +116,14 @@ def _load(task: PairTask) -> tuple[Dump, Dump]:
 
 
 def compare_and_write(
-    task: PairTask,
-    target: Dump,
-    golden: Dump,
-    watch: ProgressCallback | None = None,
-    evidence: Evidence | None = None,
-) -> ComparisonResult:
-    """Do what `compare_pair` does with dumps that are loaded; `evidence` gets what was seen on the way."""
-    before = task.pair.before
-    result = compare_dumps(target, golden, task.options, release=True, watch=watch, before=before, evidence=evidence)
-    _note_place(result, task.pair)
-    _write(task, result, watch)
-    return result
+    task: PairTask, target: Dump, golden: Dump, watch: ProgressCallback | None = None, keeps_judged: bool = False
+) -> Compared:
+    """Do what `compare_pair` does with dumps that are loaded; `keeps_judged` as for `compared`."""
+    comparison = Comparison(target, golden, task.options, task.pair.before)
+    found = compared(comparison, release=True, watch=watch, keeps_judged=keeps_judged)
+    _note_place(found.result, task.pair)
+    _write(task, found.result, watch)
+    return found
 
 
 def _write(task: PairTask, result: ComparisonResult, watch: ProgressCallback | None) -> None:

@@ -65,6 +65,15 @@ class Difference:
 
 
 @dataclass(frozen=True)
+class MergedRanks:
+    """The ranks whose calls were merged to one call."""
+
+    ranks: list[int]
+    differing: list[int]
+    """Those whose part differs, where values tell; empty where they do not."""
+
+
+@dataclass(frozen=True)
 class Divergence:
     """Where two runs diverge."""
 
@@ -76,6 +85,8 @@ class Divergence:
     """The next calls of which the same holds, in order of execution."""
     is_complete: bool = True
     """Whether these are all of them. The search ends early where it is asked for the first ones only."""
+    merged: Optional[MergedRanks] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The ranks that make the first call, where the ranks of a split model were merged."""
 
     @property
     def record(self) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from itertools import groupby
 from operator import attrgetter
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from probe.common import files, log
 from probe.common.align.dump_pairs import DumpPair, locate
@@ -23,7 +23,11 @@ from probe.compare.output.summary import Summary
 from probe.compare.pair import PairTask, compare_pair, summarise_large_pair, summarise_pair
 from probe.compare.result import ComparisonResult
 
+if TYPE_CHECKING:
+    from probe.shards.split import Split
+
 T = TypeVar("T")
+AnyTask = TypeVar("AnyTask", bound=PairTask)
 
 
 def compare(
@@ -60,6 +64,7 @@ def summaries(
     tensor_log: bool = False,
     watch: ProgressCallback | None = None,
     left_out: Callable[[str], None] = log.error,
+    splits: Sequence[Split] = (),
 ) -> Generator[Summary, None, None]:
     """Compare as `compare` does, but several pairs at once, and give the summary of each, in order.
 
@@ -70,10 +75,30 @@ def summaries(
         tensor_log: a log line for each pair of tensors, with its metrics.
         watch: a callback for how far the work is.
         left_out: takes a sentence for each pair that cannot be compared.
+        splits: how target and golden run are split over ranks, which are merged then; each copy of the model gives one
+            summary.
     """
-    tasks = pair_tasks(locate(target, golden), output, options, xlsx, tensor_log)
+    tasks = pair_tasks(_pairs(target, golden, splits), output, options, xlsx, tensor_log, values=not splits)
+    if splits:
+        from probe.compare.ranks.merged import MergedTask, summarise_merged
+
+        of_ranks = [MergedTask.of(task, splits) for task in tasks]
+        outcomes = run_pairs(where, summarise_merged, of_ranks, watch)
+        for of_step in readable(of_ranks, outcomes, target, golden, left_out):
+            yield from of_step
+        return
     work = summarise_large_pair if _is_alone(tasks, where or Where()) else summarise_pair
     yield from readable(tasks, run_pairs(where, work, tasks, watch), target, golden, left_out)
+
+
+def _pairs(target: str, golden: str, splits: Sequence[Split]) -> list[DumpPair]:
+    """What is compared with what: the steps of two runs whose ranks are merged, and otherwise their processes."""
+    if not splits:
+        return locate(target, golden)
+    # Few runs are split, and the others need not wait for it.
+    from probe.compare.ranks.merged import merged_pairs
+
+    return merged_pairs(target, golden)
 
 
 def pair_tasks(
@@ -108,7 +133,7 @@ def _rank(label: str, index: int) -> int:
 
 
 def run_pairs(
-    where: Where | None, work: Work[PairTask, T], tasks: list[PairTask], watch: ProgressCallback | None
+    where: Where | None, work: Work[AnyTask, T], tasks: list[AnyTask], watch: ProgressCallback | None
 ) -> Outcomes[T]:
     """Do `work` on every pair, in processes where these pay; outcomes come in the order of the pairs.
 
@@ -131,11 +156,11 @@ def _is_alone(tasks: list[PairTask], where: Where) -> bool:
     return _takes_time(tasks)
 
 
-def _takes_time(tasks: list[PairTask]) -> bool:
+def _takes_time(tasks: Sequence[PairTask]) -> bool:
     """Whether the work takes longer than starting processes for it."""
     if tasks[0].options.algorithms:
         return True  # Nobody knows.
-    return are_large(path for task in tasks for path in (task.pair.target, task.pair.golden))
+    return are_large(path for task in tasks for path in task.paths)
 
 
 def _attempt(task: PairTask) -> Outcome[ComparisonResult]:
@@ -146,7 +171,7 @@ def _attempt(task: PairTask) -> Outcome[ComparisonResult]:
 
 
 def readable(
-    tasks: list[PairTask],
+    tasks: Sequence[PairTask],
     outcomes: Outcomes[T],
     target: str,
     golden: str,

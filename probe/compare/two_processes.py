@@ -32,16 +32,21 @@ from probe.common.parallel.fork import CannotFork, Fork, Numbers, can_fork, fork
 from probe.common.progress import ProgressCallback
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
-from probe.compare.comparison import Comparison, add_divergence, has_checksum, judge, measure_row, set_divergence
+from probe.compare.comparison import judge
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, place_of
 from probe.compare.divergence.call_digest import CallDigest, digest
 from probe.compare.divergence.precision import TypePair, pairs_of_types
+from probe.compare.divergence.search.runs import Runs
+from probe.compare.divergences import add_divergence, set_divergence
 from probe.compare.output import tables
 from probe.compare.output.summary import Tally, tally
 from probe.compare.output.table_files import CSV_ROWS
 from probe.compare.pairing import pairing
 from probe.compare.result import ComparisonResult, Mode, Unexplained
+from probe.compare.rows.matching import Matched, has_checksum
+from probe.compare.rows.measuring import measure_row
+from probe.compare.two_dumps import Comparison
 
 _CALLS = 64
 """How many calls a block has: enough that what is done once for each does not count, and so few that its text is below
@@ -179,9 +184,10 @@ class _TwoProcesses:
             golden = [name for _, name in pairs if name]
             result.coverage = coverage(pairs, golden, trees, (compared, parameters))
             result.pairing = pairing(pairs, self._comparison.options)
-            level, before = self._target.level or "", self._comparison.before
-            everything = self._comparison.options.all_divergences
-            set_divergence(result, calls, level, trees, _SAME_NAMES, types, before, everything)
+            before, everything = self._comparison.before, self._comparison.options.all_divergences
+            of_level = Mode.STATISTICS, self._target.level or ""
+            runs = Runs(calls, *of_level, trees, _SAME_NAMES, types=types, before=before, everything=everything)
+            set_divergence(result, runs)
         if result.divergence is not None:
             self._blame(result.divergence.first, path, total)
         return result, total
@@ -325,7 +331,7 @@ class _TwoProcesses:
         target, golden = self._calls(self._pairs)
         golden.sort(key=lambda call: self._order[call.record.name])
         result.rows = list(by_name(target, golden))
-        add_divergence(self._comparison, (target, golden), _SAME_NAMES, result)
+        add_divergence(self._comparison, (target, golden), Matched(result.rows, _SAME_NAMES), result)
         result.rows = []
 
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 from probe.common import log
-from probe.common.align.dump_pairs import locate
-from probe.common.dump.reading.dump import read
+from probe.common.dump.reading.dump import Dump
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
-from probe.compare.comparison import Evidence
-from probe.compare.options import Options
-from probe.compare.output.summary import Summary
-from probe.compare.output.summary_text import print_metrics
-from probe.compare.pair import PairTask, compare_and_write
-from probe.compare.runner import pair_tasks, readable, run_pairs
+from probe.compare.evidence import Evidence, Options, Summary, summaries_and
 from probe.graph.diff import diff_from
-from probe.graph.graph import graph_of
+from probe.graph.graph import Graph, graph_of
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
 from probe.graph.page.columns import Columns
@@ -55,13 +50,24 @@ def summaries_and_page(
         OSError: a file cannot be written.
     """
     options = replace(options, all_divergences=True)
-    tasks = pair_tasks(locate(target, golden), output, options, xlsx, tensor_log)
+    compared = summaries_and(
+        _prepared,
+        target,
+        golden,
+        output,
+        options,
+        xlsx,
+        where=where,
+        tensor_log=tensor_log,
+        watch=watch,
+        left_out=left_out,
+    )
     found: list[Summary] = []
     places, unpaired = located(target, golden)
     names = {(place.step, place.label): place.name for place in places}
 
     def columns() -> Iterator[ShownComparison]:
-        with closing(readable(tasks, run_pairs(where, _compared, tasks, watch), target, golden, left_out)) as outcomes:
+        with closing(compared) as outcomes:
             for summary, rows in outcomes:
                 found.append(summary)
                 rows.place = names[summary.step, summary.label]
@@ -73,17 +79,14 @@ def summaries_and_page(
     return found, page.files[0]
 
 
-def _compared(task: PairTask, watch: ProgressCallback | None = None) -> tuple[Summary, Columns]:
-    """Compare two dumps, write the table, and put the comparison in rows."""
-    target, golden = read(task.pair.target), read(task.pair.golden)
-    # Before the records are released.
-    graphs = graph_of(target), graph_of(golden)
-    evidence = Evidence()
-    result = compare_and_write(task, target, golden, watch, evidence)
-    if task.tensor_log:
-        print_metrics(result)
-    diff = diff_from(*graphs, task.options, result, evidence)
-    assert diff.summary is not None
-    for graph in graphs:
-        add_micro_steps(graph)
-    return diff.summary, rows_of(diff, GraphOptions(task.options))
+def _prepared(target: Dump, golden: Dump) -> Callable[[Evidence], Columns]:
+    """The graphs of two dumps, whose records are there still, waiting for what is found of them."""
+    return partial(_rows, graph_of(target), graph_of(golden))
+
+
+def _rows(graph: Graph, golden: Graph, evidence: Evidence) -> Columns:
+    """A comparison in rows."""
+    diff = diff_from(graph, golden, evidence)
+    for each in (graph, golden):
+        add_micro_steps(each)
+    return rows_of(diff, GraphOptions(evidence.options))

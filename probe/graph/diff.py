@@ -14,16 +14,19 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.sources import Stacks
 from probe.common.parallel.tasks import few_collections
 from probe.common.progress import ProgressCallback
-from probe.compare.comparison import Evidence, compare_dumps
-from probe.compare.divergence.call_digest import is_input, row_difference
-from probe.compare.divergence.differences import NONFINITE_ON_ONE_SIDE
-from probe.compare.divergence.judged_calls import SAME as CALL_SAME
-from probe.compare.divergence.judged_calls import STRUCTURE as CALL_STRUCTURE
-from probe.compare.divergence.judged_calls import JudgedCall
-from probe.compare.divergence.precision import Precision
-from probe.compare.options import Options
-from probe.compare.output.summary import Summary, summarise
-from probe.compare.result import GOLDEN, TARGET, ComparisonResult, Unexplained
+from probe.compare.evidence import (
+    GOLDEN,
+    NONFINITE_ON_ONE_SIDE,
+    TARGET,
+    Evidence,
+    JudgedCall,
+    Options,
+    Summary,
+    Unexplained,
+    evidence_of,
+)
+from probe.compare.evidence import SAME as CALL_SAME
+from probe.compare.evidence import STRUCTURE as CALL_STRUCTURE
 from probe.graph.graph import GROUP, Graph, graph_of
 from probe.graph.manual_pairs import ManualPair, expanded
 from probe.graph.origin import Origin, origin_of
@@ -99,11 +102,6 @@ def is_tensor_of_one(row: Row) -> bool:
     return (target is not None and target.is_tensor) != (golden is not None and golden.is_tensor)
 
 
-def _is_tensor_of_both(row: Row) -> bool:
-    target, golden = row.target, row.golden
-    return target is not None and golden is not None and target.is_tensor and golden.is_tensor
-
-
 def diff_of(
     target: Dump,
     golden: Dump | None = None,
@@ -157,14 +155,13 @@ def _diff_of(
     options = replace(options, all_divergences=True, pairs=by_hand)
     if target.task == golden.task == STRUCTURE_MODE:
         return _without_values(target, golden, graph, other, options, manual)
-    evidence = Evidence()
-    result = compare_dumps(target, golden, options, release=release, watch=watch, before=before, evidence=evidence)
-    return _Judged(graph, other, options, result, evidence, manual).diff()
+    evidence = evidence_of(target, golden, options, before, release=release, watch=watch)
+    return _Judged(graph, other, evidence, manual).diff()
 
 
-def diff_from(graph: Graph, golden: Graph, options: Options, result: ComparisonResult, evidence: Evidence) -> GraphDiff:
+def diff_from(graph: Graph, golden: Graph, evidence: Evidence) -> GraphDiff:
     """Two graphs whose dumps were compared already; `evidence` is what the comparison has seen on its way."""
-    return _Judged(graph, golden, options, result, evidence, {}).diff()
+    return _Judged(graph, golden, evidence, {}).diff()
 
 
 def _alone(dump: Dump, graph: Graph) -> GraphDiff:
@@ -229,22 +226,14 @@ class _Side:
 class _Judged:
     """Puts what ``compare`` found on the nodes of two graphs."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        other: Graph,
-        options: Options,
-        result: ComparisonResult,
-        evidence: Evidence,
-        manual: dict[int, int],
-    ) -> None:
+    def __init__(self, graph: Graph, other: Graph, evidence: Evidence, manual: dict[int, int]) -> None:
         self._across_frameworks = graph.framework != other.framework
         self._graph, self._other = graph, other
         self._target = _Side(TARGET, graph, bytearray(len(graph)))
         self._golden = _Side(GOLDEN, other, bytearray(len(other)))
-        self._options = options
-        self._errors = options.rules.levels["error"]
-        self._result, self._evidence = result, evidence
+        self._options = evidence.options
+        self._errors = evidence.options.rules.levels["error"]
+        self._result, self._evidence = evidence.result, evidence
         self._manual = manual
         self._in_errors = array("d", [math.nan]) * len(graph)
         self._out_errors = array("d", [math.nan]) * len(graph)
@@ -287,7 +276,7 @@ class _Judged:
             origin,
             items,
             golden_items,
-            summarise(self._result, self._options.rules),
+            self._evidence.summary,
             self._result.mode.value,
             self._result.stacks,
             self._result.golden_stacks,
@@ -295,10 +284,9 @@ class _Judged:
         )
 
     def _notes(self) -> list[str]:
-        design = sorted(Precision(self._evidence.aligned).design)
         found = [
             f"By design {mine} stands beside {theirs} of the golden run: values are judged with the coarser of the two."
-            for mine, theirs in design
+            for mine, theirs in self._evidence.design
         ]
         levels = in_words(self._result.levels)
         sides = [*([levels] if levels else []), *map(str, self._result.truncations)]
@@ -344,8 +332,7 @@ class _Judged:
         node = self._graph.index.get(judged.call.record or "", -1)
         if node < 0:
             return
-        self._in_errors[node] = self._size(judged.inputs, [row for row in judged.call.rows if is_input(row)])
-        self._out_errors[node] = self._size(judged.outputs, [row for row in judged.call.rows if not is_input(row)])
+        self._in_errors[node], self._out_errors[node] = self._evidence.sizes(judged)
         if judged.outcome == CALL_SAME:
             self._target.statuses[node] = SAME
             return
@@ -354,19 +341,8 @@ class _Judged:
         suspect = judged.suspect
         if suspect is not None and suspect.record != judged.call.record:
             self._target.cause[node] = f"named for it: {suspect.record or suspect.golden_record}"
-        if math.isinf(max(judged.inputs, judged.outputs)) and any(map(self._is_infinite, judged.call.rows)):
+        if self._evidence.is_nonfinite(judged):
             self._target.statuses[node] = DIVERGED
-
-    def _size(self, largest: float, rows: Sequence[Row]) -> float:
-        """The largest difference of rows, which `largest` is but for a tensor that one side lacks: that has no size."""
-        if not math.isinf(largest) or any(map(self._is_infinite, rows)):
-            return largest
-        of_both = (row_difference(row, self._result.mode) for row in rows if _is_tensor_of_both(row))
-        return max(of_both, default=math.nan)
-
-    def _is_infinite(self, row: Row) -> bool:
-        """Whether both sides have a tensor, and one alone is finite; one that a side lacks has no value to judge."""
-        return _is_tensor_of_both(row) and math.isinf(row_difference(row, self._result.mode))
 
     def _add_saved_values(self, pairs: Pairs) -> None:
         """Statuses of values that were saved by hand, of which nobody knows which comes from which."""
@@ -374,7 +350,7 @@ class _Judged:
             if pairs.golden[node] < 0:
                 continue
             differing = [row for row in rows if row.target is not None and row.golden is not None]
-            largest = max((row_difference(row, self._result.mode) for row in differing), default=0.0)
+            largest = max(map(self._evidence.difference, differing), default=0.0)
             self._out_errors[node] = largest
             worst = next((row for row in rows if row.result in self._errors), None)
             if math.isinf(largest):
@@ -400,7 +376,7 @@ class _Judged:
 
     def _origin_of(self, found: Unexplained) -> Origin:
         module = (self._graph if found.record else self._other).index.get(found.module, -1)
-        return origin_of(found, module, self._evidence.judged, self._result.mode)
+        return origin_of(found, module, self._evidence)
 
     def _items(self, pairs: Pairs) -> tuple[dict[int, list[Row]], dict[int, list[Row]]]:
         target, golden = self._evidence.calls

@@ -13,9 +13,7 @@ from probe.common import html_table
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import only_dump_in
 from probe.common.errors import MsprobeException
-from probe.compare.options import Options
-from probe.compare.output.summary import Summary, first_of
-from probe.compare.result import Divergence
+from probe.compare.evidence import Divergence, Options, Summary, first_of
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph, graph_of
 from probe.graph.manual_pairs import load_pairs

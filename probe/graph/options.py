@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from probe.compare.options import Options
+from probe.compare.evidence import Options
 from probe.graph.manual_pairs import ManualPair
 from probe.graph.micro_steps import AUTO
 from probe.graph.rules.probe import PROBE_GRAPH

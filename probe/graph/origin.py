@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from probe.compare.divergence.call_digest import is_input, row_difference
-from probe.compare.divergence.differences import item_name
-from probe.compare.divergence.judged_calls import JudgedCall
-from probe.compare.result import Mode, Unexplained
+from probe.compare.evidence import Evidence, Unexplained
 
 PARAMETER, INPUT_OF_CALL, COMPUTE, KIND = "parameter", "input", "compute", "structure"
 """Where a divergence comes from: a parameter, an input that no recorded call gave, what the call computes, or a call, a
@@ -32,26 +27,19 @@ class Origin:
     """Whether one side has a NaN or an infinity there, and the other has none."""
 
 
-def origin_of(found: Unexplained, module: int, judged_calls: Iterable[JudgedCall], mode: Mode) -> Origin:
+def origin_of(found: Unexplained, module: int, evidence: Evidence) -> Origin:
     """The origin of a finding.
 
     Args:
         module: the node of the module that it is in.
-        judged_calls: what was said of each call on the way to it.
-        mode: what the dumps are compared by.
+        evidence: what was seen on the way to it.
     """
-    judged = next((each for each in judged_calls if each.suspect and _is_of(each.suspect, found)), None)
-    rows = [] if judged is None else judged.call.rows
-    row = next((row for row in rows if found.item and item_name(row) == found.item), None)
-    if judged is None or row is None or row.target is None or row.golden is None:
+    shown = evidence.shown_item(found)
+    if shown is None:
         return Origin(KIND, module, found.item)
-    is_nonfinite = row.target.is_tensor and math.isinf(row_difference(row, mode))
-    if judged.parameter:
-        return Origin(PARAMETER, module, found.item, judged.parameter, is_nonfinite)
-    if row.target.shape != row.golden.shape:
+    if shown.parameter:
+        return Origin(PARAMETER, module, found.item, shown.parameter, shown.is_nonfinite)
+    target, golden = shown.row.target, shown.row.golden
+    if target is not None and golden is not None and target.shape != golden.shape:
         return Origin(KIND, module, found.item)
-    return Origin(INPUT_OF_CALL if is_input(row) else COMPUTE, module, found.item, "", is_nonfinite)
-
-
-def _is_of(suspect: Unexplained, found: Unexplained) -> bool:
-    return (suspect.record, suspect.golden_record) == (found.record, found.golden_record)
+    return Origin(INPUT_OF_CALL if shown.is_input else COMPUTE, module, found.item, "", shown.is_nonfinite)

@@ -14,10 +14,7 @@ from probe.common.errors import MsprobeException
 from probe.common.parallel.run import run_where_it_pays
 from probe.common.parallel.tasks import Where, finished
 from probe.common.progress import ProgressCallback
-from probe.compare.option_checks import check
-from probe.compare.options import Options
-from probe.compare.output.summary import Summary, first_of
-from probe.compare.output.summary_text import headline, hints
+from probe.compare.evidence import Options, Summary, check, first_of, headline, hints
 from probe.graph.manual_pairs import without_dumps
 from probe.graph.options import HTML, GraphOptions
 from probe.graph.page.columns import Columns

@@ -7,7 +7,7 @@ ranks 2 and 3 those of the second.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,6 +129,24 @@ def splits(
             "both sides, for copies of the model are compared one by one; cp and ep are not merged."
         )
     return found
+
+
+def splits_of(sides: int, given: Mapping[str, Sequence[Any] | None]) -> list[Split]:
+    """The split of each side; none where nothing is given.
+
+    Args:
+        sides: 1, or 2 where there is a golden run.
+        given: the values of the flags by their names, as `splits` takes them; ``None`` for one that is not given.
+
+    Raises:
+        MsprobeException: a flag that is needed is missing, and what `splits` raises.
+    """
+    if all(values is None for values in given.values()):
+        return []
+    for flag in ("rank_size", "tp", "pp"):
+        if given.get(flag) is None:
+            raise MsprobeException(f"--{flag} is missing; merging needs --rank_size, --tp and --pp.")
+    return splits(sides, **{flag: values or () for flag, values in given.items()})
 
 
 def _joined(values: Sequence[Any]) -> str:

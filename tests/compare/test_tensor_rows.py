@@ -16,7 +16,7 @@ from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import DumpFormatError
 from probe.common.numerics.user_metrics import Algorithm
-from probe.compare.tensor_rows import Values
+from probe.compare.rows.tensor_rows import Values
 
 
 def written(folder: Path, arrays: list[Any], apart: float = 0.0) -> Dump:

@@ -13,7 +13,7 @@ from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
-from probe.compare.tensor_transforms import load_post_processing
+from probe.compare.rows.tensor_transforms import load_post_processing
 
 NAME = "Torch.sin.0.forward.output.0.npy"
 

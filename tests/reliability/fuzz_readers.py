@@ -35,8 +35,8 @@ with atheris.instrument_imports(include=["probe", "numpy.lib", "yaml", "zipfile"
     from probe.common.dump.journal import MAGIC, Header, JournalReader, JournalWriter
     from probe.common.dump.reading import tensor_reading
     from probe.common.errors import MsprobeException
-    from probe.compare import tensor_transforms
     from probe.compare.ranks import merge
+    from probe.compare.rows import tensor_transforms
 
 
 def config(path: Path) -> None:

@@ -22,8 +22,8 @@ from probe.common.config.json_file import read_object
 from probe.common.dump import recovery
 from probe.common.dump.journal import JournalReader
 from probe.common.dump.reading import tensor_reading
-from probe.compare import tensor_transforms
 from probe.compare.ranks import merge
+from probe.compare.rows import tensor_transforms
 
 
 def read_dump(path: str) -> None:

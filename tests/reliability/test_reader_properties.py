@@ -26,8 +26,8 @@ from probe.common.align import mapping_files
 from probe.common.align.layers import rules
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import MsprobeException
-from probe.compare import tensor_transforms
 from probe.compare.ranks import merge
+from probe.compare.rows import tensor_transforms
 
 sys.path.insert(0, str(Path(__file__).parent))
 import hostile_files as hostile

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import forks
 import pytest
-from free_port import free_port
+from split_runs import Case, train
 from written_pages import WrittenPage
 
 import probe
@@ -25,33 +22,9 @@ from probe.api.cli import main
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item
 from probe.shards.merge import Merged, merged
-from probe.shards.split import DEFAULT_ORDER, Split
 
-SCRIPT = Path(__file__).with_name("split_training.py")
 FAULTY = "decoder.layers.2.mlp.fc1.weight"
 STATISTICS = ("max", "min", "mean", "norm")
-
-
-@dataclass(frozen=True)
-class Case:
-    tp: int = 1
-    pp: int = 1
-    vpp: int = 1
-    dp: int = 1
-    order: str = DEFAULT_ORDER
-    change: str = "none"
-
-    @property
-    def split(self) -> Split:
-        return Split(self.tp * self.pp * self.dp, self.tp, self.pp, self.vpp, self.order)
-
-    def flags(self, golden: Case | None = None) -> list[str]:
-        sides = [self.split] if golden is None else [self.split, golden.split]
-        return [
-            text
-            for flag in ("rank_size", "tp", "pp", "vpp", "order")
-            for text in (f"--{flag}", *(str(getattr(side, flag)) for side in sides))
-        ]
 
 
 CASES = {
@@ -72,16 +45,7 @@ SPLIT = ["tensor", "pipeline", "both", "virtual", "sequence"]
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folders of all runs, which train at the same time."""
     folder = tmp_path_factory.mktemp("split")
-    arguments = []
-    for name, case in CASES.items():
-        port = str(free_port())
-        sizes = map(str, (case.tp, case.pp, case.vpp, case.dp))
-        rest = (port, *sizes, case.order, case.change)
-        arguments += [(str(folder / name), str(rank), *rest) for rank in range(case.split.rank_size)]
-    environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT, "OMP_NUM_THREADS": "1"}
-    ended = forks.server(*forks.MODULES["torch"]).run(SCRIPT, *arguments, environment=environment, timeout=100)
-    for given, process in zip(arguments, ended):
-        assert process.said == ["trained"], (given, process.status, process.out, process.err)
+    train(folder, CASES)
     return folder
 
 

@@ -14,6 +14,7 @@ from probe.compare.options import Options
 from probe.graph import in_python as graphs
 from probe.graph.in_python import GraphView
 from probe.graph.micro_steps import AUTO
+from probe.shards.split import splits_of
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -25,6 +26,11 @@ def verdict(
     options: Options | None = None,
     *,
     rules: str | None = None,
+    rank_size: Sequence[int] | None = None,
+    tp: Sequence[int] | None = None,
+    pp: Sequence[int] | None = None,
+    vpp: Sequence[int] | None = None,
+    order: Sequence[str] | None = None,
 ) -> Verdict:
     """Compare two runs as ``msprobe compare`` does.
 
@@ -35,15 +41,19 @@ def verdict(
         options: How to match and measure; `rules` wins over those of the options.
         rules: Whose rules give rows their results: ``msprobe-documented`` (default), ``msprobe`` or ``probe``. The
             variable ``MSPROBE_RULES`` is the default.
+        rank_size: How many ranks target and golden run have, if one or both are split; their ranks are merged then.
+        tp, pp, vpp, order: How each is split, as the flags of these names say; `tp` and `pp` go with `rank_size`.
 
     Raises:
         MsprobeException: the two cannot be compared, and why.
 
     Example:
         >>> print(probe.verdict("run_a", "run_b"))  # doctest: +SKIP
+        >>> print(probe.verdict("split", "whole", rank_size=(4, 1), tp=(2, 1), pp=(2, 1)))  # doctest: +SKIP
     """
     asked = replace(options or Options(), rules=row_rules(rules))
-    return comparisons.verdict(target, golden, output, asked)
+    splits = splits_of(2, {"rank_size": rank_size, "tp": tp, "pp": pp, "vpp": vpp, "order": order})
+    return comparisons.verdict(target, golden, output, asked, splits)
 
 
 def graph_diff(

@@ -101,6 +101,18 @@ def step_and_rank(path: str) -> tuple[int | None, int | None]:
     return None if step is None else int(step[1]), int(rank[1]) if rank is not None and rank[1] else None
 
 
+def process_and_mode(path: str) -> tuple[str | None, str | None]:
+    """The process without a rank and the mode of MindSpore that a file of records is of; ``None`` where it is of none.
+
+    Example:
+        >>> process_and_mode("dump_path/graph/step3/proc12/dump.json")
+        ('proc12', 'graph')
+    """
+    names = os.path.dirname(os.path.abspath(path)).split(os.sep)
+    mode = names[-3] if len(names) > 2 and names[-3] in MODES and _STEP.match(names[-2]) else None
+    return names[-1] if is_without_rank(names[-1]) else None, mode
+
+
 def _numbered(folder: str, pattern: re.Pattern[str]) -> list[str]:
     found = []
     for name in os.listdir(folder):

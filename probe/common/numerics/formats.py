@@ -263,6 +263,19 @@ def unit_roundoff(dtype: str | None) -> float:
     return 0.0 if found is None or found.digits < 2 else found.unit
 
 
+def nearest(value: float, to: Format) -> float:
+    """The number of the format that is nearest to `value`, of two the even one; infinity where it is too large.
+
+    For single numbers, of formats with the same digits everywhere; `rounded_to` of `rounding` has all formats.
+    """
+    if value == 0.0 or not math.isfinite(value):
+        return value
+    exponent = max(math.frexp(value)[1] - 1, to.least_exponent)
+    step = math.ldexp(1.0, exponent + 1 - to.digits)
+    found = round(value / step) * step
+    return found if abs(found) <= to.largest else math.copysign(math.inf, value)
+
+
 def is_float(dtype: str) -> bool:
     """Whether the numbers of a dtype are real and rounded."""
     return _is(dtype, Kind.FLOAT)

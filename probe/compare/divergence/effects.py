@@ -1,4 +1,4 @@
-"""Whether a difference reaches any value that counts, and where it comes from, both looked up by statistics.
+"""Which values a difference reaches, looked up by statistics.
 
 Two programs that are not the same program differ in many places that change nothing: a mask of another type, a range
 that begins elsewhere, calls inside a module that computes the same in another way. Such a place is no divergence where
@@ -7,25 +7,22 @@ the module around it returns the same, or where the first call that takes its re
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from probe.common.align.row import Row
 from probe.common.dump.naming import parse
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item
 from probe.common.dump.reading.sources import Tree
 from probe.common.numerics.error_bounds import extent, rounding
 from probe.common.numerics.formats import unit_roundoff
-from probe.compare.divergence.aligned_calls import AlignedCall, place_of
+from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input
 from probe.compare.divergence.propagated_error import PropagatedError
 
-_Key = tuple[Any, ...]
-_Takers = dict[_Key, list[int]]
-_TARGET, _GOLDEN = 0, 1
-_SIDES = "target", "golden run"
+Key = tuple[Any, ...]
+Places = dict[Key, list[int]]
+TARGET, GOLDEN = 0, 1
 
 _CARRIED_ON = 2.0
 """How many times what the runs differ by already two results that agree may differ by; an effect shows beside it."""
@@ -54,14 +51,14 @@ class Effects:
         return {call.record: call for call in self._calls}
 
     @cached_property
-    def _takers(self) -> tuple[_Takers, _Takers]:
+    def _takers(self) -> tuple[Places, Places]:
         """The places of the calls that take a tensor, by its statistics: views and permutations have the same."""
-        found: tuple[_Takers, _Takers] = {}, {}
+        found: tuple[Places, Places] = {}, {}
         for place, call in enumerate(self._calls):
             for row in call.rows:
                 for takers, item in zip(found, (row.target, row.golden)):
                     if item is not None and item.is_tensor and is_input(row):
-                        takers.setdefault(_key(item), []).append(place)
+                        takers.setdefault(key_of(item), []).append(place)
         return found
 
     def reach_values(self, call: AlignedCall, item: str) -> bool:
@@ -79,14 +76,14 @@ class Effects:
         if module is not None and self._agrees(module):
             return False
         tensors = [(row.target, is_input(row)) for row in call.rows if row.target is not None and row.target.is_tensor]
-        returned = self._returned_otherwise(call, _TARGET)
+        returned = self._returned_otherwise(call, TARGET)
         items = returned or [each for each, _ in tensors if each.name == item]
         place = self._place_of.get(id(call), 0)
-        found = self._takers_agree(items, place, _TARGET)
+        found = self._takers_agree(items, place, TARGET)
         if found is not False and returned:
             # What the golden side hands on as it is may be made into something else first by the target, or be taken
             # by more calls than there.
-            of_golden = self._takers_agree(self._returned_otherwise(call, _GOLDEN), place, _GOLDEN)
+            of_golden = self._takers_agree(self._returned_otherwise(call, GOLDEN), place, GOLDEN)
             found = found if of_golden is None else of_golden
         if found is not None:
             return not found
@@ -127,10 +124,10 @@ class Effects:
         a reason of its own.
         """
         ahead = list(items)
-        seen: set[_Key] = set()
+        seen: set[Key] = set()
         while ahead:
             item = ahead.pop(0)
-            key = _key(item)
+            key = key_of(item)
             # A constant is no evidence of where it came from.
             if key in seen or item.max == item.min:
                 continue
@@ -142,7 +139,7 @@ class Effects:
                 call = self._calls[taker]
                 agrees = self._agrees(call)
                 if agrees is None:
-                    ahead += _returned(call, side)
+                    ahead += returned_by(call, side)
                 elif agrees:
                     agreed.add(_kind(call))
                 elif _kind(call) not in agreed:
@@ -168,207 +165,6 @@ class Effects:
         return found
 
 
-class Origins:
-    """Says what becomes of a tensor between the call that returned it and the one that takes it.
-
-    Args:
-        calls: all calls of both runs, in order.
-        trees: the call trees of target and golden side.
-    """
-
-    def __init__(self, calls: Sequence[AlignedCall], trees: tuple[Tree, Tree]) -> None:
-        self._calls = calls
-        self._trees = trees
-
-    @cached_property
-    def _givers(self) -> tuple[_Takers, _Takers]:
-        """The places of the calls that return a tensor, by its statistics."""
-        found: tuple[_Takers, _Takers] = {}, {}
-        for place, call in enumerate(self._calls):
-            for side, givers in enumerate(found):
-                for item in _returned(call, side):
-                    givers.setdefault(_key(item), []).append(place)
-        return found
-
-    @cached_property
-    def _ends(self) -> tuple[list[float], list[float]]:
-        """When each call ends on its own side, by its place."""
-        target = [float(place) for place in range(len(self._calls))]
-        known = _ends_in(self._trees[_GOLDEN])
-        golden, last = [], -1.0
-        for call in self._calls:
-            # The calls stand in the order of the target. Gradients of parameters are in no tree.
-            last = known.get(call.golden_record or "", last)
-            golden.append(last)
-        return target, golden if known else target
-
-    def between(self, call: AlignedCall, item: str) -> str:
-        """What differs on the way to an input of `call`, in words; empty where nobody knows."""
-        row = _row_of(call, item)
-        if row is None or row.target is None or row.golden is None or not is_input(row) or not row.target.is_tensor:
-            return ""
-        place = self._place_of(call)
-        items = row.target, row.golden
-        given = [self._last_giver(items[side], place, side) for side in (_TARGET, _GOLDEN)]
-        for side in (_GOLDEN, _TARGET):
-            if text := self._in_another_order(given[side], place, side):
-                return text
-        if (given[_TARGET] is None) == (given[_GOLDEN] is None):
-            return ""
-        # One side hands on what a call returned as it is; the other one does not.
-        plain, other = (_GOLDEN, _TARGET) if given[_TARGET] is None else (_TARGET, _GOLDEN)
-        giver = given[plain]
-        name = None if giver is None else _record(self._calls[giver], other)
-        if giver is None or name is None:
-            return ""
-        if not self._trees[_GOLDEN] and _key(items[other]) in self._givers[other]:
-            # A call returns it, and whether that is before this one on the golden side nobody knows.
-            return ""
-        short = _type_of_cast(items[other], items[plain])
-        if not short:
-            for taker in self._takers_on_the_way(giver, place, other):
-                # A call that is recorded may have changed it, so that nobody can say that none has.
-                return self._in_another_order(taker, place, other)
-        did = f"rounds what {name} returned to {short}" if short else f"changes what {name} returned"
-        return f"the {_SIDES[other]} {did} before it comes here, by code that is not recorded"
-
-    def made_on_one_side(self, call: AlignedCall, item: str) -> AlignedCall | None:
-        """The call of one side alone that takes what the other side has for this item and returns what its own has."""
-        row = _row_of(call, item)
-        if row is None or row.target is None or row.golden is None or not row.target.is_tensor:
-            return None
-        keys = _key(row.target), _key(row.golden)
-        if any(each.max == each.min for each in (row.target, row.golden)) or keys[_TARGET] == keys[_GOLDEN]:
-            return None
-        for side, other in ((_TARGET, _GOLDEN), (_GOLDEN, _TARGET)):
-            # A layer ends after the calls inside of it.
-            for place in reversed(self._givers[side].get(keys[side], ())):
-                giver = self._calls[place]
-                if _record(giver, other) is None and keys[other] in map(_key, _given(giver, side)):
-                    return giver
-        return None
-
-    def elsewhere(self, missing: AlignedCall, call: AlignedCall) -> str:
-        """Whether `missing`, which one side makes before `call`, is made after it by the other one, in words.
-
-        Neither has a counterpart, as no order of both sides has them all beside each other.
-        """
-        side = _TARGET if missing.golden_record is None else _GOLDEN
-        key, place = self._kind_in_place(missing, side), self._place_of(call)
-        alone = tuple([] if key is None else self._alone[each].get(key, []) for each in (side, 1 - side))
-        if len(alone[0]) != len(alone[1]):
-            return ""
-        late = next((each for each in alone[1] if each > place), None)
-        if late is None or self._calls.index(missing) not in alone[0]:
-            return ""
-        name, other_name = _record(missing, side), _record(self._calls[late], 1 - side)
-        return _in_another_order(side, name or "", other_name or "")
-
-    @cached_property
-    def _alone(self) -> tuple[_Takers, _Takers]:
-        """The places of the calls that only one side makes, by kind and module, of each side."""
-        found: tuple[_Takers, _Takers] = {}, {}
-        for place, call in enumerate(self._calls):
-            for side in (_TARGET, _GOLDEN):
-                key = self._kind_in_place(call, side) if _record(call, 1 - side) is None else None
-                if key is not None:
-                    found[side].setdefault(key, []).append(place)
-        return found
-
-    def _kind_in_place(self, call: AlignedCall, side: int) -> _Key | None:
-        record = _record(call, side)
-        parsed = parse(record or "")
-        if record is None or parsed is None:
-            return None
-        return parsed.base, parsed.direction, place_of(record, self._trees[side])
-
-    def _place_of(self, call: AlignedCall) -> int:
-        return next((place for place, each in enumerate(self._calls) if each.record == call.record), 0)
-
-    def _last_giver(self, item: Item, place: int, side: int) -> int | None:
-        """The place of the last call that returns this before the one at `place`, in the order of this side."""
-        if item.max == item.min:
-            return None
-        ends = self._ends[side]
-        places = self._givers[side].get(_key(item), ())
-        before = [each for each in places if ends[each] < ends[place] and not self._is_inside(each, place, side)]
-        return max(before, key=ends.__getitem__, default=None)
-
-    def _in_another_order(self, giver: int | None, place: int, side: int) -> str:
-        """In words, that a call which ends before the one at `place` on this side ends after it on the other one."""
-        other = 1 - side
-        if giver is None or not self._trees[_GOLDEN]:
-            return ""
-        name, other_name = (_record(self._calls[giver], each) for each in (side, other))
-        ends = self._ends[other]
-        if name is None or other_name is None or ends[giver] <= ends[place] or self._is_inside(place, giver, other):
-            return ""
-        return _in_another_order(side, name, other_name)
-
-    def _takers_on_the_way(self, giver: int, place: int, side: int) -> list[int]:
-        """The calls that take on this side alone what `giver` returned, before the call at `place` ends."""
-        returned = {_key(item) for item in _returned(self._calls[giver], side) if item.max != item.min}
-        found = []
-        for taker, call in enumerate(self._calls):
-            if taker == place or not self._is_between(taker, giver, place, side):
-                continue
-            if self._is_inside(taker, place, side) or not returned.intersection(map(_key, _given(call, side))):
-                continue
-            is_shared = call.record is not None and call.golden_record is not None
-            other = 1 - side
-            if not is_shared or not self._is_between(taker, giver, place, other):
-                found.append(taker)
-        return found
-
-    def _is_between(self, each: int, first: int, last: int, side: int) -> bool:
-        ends = self._ends[side]
-        return _record(self._calls[each], side) is not None and ends[first] < ends[each] < ends[last]
-
-    def _is_inside(self, each: int, around: int, side: int) -> bool:
-        """Whether the call at `each` is made by the one at `around`."""
-        tree, wanted = self._trees[side], _record(self._calls[around], side)
-        seen: set[str] = set()
-        found = _record(self._calls[each], side)
-        while found is not None and found not in seen:
-            seen.add(found)
-            found = tree.get(found)
-            if found is not None and found == wanted:
-                return True
-        return False
-
-
-def _in_another_order(side: int, name: str, other_name: str) -> str:
-    late = "" if other_name == name else f" calls {other_name}"
-    order = f"the {_SIDES[side]} calls {name} before this one, the {_SIDES[1 - side]}{late} after it"
-    return f"the calls come in another order: {order}"
-
-
-def _ends_in(tree: Tree) -> dict[str, float]:
-    """When each call ends, of a tree that has them in the order of their beginnings."""
-    found: dict[str, float] = {}
-    running: list[str] = []
-    for record, around in tree.items():
-        while running and running[-1] != around:
-            found[running.pop()] = float(len(found))
-        running.append(record)
-    while running:
-        found[running.pop()] = float(len(found))
-    return found
-
-
-def _record(call: AlignedCall, side: int) -> str | None:
-    return (call.record, call.golden_record)[side]
-
-
-def _row_of(call: AlignedCall, item: str) -> Row | None:
-    return next((row for row in call.rows if row.target is not None and row.target.name == item), None)
-
-
-def _given(call: AlignedCall, side: int) -> list[Item]:
-    items = ((row.target, row.golden)[side] for row in call.rows if is_input(row))
-    return [item for item in items if item is not None and item.is_tensor]
-
-
 def _has_same_shapes(call: AlignedCall) -> bool:
     """Whether a call takes and returns tensors, and each has the shape that it has on the other side."""
     shapes: dict[bool, list[bool]] = {True: [], False: []}
@@ -379,41 +175,18 @@ def _has_same_shapes(call: AlignedCall) -> bool:
     return all(bool(each) and all(each) for each in shapes.values())
 
 
-def _type_of_cast(item: Item, before: Item) -> str:
-    """The short type that an item was rounded to and widened again, as its extremes say."""
-    extremes = (item.max, item.min), (before.max, before.min)
-    if item.dtype != before.dtype or any(type(each) is not float for values in extremes for each in values):
-        return ""
-    for name, rounded in (("float16", _to_float16), ("bfloat16", _to_bfloat16)):
-        try:
-            if extremes[0] != extremes[1] and extremes[0] == tuple(map(rounded, extremes[1])):
-                return name
-        except (OverflowError, ValueError):
-            continue  # Out of the range of the type, or not finite.
-    return ""
-
-
-def _to_float16(value: Any) -> float:
-    return float(struct.unpack("<e", struct.pack("<e", value))[0])
-
-
-def _to_bfloat16(value: Any) -> float:
-    bits = struct.unpack("<I", struct.pack("<f", value))[0]
-    # The upper half, to the nearest, and to an even one between two.
-    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
-    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
-
-
-def _returned(call: AlignedCall, side: int) -> list[Item]:
-    items = ((row.target, row.golden)[side] for row in call.rows if not is_input(row))
-    return [item for item in items if item is not None and item.is_tensor]
-
-
 def _kind(call: AlignedCall) -> str:
     """The function, or the class of the module."""
     parsed = parse(call.record or "")
     return "" if parsed is None else parsed.base.rpartition(".")[2] + parsed.direction
 
 
-def _key(item: Item) -> _Key:
+def returned_by(call: AlignedCall, side: int) -> list[Item]:
+    """The tensors that a call returns on one side."""
+    items = ((row.target, row.golden)[side] for row in call.rows if not is_input(row))
+    return [item for item in items if item is not None and item.is_tensor]
+
+
+def key_of(item: Item) -> Key:
+    """The statistics by which a tensor is found again: views and permutations have the same."""
     return item.max, item.min, item.norm, item.md5, extent(item.shape).elements

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from probe.common import log
-from probe.common.align.row import ERROR, PASS, WARNING
+from probe.common.align.row import ERROR, PASS, WARNING, Row
 from probe.common.dump import levels
 from probe.compare.output.summary import SUSPECTS, Summary, first_of
 from probe.compare.output.tables import VALUES
-from probe.compare.result import ComparisonResult, Mode
+from probe.compare.result import ComparisonResult, MergedRanks
 from probe.compare.rules import DIVERGED, SAME, SUSPECT
+from probe.shards.split import numbers
 
 TOO_LITTLE = "not enough in common"
 """How the answer begins where too little was compared to say that nothing diverges."""
@@ -58,6 +59,8 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     found += [(f"  {text}", "") for text in (call.cause, call.reason) if text]
     if call.module and call.module != call.record:
         found.append((f"  in {call.module}", ""))
+    if divergence.merged is not None:
+        found.append((f"  {_ranks(divergence.merged)}", ""))
     for side, stack in (("target", divergence.stack), ("golden", divergence.golden_stack)):
         if stack:
             found.append((f"  {side}: {' '.join(users_line(stack).split())}", ""))
@@ -65,6 +68,17 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         names = ", ".join(suspect.record or suspect.golden_record for suspect in divergence.suspects[:SUSPECTS])
         found.append((f"  next: {names}", ""))
     return found
+
+
+def _ranks(merged: MergedRanks) -> str:
+    """On which ranks a call is that several may make together."""
+    ranks = numbers(merged.ranks)
+    if len(merged.ranks) == 1:
+        return f"on rank {ranks}"
+    if not merged.differing or merged.differing == merged.ranks:
+        return f"on ranks {ranks}, which make this call together"
+    which = f"rank{'' if len(merged.differing) == 1 else 's'} {numbers(merged.differing)}"
+    return f"on {which}, whose part differs; ranks {ranks} make this call together"
 
 
 def _remarks(summaries: Sequence[Summary]) -> str:
@@ -154,13 +168,11 @@ def _record_names(record: str, golden: str) -> str:
     return record if golden in ("", record) else f"{record} (golden: {golden})"
 
 
-def print_metrics(result: ComparisonResult) -> None:
-    """A log line for each pair of tensors whose values were compared."""
-    if result.mode is not Mode.TENSOR:
-        return
-    for row in result.rows:
+def print_metrics(rows: Iterable[Row], algorithms: Sequence[str] = ()) -> None:
+    """A log line for each pair of tensors whose values were compared; `algorithms` are columns of the user's own."""
+    for row in rows:
         if row.target is not None and row.golden is not None:
-            metrics = ", ".join(f"{name} {value}" for name, value in zip((*VALUES, *result.algorithms), row.metrics))
+            metrics = ", ".join(f"{name} {value}" for name, value in zip((*VALUES, *algorithms), row.metrics))
             log.info(f"{row.target.name} and {row.golden.name}: {metrics}")
 
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from probe.common.align.row import Row
 from probe.common.dump.reading.items import PARAMETERS_GRAD
-from probe.compare.output.summary import Summary
-from probe.compare.result import Mode
+from probe.compare.evidence import Mode, Summary
 from probe.graph.diff import GraphDiff, is_tensor_of_one
 from probe.graph.graph import Graph
 from probe.graph.overflow_levels import Overflow

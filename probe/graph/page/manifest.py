@@ -9,8 +9,7 @@ from typing import Any, Optional
 import numpy as np
 
 from probe._version import __version__
-from probe.compare.output.tables import VALUES
-from probe.compare.result import Mode
+from probe.compare.evidence import VALUES, Mode
 from probe.graph.overflow_levels import LEVELS
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.rules.protocol import GraphRules

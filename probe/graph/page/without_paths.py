@@ -11,9 +11,7 @@ from typing import Any
 from probe.common.align.row import Row
 from probe.common.dump.reading.items import Item
 from probe.common.dump.reading.sources import Stacks
-from probe.compare.output.summary import Summary
-from probe.compare.output.summary_text import users_line
-from probe.compare.result import Divergence
+from probe.compare.evidence import Divergence, Summary, users_line
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
 from probe.graph.page.prefixes import Prefixes

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump
 from probe.common.progress import ProgressCallback
-from probe.compare.options import Options
-from probe.compare.output.summary_text import headline
-from probe.compare.rules import marked_items, result_of
+from probe.compare.evidence import Options, headline, marked_items, result_of
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.manual_pairs import ManualPair
 from probe.graph.overflow_levels import Overflow, overflows

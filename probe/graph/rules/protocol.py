@@ -11,7 +11,7 @@ from typing import Protocol
 
 from probe.common.dump.reading.dump import Dump
 from probe.common.progress import ProgressCallback
-from probe.compare.options import Options
+from probe.compare.evidence import Options
 from probe.graph.diff import GraphDiff
 from probe.graph.manual_pairs import ManualPair
 from probe.graph.page.columns import ColumnRules, Columns

@@ -8,19 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.common.dump.reading.dump import Dump, read
-from probe.common.dump.reading.runs import find_dumps, warn_of_left_out
-from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 from probe.graph.page.columns import Columns
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.tasks.communication import add_partners
-from probe.graph.tasks.located import Place
 from probe.graph.tasks.task import Task, judged_dumps, rows_of
 from probe.graph.writers.shown import ShownComparison
 from probe.shards.merge import Merged, merged
 from probe.shards.partners import partners
+from probe.shards.runs import dumps_of, rank_folders
 from probe.shards.split import Split
 
 
@@ -34,7 +31,7 @@ class MergedTask(Task):
     @property
     def paths(self) -> list[str]:
         steps = [path for path in (self.place.target, self.place.golden) if path is not None]
-        return [path for step in steps for path in _folders(step).values()]
+        return [path for step in steps for path in rank_folders(step).values()]
 
     def compare(self, watch: ProgressCallback | None = None) -> list[ShownComparison]:
         """Every copy of the model, and behind them the ranks of the target that it was made of, each alone."""
@@ -79,60 +76,6 @@ class MergedTask(Task):
                 if name in each.sentences:
                     said.setdefault(row, []).extend(f"{side}{sentence}" for sentence in each.sentences[name])
         return ShownComparison(columns, diff if self.keeps_diff else None)
-
-
-def dumps_of(step: str) -> dict[int, Dump]:
-    """The dumps of all ranks of a step.
-
-    Raises:
-        MsprobeException: there is none.
-    """
-    dumps = {rank: read(path) for rank, path in _folders(step).items()}
-    if not dumps:
-        raise MsprobeException(f"{step} holds no rank folders; what is merged are the ranks of a step.")
-    return dumps
-
-
-def _folders(step: str) -> dict[int, str]:
-    """The folder of each rank of a step; that of a run of one process, which has no rank, is the one of rank 0."""
-    found = find_dumps(step)
-    if found.is_one:
-        return {}
-    # A folder ``rank`` without a number is that of rank 0; one without records is read, which says so.
-    ranks = {each.rank or 0: each.path for each in (*found.dumps, *found.empty) if not each.process}
-    return ranks if ranks or len(found.dumps) > 1 else {0: found.dumps[0].path}
-
-
-def merged_steps(target: str, golden: str | None) -> tuple[list[Place], list[str]]:
-    """The steps of two runs that are merged, or those of one, and a sentence for each that is left alone.
-
-    Raises:
-        MsprobeException: the runs have no step in common.
-    """
-    steps = _steps(target)
-    if golden is None:
-        return [Place(step, step=name) for name, step in steps.items()], []
-    others = _steps(golden)
-    if len(steps) == len(others) == 1:
-        # One step of each, whatever its number.
-        others = dict(zip(steps, others.values()))
-    places = [Place(step, others[name], step=name) for name, step in steps.items() if name in others]
-    if not places:
-        raise MsprobeException(f"{target} and {golden} have no step in common.")
-    alone = [
-        f"{step} has no counterpart in the {side} {path}: it is not compared."
-        for mine, theirs, side, path in ((steps, others, "golden run", golden), (others, steps, "target", target))
-        for name, step in mine.items()
-        if name not in theirs
-    ]
-    return places, alone
-
-
-def _steps(path: str) -> dict[str, str]:
-    """The folder of each step at a path, by its name below it."""
-    found = find_dumps(path)
-    warn_of_left_out(found)
-    return {"": path} if found.is_one else {found.name_of_step(each): each.step_folder for each in found.dumps}
 
 
 def _rows(columns: Columns, names: NDArray[np.int64]) -> dict[str, int]:

@@ -6,12 +6,14 @@ import os
 from collections.abc import Sequence
 
 from probe.common.dump.layout import holds_records
-from probe.common.errors import FileCheckException, MsprobeException
+from probe.common.errors import MsprobeException
 from probe.graph.options import GraphOptions
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.run import Plan, title
-from probe.graph.tasks.merged import MergedTask, dumps_of, merged_steps
+from probe.graph.tasks.located import Place
+from probe.graph.tasks.merged import MergedTask
 from probe.shards.merge import folder_of, merged, write
+from probe.shards.runs import check_folders, common_steps, dumps_of
 from probe.shards.split import Split
 
 
@@ -30,11 +32,9 @@ def planned_merging(
     """
     if len(targets) > 1 or len(goldens) > 1:
         raise MsprobeException("--rank_size merges the ranks of one run or two; give -tp once, and -gp at most once.")
-    for path in (*targets, *goldens):
-        if os.path.isfile(path):
-            raise FileCheckException(f"{path} is no folder; give that of a step with its ranks, or of all steps.")
-    golden = goldens[0] if goldens else None
-    places, unpaired = merged_steps(targets[0], golden)
+    check_folders((*targets, *goldens))
+    steps, unpaired = common_steps(targets[0], goldens[0] if goldens else None)
+    places = [Place(each.target, each.golden, step=each.name) for each in steps]
     cut = Prefixes(options.strip_paths)
     name = title(list(map(cut.path, targets)), list(map(cut.path, goldens)))
     unpaired = [cut.text(sentence, (*targets, *goldens)) for sentence in unpaired]
@@ -50,8 +50,8 @@ def write_merged(targets: Sequence[str], goldens: Sequence[str], splits: Sequenc
     """
     if goldens or len(targets) != 1:
         raise MsprobeException("--file_type json writes the merged dumps of one run; give -tp once, and no -gp.")
-    places, _ = merged_steps(targets[0], None)
-    copies = [copy for place in places for copy in merged(dumps_of(place.target), splits[0], place.target)]
+    steps, _ = common_steps(targets[0], None)
+    copies = [copy for step in steps for copy in merged(dumps_of(step.target), splits[0], step.target)]
     folders = [folder_of(copy, output) for copy in copies]
     for folder in folders:
         # It may be that of the run itself.

@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import Self
 
-from probe.common import log
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.progress import ProgressCallback
-from probe.compare.output.tables import VALUES
-from probe.compare.result import Mode
+from probe.compare.evidence import Mode, print_metrics
 from probe.graph.diff import GraphDiff
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
@@ -57,8 +55,8 @@ class GraphTask(Task):
 
     def compare(self, watch: ProgressCallback | None = None) -> list[ShownComparison]:
         diff = judged(self, watch)
-        if self.options.tensor_log:
-            _print_metrics(diff)
+        if self.options.tensor_log and diff.mode == Mode.TENSOR.value:
+            print_metrics(row for rows in diff.items.values() for row in rows)
         diff = without_paths(diff, Prefixes(self.options.strip_paths))
         columns = rows_of(diff, self.options, self.place.run_name, self.place.name)
         return [ShownComparison(columns, diff if self.keeps_diff else None)]
@@ -108,11 +106,3 @@ def rows_of(diff: GraphDiff, options: GraphOptions, run: str = "", place: str = 
     columns.run = run
     columns.place = place
     return columns
-
-
-def _print_metrics(diff: GraphDiff) -> None:
-    """A log line for each pair of tensors whose values were compared."""
-    for row in (row for rows in diff.items.values() for row in rows) if diff.mode == Mode.TENSOR.value else ():
-        if row.target is not None and row.golden is not None:
-            metrics = ", ".join(f"{name} {value}" for name, value in zip(VALUES, row.metrics))
-            log.info(f"{row.target.name} and {row.golden.name}: {metrics}")

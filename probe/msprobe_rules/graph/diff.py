@@ -14,9 +14,11 @@ from probe.common.dump.naming import function_name
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.records import OUTPUT, Item
 from probe.common.numerics.statistics import fraction
-from probe.compare.comparison import Comparison, flattened, measure, mode_of
 from probe.compare.options import Options
 from probe.compare.result import Mode
+from probe.compare.rows.matching import flattened, mode_of
+from probe.compare.rows.measuring import measure
+from probe.compare.two_dumps import Comparison
 from probe.graph.diff import GraphDiff, diff_of
 from probe.graph.graph import GROUP, graph_of
 from probe.graph.overflow_levels import NONE, Overflow

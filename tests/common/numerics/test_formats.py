@@ -17,7 +17,17 @@ import pytest
 from probe.calls.verdict import Subject, judge
 from probe.common.dump.reading.dump import read
 from probe.common.numerics import formats
-from probe.common.numerics.formats import TABLE, Format, Kind, format_of, plain_name, rounding_format, unit_roundoff
+from probe.common.numerics.formats import (
+    FORMATS,
+    TABLE,
+    Format,
+    Kind,
+    format_of,
+    nearest,
+    plain_name,
+    rounding_format,
+    unit_roundoff,
+)
 from probe.common.numerics.rounding import rounded_to, rounding_scale, spacing
 from probe.compare.comparison import compare_dumps
 from probe.overflow.run import find_overflow
@@ -291,3 +301,18 @@ def test_the_pre_check_rounds_to_it(is_entered: bool) -> None:
     )  # fmt: skip
     assert (judge(subject).status == "exact") == is_entered
     assert (rounding_format("torch.float8_e3m4") is NEW) == is_entered
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float8_e5m2", "tfloat32"])
+def test_one_number_is_rounded_as_arrays_are(name: str) -> None:
+    to = FORMATS[name.replace("_", "")]
+    random = np.random.default_rng(3)
+    values = np.concatenate(
+        [
+            random.standard_normal(500) * 2.0 ** random.integers(-30, 18, 500),
+            [0.0, to.largest, to.overflow, to.smallest_normal / 3, to.smallest_subnormal / 3, 1 + 3 * to.unit],
+        ]
+    )
+    values = np.concatenate([values, -values])
+    assert [nearest(value, to) for value in values.tolist()] == rounded_to(values, to).tolist()
+    assert nearest(math.inf, to) == math.inf and math.isnan(nearest(math.nan, to))

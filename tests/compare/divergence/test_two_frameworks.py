@@ -14,7 +14,7 @@ from test_search import Record, Run, backward, call, plain, tensor, write
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Item
 from probe.common.numerics.error_bounds import beside_fill_values
-from probe.compare import comparison
+from probe.compare import divergences
 from probe.compare.comparison import compare_dumps
 from probe.compare.divergence import settings
 from probe.compare.options import Options
@@ -270,7 +270,7 @@ def test_dumps_are_read_again_once_where_they_were_released(
 def test_settings_are_held_against_each_other_between_frameworks_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "with_settings", lambda *_: pytest.fail("one framework"))
+    monkeypatch.setattr(divergences, "with_settings", lambda *_: pytest.fail("one framework"))
     target = write(tmp_path / "target", {"Functional.relu.0.forward": call([tensor(X)], tensor(2 * X))})
     golden = write(tmp_path / "golden", {"Functional.relu.0.forward": call([tensor(X)], tensor(X))})
     result = compare_dumps(read(target), read(golden), Options(fuzzy=True))

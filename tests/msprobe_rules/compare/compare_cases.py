@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from probe.api import cli
-from probe.compare import comparison
+from probe.compare.rows import measuring
 from probe.msprobe_rules.compare import rows as of_rows
 from probe.msprobe_rules.compare.v26_2 import WORDS
 
@@ -27,7 +27,7 @@ OTHER_PLACES = "error: nan or inf of target and golden are not in the same place
 FUZZY = "note: The names differ; accuracy of fuzzily matched data may be affected."
 
 # Messages that only we give, and those that only the real tool gives, by defect.
-OURS = {"D3a": {comparison.NO_MATCH, FUZZY}, "D7": {of_rows.THOUSANDTH}, "D17": {OTHER_PLACES}}
+OURS = {"D3a": {measuring.NO_MATCH, FUZZY}, "D7": {of_rows.THOUSANDTH}, "D17": {OTHER_PLACES}}
 # Rule 3 asks for a word of both sides; the real tool reports a tensor against a plain value too ("rule 3").
 THEIRS = {"D12": {of_rows.DTYPE, of_rows.REQUIRES_GRAD}, "rule 3": {of_rows.REQUIRES_GRAD}}
 DEFECTS = {

@@ -12,10 +12,10 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
-from probe.compare import comparison
 from probe.compare.comparison import compare_dumps
 from probe.compare.options import Options
 from probe.compare.result import ComparisonResult, Mode, Unexplained
+from probe.compare.rows import measuring
 from probe.msprobe_rules.compare import rows as of_rows
 from probe.msprobe_rules.compare.rows import DOCUMENTED_ROWS
 from probe.msprobe_rules.compare.v26_2 import V26_2_ROWS, WORDS
@@ -81,8 +81,8 @@ def test_backward_calls_are_paired_in_order_of_appearance_on_both_sides(tmp_path
 def test_an_unmatched_row_is_a_warning_that_says_so(tmp_path: Path) -> None:  # D3a
     target, golden = {LINEAR: call([tensor()], [])}, {"Torch.sin.0.forward": call([tensor()], [])}
     first, second = compared(tmp_path, target, golden).rows
-    assert (first.result, first.messages) == ("warning", (comparison.NO_MATCH,))
-    assert second.target is None and second.golden is not None and second.messages == (comparison.NO_TARGET,)  # D5
+    assert (first.result, first.messages) == ("warning", (measuring.NO_MATCH,))
+    assert second.target is None and second.golden is not None and second.messages == (measuring.NO_TARGET,)  # D5
     (only,) = compared(tmp_path, target, golden, as_26_2=True).rows
     assert (only.result, only.messages) == ("pass", ())
 

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
 from probe.api.commands.comparing.divergence import diverges
+from probe.api.commands.comparing.merging import add_merging, splits_given
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Line, Question
+from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from probe.compare.options import Options
     from probe.compare.output.summary import Summary
     from probe.compare.ranks.analysis import Analysis
+    from probe.shards.split import Split
 
 
 class Compare(Question):
@@ -67,6 +70,7 @@ class Compare(Question):
             default="never",
             help="exit with status 1 when the runs diverge (2 when that cannot be told), or a row is that bad (never)",
         )
+        add_merging(parser)
         arguments.add_compat(arguments.add_rules(parser, "give rows their results (msprobe-documented)"))
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Answer:
@@ -87,13 +91,25 @@ class Compare(Question):
             all_divergences=args.json,
         )
         where = Where(args.jobs, args.dask)
+        splits = _splits(args)
         if args.diff_analyze:
             return _analysed(args, options, where, watch)
-        return _compared(args, options, where, watch, invocation)
+        given = {"where": where, "watch": watch, "left_out": invocation.problem}
+        return _compared(args, options, splits, invocation, given)
+
+
+def _splits(args: argparse.Namespace) -> list[Split]:
+    """How the runs are split, by the flags of merging; nothing where none of these is given."""
+    found = splits_given(args, 2)
+    if found and args.diff_analyze:
+        raise MsprobeException("--diff_analyze compares rank with rank; leave it out, or --rank_size.")
+    if found and args.html:
+        raise MsprobeException("--html shows no merged ranks; give the same flags to msprobe graph_visualize instead.")
+    return found
 
 
 def _compared(
-    args: argparse.Namespace, options: Options, where: Where, watch: ProgressCallback | None, invocation: Invocation
+    args: argparse.Namespace, options: Options, splits: list[Split], invocation: Invocation, given: dict[str, Any]
 ) -> Comparison:
     from probe.compare.output.summary import fails
     from probe.compare.runner import summaries
@@ -103,14 +119,13 @@ def _compared(
 
     start = time.perf_counter()
     paths = args.target_path, args.golden_path, args.output_path, options, args.xlsx
-    given: dict[str, Any] = {"where": where, "tensor_log": args.is_print_compare_log, "watch": watch}
-    given["left_out"] = invocation.problem
+    given = {**given, "tensor_log": args.is_print_compare_log}
     page = ""
     if args.html:
         found, page = summaries_and_page(*paths, **given)
     else:
         # Ctrl-C leaves it early, and no process may go on then.
-        with contextlib.closing(summaries(*paths, **given)) as compared:
+        with contextlib.closing(summaries(*paths, **given, splits=splits)) as compared:
             found = list(compared)
     is_bad = diverges(found, invocation) if args.fail_on == "divergence" else fails(found, args.fail_on)
     return Comparison(found, is_bad, time.perf_counter() - start, page)

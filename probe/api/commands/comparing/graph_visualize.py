@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
 from probe.api.commands.comparing.divergence import diverges
+from probe.api.commands.comparing.merging import add_merging, splits_given
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Line, Question
 from probe.api.questions.rules import PROBE, chosen
@@ -57,18 +58,10 @@ class GraphVisualize(Question):
             help="mark numbers that are too large; done by itself where one is not finite",
         )
         add("--micro_step", metavar="auto|N|off", type=_micro_step, default="auto", help="micro steps of a step (auto)")
-        self._prepare_merging(parser)
+        add_merging(parser)
         self._prepare_output(parser)
         # Of msProbe's older form, for which there is a hint.
         add("-i", "--input_path", help=argparse.SUPPRESS)
-
-    def _prepare_merging(self, parser: argparse.ArgumentParser) -> None:
-        add = parser.add_argument_group("merging the ranks of a split model, a value for each side").add_argument
-        add("--rank_size", metavar="N", type=_number, nargs="+", help="how many ranks there are: tp * pp * dp")
-        add("--tp", metavar="N", type=_number, nargs="+", help="ranks that share a layer (tensor parallel)")
-        add("--pp", metavar="N", type=_number, nargs="+", help="stages of layers (pipeline parallel)")
-        add("--vpp", metavar="N", type=_number, nargs="+", help="virtual stages of a stage")
-        add("--order", metavar="TEXT", nargs="+", help="how ranks are numbered (tp-cp-ep-dp-pp)")
 
     def _prepare_output(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
@@ -186,17 +179,10 @@ class MergedDumps:
 
 def _splits(args: argparse.Namespace) -> list[Split]:
     """How the runs are split, by the flags of merging; nothing where none of these is given."""
-    given = {flag: getattr(args, flag) for flag in ("rank_size", "tp", "pp", "vpp", "order")}
-    if all(value is None for value in given.values()):
-        if args.file_type == "json":
-            raise MsprobeException("--file_type json writes merged dumps; give --rank_size, --tp and --pp, too.")
-        return []
-    for flag in ("rank_size", "tp", "pp"):
-        if given[flag] is None:
-            raise MsprobeException(f"--{flag} is missing; merging needs --rank_size, --tp and --pp.")
-    from probe.shards.split import splits
-
-    return splits(2 if args.golden_path else 1, **{flag: value or () for flag, value in given.items()})
+    found = splits_given(args, 2 if args.golden_path else 1)
+    if not found and args.file_type == "json":
+        raise MsprobeException("--file_type json writes merged dumps; give --rank_size, --tp and --pp, too.")
+    return found
 
 
 def _planned(args: argparse.Namespace, splits: list[Split]) -> Plan:
@@ -245,13 +231,6 @@ def _open(paths: list[str]) -> None:
 
 
 # --- arguments
-
-
-def _number(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; allowed: 1 and more.")
-    return number
 
 
 def _megabytes(text: str) -> float:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 from probe.common.dump.reading.items import Item
 from probe.common.errors import MsprobeException
+from probe.common.numerics.formats import format_of
 from probe.common.show import show
 
 Condition = Callable[[Item], bool]
@@ -65,7 +66,11 @@ def _shape(item: Item) -> Sequence[int] | None:
 
 
 def _type_name(text: str) -> str:
-    return text.removeprefix("<class '").removesuffix("'>").rpartition(".")[2].lower()
+    """The same text for the same type: ``float8_e4m3fn`` of ``torch.float8_e4m3fn`` and of ``Float8E4M3FN``."""
+    name = text.removeprefix("<class '").removesuffix("'>").rpartition(".")[2]
+    found = format_of(name)
+    # "int" and "float" are the types of plain values here, and no other names of the dtypes of tensors.
+    return name.lower() if found is None or name.lower() in found.aliases else found.name
 
 
 def _dtype(item: Item) -> str | None:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from probe.common import html_table, log
-from probe.common.dump.layout import JOURNAL_FILE, RECORD_FILES, TENSOR_FOLDER, step_and_rank
+from probe.common.dump.layout import JOURNAL_FILE, RECORD_FILES, TENSOR_FOLDER, process_and_mode, step_and_rank
 from probe.common.dump.nearest_names import nearest
 from probe.common.dump.reading import conditions
 from probe.common.dump.reading.call_tree import CallTree
@@ -41,6 +41,8 @@ class Dump:
         """The file that was read."""
         self.step, self.rank = step_and_rank(self.path)
         """The training step and the rank, from the names of the folders; ``None`` where these do not say."""
+        self.process, self.mode = process_and_mode(self.path)
+        """``proc123`` of a process without a rank, and ``graph`` or ``pynative`` of MindSpore, in the same way."""
         self.task = source.task
         """``statistics``, ``tensor`` or ``structure``."""
         self.level = source.level
@@ -147,7 +149,7 @@ class Dump:
         for record in records:
             module = tree.module(record.name)
             for item in self.items(record):
-                yield Selected(self.step, self.rank, record.name, module, item)
+                yield Selected(self.step, self.rank, self.process, self.mode, record.name, module, item)
 
     def nonfinite(self) -> Iterator[tuple[Record, Item]]:
         """The tensors that hold a NaN or an infinity, in order; records without one are not decoded."""

@@ -26,6 +26,7 @@ from probe.common.dump.layout import (
     folder_of,
     holds_records,
     is_without_rank,
+    process_and_mode,
     processes_in,
     ranks_in,
     step_and_rank,
@@ -64,10 +65,9 @@ class DumpLocation:
     def of(cls, path: str) -> DumpLocation:
         """The location of a file of records, or of the folder of a process."""
         folder = folder_of(path)
-        names = os.path.abspath(folder).split(os.sep)
         step, rank = step_and_rank(os.path.join(folder, DUMP_FILE))
-        mode = names[-3] if step is not None and len(names) > 2 and names[-3] in MODES else ""
-        return cls(path, folder, names[-1], step, rank, names[-1] if is_without_rank(names[-1]) else "", mode)
+        process, mode = process_and_mode(os.path.join(folder, DUMP_FILE))
+        return cls(path, folder, os.path.basename(os.path.abspath(folder)), step, rank, process or "", mode or "")
 
     @property
     def step_folder(self) -> str:

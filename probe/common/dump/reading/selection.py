@@ -27,6 +27,10 @@ class Selected(NamedTuple):
 
     step: int | None
     rank: int | None
+    process: str | None
+    """``proc123`` of a process without a rank."""
+    mode: str | None
+    """``graph`` or ``pynative``, where MindSpore wrote folders of these names."""
     record: str
     module: str | None
     """The innermost module around the call, or the call if it is one."""
@@ -64,8 +68,9 @@ class Selection(Sequence[Item]):
     def to_frame(self, library: str | None = None) -> Any:
         """The items as a data frame, a row for each.
 
-        Columns: ``step``, ``rank`` (whole numbers, missing where the path does not say); ``record``; ``base``,
-        ``number``, ``direction`` (the name of the record taken apart); ``module`` (the innermost around the call, as
+        Columns: ``step``, ``rank`` (whole numbers, missing where the path does not say); ``process`` (``proc123`` of a
+        process without a rank); ``mode`` (``graph`` or ``pynative`` of MindSpore); ``record``; ``base``, ``number``,
+        ``direction`` (the name of the record taken apart); ``module`` (the innermost around the call, as
         ``Module.layers.0.fc.Linear``); ``item`` (``input.0``); ``state``; ``dtype``; ``shape`` (a text, ``[2, 3]``);
         ``elements``; ``max``, ``min``, ``mean``, ``norm`` (numbers, of tensors only); ``requires_grad``; ``md5``;
         ``value`` (the text of a plain value); ``data_name``.
@@ -92,11 +97,17 @@ class Selection(Sequence[Item]):
 
     def html_rows(self) -> str:
         """All items as a table for notebooks."""
-        several = len({(row.step, row.rank) for row in self.rows}) > 1
-        where = ("step", "rank") if several else ()
+        where = self._columns_of_processes()
         columns = (*where, "item", "type", "shape", "Max", "Min", "Mean", "Norm", "value")
-        rows = [((row.step, row.rank) if several else ()) + _shown(row.item) for row in self.rows]
+        rows = [(*(getattr(row, column) for column in where), *_shown(row.item)) for row in self.rows]
         return html_table.table(columns, rows)
+
+    def _columns_of_processes(self) -> list[str]:
+        """The columns that tell the items of several dumps from each other; none where they are of one."""
+        if len({(row.step, row.rank, row.process, row.mode) for row in self.rows}) < 2:
+            return []
+        of_folders = [column for column in ("process", "mode") if any(getattr(row, column) for row in self.rows)]
+        return ["step", "rank", *of_folders]
 
 
 def _count(items: Selection) -> str:
@@ -168,6 +179,8 @@ def _statistic(index: int) -> Callable[[Selected], float | None]:
 _COLUMNS: dict[str, Callable[[Selected], Any]] = {
     "step": lambda row: row.step,
     "rank": lambda row: row.rank,
+    "process": lambda row: row.process,
+    "mode": lambda row: row.mode,
     "record": lambda row: row.record,
     "base": _parsed("base"),
     "number": _parsed("number"),

@@ -57,6 +57,20 @@ def test_a_condition_means_what_python_would(text: str, expected: bool) -> None:
     assert condition(text)(tensor()) is expected
 
 
+@pytest.mark.parametrize("written", ["torch.float8_e4m3fn", "Float8E4M3FN"])
+@pytest.mark.parametrize("asked", ["float8_e4m3fn", "Float8E4M3FN", "torch.float8_e4m3fn"])
+def test_a_dtype_has_one_name_whatever_the_framework_calls_it(written: str, asked: str) -> None:
+    item = tensor()
+    item.dtype = written
+    assert condition(f'dtype == "{asked}"')(item)
+
+
+def test_the_type_of_a_plain_value_is_no_dtype_of_tensors() -> None:
+    item = tensor()
+    item.dtype = "<class 'int'>"
+    assert condition('dtype == "int"')(item) and not condition('dtype == "int32"')(item)
+
+
 @pytest.mark.parametrize(
     ("fields", "nan", "inf"),
     [

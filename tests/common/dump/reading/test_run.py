@@ -121,8 +121,8 @@ def test_a_frame_has_a_row_for_each_item(run: Path, library: str) -> None:
     frame = probe.read(run).to_frame(library)
     columns = {name: frame[name].to_list() if library == "polars" else list(frame[name]) for name in frame.columns}
     assert list(columns) == [
-        "step", "rank", "record", "base", "number", "direction", "module", "item", "state", "dtype", "shape",
-        "elements", "max", "min", "mean", "norm", "requires_grad", "md5", "value", "data_name",
+        "step", "rank", "process", "mode", "record", "base", "number", "direction", "module", "item", "state", "dtype",
+        "shape", "elements", "max", "min", "mean", "norm", "requires_grad", "md5", "value", "data_name",
     ]  # fmt: skip
     assert columns["step"] == [0] * 10 + [10] * 6 and columns["rank"] == [0] * 5 + [1] * 5 + [0] * 5 + [1]
     assert columns["item"][:5] == ["input.0", "input.1", "output.0", "input.0", "output.0"]
@@ -134,6 +134,17 @@ def test_a_frame_has_a_row_for_each_item(run: Path, library: str) -> None:
     assert str(frame["rank"].dtype) == "Int64" and str(frame["norm"].dtype).lower() == "float64"
     # A plain value has no statistics; what is unknown is missing and not NaN in a column of whole numbers.
     assert (frame["max"].is_null() if library == "polars" else frame["max"].isna())[1]
+
+
+def test_a_frame_tells_processes_without_a_rank_and_modes_from_each_other(tmp_path: Path) -> None:
+    pytest.importorskip("polars")
+    for mode in ("graph", "pynative"):
+        dump(tmp_path / mode / "step0" / "proc12", 1.0)
+    frame = probe.read(tmp_path).to_frame("polars")
+    assert set(frame["process"]) == {"proc12"} and set(frame["rank"]) == {None}
+    assert frame["mode"].unique(maintain_order=True).to_list() == ["graph", "pynative"]
+    shown = probe.read(tmp_path).where('state == "output"')._repr_html_()
+    assert "<th>process</th><th>mode</th>" in shown and "<td>pynative</td>" in shown
 
 
 def test_a_frame_of_no_item_has_the_same_columns(run: Path) -> None:

@@ -25,8 +25,8 @@ from probe.common.numerics.missing import NOT_MEASURED, SHAPE_UNMATCHED, UNSUPPO
 from probe.common.numerics.user_metrics import Algorithm
 from probe.common.numerics.values import as_measured, compare_values
 from probe.common.parallel.tasks import processors
+from probe.compare.rows.tensor_transforms import PostProcessing
 from probe.compare.rules import Otherwise
-from probe.compare.tensor_transforms import PostProcessing
 
 _MOST_THREADS = 8
 """More of them wait for the memory, which they share, or for the interpreter."""

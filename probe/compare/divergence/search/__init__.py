@@ -1,0 +1,1 @@
+"""The walk over the calls of two runs that finds the first value which nothing explains."""

@@ -1,0 +1,58 @@
+"""What a search finds, in the words of the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from probe.common.align.row import Row
+from probe.common.collectives.collectives import is_communication
+from probe.common.numerics.error_bounds import ALTOGETHER
+from probe.compare.divergence import differences
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.judged_calls import JudgedCall
+from probe.compare.divergence.search.runs import Runs
+from probe.compare.result import Difference, Unexplained
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a search found."""
+
+    diverged: list[Unexplained]
+    """The calls that nothing explains, in order of execution."""
+    is_complete: bool
+    """Whether all calls were looked at."""
+    with_effect: list[Difference]
+    without_effect: list[Difference]
+    judged: list[JudgedCall]
+    """What was found of each pair of calls, in the order in which they were judged, where that was asked for."""
+
+
+def unexplained_item(
+    runs: Runs, call: AlignedCall, row: Row, reason: str, difference: float, allowed: float, cause: str = ""
+) -> Unexplained:
+    """The finding on an item of a call that differs by more than is allowed; the numbers are relative differences."""
+    measured = difference < ALTOGETHER
+    return Unexplained(
+        call.record or "",
+        call.golden_record or "",
+        runs.module(call),
+        reason,
+        cause,
+        communicates=is_communication(call.record or ""),
+        item=differences.item_name(row),
+        found=difference if measured else None,
+        allowed=allowed if measured else None,
+    )
+
+
+def made_on_one_side(runs: Runs, call: AlignedCall, suspect: Unexplained) -> Unexplained:
+    """The finding on a call that one side alone makes, of which `suspect` is the effect."""
+    side = "target" if call.record else "golden run"
+    cause, effect = f"only the {side} makes this call", f"in {suspect.record}, {suspect.reason}"
+    return Unexplained(call.record or "", call.golden_record or "", runs.module(call), effect, cause)
+
+
+def difference_in(call: AlignedCall, row: Row, reason: str) -> Difference:
+    """What differs in an item of a call and is no value."""
+    return Difference(call.record or "", call.golden_record or "", differences.item_name(row), reason)

@@ -1,0 +1,157 @@
+"""What a call returns: whether its inputs, its types and what came before explain what differs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from probe.common.align.row import Row
+from probe.common.dump.naming import PARAMETERS_GRAD
+from probe.common.dump.reading.records import Item
+from probe.common.numerics.error_bounds import (
+    ALTOGETHER,
+    GRADIENT,
+    Terms,
+    approximation,
+    condition,
+    condition_of_product,
+    explained,
+    extent,
+    rounding,
+    turned_by_division,
+)
+from probe.compare.divergence import differences
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.call_digest import is_input
+from probe.compare.divergence.search.findings import unexplained_item
+from probe.compare.divergence.search.items import is_of_one_shape, last_word, rounds
+from probe.compare.divergence.search.judgement import JudgedOutput, Judgement
+from probe.compare.divergence.search.kinds import Kinds
+from probe.compare.divergence.search.runs import Runs
+from probe.compare.divergence.search.walk import Walk
+
+# A gradient that passes what values turned on or off differs by the root of the share of these, twice to be sure.
+_OF_TURNED = 2.0
+
+
+@dataclass(frozen=True)
+class Computation:
+    """What the outputs of a call are computed from."""
+
+    call: AlignedCall
+    function: str
+    """The name under which `condition` knows the function."""
+    terms: Terms
+
+
+class Outputs:
+    """Judges the outputs of a call.
+
+    Args:
+        runs: the runs that are walked.
+        walk: what is known so far. One thing is added to it: that outputs have other shapes because values differ.
+        kinds: notes what differs beside numbers.
+    """
+
+    def __init__(self, runs: Runs, walk: Walk, kinds: Kinds) -> None:
+        self._runs = runs
+        self._walk = walk
+        self._error = walk.error
+        self._kinds = kinds
+
+    def explain(self, computed: Computation, row: Row, judgement: Judgement) -> None:
+        """Add an output to `judgement`, and that nothing explains it where nothing does."""
+        target, golden = row.target, row.golden
+        is_turned = self._is_turned(computed.terms, row)
+        if is_turned and target is not None and golden is not None and target.shape != golden.shape:
+            # At once: the other outputs of this call have other shapes for the same reason.
+            self._walk.add_reshaped()
+        if self._kinds.note(computed.call, row, judgement) or target is None or golden is None:
+            self._note_other_size(computed, row, judgement)
+            return
+        output = self._judged(computed, row, target, golden, is_turned)
+        judgement.outputs.append(output)
+        if output.difference > output.allowed and judgement.suspect is None:
+            reason = differences.of_output(row, output.difference, output.of_inputs, output.allowed)
+            judgement.suspect = unexplained_item(
+                self._runs, computed.call, row, reason, output.difference, output.allowed
+            )
+
+    def _is_turned(self, terms: Terms, row: Row) -> bool:
+        """Whether an item is of whole numbers that values which differ may have turned into others.
+
+        Any difference can turn one whole number into another, and a turned one may have the same statistics.
+        """
+        return bool(terms.error or self._error.largest or self._error.broken) and not rounds(row)
+
+    def _judged(self, computed: Computation, row: Row, target: Item, golden: Item, is_turned: bool) -> JudgedOutput:
+        difference = self._error.difference(row)
+        factor = self._factor(computed, target, golden)
+        terms = computed.terms
+        of_inputs = max(terms.error, self._error.inside(computed.call))
+        if math.isinf(difference):
+            # Only NaN and infinities give NaN.
+            allowed = math.inf if math.isinf(of_inputs) else 0.0
+        elif is_turned:
+            allowed = math.inf
+        else:
+            largest = self._runs.growth * max(of_inputs, self._error.largest)
+            allowed = max(
+                explained(largest, factor, self._rounding(computed, target, golden)),
+                self._turned_off(computed.function) * factor,
+            )
+            error = max(largest, terms.roundoff)
+            if allowed < difference <= _turned_by_division(computed, golden, error):
+                allowed = difference
+                # Few elements differ, so that it says nothing of what is computed from others.
+                factor = max(factor, difference / error)
+        return JudgedOutput(row, target, golden, difference, terms.error, allowed, factor)
+
+    def _factor(self, computed: Computation, target: Item, golden: Item) -> float:
+        """By how much the call may increase the relative difference of its inputs."""
+        factor = condition(computed.function, computed.terms, target, golden)
+        if not self._runs.across_frameworks:
+            return factor
+        # Two frameworks sum in other orders, so that what cancels is rounded otherwise.
+        of_parameter = PARAMETERS_GRAD in (computed.call.record or "")
+        return max(factor, condition_of_product(computed.function, computed.terms, target, golden, of_parameter))
+
+    def _rounding(self, computed: Computation, target: Item, golden: Item) -> float:
+        """What the call itself adds to the relative difference of its inputs."""
+        terms = computed.terms
+        added = rounding(terms.summed(golden), max(terms.roundoff, self._error.roundoff(target, golden)))
+        if not self._runs.across_frameworks:
+            return added
+        return max(added, approximation(last_word(computed.call.golden_record or "")))
+
+    def _turned_off(self, function: str) -> float:
+        """What the elements that a relu turned on or off on one side add to a gradient.
+
+        What values differ by turns that share of the elements, and the gradient through each with it: its norm differs
+        by the root of that.
+        """
+        hidden = self._error.hidden
+        return _OF_TURNED * math.sqrt(hidden) if function == GRADIENT and hidden else 0.0
+
+    def _note_other_size(self, computed: Computation, row: Row, judgement: Judgement) -> None:
+        """Add that a call returns another number of values for the same inputs, in the same program."""
+        if judgement.suspect is None and self._has_other_size(computed, row):
+            # What was noted of it last is the finding itself and not its cause.
+            reason = judgement.differences.pop().reason
+            judgement.suspect = unexplained_item(self._runs, computed.call, row, reason, ALTOGETHER, 0.0)
+
+    def _has_other_size(self, computed: Computation, row: Row) -> bool:
+        target, golden, error = row.target, row.golden, self._error
+        if not self._runs.same_names or target is None or golden is None or not rounds(row):
+            return False
+        if computed.terms.error or error.largest or error.broken or error.reshaped or target.dtype != golden.dtype:
+            return False
+        differs = extent(target.shape).elements != extent(golden.shape).elements
+        return differs and all(is_of_one_shape(each) for each in computed.call.rows if is_input(each))
+
+
+def _turned_by_division(computed: Computation, result: Item, error: float) -> float:
+    """What a quotient may differ by where elements are nothing but rounding, as with Adam."""
+    rows = (row for row in computed.call.rows if is_input(row))
+    given = [row.golden for row in rows if row.golden is not None and row.golden.is_tensor]
+    return turned_by_division(computed.function, given, result, error)

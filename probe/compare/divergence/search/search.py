@@ -1,0 +1,172 @@
+"""Which call is the first whose values diverge, that is, differ by more than its inputs and its type explain.
+
+Anything else that differs, an argument, a type, a shape, a call on one side only, is a difference. It is the cause of a
+divergence where values diverge behind it, and is counted as a difference without effect where they do not.
+
+The calls are walked in the order in which they ended. `Runs` are what is walked, `Walk` is what is known after the
+calls so far. `probe.common.numerics.error_bounds` has the rule for one call, `PropagatedError` how far the runs
+differed so far, so that an input which carries that is not held against the call that gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import NamedTuple, Optional
+
+from probe.common.dump.naming import BACKWARD, PARAMETERS_GRAD, parse
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.call_digest import CallDigest, digest
+from probe.compare.divergence.differences import Differences
+from probe.compare.divergence.effects import Effects
+from probe.compare.divergence.search.call_items import CallItems
+from probe.compare.divergence.search.causes import Causes
+from probe.compare.divergence.search.findings import Findings
+from probe.compare.divergence.search.items import in_direction
+from probe.compare.divergence.search.judged_log import JudgedLog
+from probe.compare.divergence.search.judgement import Judgement
+from probe.compare.divergence.search.runs import Runs
+from probe.compare.divergence.search.walk import Walk
+from probe.compare.result import Difference, Unexplained
+
+SUSPECTS = 5
+"""How many calls after the first are looked for, where nobody asks for all: the rest of the run is not looked at."""
+
+_MOVED, _FAR = 0.01, 100.0
+"""The relative difference, by itself and by what is explained, from which on two calls may do two things."""
+
+
+def unexplained(runs: Runs) -> Findings:
+    """The calls of two runs that nothing explains, and what else differs."""
+    search = _Search(runs)
+    found: dict[tuple[str, str], Unexplained] = {}
+    is_complete = False
+    for place, call in _causes_first(runs.calls):
+        suspect = search.explain_call(call)
+        if suspect is not None:
+            found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=place))
+            if len(found) > SUSPECTS and not runs.everything:
+                break
+    else:
+        is_complete = True
+    walk = search.walk
+    return Findings(list(found.values()), is_complete, walk.with_effect, walk.without_effect, search.log.calls)
+
+
+def _causes_first(calls: Sequence[AlignedCall]) -> list[tuple[int, AlignedCall]]:
+    """The calls with their places, each after what it is computed from.
+
+    That is their order but for gradients of parameters, which are complete before the backward that gives them is.
+    """
+    backwards = {call.record: place for place, call in enumerate(calls) if call.record and BACKWARD in call.record}
+    found = []
+    for place, call in enumerate(calls):
+        after = -1
+        if call.record is not None and PARAMETERS_GRAD in call.record:
+            parsed = parse(call.record)
+            after = -1 if parsed is None else backwards.get(in_direction(parsed, BACKWARD), -1)
+        found.append((max(place, after), after > place, place, call))
+    found.sort(key=itemgetter(0, 1))
+    return [(place, call) for _, _, place, call in found]
+
+
+class _Conclusion(NamedTuple):
+    """What a judgement comes to."""
+
+    found: Optional[Unexplained]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    with_effect: list[Difference]
+    without_effect: list[Difference]
+
+
+class _Search:
+    """Explains one call after the other.
+
+    Args:
+        runs: the runs that are walked.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self.walk = Walk(runs)
+        """What is known after the calls so far."""
+        self.log = JudgedLog(runs, self.walk)
+        """What was found of each pair."""
+        differences = Differences(runs.same_names, runs.precision, self.walk.error)
+        self._effects = Effects(runs.calls, runs.tree, self.walk.error)
+        self._items = CallItems(runs, self.walk, self._effects, differences)
+        self._causes = Causes(runs, self.walk, differences)
+
+    def explain_call(self, call: AlignedCall) -> Unexplained | None:
+        """The finding on the next call, if there is one."""
+        if call.record is None or call.golden_record is None:
+            self.walk.pass_one_sided(call)
+            return None
+        summary = call.digest or digest(call.rows, self._runs.mode)
+        self.walk.enter(call, summary)
+        found = self._found(call, summary)
+        self.walk.leave()
+        return found
+
+    def _found(self, call: AlignedCall, summary: CallDigest) -> Unexplained | None:
+        is_moved = self.walk.is_backward_of_moved(call)
+        takes_gradient = summary.gradient_on_one_side and self._runs.same_names and not self.walk.gradient_noted
+        if not summary.differs and (is_moved or not takes_gradient):
+            self.log.add_same(call)
+        elif is_moved:
+            self.log.add_moved(call)
+        elif not takes_gradient and self.walk.is_below_any_bound(call, summary):
+            before = self.walk.error.largest
+            self.walk.add_explained(call, summary)
+            self.log.add_explained(call, before)
+        else:
+            return self._judged(call)
+        return None
+
+    def _judged(self, call: AlignedCall) -> Unexplained | None:
+        """The finding on a call of which every item is looked at."""
+        judgement = self._items.judged(call)
+        self.walk.add_seen(call, judgement)
+        found, with_effect, without_effect = self._conclusion(call, judgement)
+        self.walk.with_effect += with_effect
+        self.walk.without_effect += without_effect
+        self.log.add_judged(call, judgement, found, without_effect)
+        return found
+
+    def _conclusion(self, call: AlignedCall, judgement: Judgement) -> _Conclusion:
+        """What a judgement means, given what is computed from the call."""
+        suspect, differences = judgement.suspect, judgement.differences
+        # It changes no value of this call.
+        without_effect = [] if judgement.gradient is None else [judgement.gradient]
+        if suspect is not None and not self._has_effect(call, suspect, judgement):
+            self.walk.add_moved(call, judgement.outputs)
+            itself = Difference(suspect.record, suspect.golden_record, suspect.item, suspect.reason)
+            return _Conclusion(None, [], [*without_effect, *differences, itself])
+        # Looked for while nothing counts but what differed before.
+        found = None if suspect is None else self._causes.added(call, suspect, differences)
+        self.walk.add_outputs(call, judgement.outputs)
+        if found is None:
+            return _Conclusion(None, [], [*without_effect, *differences])
+        self.walk.has_diverged = True
+        return _Conclusion(found, differences, without_effect)
+
+    def _has_effect(self, call: AlignedCall, suspect: Unexplained, judgement: Judgement) -> bool:
+        """Whether what is suspect reaches a value, which is asked where two calls may do two things."""
+        # A counterpart of another name may be none: what follows tells.
+        is_counterpart = judgement.certain and (self._runs.same_names or judgement.of_parameter)
+        is_certain = judgement.of_own_values or is_counterpart
+        if is_certain and not self._may_be_moved(suspect, judgement):
+            return True
+        return self._effects.reach_values(call, suspect.item)
+
+    def _may_be_moved(self, suspect: Unexplained, judgement: Judgement) -> bool:
+        """Whether the other side may do in another place what this call does, as another release of a library does.
+
+        What is computed from it is the same then. That is asked of what differs by so much that it would show, since a
+        weight that is a little wrong might not.
+        """
+        if self.walk.has_diverged or judgement.of_own_values or judgement.of_parameter:
+            return False
+        if suspect.found is None or suspect.allowed is None:
+            return False
+        return suspect.found >= _MOVED and suspect.found >= _FAR * suspect.allowed

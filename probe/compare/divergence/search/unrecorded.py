@@ -1,0 +1,150 @@
+"""Inputs that differ by more than any recorded call gave them, and the call that is named for them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from probe.common.align.row import Row
+from probe.common.dump.naming import FORWARD
+from probe.common.dump.reading.records import INPUT, PARAMETERS, Item
+from probe.common.numerics.error_bounds import ALTOGETHER, extent, rounding
+from probe.common.numerics.formats import unit_roundoff
+from probe.compare.divergence import differences
+from probe.compare.divergence.aligned_calls import AlignedCall
+from probe.compare.divergence.parameters import Parameter
+from probe.compare.divergence.search.findings import unexplained_item
+from probe.compare.divergence.search.items import rounds
+from probe.compare.divergence.search.runs import Runs
+from probe.compare.divergence.search.walk import Walk
+from probe.compare.result import Unexplained
+
+
+class FoundInput(NamedTuple):
+    """An input that no recorded call gave."""
+
+    suspect: Unexplained
+    parameter: Optional[Parameter]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """The parameter that it is, if it is one."""
+
+
+class FoundParameter(NamedTuple):
+    """A parameter of a module around a call."""
+
+    suspect: Unexplained
+    module: Optional[str]  # noqa: UP045
+    """The record of that module."""
+
+
+class UnrecordedInputs:
+    """Finds inputs that differ by more than any recorded call gave them.
+
+    Args:
+        runs: the runs that are walked.
+        walk: what is known so far; it is not changed.
+    """
+
+    def __init__(self, runs: Runs, walk: Walk) -> None:
+        self._runs = runs
+        self._error = walk.error
+
+    def found(self, call: AlignedCall, row: Row, difference: float) -> FoundInput | None:
+        """The finding on an input whose relative difference this is."""
+        target, golden = row.target, row.golden
+        if target is None or golden is None or not difference:
+            return None
+        parameter = self._runs.parameter(call, row)
+        allowed = self._allowed(target, golden, parameter)
+        if difference <= allowed or (self._error.broken and difference >= ALTOGETHER):
+            return None
+        if self._comes_from_output(target, golden):
+            return None
+        if parameter is None:
+            return FoundInput(self._of_input(call, row, difference, allowed), None)
+        suspect = self._of_parameter(call, row, parameter, difference, allowed)
+        return None if suspect is None else FoundInput(suspect, parameter)
+
+    def parameter_around(self, call: AlignedCall, row: Row) -> FoundParameter | None:
+        """The finding on a parameter of a module around `call`, which code that is not recorded may have used.
+
+        Such a module is judged when it ends, after what its parameters changed.
+        """
+        if FORWARD not in (call.record or "") or self._runs.parameter(call, row) is not None:
+            return None
+        tree, around, seen = self._runs.tree, self._runs.tree.get(call.record or ""), set[str]()
+        while around and around not in seen:
+            seen.add(around)
+            module = self._runs.by_record.get(around)
+            suspect = None if module is None or not module.golden_record else self._parameter_in(module)
+            if module is not None and suspect is not None:
+                return FoundParameter(suspect, module.record)
+            around = tree.get(around)
+        return None
+
+    def _parameter_in(self, module: AlignedCall) -> Unexplained | None:
+        for row in module.rows:
+            if row.target is not None and row.target.state == PARAMETERS:
+                found = self.found(module, row, self._error.difference(row))
+                if found is not None:
+                    return found.suspect
+        return None
+
+    def _allowed(self, target: Item, golden: Item, parameter: Parameter | None) -> float:
+        if parameter is None:
+            return self._runs.growth * self._error.allowed_of_unrecorded(target, golden)
+        return rounding(1.0, self._error.roundoff(target, golden) or unit_roundoff("float32"))
+
+    def _comes_from_output(self, target: Item, golden: Item) -> bool:
+        return self._error.was_output(target, golden) or self._error.is_multiple_of_output(target, golden)
+
+    def _of_input(self, call: AlignedCall, row: Row, difference: float, allowed: float) -> Unexplained:
+        target, golden = row.target, row.golden
+        assert target is not None and golden is not None
+        around = self._named_for(call)
+        reason = differences.of_input(row, difference, allowed, call.record if around is not call else None)
+        cause = differences.of_batch(target, golden) if target.shape != golden.shape else ""
+        return unexplained_item(self._runs, around, row, reason, difference, allowed, cause)
+
+    def _of_parameter(
+        self, call: AlignedCall, row: Row, parameter: Parameter, difference: float, allowed: float
+    ) -> Unexplained | None:
+        """The finding on a parameter, which only the optimizer, or whoever set it, can have changed."""
+        cause, between = "", self._runs.between_steps
+        if between is not None:
+            if between.optimizer:
+                cause = f"the optimizer step before this step diverges: {between.optimizer}"
+            elif side := between.side_without_update(parameter):
+                cause = f"the optimizer step before this step leaves {parameter.name} as it was in the {side}"
+            elif between.explains(parameter):
+                return None
+        reason = differences.of_parameter(row, parameter.full_name, difference)
+        return unexplained_item(self._runs, call, row, reason, difference, allowed, cause)
+
+    # --- which call is named
+
+    def _named_for(self, call: AlignedCall) -> AlignedCall:
+        """The call to name for an input of unrecorded origin: at L0 the module whose own code made it."""
+        if not self._runs.modules_only:
+            return call
+        found = call
+        while True:
+            record = self._runs.tree.get(found.record or "")
+            golden = self._runs.golden_tree.get(found.golden_record or "")
+            if not record or not golden:
+                return found
+            module = self._runs.by_record.get(record)
+            found = AlignedCall(record, golden, call.rows)
+            if module is None or module.golden_record != golden or not self._gets_what_differs(module):
+                return found
+
+    def _gets_what_differs(self, module: AlignedCall) -> bool:
+        """Whether a module was called with what no recorded call returned, so that the one around it made that."""
+        for row in module.rows:
+            target, golden = row.target, row.golden
+            if target is None or golden is None or target.state != INPUT:
+                continue
+            if not rounds(row) or extent(target.shape).elements != extent(golden.shape).elements:
+                continue
+            is_large = self._error.difference(row) > self._error.allowed_of_unrecorded(target, golden)
+            if is_large and not self._comes_from_output(target, golden):
+                return True
+        return False

@@ -1,0 +1,95 @@
+"""Where two compared runs end, and where they diverge: the last part of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from probe.common.align.calls import Calls
+from probe.common.dump.reading.dump import Dump
+from probe.compare.coverage import count_parameters, coverage
+from probe.compare.divergence.aligned_calls import AlignedCall, aligned_calls
+from probe.compare.divergence.judged_calls import JudgedCall
+from probe.compare.divergence.overlap import Overlap, overlap
+from probe.compare.divergence.search.runs import Runs
+from probe.compare.divergence.search.search import unexplained
+from probe.compare.divergence.settings import with_settings
+from probe.compare.divergence.truncation import truncations
+from probe.compare.pairing import pairing
+from probe.compare.result import ComparisonResult, Divergence
+from probe.compare.rows.matching import Matched
+from probe.compare.two_dumps import Comparison
+
+
+class Seen(NamedTuple):
+    """What was seen on the way to a divergence, or to the end without one."""
+
+    aligned: Sequence[AlignedCall] = ()
+    """The calls side by side, as far as both sides can have made them; none of saved values."""
+    judged: Sequence[JudgedCall] = ()
+    """What was found of each pair, in the order in which they were judged, where that was asked for."""
+
+
+def add_divergence(
+    comparison: Comparison, both: Calls, matched: Matched, result: ComparisonResult, keeps_judged: bool = False
+) -> Seen:
+    """Say in `result`, which has all rows, where each of the runs ends, and where they diverge."""
+    target, golden, options = comparison.target, comparison.golden, comparison.options
+    result.levels = target.level, golden.level
+    result.truncations = truncations(*both, result.rows, result.levels, (target, golden))
+    if comparison.debug:
+        return Seen()
+    order = [call.record.name for call in both[1]]
+    shared = overlap(result.rows, order, (target.tree, golden.tree), result.levels, result.truncations)
+    by_hand = dict(options.pairs)
+    aligned = aligned_calls(shared.rows, shared.golden_order, shared.trees, matched.same_names, by_hand, matched.moved)
+    _add_coverage(comparison, both, shared, aligned, result)
+    # Rows after the fifth divergence have results too.
+    everything = options.all_divergences or not options.rules.is_by_record
+    runs = Runs(
+        aligned,
+        result.mode,
+        shared.level,
+        shared.trees,
+        matched.same_names,
+        comparison.across_frameworks,
+        before=comparison.before,
+        everything=everything,
+        keeps_judged=keeps_judged,
+    )
+    judged = set_divergence(result, runs)
+    chosen = options.maps_names or by_hand
+    if result.coverage.is_of_two_models and not chosen:
+        result.divergence = None
+    if result.divergence is not None and comparison.across_frameworks:
+        result.divergence = _with_settings(result.divergence, target, golden)
+    return Seen(aligned, judged)
+
+
+def _add_coverage(
+    comparison: Comparison, both: Calls, shared: Overlap, aligned: Sequence[AlignedCall], result: ComparisonResult
+) -> None:
+    """Say in `result` how much was compared, and how calls were paired."""
+    of_golden = (row for row in shared.rows if row.golden is not None)
+    golden_records = dict.fromkeys(row.golden_record or row.record for row in of_golden)
+    pairs = [(call.record, call.golden_record) for call in aligned]
+    result.coverage = coverage(pairs, golden_records, shared.trees, count_parameters(shared.rows), both)
+    result.pairing = pairing(pairs, comparison.options, result.proposal is not None)
+
+
+def set_divergence(result: ComparisonResult, runs: Runs) -> list[JudgedCall]:
+    """Say in `result`, which has mode and stacks, where the runs diverge; returns what was found of each pair."""
+    found = unexplained(runs)
+    result.with_effect, result.without_effect = found.with_effect, found.without_effect
+    if found.diverged:
+        first, *suspects = found.diverged
+        stack = (result.stacks or {}).get(first.record, [])
+        golden_stack = (result.golden_stacks or {}).get(first.golden_record, [])
+        result.divergence = Divergence(first, stack, golden_stack, suspects, found.is_complete)
+    return found.judged
+
+
+def _with_settings(divergence: Divergence, target: Dump, golden: Dump) -> Divergence:
+    first, *suspects = with_settings([divergence.first, *divergence.suspects], target, golden)
+    return replace(divergence, first=first, suspects=suspects)

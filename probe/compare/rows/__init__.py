@@ -1,0 +1,1 @@
+"""The rows of a comparison: the items of two dumps, matched and measured."""

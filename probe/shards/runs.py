@@ -1,0 +1,86 @@
+"""The steps and ranks of runs that are split, as their folders have them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.runs import find_dumps, warn_of_left_out
+from probe.common.errors import FileCheckException, MsprobeException
+
+
+class Steps(NamedTuple):
+    """The folders of one step, whose ranks are merged."""
+
+    target: str
+    golden: Optional[str]  # noqa: UP045 (evaluated, on Python 3.9 too)
+    """``None`` where there is one run."""
+    name: str
+    """Its name below the folder of the target; empty where that is the step itself."""
+
+
+def check_folders(paths: Sequence[str]) -> None:
+    """Check that ranks can be below these paths.
+
+    Raises:
+        FileCheckException: one is a file.
+    """
+    for path in paths:
+        if os.path.isfile(path):
+            raise FileCheckException(f"{path} is no folder; give that of a step with its ranks, or of all steps.")
+
+
+def common_steps(target: str, golden: str | None) -> tuple[list[Steps], list[str]]:
+    """The steps of two runs that are merged, or those of one, and a sentence for each that is left alone.
+
+    Raises:
+        MsprobeException: the runs have no step in common.
+    """
+    steps = _steps(target)
+    if golden is None:
+        return [Steps(step, None, name) for name, step in steps.items()], []
+    others = _steps(golden)
+    if len(steps) == len(others) == 1:
+        # One step of each, whatever its number.
+        others = dict(zip(steps, others.values()))
+    found = [Steps(step, others[name], name) for name, step in steps.items() if name in others]
+    if not found:
+        raise MsprobeException(f"{target} and {golden} have no step in common.")
+    alone = [
+        f"{step} has no counterpart in the {side} {path}: it is not compared."
+        for mine, theirs, side, path in ((steps, others, "golden run", golden), (others, steps, "target", target))
+        for name, step in mine.items()
+        if name not in theirs
+    ]
+    return found, alone
+
+
+def _steps(path: str) -> dict[str, str]:
+    """The folder of each step at a path, by its name below it."""
+    found = find_dumps(path)
+    warn_of_left_out(found)
+    return {"": path} if found.is_one else {found.name_of_step(each): each.step_folder for each in found.dumps}
+
+
+def dumps_of(step: str) -> dict[int, Dump]:
+    """The dumps of all ranks of a step.
+
+    Raises:
+        MsprobeException: there is none.
+    """
+    dumps = {rank: read(path) for rank, path in rank_folders(step).items()}
+    if not dumps:
+        raise MsprobeException(f"{step} holds no rank folders; what is merged are the ranks of a step.")
+    return dumps
+
+
+def rank_folders(step: str) -> dict[int, str]:
+    """The folder of each rank of a step; that of a run of one process, which has no rank, is the one of rank 0."""
+    found = find_dumps(step)
+    if found.is_one:
+        return {}
+    # A folder ``rank`` without a number is that of rank 0; one without records is read, which says so.
+    ranks = {each.rank or 0: each.path for each in (*found.dumps, *found.empty) if not each.process}
+    return ranks if ranks or len(found.dumps) > 1 else {0: found.dumps[0].path}
