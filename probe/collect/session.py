@@ -65,6 +65,8 @@ class Session:
         self._config_file = ConfigReload(config_path, arguments)
         self.config = self._config_file.config
         self.collector = Collector(self.config, adapter)
+        # The guard itself, not a function around it that could fail by itself.
+        self._attempt = self.collector.attempt
         self.saved = SavedValues(adapter, self.collector)
         self._hooks = AttachedHooks(adapter, self.collector)
         self._steps = StepCounter()
@@ -300,9 +302,6 @@ class Session:
         self._hooks.detach()
 
     # --- the end of a step
-
-    def _attempt(self, action: Callable[..., Any], *args: Any) -> Any:
-        return self.collector.attempt(action, *args)
 
     def _flush(self) -> None:
         self._attempt(self._adapter.hooks.finish_backward)
