@@ -7,7 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+import made_dumps
 import pytest
+from made_dumps import call, plain, write
 
 from probe.api import cli
 from probe.common.dump.journal import REPLACE, Header, JournalWriter
@@ -18,17 +20,12 @@ BLOCK, NORM = "Module.layers.0.Block.forward.0", "Module.layers.1.norm.LayerNorm
 
 
 def tensor(largest: float | None, smallest: float | None = -1.0, dtype: str = "torch.float32") -> dict[str, Any]:
-    statistics = {"Max": largest, "Min": smallest, "Mean": 0.0123456, "Norm": 2.0}
-    return {"type": "torch.Tensor", "dtype": dtype, "shape": [4, 8], **statistics, "requires_grad": True}
-
-
-def call(given: list[Any], returned: list[Any]) -> dict[str, Any]:
-    return {"input_args": given, "input_kwargs": {}, "output": returned}
+    return made_dumps.tensor(largest, smallest, 0.0123456, 2.0, (4, 8), dtype, requires_grad=True)
 
 
 DATA = {
     LINEAR: call([tensor(1.0), tensor(2.0)], [tensor(3.0)]),
-    SOFTMAX: call([tensor(3.0, -math.inf), {"type": "int", "value": -1}], [tensor(1.0, 0.0)]),
+    SOFTMAX: call([tensor(3.0, -math.inf), plain(-1)], [tensor(1.0, 0.0)]),
     BLOCK: call([tensor(1.0)], [tensor(50.0)]),
     LOG: call([tensor(50.0)], [tensor(math.nan, math.nan)]),
     NORM: call([tensor(math.nan, math.nan)], [tensor(math.nan, math.nan)]),
@@ -38,12 +35,7 @@ STACK = ["File /x/site-packages/torch/nn/f.py, line 1, in f, \n f()", "File trai
 
 
 def dump(folder: Path, data: dict[str, Any] = DATA, **head: Any) -> Path:
-    folder.mkdir(parents=True)
-    plain = {"task": "statistics", "level": "mix", "framework": "pytorch", **head}
-    (folder / "dump.json").write_text(json.dumps({**plain, "data": data}))
-    (folder / "construct.json").write_text(json.dumps(TREE))
-    (folder / "stack.json").write_text(json.dumps({"0": [[LINEAR, LOG], STACK]}))
-    return folder
+    return write(folder, data, TREE, {"0": [[LINEAR, LOG], STACK]}, **head)
 
 
 @pytest.fixture
@@ -82,7 +74,7 @@ def test_a_plain_number_that_went_in_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float, returned: float
 ) -> None:
     """Such as the infinity that a mask is filled with."""
-    data = {LOG: call([tensor(50.0), {"type": "float", "value": value}], [tensor(1.0, returned)])}
+    data = {LOG: call([tensor(50.0), plain(value)], [tensor(1.0, returned)])}
     assert shown(capsys, dump(tmp_path / "run", data))[0].endswith(f"{LOG}.output.0; input.1 is {value}")
 
 

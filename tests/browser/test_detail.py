@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_dumps import call, tensor, written
+from graph_dumps import call, tensor
+from made_dumps import written
 from waiting import until
 
 from probe.api.cli import main

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import synthetic_page
-from made_dumps import call, tensor, written
+from graph_dumps import call, tensor
+from made_dumps import written
 from visualised_pages import DUMPS, visualised
 from waiting import until
 from written_pages import WrittenPage

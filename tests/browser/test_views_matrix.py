@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_dumps import call, tensor, written
+from graph_dumps import call, tensor
+from made_dumps import written
 from visualised_pages import DUMPS, FAULT, selected, visualised
 from waiting import until
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
+from made_dumps import call, plain, tensor
 
 from probe.collect.describing.described_once import Suspects, is_finite
 from probe.collect.sinks.ring.judgement import Found, Frame, Judgement
@@ -17,20 +18,8 @@ from probe.common.callstack import CallStacks
 NAN, INF = math.nan, math.inf
 
 
-def tensor(largest: float, smallest: float) -> dict[str, Any]:
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": largest, "Min": smallest}
-
-
 def fine() -> dict[str, Any]:
     return tensor(1.0, 0.0)
-
-
-def call(inputs: list[Any], outputs: Any, **more: Any) -> dict[str, Any]:
-    return {"input_args": inputs, "input_kwargs": {}, "output": outputs, **more}
-
-
-def number(value: float) -> dict[str, Any]:
-    return {"type": "float", "value": value}
 
 
 def entries(value: Any) -> list[Any]:
@@ -85,9 +74,9 @@ USED = {"Torch__exp__0__forward": call([MASK], [fine()]), "Torch__sum__0__forwar
 @pytest.mark.parametrize(
     "records",
     [
-        {"Tensor__masked_fill__0__forward": call([fine(), fine(), number(-INF)], [MASK])},
+        {"Tensor__masked_fill__0__forward": call([fine(), fine(), plain(-INF)], [MASK])},
         {
-            "Torch__full__0__forward": call([number(-INF)], [tensor(-INF, -INF)]),
+            "Torch__full__0__forward": call([plain(-INF)], [tensor(-INF, -INF)]),
             "Torch__triu__0__forward": call([tensor(-INF, -INF)], [MASK]),
             "Torch__softmax__0__forward": call([MASK], [fine()]),
             "Module__mask__Mask__forward__0": call([fine()], [MASK]),
@@ -98,8 +87,8 @@ USED = {"Torch__exp__0__forward": call([MASK], [fine()]), "Torch__sum__0__forwar
         {"Torch__slogdet__0__forward": call([fine()], [fine(), MASK]), **USED},
         {"Primitive__act__Log__0__forward": call([fine()], [MASK]), **USED},
         {"Tensor__diagonal__0__forward": call([tensor(NAN, NAN)], [tensor(NAN, NAN)])},
-        {"Torch__where__0__forward": call([fine(), fine(), number(INF)], [tensor(INF, 0.0)])},
-        {"Tensor.fill_.0.forward": call([tensor(NAN, NAN), number(0.0)], [fine()])},
+        {"Torch__where__0__forward": call([fine(), fine(), plain(INF)], [tensor(INF, 0.0)])},
+        {"Tensor.fill_.0.forward": call([tensor(NAN, NAN), plain(0.0)], [fine()])},
         {"Tensor__view__0__forward": call([tensor(NAN, NAN)], [tensor(NAN, NAN)])},
         {"Torch__empty__0__forward": call([], [tensor(NAN, NAN)])},
         {"Torch__isnan__0__forward": call([tensor(NAN, NAN)], [fine()])},
@@ -113,7 +102,7 @@ def test_what_is_asked_for_or_of_no_consequence_is_not(records: Any) -> None:
 
 def test_what_comes_of_a_mask_is_found() -> None:
     found = judged(
-        Tensor__masked_fill__0__forward=call([fine(), fine(), number(-INF)], [tensor(-INF, -INF)]),
+        Tensor__masked_fill__0__forward=call([fine(), fine(), plain(-INF)], [tensor(-INF, -INF)]),
         Torch__softmax__0__forward=call([tensor(-INF, -INF)], [tensor(NAN, NAN)]),
     )
     assert found.first == Found("Torch.softmax.0.forward", "output")

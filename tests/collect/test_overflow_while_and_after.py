@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from made_dumps import write
 from while_running import assert_same_while_and_after
 
 CASES = Path(__file__).parents[1] / "overflow" / "cases"
@@ -20,6 +21,4 @@ def test_each_rank_of_the_recorded_cases(rank: Path) -> None:
 
 @pytest.mark.parametrize("edge", EDGES)
 def test_records_on_the_edge(edge: str, tmp_path: Path) -> None:
-    dump = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
-    (tmp_path / "dump.json").write_text(json.dumps({**dump, "data": EDGES[edge]["data"]}), encoding="utf-8")
-    assert_same_while_and_after(tmp_path)
+    assert_same_while_and_after(write(tmp_path, EDGES[edge]["data"]))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 import pytest
+from made_dumps import call, write
 
 from probe.collect.sinks.journal.reference_checksums import ReferenceChecksums
 
@@ -14,13 +14,11 @@ CALL = "Torch.relu.0.forward"
 
 
 def fields(checksum: str) -> dict[str, object]:
-    return {"input_args": [{"md5": "00000000"}], "input_kwargs": {}, "output": [{"md5": checksum}]}
+    return call([{"md5": "00000000"}], [{"md5": checksum}])
 
 
 def reference(path: Path, checksum: str, written: int) -> None:
-    path.mkdir(parents=True)
-    head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
-    (path / "dump.json").write_text(json.dumps({**head, "data": {CALL: fields(checksum)}}))
+    write(path, {CALL: fields(checksum)}, level="L1")
     os.utime(path / "dump.json", (written, written))
 
 

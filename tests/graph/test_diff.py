@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_dumps import call, expected, recorded, tensor, written
+from graph_dumps import call, expected, recorded, tensor
+from made_dumps import written
 
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException

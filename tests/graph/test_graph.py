@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from graph_dumps import CASES, call, expected, recorded, tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_dumps import CASES, call, expected, recorded, tensor, written
+from made_dumps import written
 
 from probe.common.errors import DumpFormatError
 from probe.graph.graph import API, GROUP, MODULE, Graph, graph_of

@@ -15,7 +15,8 @@ from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
-from made_dumps import CASES, call, tensor, written
+from graph_dumps import CASES, call, tensor
+from made_dumps import written
 from written_pages import WrittenPage
 
 import probe

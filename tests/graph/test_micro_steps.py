@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from made_dumps import call, written
 
 from probe.common.dump.reading.dump import read
 from probe.common.errors import MsprobeException
@@ -18,12 +18,7 @@ CASES = Path(__file__).parent / "cases" / "dumps"
 
 def graph(folder: Path, calls: dict[str, str | None]) -> Graph:
     """The graph of a dump that has these calls, each inside of another or of none."""
-    folder.mkdir(exist_ok=True)
-    data = {name: {"input_args": [], "input_kwargs": {}, "output": []} for name in calls}
-    dump = {"task": "statistics", "level": "mix", "framework": "pytorch", "data": data}
-    (folder / "dump.json").write_text(json.dumps(dump))
-    (folder / "construct.json").write_text(json.dumps(calls))
-    return graph_of(read(folder))
+    return graph_of(written(folder, {name: call([]) for name in calls}, calls))
 
 
 def step(number: int, *, layers: int = 2, with_loss: bool = True) -> dict[str, str | None]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_dumps import call, constant, plain
 
 from probe.common.dump.reading.dump import read
 from probe.common.parallel.tasks import Where
@@ -61,20 +62,15 @@ def test_records_on_the_edge_are_judged_alike(edge: str, tmp_path: Path) -> None
 
 
 def _tensor(shape: list[int], value: float = 1.0) -> dict[str, Any]:
-    statistics = dict.fromkeys(("Max", "Min", "Mean", "Norm"), value)
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": shape, **statistics, "requires_grad": True}
+    return constant(value, shape=shape, requires_grad=True)
 
 
 def _call(*inputs: Any, output: Any) -> dict[str, Any]:
-    return {"input_args": list(inputs), "input_kwargs": {}, "output": [output]}
-
-
-def _number(value: float) -> dict[str, Any]:
-    return {"type": "float", "value": value}
+    return call(inputs, [output])
 
 
 WRITE, ADD, DROPOUT = "Tensor.__setitem__.0.forward", "Tensor.add.0.forward", "Functional.dropout.0.forward"
-PLACE = {"type": "int", "value": 3}
+PLACE = plain(3)
 
 
 def test_a_nan_that_is_written_stands_at_the_write(tmp_path: Path) -> None:
@@ -82,7 +78,7 @@ def test_a_nan_that_is_written_stands_at_the_write(tmp_path: Path) -> None:
     data = {
         ADD: _call(_tensor([2, 12, 48]), output=_tensor([2, 12, 48])),
         # A view of what is used afterwards.
-        WRITE: _call(_tensor([1152]), PLACE, _number(math.nan), output=None),
+        WRITE: _call(_tensor([1152]), PLACE, plain(math.nan), output=None),
         DROPOUT: _call(bad, output=bad),
     }
     folder = _dumped(tmp_path / "step0" / "rank0", data)
@@ -100,7 +96,7 @@ def test_a_write_that_explains_nothing_is_not_named(tmp_path: Path, kind: str) -
     written = 1.5 if kind == "a number" else math.nan
     inputs = [bad, _tensor([9], math.nan)] if kind == "another input" else [bad]
     data = {
-        WRITE: _call(_tensor([4]), PLACE, _number(written), output=None),
+        WRITE: _call(_tensor([4]), PLACE, plain(written), output=None),
         ADD: _call(*([_tensor([2, 2])] if kind == "never used" else inputs), output=_tensor([2, 2])),
     }
     found = _agreed(_dumped(tmp_path / "step0" / "rank0", data))

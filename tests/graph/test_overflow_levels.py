@@ -7,7 +7,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+import made_dumps
 import pytest
+from made_dumps import call, plain, written
 
 from probe.common.dump.reading.dump import read
 from probe.graph.diff import diff_of
@@ -31,23 +33,11 @@ NAN, INF = math.nan, math.inf
 
 def tensor(largest: float = 1.0, smallest: float = -1.0, norm: float = 2.0, dtype: str = "torch.float32") -> Any:
     mean = NAN if math.isnan(largest) else smallest if math.isinf(smallest) else largest
-    found = {"Max": largest, "Min": smallest, "Mean": mean, "Norm": norm}
-    return {"type": "torch.Tensor", "dtype": dtype, "shape": [2, 3], "requires_grad": False, **found}
-
-
-def number(value: float) -> Any:
-    return {"type": "float", "value": value}
-
-
-def call(inputs: list[Any], outputs: list[Any], **more: Any) -> dict[str, Any]:
-    return {"input_args": inputs, "input_kwargs": {}, "output": outputs, **more}
+    return made_dumps.tensor(largest, smallest, mean, norm, (2, 3), dtype)
 
 
 def levels_of(folder: Path, calls: dict[str, dict[str, Any]]) -> Overflow:
-    data = {"task": "statistics", "level": "L1", "framework": "pytorch", "data": calls}
-    (folder / "dump.json").write_text(json.dumps(data))
-    (folder / "construct.json").write_text(json.dumps(dict.fromkeys(calls)))
-    dump = read(folder)
+    dump = written(folder, calls, dict.fromkeys(calls), level="L1")
     return overflow(graph_of(dump), dump)
 
 
@@ -70,8 +60,8 @@ FINE, BROKEN = tensor(), tensor(NAN, NAN)
         (call([FINE], [BROKEN], parameters={"weight": BROKEN}), HIGH),
         (call([FINE], [{"logits": BROKEN}]), CRITICAL),
         (call([FINE], [{"logits": [FINE, {"loss": BROKEN}]}]), CRITICAL),
-        (call([], [FINE], input_kwargs={"mask": BROKEN}), MEDIUM),
-        (call([number(NAN)], [FINE]), NONE),
+        (call([], [FINE], {"mask": BROKEN}), MEDIUM),
+        (call([plain(NAN)], [FINE]), NONE),
         (call([tensor(norm=1.0)], [tensor(norm=100.0)]), NONE),
         (call([tensor(norm=1.0)], [tensor(norm=100.1)]), GROWTH),
         (call([tensor(norm=0.0)], [tensor(norm=100.1)]), NONE),
@@ -82,7 +72,7 @@ FINE, BROKEN = tensor(), tensor(NAN, NAN)
         (call([FINE], [tensor(65503.0, dtype="torch.float16")]), NONE),
         (call([FINE], [tensor(65504.0, dtype="torch.float32")]), NONE),
         (call([tensor(65504.0, dtype="Float16")], [tensor(65504.0, dtype="Float16")]), NONE),
-        (call([FINE, number(-65504.0)], [tensor(0.0, -65504.0, dtype="torch.float16")]), NONE),
+        (call([FINE, plain(-65504.0)], [tensor(0.0, -65504.0, dtype="torch.float16")]), NONE),
     ],
 )
 def test_levels_of_a_call(tmp_path: Path, fields: dict[str, Any], level: int) -> None:
@@ -90,7 +80,7 @@ def test_levels_of_a_call(tmp_path: Path, fields: dict[str, Any], level: int) ->
 
 
 def test_memory_that_nobody_wrote_to_is_not_looked_at(tmp_path: Path) -> None:
-    found = levels_of(tmp_path, {"Torch.empty.0.forward": call([number(3)], [BROKEN])})
+    found = levels_of(tmp_path, {"Torch.empty.0.forward": call([plain(3.0)], [BROKEN])})
     assert found.levels[0] == NONE
     assert found.first == -1
 
@@ -114,7 +104,7 @@ def test_the_first_value_that_is_not_finite_is_named(tmp_path: Path) -> None:
 def test_a_mask_of_minus_infinities_is_no_overflow(tmp_path: Path) -> None:
     masked = tensor(1.0, -INF)
     calls = {
-        "Tensor.masked_fill.0.forward": call([FINE, FINE, number(-INF)], [masked]),
+        "Tensor.masked_fill.0.forward": call([FINE, FINE, plain(-INF)], [masked]),
         "Functional.softmax.0.forward": call([masked], [FINE]),
         "Torch.log.0.forward": call([FINE], [masked]),
         "Torch.exp.0.forward": call([FINE], [tensor(INF, 0.0)]),

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_dumps import CASES, call, tensor
 from hypothesis import given
 from hypothesis import strategies as st
-from made_dumps import CASES, call, tensor, written
+from made_dumps import written
 from written_pages import WrittenPage
 
 from probe.common.dump.reading.items import Item, shape_text

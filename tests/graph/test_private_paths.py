@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_dumps import call, tensor, written
+from graph_dumps import call, tensor
+from made_dumps import written
 from written_pages import WrittenPage
 
 from probe.api.questions.rules import graph_writers

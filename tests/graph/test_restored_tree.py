@@ -6,8 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made_dumps import CASES, call, tensor, written
-from made_dumps import recorded as recorded_dump
+from graph_dumps import CASES, call, tensor
+from graph_dumps import recorded as recorded_dump
+from made_dumps import written
 
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps

@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_dumps import call, plain, tensor, write
 
 from probe.overflow.run import find_overflow
 
 NAN = float("nan")
-FINE, BROKEN = (1.0, -1.0), (NAN, NAN)
-
-
-def tensor(largest: Any, smallest: Any, shape: list[int] | None = None) -> dict[str, Any]:
-    return {
-        "type": "torch.Tensor", "dtype": "torch.float32", "shape": [2] if shape is None else shape, "Max": largest,
-        "Min": smallest, "Mean": 0.0, "Norm": 1.0, "requires_grad": False,
-    }  # fmt: skip
-
-
-def plain(value: Any) -> dict[str, Any]:
-    return {"type": type(value).__name__, "value": value}
-
-
-def dump_of(folder: Path, record: str, inputs: list[Any], kwargs: dict[str, Any]) -> Path:
-    folder.mkdir(parents=True)
-    fields = {"input_args": inputs, "input_kwargs": kwargs, "output": [tensor(*BROKEN)]}
-    content = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
-    (folder / "dump.json").write_text(json.dumps({**content, "data": {record: fields}}), encoding="utf-8")
-    return folder
+FINE, BROKEN = tensor(), tensor(NAN, NAN)
 
 
 @pytest.mark.parametrize(
     ("record", "inputs", "kwargs"),
     [
         ("Torch.log.0.forward", [tensor(10**400, 10**400)], {}),
-        ("Torch.div.0.forward", [tensor(*FINE), plain(10**400)], {}),
-        ("Torch.pow.0.forward", [tensor(*FINE), plain(float("inf"))], {}),
-        ("Torch.pow.0.forward", [tensor(*FINE), plain(NAN)], {}),
-        ("Torch.matmul.0.forward", [tensor(3e38, 0.0, [10**300, 10**300, 10**300])], {}),
+        ("Torch.div.0.forward", [FINE, plain(10**400)], {}),
+        ("Torch.pow.0.forward", [FINE, plain(float("inf"))], {}),
+        ("Torch.pow.0.forward", [FINE, plain(NAN)], {}),
+        ("Torch.matmul.0.forward", [tensor(3e38, 0.0, shape=[10**300, 10**300, 10**300])], {}),
         ("Torch.softmax.0.forward", [tensor(True, False)], {}),
         ("Torch.sqrt.0.forward", [tensor("much", "little")], {}),
-        ("Distributed.all_gather.0.forward", [None, tensor(*FINE)], {"group": plain("9" * 5000)}),
+        ("Distributed.all_gather.0.forward", [None, FINE], {"group": plain("9" * 5000)}),
     ],
 )
 def test_the_record_is_named(tmp_path: Path, record: str, inputs: list[Any], kwargs: dict[str, Any]) -> None:
-    report = find_overflow(str(dump_of(tmp_path / "step0" / "rank0", record, inputs, kwargs)))
+    report = find_overflow(str(write(tmp_path / "step0" / "rank0", {record: call(inputs, [BROKEN], kwargs)})))
     assert [finding.record for finding in report.first] == [record]
     assert report.first[0].sentence
 
@@ -56,12 +37,12 @@ def test_the_record_is_named(tmp_path: Path, record: str, inputs: list[Any], kwa
 def test_a_peer_that_is_no_rank_is_none(tmp_path: Path, peer: Any) -> None:
     for rank in range(2):
         record = "Distributed.send.0.forward"
-        dump_of(tmp_path / "step0" / f"rank{rank}", record, [tensor(*BROKEN)], {"dst": {"type": "int", "value": peer}})
+        write(tmp_path / "step0" / f"rank{rank}", {record: call([BROKEN], [BROKEN], {"dst": plain(peer, "int")})})
     report = find_overflow(str(tmp_path))
     assert {finding.rank for finding in report.first} == {0, 1}
 
 
 def test_a_record_to_explain_that_is_in_no_dump_is_refused(tmp_path: Path) -> None:
-    folder = dump_of(tmp_path / "step0" / "rank0", "Torch.log.0.forward", [tensor(*FINE)], {})
+    folder = write(tmp_path / "step0" / "rank0", {"Torch.log.0.forward": call([FINE], [BROKEN])})
     with pytest.raises(Exception, match=r"no dump has a record 'Torch.lgo.0.forward'; nearest names: Torch.log"):
         find_overflow(str(folder), "Torch.lgo.0.forward")

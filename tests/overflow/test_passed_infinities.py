@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
+
+from made_dumps import call, plain, tensor, write
 
 from probe.common.parallel.tasks import Where
 from probe.overflow.findings import ORIGIN, OUTSIDE
 from probe.overflow.run import find_overflow
 
-NAN, MASK = (math.nan, math.nan), (1.0, -math.inf)
-FINE = (1.0, -1.0)
+NAN, MASK, FINE = tensor(math.nan, math.nan), tensor(1.0, -math.inf), tensor()
 GROUP = {"type": "torch.ProcessGroup", "group_ranks": [0, 1], "group_id": "0"}
 
 
-def tensor(extremes: tuple[float, float]) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 2]}
-    return {**found, "Max": extremes[0], "Min": extremes[1], "Mean": 0.0, "Norm": 1.0, "requires_grad": False}
-
-
-def call(inputs: list[Any], outputs: list[Any], **more: Any) -> dict[str, Any]:
-    args = [tensor(value) if isinstance(value, tuple) else value for value in inputs]
-    return {"input_args": args, "input_kwargs": more, "output": [tensor(value) for value in outputs]}
-
-
-def number(value: float) -> dict[str, Any]:
-    return {"type": type(value).__name__, "value": value}
-
-
 def broadcast(before: Any, after: Any) -> dict[str, Any]:
-    return call([before], [after], src=number(0), group=GROUP)
+    return call([before], [after], {"src": plain(0), "group": GROUP})
 
 
 def first(tmp_path: Path, *ranks: dict[str, Any]) -> list[tuple[str, int, str]]:
     for rank, data in enumerate(ranks):
-        folder = tmp_path / "step0" / f"rank{rank}"
-        folder.mkdir(parents=True)
-        dump = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": data}
-        (folder / "dump.json").write_text(json.dumps(dump), encoding="utf-8")
+        write(tmp_path / "step0" / f"rank{rank}", data)
     found = find_overflow(str(tmp_path), where=Where(jobs=1)).first
     return [(finding.kind, finding.rank, finding.record) for finding in found]
 
@@ -52,7 +35,7 @@ def test_a_mask_that_is_sent_is_no_finding(tmp_path: Path) -> None:
 
 
 def test_scores_that_were_masked_before_they_were_sent_are_no_finding(tmp_path: Path) -> None:
-    masked = call([FINE, number(-math.inf)], [MASK])
+    masked = call([FINE, plain(-math.inf)], [MASK])
     softmax = call([MASK], [FINE])
     sender = {"Tensor.masked_fill.0.forward": masked, "Distributed.broadcast.0.forward": broadcast(MASK, MASK)}
     receiver = {"Distributed.broadcast.0.forward": broadcast(FINE, MASK), "Functional.softmax.0.forward": softmax}
@@ -68,8 +51,9 @@ def test_what_another_rank_makes_a_nan_of_came_from_the_data_of_the_first(tmp_pa
 
 def test_what_another_rank_makes_a_nan_of_was_made_by_a_logarithm_of_the_first(tmp_path: Path) -> None:
     sender = {
-        "Torch.log.0.forward": call([(1.0, 0.0)], [MASK]), "Distributed.broadcast.0.forward": broadcast(MASK, MASK),
-    }  # fmt: skip
+        "Torch.log.0.forward": call([tensor(1.0, 0.0)], [MASK]),
+        "Distributed.broadcast.0.forward": broadcast(MASK, MASK),
+    }
     linear = call([MASK, FINE], [NAN])
     receiver = {"Distributed.broadcast.0.forward": broadcast(FINE, MASK), "Functional.linear.0.forward": linear}
     assert first(tmp_path, sender, receiver) == [(ORIGIN, 0, "Torch.log.0.forward")]

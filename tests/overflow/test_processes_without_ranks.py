@@ -5,25 +5,17 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
+from made_dumps import call, constant, write
 
 from probe.api.cli import main
 from probe.common.dump.layout import PROCESS_FILE
 from probe.overflow.run import find_overflow
 
 
-def tensor(largest: float) -> dict[str, Any]:
-    numbers = {"Max": largest, "Min": 0.0, "Mean": largest, "Norm": largest}
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], **numbers}
-
-
 def process(folder: Path, order: int, given: float, made: float) -> None:
-    folder.mkdir(parents=True)
-    record = {"input_args": [tensor(given)], "input_kwargs": {}, "output": [tensor(made)]}
-    head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": {"Torch.sqrt.0.forward": record}}))
+    write(folder, {"Torch.sqrt.0.forward": call([constant(given)], [constant(made)])})
     (folder / PROCESS_FILE).write_text(json.dumps({"run": "a", "order": [order]}))
 
 

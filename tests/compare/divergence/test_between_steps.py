@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from divergence_runs import X, call, tensor, write
 from numpy.typing import NDArray
-from test_search import X, call, tensor, write
 
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps

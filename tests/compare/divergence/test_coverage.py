@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from test_search import Run, W, X, call, chain, tensor, write
+from divergence_runs import Run, W, X, call, chain, tensor, write
 
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from test_search import Run, W, X, call, compared, named, tensor
+from divergence_runs import Run, W, X, call, compared, named, tensor
 
 EXPERTS, ACTIVATION = "Module.experts.Experts.forward.0", "Module.experts.act.SiLU.forward.0"
 Tree = dict[str, "str | None"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_search import Run, X, call, result_of, tensor, write
+from divergence_runs import Run, X, call, result_of, tensor, write
 
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps

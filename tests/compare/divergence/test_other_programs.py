@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_search import Run, W, X, backward, call, compared, named, result_of, tensor
+from divergence_runs import Run, W, X, backward, call, compared, named, result_of, tensor
 
 from probe.common.align.call_order import align
 

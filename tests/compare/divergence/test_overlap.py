@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_search import X, call, chain, tensor, write
+from divergence_runs import X, call, chain, tensor, write
 
 from probe.api import cli
 from probe.common.dump.journal import REPLACE, Header, JournalWriter

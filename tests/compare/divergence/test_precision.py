@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from divergence_runs import W, X, call, compared, named, tensor
 from numpy.typing import NDArray
-from test_search import W, X, call, compared, named, tensor
 
 Run = dict[str, Any]
 CALLS = 10

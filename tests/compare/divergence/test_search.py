@@ -2,101 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from divergence_runs import RNG, Record, Run, W, X, backward, call, chain, compared, named, result_of, tensor, write
+from made_dumps import plain
 
 from probe.common.dump.reading.dump import read
 from probe.common.numerics.error_bounds import CONFIDENCE
 from probe.compare.comparison import compare_dumps
 from probe.compare.output import summary_text
 from probe.compare.output.summary import fails, first_of, is_unjudged, summarise
-from probe.compare.result import ComparisonResult, Divergence
-
-RNG = np.random.default_rng(20)
-X = RNG.normal(size=(16, 64)).astype(np.float32)
-W = (RNG.normal(size=(64, 64)) / 8).astype(np.float32)
-Record = dict[str, Any]
-
-
-def tensor(array: Any, dtype: str = "torch.float32", **more: Any) -> Record:
-    """The entry of an array, with statistics taken in float64."""
-    wide = np.asarray(array).astype(np.float64)
-    norm = float(np.sqrt(np.square(wide).sum()))
-    statistics = {"Max": float(wide.max()), "Min": float(wide.min()), "Mean": float(wide.mean()), "Norm": norm}
-    head = {"type": "torch.Tensor", "dtype": dtype, "shape": list(wide.shape)}
-    return {**head, **statistics, "requires_grad": False, **more}
+from probe.compare.result import ComparisonResult
 
 
 def whole(array: Any) -> Record:
     return tensor(array, "torch.int64")
 
 
-def plain(value: Any) -> Record:
-    return {"type": type(value).__name__, "value": value}
-
-
-def call(inputs: list[Any], *outputs: Any, **parameters: Any) -> Record:
-    record: Record = {"input_args": inputs, "input_kwargs": {}, "output": list(outputs)}
-    return {**record, "parameters": parameters} if parameters else record
-
-
-def backward(inputs: list[Any], *outputs: Any) -> Record:
-    return {"input": inputs, "output": list(outputs)}
-
-
-Run = dict[str, Record]
-
-
-def write(folder: Path, data: Run, tree: dict[str, str | None] | None = None, level: str = "mix", **head: str) -> Path:
-    folder.mkdir(parents=True)
-    outline = {"task": "statistics", "level": level, "framework": "pytorch", **head, "data": data}
-    (folder / "dump.json").write_text(json.dumps(outline))
-    (folder / "construct.json").write_text(json.dumps({**dict.fromkeys(data), **(tree or {})}))
-    line = f"File {folder.name}.py, line {{}}, in f, \n g()"
-    stacks = {str(place): [[name], [line.format(place)]] for place, name in enumerate(data)}
-    (folder / "stack.json").write_text(json.dumps(stacks))
-    return folder
-
-
-def compared(folder: Path, target: Run, golden: Run, *trees: dict[str, str | None], **head: str) -> Divergence | None:
-    return result_of(folder, target, golden, *trees, **head).divergence
-
-
-def result_of(folder: Path, target: Run, golden: Run, *trees: dict[str, str | None], **head: str) -> ComparisonResult:
-    of_target, of_golden = trees if len(trees) == 2 else (trees * 2 or ({}, {}))
-    write(folder / "target", target, of_target, **head)
-    write(folder / "golden", golden, of_golden, **head)
-    return compare_dumps(read(folder / "target"), read(folder / "golden"))
-
-
 def without_effect(result: ComparisonResult) -> list[tuple[str, str]]:
     """The records and reasons of differences that changed no value; nothing diverged."""
     assert result.divergence is None
     return [(difference.record, difference.reason) for difference in result.without_effect]
-
-
-def named(divergence: Divergence | None) -> str:
-    assert divergence is not None
-    return divergence.record
-
-
-def chain(dtype: Any = np.float32, constant: float = 1.0, at: int = -1, nan: int = -1, calls: int = 6) -> Run:
-    """Products and activations, one after the other, computed in `dtype` and rounded to float32."""
-    data, x = {}, X
-    for number in range(calls):
-        y = (x.astype(dtype) @ W.astype(dtype)).astype(np.float32)
-        if number == at:
-            y = y * np.float32(constant)
-        if number == nan:
-            y[3, 3] = np.nan
-        data[f"Functional.linear.{number}.forward"] = call([tensor(x), tensor(W)], tensor(y))
-        x = np.tanh(y.astype(dtype)).astype(np.float32)
-        data[f"Torch.tanh.{number}.forward"] = call([tensor(y)], tensor(x))
-    return data
 
 
 # --- what is explained

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from divergence_runs import Record, Run, backward, call, tensor, write
+from made_dumps import plain
 from test_between_steps import GRADIENTS, WEIGHTS, Array, Update, first, name, sgd
-from test_search import Record, Run, backward, call, plain, tensor, write
 
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Item
