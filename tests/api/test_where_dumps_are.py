@@ -10,30 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_dumps import call, tensor, write, write_journal
 
 import probe
 from probe.api.cli import main
-from probe.common.dump.journal import REPLACE, Header, JournalWriter
 from probe.common.dump.layout import JOURNAL_FILE, PROCESS_FILE
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.runs import DumpLocation, find_dumps
 from probe.common.errors import FileCheckException
 
-NUMBERS = {"Max": 1.0, "Min": 0.0, "Mean": 0.5, "Norm": 1.0}
-TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], **NUMBERS}
-RECORD = {"input_args": [TENSOR], "input_kwargs": {}, "output": []}
-HEAD = {"task": "statistics", "level": "L1", "framework": "pytorch"}
+RECORD = call([tensor()])
 CALL = "Torch.sin.0.forward"
 
 
 def folder(path: Path, run: str = "", order: int = 0, written: int = 10, file: str = "dump.json") -> None:
-    path.mkdir(parents=True)
     if file == JOURNAL_FILE:
-        writer = JournalWriter(str(path / file), Header("statistics", "L1", "pytorch", None))
-        writer.record(CALL, 0, -1, None, 0, REPLACE, RECORD)
-        writer.close()
+        write_journal(path, {CALL: RECORD})
     else:
-        (path / file).write_text(json.dumps({**HEAD, "data": {CALL: RECORD}}))
+        (write(path, {CALL: RECORD}) / "dump.json").rename(path / file)
     if run:
         (path / PROCESS_FILE).write_text(json.dumps({"run": run, "order": [order]}))
     for each in path.iterdir():
@@ -314,10 +308,9 @@ def test_of_two_modes_of_a_step_one_is_asked_for(tmp_path: Path) -> None:
 def test_overflow_is_told_of_the_mode_in_which_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for each in ("graph/step0/rank0", "graph/step1/rank0", "pynative/step0/rank0", "pynative/step1/rank0"):
         folder(tmp_path / "run" / each)
-    bad = {**RECORD, "output": [{**TENSOR, "Max": float("nan")}]}
+    bad = call([tensor()], [tensor(float("nan"))])
     for step in (0, 1):
-        broken = tmp_path / "run" / f"pynative/step{step}/rank0"
-        (broken / "dump.json").write_text(json.dumps({**HEAD, "data": {CALL: bad}}))
+        write(tmp_path / "run" / f"pynative/step{step}/rank0", {CALL: bad})
     main(["overflow_check", "-i", str(tmp_path / "run"), "-o", str(tmp_path / "out")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"pynative step 0, rank 0: {CALL} (origin")

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_dumps import call, tensor, written
 
 from probe.calls.cases import Selection, cases_of, not_run
-from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
 
 
-def written(folder: Path, data: dict[str, Any], level: str = "L1", task: str = "statistics") -> Dump:
-    content = {"task": task, "level": level, "framework": "pytorch", "dump_data_dir": None, "data": data}
-    (folder / "dump.json").write_text(json.dumps(content))
-    return read(str(folder))
-
-
 def record(largest: float = 1.0, size: int = 3) -> dict[str, Any]:
-    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [size], "Max": largest, "Min": 0.0,
-              "Mean": 0.5, "Norm": 1.0, "requires_grad": True}  # fmt: skip
-    return {"input_args": [tensor], "input_kwargs": {}, "output": [tensor]}
+    entry = tensor(largest, 0.0, 0.5, shape=[size], requires_grad=True)
+    return call([entry], [entry])
 
 
 def test_a_case_is_a_forward_with_its_backward(tmp_path: Path) -> None:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from made_dumps import written
 
 from probe.calls.arguments import Arguments, Unreadable
 from probe.calls.inputs import leaf_values
-from probe.common.dump.reading.dump import Dump, read
+from probe.common.dump.reading.dump import Dump
 
 
 @pytest.fixture
 def dump(tmp_path: Path) -> Dump:
-    content = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": {}}
-    (tmp_path / "dump.json").write_text(json.dumps(content))
-    return read(str(tmp_path))
+    return written(tmp_path, {}, level="L1")
 
 
 def values(dump: Dump, entry: dict[str, Any], name: str = "Torch.f.0.forward", seed: int = 1) -> Any:

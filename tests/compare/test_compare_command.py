@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 import shutil
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from compare_cases import same
+from made_dumps import call, constant, write
 from numpy.typing import NDArray
 
 import probe
@@ -27,11 +27,7 @@ TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max":
 
 
 def dump(folder: Path, inputs: list[Any], **head: Any) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    whole = {"task": "statistics", "level": "L1", "framework": "pytorch", **head}
-    path = folder / "dump.json"
-    path.write_text(json.dumps({**whole, "data": {"Torch.sin.0.forward": {"input_args": inputs}}}))
-    return path
+    return write(folder, {"Torch.sin.0.forward": {"input_args": inputs}}, **head) / "dump.json"
 
 
 def compare(target: Path, golden: Path, out: Path, *more: str) -> int:
@@ -193,13 +189,9 @@ HOSTILE = "Torch.\x1b[2J\x1b]0;x\x07relu\nfirst divergence: none.0.forward"
 
 
 def hostile(folder: Path, number: float, framework: str = "pytorch", **record: Any) -> Path:
-    folder.mkdir(parents=True)
-    entry = {**TENSOR, **dict.fromkeys(("Max", "Min", "Mean", "Norm"), number)}
-    data = {HOSTILE: {"output": [entry], **record}}
-    head = {"task": "statistics", "level": "L1", "framework": framework}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": data}))
-    (folder / "stack.json").write_text(json.dumps({"0": [[HOSTILE], [f"File {HOSTILE}, line 1, in f, \\n x"]]}))
-    return folder
+    records = {HOSTILE: {"output": [constant(number)], **record}}
+    stacks = {"0": [[HOSTILE], [f"File {HOSTILE}, line 1, in f, \\n x"]]}
+    return write(folder, records, stacks=stacks, framework=framework)
 
 
 def is_harmless(said: str) -> bool:
@@ -231,9 +223,7 @@ def test_a_name_from_a_damaged_dump_is_one_line(tmp_path: Path, capsys: pytest.C
 def one_output(folder: Path, entry: dict[str, Any], values: NDArray[Any] | bytes | None) -> Path:
     """A dump of one call that returns one tensor, whose file holds `values`."""
     (folder / "dump_tensor_data").mkdir(parents=True)
-    data = {"Torch.sin.0.forward": {"input_args": [], "input_kwargs": {}, "output": [entry]}}
-    head = {"task": "tensor", "level": "L1", "framework": "pytorch"}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": data}))
+    write(folder, {"Torch.sin.0.forward": call([], [entry])}, task="tensor")
     file = folder / "dump_tensor_data" / "0.npy"
     if isinstance(values, bytes):
         file.write_bytes(values)

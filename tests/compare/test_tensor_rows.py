@@ -7,8 +7,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import made_dumps
 import numpy as np
 import pytest
+from made_dumps import tensor
 
 import probe
 from probe.common.align.row import Row
@@ -25,11 +27,8 @@ def written(folder: Path, arrays: list[Any], apart: float = 0.0) -> Dump:
     data = {}
     for number, array in enumerate(arrays):
         np.save(files / f"{number}.npy", array + np.float32(apart))
-        item = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": list(array.shape)}
-        data[f"Torch.sin.{number}.forward"] = {"output": [{**item, "data_name": f"{number}.npy"}]}
-    path = folder / "dump.json"
-    path.write_text(json.dumps({"task": "tensor", "level": "L1", "framework": "pytorch", "data": data}))
-    return probe.read(path)
+        data[f"Torch.sin.{number}.forward"] = {"output": [tensor(shape=array.shape, data_name=f"{number}.npy")]}
+    return made_dumps.written(folder, data, task="tensor")
 
 
 def rows_of(target: Dump, golden: Dump) -> list[Row]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made_dumps import tensor_of, write
 
 from probe.api import cli
 from probe.common.dump.reading.dump import read
@@ -21,11 +22,8 @@ NAME = "Torch.sin.0.forward.output.0.npy"
 def dump(folder: Path, values: np.ndarray) -> Path:  # type: ignore[type-arg]
     (folder / "dump_tensor_data").mkdir(parents=True)
     np.save(folder / "dump_tensor_data" / NAME, values)
-    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": list(values.shape), "data_name": NAME}
-    head = {"task": "tensor", "level": "L1", "framework": "pytorch"}
-    path = folder / "dump.json"
-    path.write_text(json.dumps({**head, "data": {"Torch.sin.0.forward": {"output": [tensor]}}}))
-    return path
+    record = {"output": [tensor_of(values, data_name=NAME)]}
+    return write(folder, {"Torch.sin.0.forward": record}, task="tensor") / "dump.json"
 
 
 @pytest.mark.parametrize("section", ["right_matmul", "left_matmul", "left_right_matmul"])

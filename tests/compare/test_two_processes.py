@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import made_dumps
 import pytest
 
 pytestmark = pytest.mark.skipif(
@@ -42,9 +43,8 @@ ALONE, TOGETHER, UNANSWERED = "forks: 0, answered: False", "forks: 1, answered: 
 
 
 def tensor(numbers: random.Random, **other: Any) -> Data:
-    statistics = {name: numbers.gauss(0, 1) for name in ("Max", "Min", "Mean")}
-    head = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8, 16]}
-    return {**head, **statistics, "Norm": abs(numbers.gauss(3, 1)), "requires_grad": True, **other}
+    largest, smallest, mean = (numbers.gauss(0, 1) for _ in range(3))
+    return made_dumps.tensor(largest, smallest, mean, abs(numbers.gauss(3, 1)), (8, 16), requires_grad=True, **other)
 
 
 def run_of(seed: int) -> Data:
@@ -52,8 +52,8 @@ def run_of(seed: int) -> Data:
     numbers = random.Random(seed)
     data: Data = {}
     for number in range(CALLS // 4):
-        inputs = [tensor(numbers), tensor(numbers), {"type": "int", "value": number}]
-        call = {"input_args": inputs, "input_kwargs": {}, "output": [tensor(numbers), tensor(numbers)]}
+        inputs = [tensor(numbers), tensor(numbers), made_dumps.plain(number)]
+        call = made_dumps.call(inputs, [tensor(numbers), tensor(numbers)])
         data[f"Functional.linear.{number}.forward"] = call
         data[f"Module.layers.{number}.fc.Linear.forward.0"] = {**call, "parameters": {"weight": tensor(numbers)}}
         back = {"input": [tensor(numbers), tensor(numbers)], "output": [tensor(numbers), tensor(numbers)]}
@@ -143,19 +143,14 @@ INSTEAD = {
 
 
 def write(folder: Path, data: Data) -> Path:
-    folder.mkdir(parents=True)
-    head = {"task": "statistics", "level": "mix", "framework": "pytorch"}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": data}))
     tree: dict[str, str | None] = {}
     for name in data:
         number = name.split(".")[2]
         around = f"Module.layers.{number}.fc.Linear.{name.rpartition('.')[2]}.0"
         tree[name] = around if name.startswith("Functional") and around in data else None
-    (folder / "construct.json").write_text(json.dumps(tree))
     frames = (f"File model.py, line {place % 50}, in forward" for place in range(len(data)))
     stacks = {str(place): [[name], [frame]] for place, (name, frame) in enumerate(zip(data, frames))}
-    (folder / "stack.json").write_text(json.dumps(stacks))
-    return folder
+    return made_dumps.write(folder, data, tree, stacks)
 
 
 def both(folder: Path, target: Data = NEAR, golden: Data = RUN) -> list[Path]:

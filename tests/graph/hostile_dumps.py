@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Union
 
+import made_dumps
+
 Files = dict[str, Any]
 """Name of a file -> its content: bytes as they are, everything else as JSON; ``None`` where there is none."""
 
@@ -26,14 +28,12 @@ NAMES = (LINEAR, LAYER, RELU, TOP, "Module.net.fc.Linear.backward.0", GRADIENT)
 
 def tensor(shift: float = 0.0) -> dict[str, Any]:
     """A tensor with statistics."""
-    head = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 4]}
-    numbers = {"Max": 1.5 + shift, "Min": -0.5, "Mean": 0.25, "Norm": 2.75 + shift}
-    return {**head, **numbers, "requires_grad": True}
+    return made_dumps.tensor(1.5 + shift, -0.5, 0.25, 2.75 + shift, (2, 4), requires_grad=True)
 
 
 def call(shift: float = 0.0) -> dict[str, Any]:
     """A record of a call."""
-    return {"input_args": [tensor(shift)], "input_kwargs": {}, "output": [tensor(shift)]}
+    return made_dumps.call([tensor(shift)], [tensor(shift)])
 
 
 def whole() -> Files:

@@ -6,16 +6,13 @@ The page for users is ``docs/reference/exit-status.md``. Cases that evaluate cal
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import fake_packages
-
-from probe.common.dump.journal import REPLACE, Header, JournalWriter
-from probe.common.dump.layout import JOURNAL_FILE
+import made_dumps
 
 SITUATIONS = ("fine", "found", "unreadable", "wrong argument", "nothing to judge", "interrupted")
 
@@ -61,20 +58,16 @@ class Impossible:
 
 
 def tensor(largest: float) -> Data:
-    numbers = {"Max": largest, "Min": largest - 1, "Mean": largest, "Norm": 2 * largest}
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], "requires_grad": False, **numbers}
+    return made_dumps.tensor(largest, largest - 1, largest, 2 * largest, (4,))
 
 
 def record(output: float = 0.5) -> Data:
-    return {"input_args": [tensor(1.0)], "input_kwargs": {}, "output": [tensor(output)]}
+    return made_dumps.call([tensor(1.0)], [tensor(output)])
 
 
 def dump(folder: Path, data: Data | None = None) -> str:
     """A dump with one call of ``silu``, or with `data`; gives its folder."""
-    folder.mkdir(parents=True)
-    head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": {CALL: record()} if data is None else data}))
-    return str(folder)
+    return str(made_dumps.write(folder, {CALL: record()} if data is None else data, level="L1"))
 
 
 def unreadable(folder: Path) -> str:
@@ -84,11 +77,7 @@ def unreadable(folder: Path) -> str:
 
 
 def journal(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    writer = JournalWriter(str(folder / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None))
-    writer.record(CALL, 0, -1, None, 0, REPLACE, record())
-    writer.close()
-    return folder / JOURNAL_FILE
+    return made_dumps.write_journal(folder, {CALL: record()})
 
 
 def program(text: str, *before: str) -> Inputs:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_dumps import call, constant, write
 
 from probe.common.align import fuzzy
 from probe.common.align.mapping_files import api_names, load_api_entries, load_names
@@ -25,22 +26,13 @@ CASES = Path(__file__).parents[2] / "compare" / "cases"
 CROSS = CASES / "cross_ms_pt"
 
 
-def tensor(value: float = 1.0, **fields: Any) -> dict[str, Any]:
-    statistics = dict.fromkeys(("Max", "Min", "Mean", "Norm"), value)
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], **statistics, **fields}
-
-
 def compared(target: Path, golden: Path, **options: Any) -> ComparisonResult:
     return compare_dumps(read(target), read(golden), Options(rules=DOCUMENTED_ROWS, **options))
 
 
 def dump(folder: Path, names: list[str], framework: str = "pytorch", **fields: Any) -> Path:
-    folder.mkdir()
-    call = {"input_args": [tensor(**fields), tensor(2.0, **fields)], "output": [tensor(**fields)]}
-    data = dict.fromkeys(names, call)
-    head = {"task": "statistics", "level": "mix", "framework": framework}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": data}))
-    return folder
+    record = call([constant(**fields), constant(2.0, **fields)], [constant(**fields)])
+    return write(folder, dict.fromkeys(names, record), framework=framework)
 
 
 def met(result: ComparisonResult) -> dict[str, str]:

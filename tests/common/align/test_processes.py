@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_dumps import call, tensor, write
 
 from probe.common.align import processes
 from probe.common.align.processes import pair_processes
 
 
 def dump(folder: Path, names: list[str], largest: float = 1.0) -> str:
-    folder.mkdir(parents=True)
-    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": largest, "Min": 0.0, "Mean": 0.5}
-    record: dict[str, Any] = {"input_args": [{**tensor, "Norm": 1.0}], "input_kwargs": {}, "output": []}
-    head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
-    data = {f"Torch.{name}.0.forward": record for name in names}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": data}))
-    return str(folder)
+    return str(write(folder, {f"Torch.{name}.0.forward": call([tensor(largest)]) for name in names}))
 
 
 def side(folder: Path, *works: tuple[list[str], float]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_dumps import call, tensor_of, write
 
 from probe.calls.verdict import Subject, judge
 from probe.common.dump.reading.dump import read
@@ -257,22 +257,9 @@ def is_entered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 def dump(folder: Path, dtype: str, values: Any, also: Any = None) -> Path:
     """A call of `relu` that returns `values` in a dtype."""
-
-    def entry(array: Any, kind: str) -> dict[str, Any]:
-        wide = np.asarray(array, np.float64)
-        numbers = (float(each) for each in (wide.max(), wide.min(), wide.mean(), np.sqrt((wide**2).sum())))
-        head = {"type": "torch.Tensor", "dtype": kind, "shape": list(wide.shape), "requires_grad": False}
-        return {**head, **dict(zip(("Max", "Min", "Mean", "Norm"), numbers))}
-
-    folder.mkdir(parents=True)
-    taken = entry(values if also is None else also, "torch.float32")
-    record = {"input_args": [taken], "input_kwargs": {}, "output": [entry(values, dtype)]}
-    head = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
-    content = {**head, "data": {"Functional.relu.0.forward": record}}
-    (folder / "dump.json").write_text(json.dumps(content))
-    (folder / "construct.json").write_text(json.dumps({"Functional.relu.0.forward": None}))
-    (folder / "stack.json").write_text("{}")
-    return folder
+    name = "Functional.relu.0.forward"
+    record = call([tensor_of(values if also is None else also)], [tensor_of(values, dtype)])
+    return write(folder, {name: record}, {name: None}, {}, level="L1")
 
 
 def test_compare_takes_it_for_floating_point_numbers(tmp_path: Path, is_entered: bool) -> None:

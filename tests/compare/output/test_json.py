@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import made_dumps
 import pytest
+from made_dumps import call, plain, written
 
 from probe.api import cli
 from probe.common.dump.reading.dump import read
@@ -23,30 +25,23 @@ Data = dict[str, Any]
 
 
 def tensor(norm: float, dtype: str = "torch.float64") -> Data:
-    statistics = {"Max": norm, "Min": -norm, "Mean": 0.0, "Norm": norm}
-    return {"type": "torch.Tensor", "dtype": dtype, "shape": [4], **statistics, "requires_grad": False}
+    return made_dumps.tensor(norm, -norm, norm=norm, shape=(4,), dtype=dtype)
 
 
 def run_of(apart: float, argument: float = 1.0, names: str = "mul") -> Data:
     """Calls that do not take what others return; how far off each is, no call before explains."""
     data: Data = {}
     for number in range(CALLS):
-        inputs = [tensor(number + 1.0), {"type": "float", "value": argument}]
+        inputs = [tensor(number + 1.0), plain(argument)]
         output = [tensor((number + 1.0) * (1 + apart * 20**number))]
-        data[f"Torch.{names}.{number}.forward"] = {"input_args": inputs, "input_kwargs": {}, "output": output}
+        data[f"Torch.{names}.{number}.forward"] = call(inputs, output)
     return data
 
 
 def summary_of(folder: Path, target: Data, golden: Data, everything: bool = True) -> Summary:
-    sides = []
-    for side, data in (("target", target), ("golden", golden)):
-        path = folder / side / "dump.json"
-        path.parent.mkdir(parents=True)
-        head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
-        path.write_text(json.dumps({**head, "data": data}), encoding="utf-8")
-        sides.append(read(path))
+    sides = written(folder / "target", target, level="L1"), written(folder / "golden", golden, level="L1")
     options = Options(all_divergences=everything, rules=DOCUMENTED_ROWS)
-    return summarise(compare_dumps(sides[0], sides[1], options), DOCUMENTED_ROWS)
+    return summarise(compare_dumps(*sides, options), DOCUMENTED_ROWS)
 
 
 def test_every_call_that_diverges_is_there_and_the_text_names_some(tmp_path: Path) -> None:

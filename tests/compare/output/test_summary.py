@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
+from made_dumps import call, constant, write
 
 from probe.api import cli
 from probe.api.commands.comparing.compare import Comparison
@@ -60,14 +61,10 @@ def test_what_has_no_match_is_counted_on_both_sides() -> None:
 
 
 def test_nan_that_both_runs_have_is_no_difference(tmp_path: Path) -> None:
-    values = {"Max": float("nan"), "Min": float("nan"), "Mean": float("nan"), "Norm": float("nan")}
-    entry = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], **values}
+    entry = constant(float("nan"))
     # In another order, so that they are not the same for being the same text.
     for side, of_tensor in (("target", entry), ("golden", dict(reversed(entry.items())))):
-        (tmp_path / side).mkdir()
-        data = {"Torch.sin.0.forward": {"input_args": [of_tensor], "output": [of_tensor]}}
-        head = {"task": "statistics", "level": "L1", "framework": "pytorch", "data": data}
-        (tmp_path / side / "dump.json").write_text(json.dumps(head))
+        write(tmp_path / side, {"Torch.sin.0.forward": call([of_tensor], [of_tensor])})
     summary = summarise(compare_dumps(read(tmp_path / "target"), read(tmp_path / "golden")))
     assert not summary.differs
     assert summary_text.headline([summary]) == [("no divergence: nothing differs", "pass")]

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import made_dumps
 import pytest
+from made_dumps import constant, plain, write
 
 from probe.api import cli
 from probe.common.collectives.collectives import CollectiveCall, is_communication
@@ -18,27 +20,16 @@ SIN, COS = "Torch.sin.0.forward", "Torch.cos.0.forward"
 REDUCE, SEND, RECEIVE = "Distributed.all_reduce.0.forward", "Distributed.send.0.forward", "Distributed.recv.0.forward"
 
 
-def tensor(value: float) -> dict[str, Any]:
-    statistics = dict.fromkeys(("Max", "Min", "Mean", "Norm"), value)
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": False, **statistics}
-
-
 def call(value: float, **arguments: int) -> dict[str, Any]:
-    kwargs = {name: {"type": "int", "value": number} for name, number in arguments.items()}
-    return {"input_args": [tensor(1.0)], "input_kwargs": kwargs, "output": [tensor(value)]}
-
-
-def write(folder: Path, data: dict[str, Any]) -> None:
-    folder.mkdir(parents=True)
-    head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": data}))
+    kwargs = {name: plain(number) for name, number in arguments.items()}
+    return made_dumps.call([constant()], [constant(value)], kwargs)
 
 
 def parts_at(folder: Path, *ranks: dict[str, dict[str, Any]]) -> dict[int, str]:
     """The first differences when `ranks` are held against the same calls with outputs of 1."""
     for number, data in enumerate(ranks):
         write(folder / "target" / f"rank{number}", data)
-        golden = {name: {**record, "output": [tensor(1.0)]} for name, record in data.items()}
+        golden = {name: {**record, "output": [constant()]} for name, record in data.items()}
         write(folder / "golden" / f"rank{number}", golden)
     (found,) = analyse(str(folder / "target"), str(folder / "golden"), str(folder / "out"))
     assert len(found.files) == len(ranks) + bool(found.found)

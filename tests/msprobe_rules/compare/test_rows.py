@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+import made_dumps
 import pytest
+from made_dumps import call, plain, written
 
 from probe.common.align.row import Row
-from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
 from probe.compare.comparison import compare_dumps
@@ -24,17 +24,7 @@ LINEAR = "Functional.linear.0.forward"
 
 
 def tensor(norm: float = 1.0, **other: Any) -> dict[str, Any]:
-    dtype = other.pop("dtype", "torch.float32")
-    plain = {"type": "torch.Tensor", "dtype": dtype, "shape": [2], "Max": norm, "Min": 0.0, "Mean": 0.5, "Norm": norm}
-    return {**plain, "requires_grad": False, **other}
-
-
-def scalar(value: Any, kind: str | None = None) -> dict[str, Any]:
-    return {"type": kind or type(value).__name__, "value": value}
-
-
-def call(inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
-    return {"input_args": inputs, "input_kwargs": {}, "output": outputs}
+    return made_dumps.tensor(norm, 0.0, 0.5, norm) | other
 
 
 def compared(
@@ -46,11 +36,7 @@ def compared(
 ) -> ComparisonResult:
     dumps = []
     for side, data in (("target", target), ("golden", golden)):
-        path = folder / side / "dump.json"
-        path.parent.mkdir(exist_ok=True)
-        head = {"task": "statistics", "level": "mix", "framework": "pytorch", **heads.get(side, {})}
-        path.write_text(json.dumps({**head, "data": data}))
-        dumps.append(read(path))
+        dumps.append(written(folder / side, data, **heads.get(side, {})))
     return compare_dumps(dumps[0], dumps[1], Options(rules=V26_2_ROWS if as_26_2 else DOCUMENTED_ROWS))
 
 
@@ -87,7 +73,7 @@ def test_an_unmatched_row_is_a_warning_that_says_so(tmp_path: Path) -> None:  # 
     assert (only.result, only.messages) == ("pass", ())
 
 
-@pytest.mark.parametrize("golden", [tensor(dtype="torch.int64"), scalar(3), None])
+@pytest.mark.parametrize("golden", [tensor(dtype="torch.int64"), plain(3), None])
 def test_another_type_keeps_the_pair_and_is_an_error(tmp_path: Path, golden: Any) -> None:  # D6
     data = {LINEAR: call([tensor(dtype="torch.int32")], [])}
     (found,) = compared(tmp_path, data, {LINEAR: call([golden], [])}).rows
@@ -175,10 +161,10 @@ def test_a_tensor_without_elements_is_not_one_with_some(tmp_path: Path) -> None:
 
 
 def test_devices_are_never_a_finding(tmp_path: Path) -> None:  # D18
-    target, golden = {LINEAR: call([scalar("npu:0")], [])}, {LINEAR: call([scalar("cuda:0")], [])}
+    target, golden = {LINEAR: call([plain("npu:0")], [])}, {LINEAR: call([plain("cuda:0")], [])}
     assert compared(tmp_path, target, golden).rows[0].messages == ()
     assert compared(tmp_path, target, golden, as_26_2=True).rows[0].messages == (WORDS[of_rows.SCALAR],)
-    assert compared(tmp_path, target, {LINEAR: call([scalar("mean")], [])}).rows[0].messages == (of_rows.SCALAR,)
+    assert compared(tmp_path, target, {LINEAR: call([plain("mean")], [])}).rows[0].messages == (of_rows.SCALAR,)
 
 
 def test_an_output_far_off_while_the_inputs_are_not_is_an_error(tmp_path: Path) -> None:
@@ -194,8 +180,8 @@ def test_what_is_not_computed_is_not_judged(tmp_path: Path, name: str) -> None:
 
 
 def test_records_whose_rows_are_separated_keep_their_verdicts(tmp_path: Path) -> None:  # D15
-    target = {f"Torch.sin.{i}.forward": call([scalar(i)], []) for i in range(3)}
-    golden = {f"Torch.sin.{i}.forward": call([scalar(1)], []) for i in (2, 0, 1)}
+    target = {f"Torch.sin.{i}.forward": call([plain(i)], []) for i in range(3)}
+    golden = {f"Torch.sin.{i}.forward": call([plain(1)], []) for i in (2, 0, 1)}
     assert [row.result for row in compared(tmp_path, target, golden).rows] == ["error", "pass", "error"]
 
 
@@ -253,7 +239,7 @@ def test_whole_numbers_of_another_width_are_no_error_between_frameworks(tmp_path
 
 
 def test_a_flag_is_no_number_to_the_real_tool(tmp_path: Path) -> None:
-    target, golden = ({LINEAR: call([scalar(value)], [])} for value in (True, False))
+    target, golden = ({LINEAR: call([plain(value)], [])} for value in (True, False))
     assert compared(tmp_path, target, golden).rows[0].metrics == (1.0,) * 4 + ("inf",) * 4
     assert compared(tmp_path, target, golden, as_26_2=True).rows[0].metrics == ("Diff",) * 8
     assert compared(tmp_path, target, target, as_26_2=True).rows[0].metrics == (0,) * 8

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any, Optional
 
+import made_dumps
 import pytest
+from made_dumps import call, plain, write
 
 from probe.common.dump.reading.dump import read
 from probe.graph.overflow_levels import LEVELS
@@ -24,12 +25,7 @@ Sides = tuple[list[Any], list[Any], list[Any], list[Any]]
 def tensor(
     error: float = 0.0, largest: float = 1.0, norm: float = 10.0, mean: float = 0.5, dtype: str = "torch.float32"
 ) -> dict[str, Any]:
-    values = {"Max": largest, "Min": 0.1, "Mean": mean, "Norm": norm * (1 + error)}
-    return {"type": "torch.Tensor", "dtype": dtype, "shape": [2, 3], "requires_grad": True, **values}
-
-
-def plain(value: Any, kind: Optional[str] = None) -> dict[str, Any]:  # noqa: UP045 (evaluated, on Python 3.9 too)
-    return {"type": kind or type(value).__name__, "value": value}
+    return made_dumps.tensor(largest, 0.1, mean, norm * (1 + error), (2, 3), dtype, requires_grad=True)
 
 
 SAME = tensor()
@@ -86,11 +82,7 @@ OVERFLOWS: dict[str, tuple[list[Any], list[Any], str]] = {
 
 
 def dump(folder: Path, calls: dict[str, tuple[list[Any], list[Any]]]) -> None:
-    folder.mkdir()
-    data = {name: {"input_args": given, "input_kwargs": {}, "output": made} for name, (given, made) in calls.items()}
-    whole = {"task": "statistics", "level": "mix", "framework": "pytorch", "data": data}
-    (folder / "dump.json").write_text(json.dumps(whole))
-    (folder / "construct.json").write_text(json.dumps(dict.fromkeys(calls)))
+    write(folder, {name: call(*given_and_made) for name, given_and_made in calls.items()}, dict.fromkeys(calls))
 
 
 @pytest.mark.parametrize(("api", "column"), [("relu", 0), ("all_to_all_single", 1), ("to", 2)])

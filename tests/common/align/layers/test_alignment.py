@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import made_dumps
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -211,10 +212,7 @@ def test_thousands_of_layers_take_no_time() -> None:
 
 
 def dump(folder: Path, layers: Layers, framework: str = "pytorch") -> Path:
-    folder.mkdir()
-    head = {"task": "statistics", "level": "L0", "framework": framework}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": dict(layers)}))
-    return folder
+    return made_dumps.write(folder, dict(layers), level="L0", framework=framework)
 
 
 def compared(target: Path, golden: Path, **options: Any) -> ComparisonResult:

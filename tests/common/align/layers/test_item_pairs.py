@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import made_dumps
 import pytest
+from made_dumps import plain
 
 from probe.common.align.calls import Call
 from probe.common.align.layers.item_pairs import match_items
@@ -13,11 +15,7 @@ from probe.common.dump.reading.records import Record
 
 
 def tensor(*shape: int) -> dict[str, Any]:
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": list(shape)}
-
-
-def plain(value: Any) -> dict[str, Any]:
-    return {"type": type(value).__name__, "value": value}
+    return made_dumps.tensor(shape=shape)
 
 
 def call(name: str, **fields: Any) -> Call:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from made_dumps import tensor, write
 
 from probe.api import cli
 from probe.common.align.layers.rules import load_rules, translate
@@ -21,14 +20,8 @@ ATTENTION = {("attn",): "Attention", (): "Model"}
 
 
 def dump(folder: Path, tree: dict[str, str | None], with_tree: bool = True) -> Path:
-    folder.mkdir()
-    tensor: dict[str, Any] = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0}
-    data = {name: {"input": [tensor]} if ".backward" in name else {"input_args": [tensor]} for name in tree}
-    head = {"task": "statistics", "level": "mix", "framework": "pytorch"}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": data}))
-    if with_tree:
-        (folder / "construct.json").write_text(json.dumps(tree))
-    return folder
+    data = {name: {"input": [tensor()]} if ".backward" in name else {"input_args": [tensor()]} for name in tree}
+    return write(folder, data, tree if with_tree else None)
 
 
 def met(target: Path, golden: Path, rules: str = BUILT_IN) -> dict[str, str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from made_dumps import tensor_of
 
 from probe.common.align.layers.same_values import SameValues
 from probe.common.dump.reading.records import Item, Record
@@ -12,10 +13,7 @@ X = RNG.normal(size=(6, 8))
 
 
 def item(array: np.ndarray, dtype: str = "torch.float32") -> Item:
-    statistics = {"Max": array.max(), "Min": array.min(), "Mean": array.mean(), "Norm": np.linalg.norm(array)}
-    numbers = {name: float(value) for name, value in statistics.items()}
-    fields = {"output": [{"type": "torch.Tensor", "dtype": dtype, "shape": list(array.shape), **numbers}]}
-    return Record("Torch.mul.0.forward", fields, "dump.json").items()[0]
+    return Record("Torch.mul.0.forward", {"output": [tensor_of(array, dtype)]}, "dump.json").items()[0]
 
 
 def test_shape_and_order_do_not_matter() -> None:

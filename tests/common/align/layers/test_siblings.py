@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import made_dumps
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +17,7 @@ from probe.common.dump.reading.records import Record
 
 def tensor(seed: float) -> dict[str, Any]:
     """Weights that no other seed has; all zeros for none."""
-    statistics = {"Max": seed, "Min": -seed, "Mean": seed / 7, "Norm": 3 * seed}
-    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4, 4], "requires_grad": True, **statistics}
+    return made_dumps.tensor(seed, -seed, seed / 7, 3 * seed, (4, 4), requires_grad=True)
 
 
 def calls(seeds: Sequence[float], place: str = "blocks") -> list[Call]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_dumps import plain, write
 
 import probe
 from probe.common.dump.journal import ADD, REPLACE, Header, JournalWriter
@@ -24,18 +25,12 @@ RELU = "Torch.relu.0.forward"
 
 
 def dump_file(folder: Path, data: dict[str, Any], **head: Any) -> Path:
-    path = folder / "dump.json"
-    path.write_text(json.dumps({"task": "statistics", "level": "L1", "framework": "pytorch", **head, "data": data}))
-    return path
+    return write(folder, data, **{"level": "L1", **head}) / "dump.json"
 
 
 def only_items(folder: Path, fields: Any, name: str = RELU) -> list[Item]:
     dump = probe.read(dump_file(folder, {name: fields}))
     return dump.items(dump[name])
-
-
-def scalar(value: Any, kind: str | None = None) -> dict[str, Any]:
-    return {"type": kind or type(value).__name__, "value": value}
 
 
 def test_a_record_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
@@ -72,8 +67,8 @@ def test_a_recorded_dump_is_read_with_head_records_tree_and_stacks() -> None:
 
 def test_nested_values_get_the_path_to_them_as_name(tmp_path: Path) -> None:
     fields = {
-        "input_args": [[scalar(1), [TENSOR, None]], {"a": scalar(True), "b": []}, {}],
-        "input_kwargs": {"dim": scalar(-1)},
+        "input_args": [[plain(1), [TENSOR, None]], {"a": plain(True), "b": []}, {}],
+        "input_kwargs": {"dim": plain(-1)},
         "output": {"hidden": TENSOR},
     }
     assert [(item.name.removeprefix(RELU + "."), item.dtype) for item in only_items(tmp_path, fields)] == [
@@ -102,8 +97,8 @@ def test_saved_values_are_read_from_debug_json() -> None:
 def test_values_of_a_framework_have_a_form(tmp_path: Path) -> None:
     point = {"type": "torch.distributed.P2POp", "op": "isend", "peer": 1, "tag": 0, "group_id": "g", "tensor": TENSOR}
     group = {"type": "torch.ProcessGroup", "group_ranks": [0, 1], "group_id": "x"}
-    arguments = [scalar([2], "torch.Size"), scalar([0, None, 2], "slice"), scalar("...", "ellipsis"), group, point]
-    kwargs = {"src": scalar(1), "format": {"type": "torch.memory_format", "format": "contiguous_format"}}
+    arguments = [plain([2], "torch.Size"), plain([0, None, 2], "slice"), plain("...", "ellipsis"), group, point]
+    kwargs = {"src": plain(1), "format": {"type": "torch.memory_format", "format": "contiguous_format"}}
     found = only_items(tmp_path, {"input_args": arguments, "input_kwargs": kwargs})
     assert [(item.dtype, item.shape, item.max) for item in found] == [
         ("torch.Size", (2,), None),
@@ -120,7 +115,7 @@ def test_values_of_a_framework_have_a_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["plain", "a, NaN, b", ": -Infinity]", 'quote " NaN '])
 def test_nan_and_infinity_are_numbers_and_texts_stay_texts(tmp_path: Path, text: str) -> None:
     tensor = {**TENSOR, "Max": math.inf, "Min": -math.inf, "Mean": math.nan, "Norm": 1.5}
-    item, number, word = only_items(tmp_path, {"output": [tensor, scalar(math.nan), scalar(text)]})
+    item, number, word = only_items(tmp_path, {"output": [tensor, plain(math.nan), plain(text)]})
     assert (item.max, item.min, item.norm) == (math.inf, -math.inf, 1.5) and math.isnan(item.mean)
     assert math.isnan(number.max) and number.dtype == "<class 'float'>"
     assert word.max == text

@@ -8,38 +8,25 @@ import os
 from pathlib import Path
 from typing import Any
 
+import made_dumps
 import pytest
+from made_dumps import call, plain, write, write_journal
 
 import probe
-from probe.common.dump.journal import REPLACE, Header, JournalWriter
-from probe.common.dump.layout import JOURNAL_FILE
 from probe.common.dump.reading.call_tree import CallTree
 from probe.common.errors import FileCheckException, MissingDependency, MsprobeException
 
 RELU = "Functional.relu.0.forward"
 FC = "Module.fc.Linear.forward.0"
-TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3], "Min": 0.0, "Mean": 1.0, "Norm": 2.0}
 
 
 def tensor(largest: float) -> dict[str, Any]:
-    return {**TENSOR, "Max": largest, "requires_grad": True}
+    return made_dumps.tensor(largest, 0.0, 1.0, 2.0, (2, 3), requires_grad=True)
 
 
 def dump(folder: Path, largest: float = 3.0) -> Path:
-    folder.mkdir(parents=True)
-    relu = {"input_args": [tensor(1.0), {"type": "int", "value": 7}], "input_kwargs": {}, "output": [tensor(largest)]}
-    linear = {"input_args": [tensor(1.0)], "input_kwargs": {}, "output": [tensor(2.0)]}
-    head = {"task": "statistics", "level": "mix", "framework": "pytorch"}
-    (folder / "dump.json").write_text(json.dumps({**head, "data": {RELU: relu, FC: linear}}))
-    (folder / "construct.json").write_text(json.dumps({FC: None, RELU: FC}))
-    return folder
-
-
-def journal(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    writer = JournalWriter(str(folder / JOURNAL_FILE), Header("statistics", "L1", "pytorch", None))
-    writer.record(RELU, 0, -1, None, 0, REPLACE, {"output": [tensor(5.0)]})
-    writer.close()
+    records = {RELU: call([tensor(1.0), plain(7)], [tensor(largest)]), FC: call([tensor(1.0)], [tensor(2.0)])}
+    return write(folder, records, {FC: None, RELU: FC})
 
 
 @pytest.fixture
@@ -47,7 +34,7 @@ def run(tmp_path: Path) -> Path:
     """Two steps of two ranks, the last of which died."""
     for step, rank, largest in ((0, 0, 3.0), (0, 1, 4.0), (10, 0, math.nan)):
         dump(tmp_path / f"step{step}" / f"rank{rank}", largest)
-    journal(tmp_path / "step10" / "rank1")
+    write_journal(tmp_path / "step10" / "rank1", {RELU: {"output": [tensor(5.0)]}})
     (tmp_path / "step10" / "notes").mkdir()
     return tmp_path
 
