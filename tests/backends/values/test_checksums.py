@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_statistics import describe
+from described import describe
 
 LENGTHS = [1, 2, 3, 7, 8, 9, 64, 65]
 DTYPES = ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64"]

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from described import describe
 
 from probe.backends.shared import reduction
-from probe.common.interfaces import StatisticsMode
 
 SHAPES = [(7,), (3, 4), (2, 3, 5), (1,), (1, 1, 1)]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -25,13 +25,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, backend
         backend.without_compiled_parts(monkeypatch)
     elif reduction.reduce is None:
         pytest.skip("the package was installed without a C compiler")
-
-
-def describe(backend: Any, tensor: Any, **summary: Any) -> dict[str, Any]:
-    entry = backend.adapter.tensors.describe_tensor(tensor, StatisticsMode(**summary))
-    backend.adapter.tensors.resolve()
-    assert backend.adapter.tensors.pending() == 0
-    return entry
 
 
 def statistics(entry: dict[str, Any]) -> tuple[Any, ...]:

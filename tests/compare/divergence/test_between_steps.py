@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from divergence_runs import X, call, tensor, write
-from numpy.typing import NDArray
+from divergence_runs import GRADIENTS, RATE, WEIGHTS, Array, Update, X, call, first, name, sgd, tensor, write
 
 from probe.common.dump.reading.dump import read
 from probe.compare.comparison import compare_dumps
-from probe.compare.result import ComparisonResult, Unexplained
-
-Array = NDArray[np.float32]
-LAYERS = 6
-RATE = 1e-4
-RNG = np.random.default_rng(7)
-WEIGHTS = [(RNG.normal(0.2, 1, size=(16, 64)) / 8).astype(np.float32) for _ in range(LAYERS)]
-GRADIENTS = [RNG.normal(0.5, 1, size=(16, 64)).astype(np.float32) for _ in range(LAYERS)]
-Update = Callable[[Array, Array, int], Array]
-
-
-def sgd(weight: Array, gradient: Array, _layer: int = 0) -> Array:
-    return weight - np.float32(RATE) * gradient
+from probe.compare.result import ComparisonResult
 
 
 def twice_the_rate(weight: Array, gradient: Array, _layer: int) -> Array:
@@ -41,10 +27,6 @@ def third_layer_frozen(weight: Array, gradient: Array, layer: int) -> Array:
 
 def adam(weight: Array, gradient: Array, _layer: int) -> Array:
     return weight - np.float32(RATE) * np.sign(gradient)
-
-
-def name(layer: int) -> str:
-    return f"Module.layers.{layer}.Linear"
 
 
 def step(folder: Path, weights: list[Array], gradients: list[Array]) -> Path:
@@ -76,11 +58,6 @@ def test_a_module_may_be_called_parameters(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(globals(), "name", lambda layer: f"Module.parameters.{layer}.Linear")
     result = second_step(tmp_path, twice_the_rate)
     assert "updates are 2 times those of the golden run" in first(result).cause
-
-
-def first(result: ComparisonResult) -> Unexplained:
-    assert result.divergence is not None
-    return result.divergence.first
 
 
 def test_the_same_optimizer_is_silent(tmp_path: Path) -> None:

@@ -8,9 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from divergence_runs import Record, Run, backward, call, tensor, write
+from divergence_runs import (
+    GRADIENTS,
+    WEIGHTS,
+    Array,
+    Record,
+    Run,
+    Update,
+    backward,
+    call,
+    first,
+    name,
+    sgd,
+    tensor,
+    write,
+)
 from made_dumps import plain
-from test_between_steps import GRADIENTS, WEIGHTS, Array, Update, first, name, sgd
 
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.records import Item
