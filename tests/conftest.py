@@ -7,6 +7,7 @@ prints. ``PROBE_TEST_SEED`` draws the same sample again, and ``PROBE_TEST_LONG=1
 from __future__ import annotations
 
 import gc
+import importlib.util
 import os
 import random
 import re
@@ -22,6 +23,14 @@ BACKENDS = sorted(path.stem[len("backend_") :] for path in HERE.glob("backends/s
 # Chosen once, so that tests which draw by themselves take the seed that was printed.
 SEED = os.environ.setdefault("PROBE_TEST_SEED", str(random.randrange(10**6)))
 LONG = os.environ.get("PROBE_TEST_LONG") == "1"
+
+
+if importlib.util.find_spec("hypothesis") is not None:
+    from hypothesis import settings
+
+    # Two environments run at a time, on machines of all kinds: the time of an example says nothing of the code.
+    settings.register_profile("probe", deadline=None)
+    settings.load_profile("probe")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -739,9 +739,9 @@ def test_after_abandon_nothing_is_written(tmp_path: Path) -> None:
 FULL = """
 import json, os, resource, sys
 from pathlib import Path
-sys.path[:0] = sys.argv[2:4]
+sys.path[:0] = sys.argv[2:5]
 from test_collector import INNER, OUTER, RELU, ADD, Run, tensor
-run = Run(Path(sys.argv[1]), task="tensor", delayed=sys.argv[4] == "delayed")
+run = Run(Path(sys.argv[1]), task="tensor", delayed=sys.argv[5] == "delayed")
 collector = run.collector
 
 
@@ -786,7 +786,7 @@ print("survived")
 @pytest.mark.parametrize("how", ["at once", "delayed"])
 def test_a_full_disk_reaches_no_caller(tmp_path: Path, how: str) -> None:
     tests = Path(__file__).parents[1]
-    paths = str(tests / "collect"), str(tests / "backends" / "support")
+    paths = (str(tests / folder) for folder in ("collect", "support", "backends/support"))
     command = [sys.executable, "-c", FULL, str(tmp_path), *paths, how]
     environment = {**os.environ, "PYTHONPATH": str(tests.parent)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
