@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from probe.backends.msadapter import api_list, execution
+from probe.backends.msadapter import api_list, functions
 
 
 @pytest.mark.parametrize(
@@ -18,12 +18,12 @@ from probe.backends.msadapter import api_list, execution
     ],
 )  # fmt: skip
 def test_what_does_not_only_compute_is_out_of_reach(base: str) -> None:
-    assert execution.function(base) is None
-    assert execution.place(base) is None
+    assert functions.function(base) is None
+    assert functions.place(base) is None
 
 
 def test_no_function_of_the_list_reads_writes_or_loads() -> None:
-    names = {watched.attribute for functions in api_list.watched().values() for watched in functions}
+    names = {watched.attribute for family in api_list.watched().values() for watched in family}
     assert len(names) > 500
     acting = re.compile("(^|_)(load|save|file|path|library|compile|eval|exec|import|print|dump|hub|jit)($|_)")
     assert not [name for name in names if acting.search(name)]
