@@ -17,6 +17,8 @@ from probe.api import cli
 from probe.common.dump.journal import REPLACE, Header, JournalWriter
 from probe.common.dump.layout import JOURNAL_FILE
 
+WHOLE = json.dumps({"task": "statistics", "level": "mix", "framework": "pytorch", "data": {}})
+
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1]), "COLUMNS": "120"}
@@ -95,6 +97,17 @@ def test_recover_says_where_a_journal_was_cut_off(tmp_path: Path, capsys: pytest
     )
 
 
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"task": "statistics", "data": {"Torch.a'])
+def test_recover_calls_no_damaged_dump_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    folder = tmp_path / "step0" / "rank0"
+    folder.mkdir(parents=True)
+    (folder / "dump.json").write_text(content)
+    assert cli.main(["recover", str(tmp_path)]) == 2
+    printed = capsys.readouterr()
+    assert "There is no journal to make it from." in printed.err and "nothing to recover" not in printed.out
+    assert (folder / "dump.json").read_text() == content
+
+
 def test_recover_says_what_is_lost_behind_a_damaged_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = journal(tmp_path / "rank1", ["a.0.forward"]).stat().st_size
     path = journal(tmp_path / "rank0", ["a.0.forward", *(f"b.{n}.forward" for n in range(100))])
@@ -121,11 +134,11 @@ def test_a_dump_that_is_whole_has_nothing_to_recover_and_that_is_no_failure(
 ) -> None:
     path = tmp_path / "step0" / "rank0" / name
     path.parent.mkdir(parents=True)
-    path.write_text("{}")
+    path.write_text(WHOLE)
     assert cli.main(["recover", str(tmp_path)]) == 0
     said = capsys.readouterr()
     assert said.err == "" and said.out.startswith(f"{tmp_path}: nothing to recover: ") and said.out.count("\n") == 1
-    assert path.read_text() == "{}"
+    assert path.read_text() == WHOLE
 
 
 @pytest.mark.parametrize("beside", ["dump.json", None])
@@ -138,7 +151,7 @@ def test_recover_names_the_journals_that_a_later_run_has_put_aside(
         (aside.parent / no_journal).touch()
     (aside.parent / f"{JOURNAL_FILE}.3").mkdir()
     if beside is not None:
-        (aside.parent / beside).write_text("{}")
+        (aside.parent / beside).write_text(WHOLE)
     assert cli.main(["recover", "--remove", str(tmp_path)]) == 0
     said = capsys.readouterr()
     assert said.err == "" and said.out.startswith(f"{aside}: of an earlier run; ")

@@ -14,6 +14,7 @@ import numpy as np
 from probe.common.dump import json_files
 from probe.common.dump.journal import JournalReader, is_journal
 from probe.common.dump.layout import JOURNAL_FILE, JSON_FILES, RECORD_FILES, TENSOR_FOLDER
+from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import check_exists
 from probe.common.errors import DumpFormatError, FileCheckException
 from probe.common.files import in_use, remove_left
@@ -21,7 +22,7 @@ from probe.common.files import in_use, remove_left
 
 @dataclass(frozen=True)
 class Recovered:
-    """What came of one journal."""
+    """What came of one journal, or of files that have none and cannot be read."""
 
     folder: str
     file_name: str
@@ -40,7 +41,8 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
     """Make the files of every folder below `directory` that holds a journal. Doing so again changes nothing.
 
     A journal that cannot be read does not keep the others from being used. One that a living process writes is left to
-    it: files made from the journal could replace those that it makes in the meantime, of more records.
+    it: files made from the journal could replace those that it makes in the meantime, of more records. Of files that
+    cannot be read and have no journal it is said that nothing can make them again.
 
     Raises:
         FileCheckException: `directory` does not exist, or holds neither a journal nor a dump.
@@ -56,6 +58,11 @@ def recover(directory: str, remove: bool = False) -> Iterator[Recovered]:
             yield _recover_one(folder, remove)
         except (DumpFormatError, OSError) as error:
             yield Recovered(folder, "", 0, None, str(error))
+    for folder, name in _without_journal(directory):
+        try:
+            read(os.path.join(folder, name))
+        except (DumpFormatError, FileCheckException, OSError) as error:
+            yield Recovered(folder, name, 0, None, f"{error} There is no journal to make it from.")
 
 
 def set_aside(directory: str) -> list[str]:
@@ -128,6 +135,17 @@ class _TensorFiles:
 
 def _with_journal(directory: str) -> list[str]:
     return sorted(folder for folder, _, names in os.walk(directory) if JOURNAL_FILE in names)
+
+
+def _without_journal(directory: str) -> list[tuple[str, str]]:
+    """The record files in folders without a journal: ``(folder, file name)``."""
+    return sorted(
+        (folder, name)
+        for folder, _, names in os.walk(directory)
+        if JOURNAL_FILE not in names
+        for name in RECORD_FILES
+        if name in names
+    )
 
 
 def _holds(directory: str, *wanted: str) -> bool:
