@@ -11,6 +11,7 @@ import pytest
 from programs import batch, block_network
 
 import probe
+from probe.collect.sinks.journal.sink import JournalSink
 from probe.common.errors import MsprobeException
 
 
@@ -132,6 +133,36 @@ def test_a_sink_that_fails_reaches_neither_the_dump_nor_the_training(
     lines = [line for line in capsys.readouterr().err.splitlines() if "ZeroDivisionError" in line]
     assert len(lines) == 1 and "Broken, " in lines[0]
     assert not list(runs.path.rglob("dump_error_info.log"))
+
+
+@pytest.mark.parametrize("unmade", [0, 1])
+def test_a_dump_without_a_folder_saves_nothing_while_another_sink_takes_the_step(
+    runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch, unmade: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.errors_expected = True
+    new_folder = JournalSink.new_folder
+
+    def full(self: JournalSink, step: Any) -> Any:
+        if step.number == unmade:
+            raise OSError(28, "No space left on device")
+        return new_folder(self, step)
+
+    monkeypatch.setattr(JournalSink, "new_folder", full)
+    debugger, other = runs.new(level="L1", task="tensor"), CallCounter(records=True, statistics=True)
+    debugger.add_sink(other)
+    absolute = backend.apis["abs"]
+    for step in range(2):
+        debugger.start()
+        absolute.call(backend.tensor(np.full((2, 2), step + 1, np.float32)))
+        debugger.stop()
+        debugger.step()
+    runs.end()
+    assert len([text for text in other.seen if text.startswith(f"record {absolute.base}.0.forward")]) == 2
+    assert "AttributeError" not in capsys.readouterr().err
+    made = 1 - unmade
+    assert sorted(path.name for path in runs.path.iterdir()) == [f"step{made}"]
+    saved = sorted(runs.path.rglob("*.input.0.*"))
+    assert len(saved) == 1 and np.all(backend.load_tensor_file(saved[0]) == made + 1)
 
 
 def test_a_sink_joins_with_the_next_step(runs: Any, backend: Any) -> None:
