@@ -165,6 +165,38 @@ def test_a_dump_without_a_folder_saves_nothing_while_another_sink_takes_the_step
     assert len(saved) == 1 and np.all(backend.load_tensor_file(saved[0]) == made + 1)
 
 
+class Refusing(probe.Sink):
+    """Raises an error of the user's settings at the beginning of one step."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def begin_step(self, step: Any) -> bool:
+        if step.number == self._step:
+            raise MsprobeException("not like this")
+        return True
+
+
+def test_wrong_settings_of_a_sink_are_raised_in_its_first_step_and_nothing_is_left_of_it(runs: Any) -> None:
+    debugger = runs.new(level="L1")
+    debugger.add_sink(Refusing(0))
+    for _ in range(2):
+        with pytest.raises(MsprobeException, match="not like this"):
+            debugger.start()
+    assert not list(runs.path.rglob("*.json"))
+
+
+def test_an_error_of_settings_in_a_later_step_costs_only_that_sink_its_step(
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    debugger = runs.new(level="L1")
+    debugger.add_sink(Refusing(1))
+    assert trained(backend, debugger, steps=2) == trained(backend, None, steps=2)
+    runs.end()
+    assert runs.read(0).names == runs.read(1).names != []
+    assert "Refusing, the beginning of step 1: MsprobeException: not like this" in capsys.readouterr().err
+
+
 def test_a_sink_joins_with_the_next_step(runs: Any, backend: Any) -> None:
     debugger = runs.new(level="L1")
     sink = CallCounter()
