@@ -165,6 +165,41 @@ def test_a_dump_without_a_folder_saves_nothing_while_another_sink_takes_the_step
     assert len(saved) == 1 and np.all(backend.load_tensor_file(saved[0]) == made + 1)
 
 
+class BrokenSaver(probe.Sink):
+    """Fails when it is asked for what saves tensors, or else when that is called."""
+
+    def __init__(self, asked: bool) -> None:
+        self._asked = asked
+
+    def needs(self) -> probe.Needs:
+        return probe.Needs(tensors=True)
+
+    def saver_of(self, call: Any) -> Any:
+        if self._asked:
+            raise ZeroDivisionError("somebody else's")
+        return self._save
+
+    def _save(self, value: Any, entry: Any, path: str) -> None:
+        raise ZeroDivisionError("somebody else's")
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_a_sink_that_cannot_save_tensors_costs_the_dump_none_of_its_entries(
+    runs: Any, backend: Any, task: str, asked: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(backend, runs.new(dump_path=runs.path / "alone", level="mix", task=task))
+    runs.end()
+    debugger = runs.new(dump_path=runs.path / "beside", level="mix", task=task)
+    debugger.add_sink(BrokenSaver(asked))
+    trained(backend, debugger)
+    runs.end()
+    alone, beside = dumped.read(runs.path / "alone"), dumped.read(runs.path / "beside")
+    assert beside.data == alone.data and (task == "statistics" or beside.files == alone.files != [])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "ZeroDivisionError" in line]
+    assert len(lines) == 1 and "BrokenSaver, " in lines[0]
+
+
 class Refusing(probe.Sink):
     """Raises an error of the user's settings at the beginning of one step."""
 
