@@ -176,6 +176,32 @@ def test_a_failure_of_the_tool_leaves_the_function_as_it_is_and_is_told(
     assert "register_custom_api(): ZeroDivisionError: ours" in capsys.readouterr().err
 
 
+def test_a_function_that_could_not_be_restored_can_be_restored_again(
+    runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attach = type(backend.adapter.hooks).attach_custom_api
+    failing = [True]
+
+    def attached(self: Any, *args: Any) -> Any:
+        handle = attach(self, *args)
+
+        def remove() -> None:
+            if failing and failing.pop():
+                raise ZeroDivisionError("ours")
+            handle.remove()
+
+        return SimpleNamespace(remove=remove)
+
+    monkeypatch.setattr(type(backend.adapter.hooks), "attach_custom_api", attached)
+    owner, debugger = SimpleNamespace(twice=twice), runs.new()
+    debugger.register_custom_api(owner, "twice")
+    debugger.restore_custom_api(owner, "twice")
+    assert owner.twice is not twice
+    assert "ZeroDivisionError: ours" in capsys.readouterr().err
+    debugger.restore_custom_api(owner, "twice")
+    assert owner.twice is twice
+
+
 def test_registering_twice_warns_and_records_once(runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]) -> None:
     owner = SimpleNamespace(twice=twice)
     debugger = runs.new()
