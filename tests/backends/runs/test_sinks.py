@@ -244,6 +244,20 @@ def test_a_sink_joins_with_the_next_step(runs: Any, backend: Any) -> None:
     assert sink.seen[0] == "step 1" and len(entered(sink)) >= 3
 
 
+def test_sinks_of_a_further_constructor_call_are_ignored_with_a_warning(
+    runs: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = CallCounter()
+    debugger = runs.new(level="L1", arguments={"sinks": [sink]})
+    capsys.readouterr()
+    assert type(debugger)(sinks=[sink]) is debugger and type(debugger)(sinks=[]) is debugger
+    assert "ignored" not in capsys.readouterr().err
+    assert type(debugger)(sinks=[Broken()]) is debugger
+    told = capsys.readouterr().err
+    assert "these arguments are ignored: sinks is Broken (in use: CallCounter). PrecisionDebugger.reset()" in told
+    assert "PrecisionDebugger.add_sink(sink) adds a sink to those in use." in told
+
+
 def test_what_is_no_sink_is_refused(runs: Any) -> None:
     with pytest.raises(MsprobeException, match=r"sink is a int; allowed: an instance of probe\.Sink"):
         runs.new(level="L1").add_sink(3)
