@@ -143,7 +143,11 @@ class SinkGroup:
     @property
     def losses(self) -> dict[int, str]:
         """By step, what could not be written of it and why."""
-        return {step: loss for sink in self._sinks for step, loss in sink.losses.items()}
+        found: dict[int, list[str]] = {}
+        for sink in self._sinks:
+            for step, loss in sink.losses.items():
+                found.setdefault(step, []).append(loss)
+        return {step: "; ".join(losses) for step, losses in found.items()}
 
     def log_losses(self) -> None:
         """Log what could not be written, unless it was logged before."""

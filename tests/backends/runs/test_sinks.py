@@ -258,6 +258,21 @@ def test_sinks_of_a_further_constructor_call_are_ignored_with_a_warning(
     assert "PrecisionDebugger.add_sink(sink) adds a sink to those in use." in told
 
 
+class Losing(probe.Sink):
+    def __init__(self, losses: dict[int, str]) -> None:
+        self._losses = losses
+
+    @property
+    def losses(self) -> dict[int, str]:
+        return self._losses
+
+
+def test_the_losses_of_all_sinks_of_a_step_are_told(runs: Any) -> None:
+    sinks = [Losing({0: "the disk is full"}), Losing({0: "no network", 2: "no memory"})]
+    debugger = runs.new(level="L1", arguments={"sinks": sinks})
+    assert debugger.session().collector.sinks.losses == {0: "the disk is full; no network", 2: "no memory"}
+
+
 def test_what_is_no_sink_is_refused(runs: Any) -> None:
     with pytest.raises(MsprobeException, match=r"sink is a int; allowed: an instance of probe\.Sink"):
         runs.new(level="L1").add_sink(3)
