@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -76,14 +76,14 @@ class PrecisionDebugger:
         cls = type(self)
         arguments = {"task": task, "dump_path": dump_path, "level": level, "step": step}
         if cls._instance is not None:
-            cls._instance._log_ignored(config_path, arguments)
+            cls._instance._log_ignored(config_path, arguments, sinks)
             return
         self._served_by = loader.detect(self.backend)
         self._session = Session(loader.load(self._served_by), config_path, arguments, _checker, sinks)
         self._config_path = config_path
         cls._instance = self
 
-    def _log_ignored(self, config_path: Any, arguments: dict[str, Any]) -> None:
+    def _log_ignored(self, config_path: Any, arguments: dict[str, Any], sinks: Any) -> None:
         """Log which arguments of a further constructor call are not those in use."""
         config = self._session.config
         ignored = []
@@ -96,10 +96,17 @@ class PrecisionDebugger:
         step, used = arguments["step"], numbers_text(config.step) or "all"
         if step is not None and _steps_text(step) != used:
             ignored.append(("step", _steps_text(step), used))
+        in_use = list(self._session.collector.sinks)
+        others = sinks is not None and any(sink not in in_use for sink in sinks)
+        if others:
+            ignored.append(("sinks", _classes_text(sinks), _classes_text(in_use)))
         if ignored:
             text = ", ".join(f"{name} is {given} (in use: {used})" for name, given, used in ignored)
             text = f"A PrecisionDebugger exists already, so these arguments are ignored: {text}."
-            log.warning(f"{text} PrecisionDebugger.reset() makes room for a new one.", once=text)
+            text = f"{text} PrecisionDebugger.reset() makes room for a new one."
+            if others:
+                text += " PrecisionDebugger.add_sink(sink) adds a sink to those in use."
+            log.warning(text, once=text)
 
     def __enter__(self) -> PrecisionDebugger:
         self._starts = self._session.starts
@@ -204,6 +211,10 @@ def _checker(config: Config, adapter: FrameworkAdapter) -> CallChecker:
     from probe.runtime_checks.free_benchmark import FreeBenchmark
 
     return FreeBenchmark(config, adapter)
+
+
+def _classes_text(sinks: Iterable[Any]) -> str:
+    return ", ".join(type(sink).__name__ for sink in sinks) or "none"
 
 
 def _steps_text(steps: Any) -> str:

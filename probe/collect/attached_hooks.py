@@ -65,8 +65,8 @@ class AttachedHooks:
     def extend(self, models: Any) -> None:
         """Attach hooks to the modules of further models; `models` are those from before and these."""
         if self._modules is not None:
-            self._until_stop.remove(self._modules)
             self._modules.remove()
+            self._until_stop.remove(self._modules)
             self._attach_modules(models)
 
     def _attach_modules(self, models: Any) -> None:
@@ -153,17 +153,21 @@ class AttachedHooks:
         Raises:
             MsprobeException: it was not registered.
         """
-        handle = self._custom.pop((id(owner), api), None)
-        if handle is None:
+        if (id(owner), api) not in self._custom:
             raise MsprobeException(f"restore_custom_api: {_title(owner)}.{api} was not registered.")
-        handle.remove()
+        self._restore((id(owner), api))
 
     def remove_all(self) -> None:
         """Put everything back."""
         attempt = self._collector.attempt
         attempt(self._remove, self._gradients)
-        attempt(self._remove, list(self._custom.values()))
-        self._custom.clear()
+        for key in reversed(list(self._custom)):
+            attempt(self._restore, key)
+
+    def _restore(self, key: tuple[int, str]) -> None:
+        # Forgotten only afterwards: what could not be put back can be tried again.
+        self._custom[key].remove()
+        del self._custom[key]
 
     def _remove(self, handles: list[Handle]) -> None:
         """Remove the last one first; what fails stays in the list, and is tried again when a step ends or begins."""

@@ -9,8 +9,9 @@ from itertools import count
 from typing import Any, Callable
 
 from probe.collect.active_calls import ActiveCall, ActiveCalls
+from probe.collect.describing.values import SaveTensor
 from probe.collect.sinks.sink import Needs, Sink
-from probe.common.interfaces import ModuleName
+from probe.common.interfaces import Entry, ModuleName
 
 SinkFailed = Callable[[Sink, Any, BaseException], None]
 """Called with a sink, the call or the name at which it failed, and the error."""
@@ -109,6 +110,35 @@ class CollectedStep:
     def node(self, call: ActiveCall) -> None:
         """Hand on that a call took place, which has no fields."""
         self._hand_on(self._noting, "node", call, call)
+
+    # --- tensors
+
+    def saver_of(self, call: ActiveCall | None) -> SaveTensor | None:
+        """Function that has each sink save a tensor of `call`, or of a value that belongs to no call.
+
+        Returns:
+            ``None`` if no sink wants the tensors.
+        """
+        about, savers = call or "a saved value", []
+        for sink in self.saving:
+            try:
+                saver = sink.saver_of(call)
+            except Exception as error:
+                self._failed(sink, about, error)
+            else:
+                if saver is not None:
+                    savers.append((sink, saver))
+        if not savers:
+            return None
+
+        def save(value: Any, entry: Entry, path: str) -> None:
+            for sink, saver in savers:
+                try:
+                    saver(value, entry, path)
+                except Exception as error:
+                    self._failed(sink, about, error)
+
+        return save
 
     def returned(self, call: ActiveCall) -> None:
         """The record of the forward of a wanted call is complete."""

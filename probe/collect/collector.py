@@ -47,7 +47,8 @@ class Collector(StepLife):
         for call in opened:
             if call.frame is not None:
                 call.frame = None
-                self._state.finish(call, journals.MOVE)
+                if call.step is self.step:
+                    self._state.finish(call, journals.MOVE)
         # Behind `stop` nothing is seen, and nobody's tensors are referred to.
         self._describer.forget()
 
@@ -121,8 +122,8 @@ class Collector(StepLife):
             return False
 
     def _leave_api(self, call: ActiveCall, output: Any) -> bool:
-        state, selection = self._state, self._selection
-        if call.step is not state:
+        state, selection = self.step, self._selection
+        if state is None or call.step is not state:
             return False  # its step is over
         if call.api is not None and call.api.returns_arguments:
             self._describer.forget()
@@ -155,6 +156,8 @@ class Collector(StepLife):
 
     @_guarded
     def _fail(self, call: ActiveCall) -> None:
+        if call.step is not self.step:
+            return  # its step is over
         if not self._selection.everything:
             self._selection.end(call.name)
         self._state.withdraw(call)
@@ -163,11 +166,15 @@ class Collector(StepLife):
     def cancel_api(self, call: ActiveCall) -> None:
         """The call turned out to be none (``NotImplemented``): as if it had not begun."""
         self._state.thread.in_api = False
+        if call.step is not self.step:
+            return  # its step is over
         self._state.counts[call.base] = count(call.number)
         self._state.withdraw(call)
 
     def suspend_api(self, call: ActiveCall) -> None:
         self._state.thread.in_api = False
+        if call.step is not self.step:
+            return  # its step is over
         self._describer.suspend(call)
         self._state.withdraw(call)
         if self._selection.everything or self._selection.end(call.name):
@@ -176,13 +183,14 @@ class Collector(StepLife):
 
     @_guarded
     def _write_inputs(self, call: ActiveCall) -> None:
-        self._state.finish(call, journals.REPLACE)
+        if call.step is self.step:
+            self._state.finish(call, journals.REPLACE)
 
     @_guarded
     def update_api(self, call: ActiveCall, output: Any) -> None:
-        state, selection = self._state, self._selection
+        state, selection = self.step, self._selection
         self._describer.update(call)
-        if call not in state.suspended:
+        if state is None or call not in state.suspended:
             return
         del state.suspended[call]
         if not (call.wanted and selection.forward and state.with_values):
@@ -257,8 +265,8 @@ class Collector(StepLife):
 
     @_guarded
     def _leave_module(self, call: ActiveCall, output: Any, parameters: Mapping[str, Any]) -> bool:
-        state, selection = self._state, self._selection
-        if call.step is not state:
+        state, selection = self.step, self._selection
+        if state is None or call.step is not state:
             return False  # its step is over
         wanted = call.wanted if selection.everything else selection.end(call.name)
         if wanted and selection.forward and selection.outputs and state.with_values:

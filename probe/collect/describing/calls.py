@@ -9,7 +9,7 @@ from probe.backends.protocol import FrameworkAdapter
 from probe.collect.active_calls import ActiveCall
 from probe.collect.collected_step import CollectedStep
 from probe.collect.describing.described_once import DescribedOnce, Suspects
-from probe.collect.describing.values import SaveTensor, ValueDescriber
+from probe.collect.describing.values import ValueDescriber
 from probe.common.config.config import Config
 from probe.common.interfaces import Entry, StatisticsMode
 
@@ -44,11 +44,10 @@ class CallDescriber:
         """Describe for the sinks of `step`.
 
         Args:
-            step: The step that begins.
+            step: The step that begins. Asked at each call for the sinks that save, which may become fewer.
             knows_results: Whether every call is seen that may write to a result without that being counted.
         """
-        self._saving = step.saving
-        self._with_random_states = step.total.random_states
+        self._step = step
         self.once, describe, direct = None, self._describe_tensor, self._direct
         suspects = Suspects()
         if step.total.nonfinite:
@@ -86,7 +85,7 @@ class CallDescriber:
             known = call.api.known_before
             args, kwargs = [known(value) for value in args], {key: known(value) for key, value in kwargs.items()}
         self._of = call
-        save = self._saver(call) if self._saving else None
+        save = self._step.saver_of(call) if self._step.saving else None
         fields = call.fields
         fields["input_args"] = self._values.sequence(args, save and f"{call.name}.input", save)
         fields["input_kwargs"] = self._values.mapping(kwargs, save and f"{call.name}.kwargs", save) if kwargs else {}
@@ -96,7 +95,7 @@ class CallDescriber:
                 fields["attributes"] = call.api.attributes
             elif call.api.deciding:
                 fields["attributes"] = call.api.deciding
-        if save is not None and self._with_random_states:
+        if save is not None and self._step.total.random_states:
             state = self._randomness.random_state(call.base, args, kwargs)
             if state is not None:
                 (fields["random_state"],) = self._values.sequence([state], f"{call.name}.random_state", save)
@@ -104,13 +103,13 @@ class CallDescriber:
     def output(self, call: ActiveCall, output: Any) -> None:
         """Describe what a call returned."""
         self._of = call
-        save = self._saver(call) if self._saving else None
+        save = self._step.saver_of(call) if self._step.saving else None
         call.fields["output"] = self._values.output(output, save and f"{call.name}.output", save)
 
     def parameters(self, call: ActiveCall, parameters: Mapping[str, Any]) -> None:
         """Describe the own parameters of a module."""
         self._of = call
-        save = self._saver(call) if self._saving else None
+        save = self._step.saver_of(call) if self._step.saving else None
         described = self._values.mapping(parameters, save and f"{call.name}.parameters", save) if parameters else {}
         # Null stands for None, which no parameter is: one that cannot be described is left out.
         call.fields["parameters"] = {name: entry for name, entry in described.items() if entry is not None}
@@ -118,36 +117,24 @@ class CallDescriber:
     def gradients(self, call: ActiveCall, field: str, gradients: Sequence[Any]) -> None:
         """Describe the gradients of the outputs (``input``) or of the inputs (``output``) of a function's call."""
         self._of = call
-        save = self._saver(call) if self._saving else None
+        save = self._step.saver_of(call) if self._step.saving else None
         call.fields[field] = self._values.sequence(gradients, save and f"{call.name}.{field}", save)
 
     def gradient(self, call: ActiveCall, value: Any, place: str) -> Any:
         """The entry of one gradient; `place` follows the name of the call: ``input.0`` or ``weight``."""
         self._of = call
-        save = self._saver(call) if self._saving else None
+        save = self._step.saver_of(call) if self._step.saving else None
         return self._values.single(value, save and f"{call.name}.{place}", save)
 
     def saved(self, call: ActiveCall, value: Any, path: str) -> Entry:
         """The entry of a value that the program saves itself."""
         self._of = call
-        return cast(Entry, self._values.describe(value, None, path, self._saver(None)))
+        return cast(Entry, self._values.describe(value, None, path, self._step.saver_of(None)))
 
     # --- shared steps
-
-    def _saver(self, call: ActiveCall | None) -> SaveTensor | None:
-        savers = [saver for sink in self._saving if (saver := sink.saver_of(call)) is not None]
-        return _together(savers) if len(savers) > 1 else savers[0] if savers else None
 
     def _describe_tensor(self, tensor: Any) -> Entry:
         return self._tensors.describe_tensor(tensor, self._summary)
 
     def _tensor_failed(self, error: Exception) -> None:
         self._failed(self._of, error)
-
-
-def _together(savers: Sequence[SaveTensor]) -> SaveTensor:
-    def save(value: Any, entry: Entry, path: str) -> None:
-        for each in savers:
-            each(value, entry, path)
-
-    return save

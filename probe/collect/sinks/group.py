@@ -24,6 +24,8 @@ class SinkGroup:
         self._sinks = list(sinks)
         self._opened: list[Sink] = []
         """Those in which a step has begun and not ended."""
+        self._tried: set[Sink] = set()
+        """Those that were asked to begin a step and did not refuse their settings."""
         self._step: Step | None = None
         """The step that has begun last."""
 
@@ -58,18 +60,19 @@ class SinkGroup:
         """Those of `sinks` that take the step.
 
         Raises:
-            MsprobeException: a setting is wrong; then the step has begun in none of them.
+            MsprobeException: a setting of a sink is wrong in its first step; then the step has begun in none of them.
         """
         self._step = step
         for sink in sinks:
             try:
                 if sink.begin_step(step):
                     self._opened.append(sink)
-            except MsprobeException:
-                self.end_step()
-                raise
             except Exception as error:
+                if isinstance(error, MsprobeException) and sink not in self._tried:
+                    self.discard()
+                    raise
                 self.note_failure(sink, f"the beginning of step {step.number}", error)
+            self._tried.add(sink)
         return list(self._opened)
 
     def resume_step(self, rank: int | None, process: str) -> None:
@@ -140,7 +143,11 @@ class SinkGroup:
     @property
     def losses(self) -> dict[int, str]:
         """By step, what could not be written of it and why."""
-        return {step: loss for sink in self._sinks for step, loss in sink.losses.items()}
+        found: dict[int, list[str]] = {}
+        for sink in self._sinks:
+            for step, loss in sink.losses.items():
+                found.setdefault(step, []).append(loss)
+        return {step: "; ".join(losses) for step, losses in found.items()}
 
     def log_losses(self) -> None:
         """Log what could not be written, unless it was logged before."""

@@ -100,6 +100,41 @@ def test_an_exception_of_a_registered_function_reaches_the_caller(runs: Any) -> 
     assert "User.bad.0.forward" in runs.read().names
 
 
+@pytest.mark.parametrize("begins", [False, True], ids=["step", "step and start"])
+@pytest.mark.parametrize("raises", [False, True], ids=["returns", "raises"])
+def test_a_registered_function_that_ends_the_step_has_no_record_in_the_next_one(
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str], raises: bool, begins: bool
+) -> None:
+    debugger = runs.new()
+
+    def epoch(x: Any) -> Any:
+        debugger.step()
+        if begins:
+            debugger.start()
+        if raises:
+            raise KeyError("mine")
+        return x
+
+    owner = SimpleNamespace(twice=twice, epoch=epoch)
+    debugger.register_custom_api(owner, "epoch", "User")
+    debugger.register_custom_api(owner, "twice", "User")
+    debugger.start()
+    owner.twice(batch(backend))
+    if raises:
+        with pytest.raises(KeyError, match="mine"):
+            owner.epoch(batch(backend))
+    else:
+        owner.epoch(batch(backend))
+    if not begins:
+        debugger.start()
+    owner.twice(batch(backend))
+    debugger.stop()
+    debugger.step()
+    assert "AssertionError" not in capsys.readouterr().err
+    assert runs.read(0).names == ["User.twice.0.forward"]
+    assert runs.read(1).names == ["User.twice.0.forward"]
+
+
 def test_outside_start_and_stop_a_registered_function_is_not_recorded(runs: Any, backend: Any) -> None:
     owner = SimpleNamespace(twice=twice)
     debugger = runs.new()
@@ -139,6 +174,32 @@ def test_a_failure_of_the_tool_leaves_the_function_as_it_is_and_is_told(
     debugger.register_custom_api(owner, "twice")
     assert owner.twice is twice
     assert "register_custom_api(): ZeroDivisionError: ours" in capsys.readouterr().err
+
+
+def test_a_function_that_could_not_be_restored_can_be_restored_again(
+    runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attach = type(backend.adapter.hooks).attach_custom_api
+    failing = [True]
+
+    def attached(self: Any, *args: Any) -> Any:
+        handle = attach(self, *args)
+
+        def remove() -> None:
+            if failing and failing.pop():
+                raise ZeroDivisionError("ours")
+            handle.remove()
+
+        return SimpleNamespace(remove=remove)
+
+    monkeypatch.setattr(type(backend.adapter.hooks), "attach_custom_api", attached)
+    owner, debugger = SimpleNamespace(twice=twice), runs.new()
+    debugger.register_custom_api(owner, "twice")
+    debugger.restore_custom_api(owner, "twice")
+    assert owner.twice is not twice
+    assert "ZeroDivisionError: ours" in capsys.readouterr().err
+    debugger.restore_custom_api(owner, "twice")
+    assert owner.twice is twice
 
 
 def test_registering_twice_warns_and_records_once(runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]) -> None:

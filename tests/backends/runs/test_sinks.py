@@ -11,6 +11,7 @@ import pytest
 from programs import batch, block_network
 
 import probe
+from probe.collect.sinks.journal.sink import JournalSink
 from probe.common.errors import MsprobeException
 
 
@@ -134,6 +135,103 @@ def test_a_sink_that_fails_reaches_neither_the_dump_nor_the_training(
     assert not list(runs.path.rglob("dump_error_info.log"))
 
 
+@pytest.mark.parametrize("unmade", [0, 1])
+def test_a_dump_without_a_folder_saves_nothing_while_another_sink_takes_the_step(
+    runs: Any, backend: Any, monkeypatch: pytest.MonkeyPatch, unmade: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.errors_expected = True
+    new_folder = JournalSink.new_folder
+
+    def full(self: JournalSink, step: Any) -> Any:
+        if step.number == unmade:
+            raise OSError(28, "No space left on device")
+        return new_folder(self, step)
+
+    monkeypatch.setattr(JournalSink, "new_folder", full)
+    debugger, other = runs.new(level="L1", task="tensor"), CallCounter(records=True, statistics=True)
+    debugger.add_sink(other)
+    absolute = backend.apis["abs"]
+    for step in range(2):
+        debugger.start()
+        absolute.call(backend.tensor(np.full((2, 2), step + 1, np.float32)))
+        debugger.stop()
+        debugger.step()
+    runs.end()
+    assert len([text for text in other.seen if text.startswith(f"record {absolute.base}.0.forward")]) == 2
+    assert "AttributeError" not in capsys.readouterr().err
+    made = 1 - unmade
+    assert sorted(path.name for path in runs.path.iterdir()) == [f"step{made}"]
+    saved = sorted(runs.path.rglob("*.input.0.*"))
+    assert len(saved) == 1 and np.all(backend.load_tensor_file(saved[0]) == made + 1)
+
+
+class BrokenSaver(probe.Sink):
+    """Fails when it is asked for what saves tensors, or else when that is called."""
+
+    def __init__(self, asked: bool) -> None:
+        self._asked = asked
+
+    def needs(self) -> probe.Needs:
+        return probe.Needs(tensors=True)
+
+    def saver_of(self, call: Any) -> Any:
+        if self._asked:
+            raise ZeroDivisionError("somebody else's")
+        return self._save
+
+    def _save(self, value: Any, entry: Any, path: str) -> None:
+        raise ZeroDivisionError("somebody else's")
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+def test_a_sink_that_cannot_save_tensors_costs_the_dump_none_of_its_entries(
+    runs: Any, backend: Any, task: str, asked: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(backend, runs.new(dump_path=runs.path / "alone", level="mix", task=task))
+    runs.end()
+    debugger = runs.new(dump_path=runs.path / "beside", level="mix", task=task)
+    debugger.add_sink(BrokenSaver(asked))
+    trained(backend, debugger)
+    runs.end()
+    alone, beside = dumped.read(runs.path / "alone"), dumped.read(runs.path / "beside")
+    assert beside.data == alone.data and (task == "statistics" or beside.files == alone.files != [])
+    lines = [line for line in capsys.readouterr().err.splitlines() if "ZeroDivisionError" in line]
+    assert len(lines) == 1 and "BrokenSaver, " in lines[0]
+
+
+class Refusing(probe.Sink):
+    """Raises an error of the user's settings at the beginning of one step."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def begin_step(self, step: Any) -> bool:
+        if step.number == self._step:
+            raise MsprobeException("not like this")
+        return True
+
+
+def test_wrong_settings_of_a_sink_are_raised_in_its_first_step_and_nothing_is_left_of_it(runs: Any) -> None:
+    debugger = runs.new(level="L1")
+    debugger.add_sink(Refusing(0))
+    for _ in range(2):
+        with pytest.raises(MsprobeException, match="not like this"):
+            debugger.start()
+    assert not list(runs.path.rglob("*.json"))
+
+
+def test_an_error_of_settings_in_a_later_step_costs_only_that_sink_its_step(
+    runs: Any, backend: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    debugger = runs.new(level="L1")
+    debugger.add_sink(Refusing(1))
+    assert trained(backend, debugger, steps=2) == trained(backend, None, steps=2)
+    runs.end()
+    assert runs.read(0).names == runs.read(1).names != []
+    assert "Refusing, the beginning of step 1: MsprobeException: not like this" in capsys.readouterr().err
+
+
 def test_a_sink_joins_with_the_next_step(runs: Any, backend: Any) -> None:
     debugger = runs.new(level="L1")
     sink = CallCounter()
@@ -144,6 +242,35 @@ def test_a_sink_joins_with_the_next_step(runs: Any, backend: Any) -> None:
     assert sink.seen == []
     trained(backend, debugger)
     assert sink.seen[0] == "step 1" and len(entered(sink)) >= 3
+
+
+def test_sinks_of_a_further_constructor_call_are_ignored_with_a_warning(
+    runs: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sink = CallCounter()
+    debugger = runs.new(level="L1", arguments={"sinks": [sink]})
+    capsys.readouterr()
+    assert type(debugger)(sinks=[sink]) is debugger and type(debugger)(sinks=[]) is debugger
+    assert "ignored" not in capsys.readouterr().err
+    assert type(debugger)(sinks=[Broken()]) is debugger
+    told = capsys.readouterr().err
+    assert "these arguments are ignored: sinks is Broken (in use: CallCounter). PrecisionDebugger.reset()" in told
+    assert "PrecisionDebugger.add_sink(sink) adds a sink to those in use." in told
+
+
+class Losing(probe.Sink):
+    def __init__(self, losses: dict[int, str]) -> None:
+        self._losses = losses
+
+    @property
+    def losses(self) -> dict[int, str]:
+        return self._losses
+
+
+def test_the_losses_of_all_sinks_of_a_step_are_told(runs: Any) -> None:
+    sinks = [Losing({0: "the disk is full"}), Losing({0: "no network", 2: "no memory"})]
+    debugger = runs.new(level="L1", arguments={"sinks": sinks})
+    assert debugger.session().collector.sinks.losses == {0: "the disk is full; no network", 2: "no memory"}
 
 
 def test_what_is_no_sink_is_refused(runs: Any) -> None:

@@ -128,7 +128,7 @@ class RecordWriter:
 
     def saver_of(self, call: ActiveCall) -> SaveTensor | None:
         """What saves the tensors of `call` in files; ``None`` if they are not wanted."""
-        if self._budget.stopped:
+        if self._folder is None or self._budget.stopped:
             return None
         if not self._saves_all and not any(text in call.name for text in self._saves_some):
             return None
@@ -142,7 +142,9 @@ class RecordWriter:
     @property
     def saver(self) -> SaveTensor | None:
         """What saves the tensors of a value that belongs to no call; ``None`` if they are not wanted."""
-        return self._tensor_writer.saving() if self._saves_all and not self._budget.stopped else None
+        if self._folder is None or self._budget.stopped or not self._saves_all:
+            return None
+        return self._tensor_writer.saving()
 
     def decide(self, call: ActiveCall, wanted: bool) -> None:
         """`call`, a backward of which it was not known until its end whether it is `wanted`, has ended."""
