@@ -109,8 +109,11 @@ class OnlineCheck:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._handle is not None:
-            self._handle.remove()
+        try:
+            if self._handle is not None:
+                self._handle.remove()
+        except Exception as problem:
+            self.failed("the end of online_check", problem)
         try:
             for line in self.lines():
                 (log.warning if self.failures else log.info)(line)
