@@ -97,6 +97,8 @@ class RunningProgram:
         self._spawning: Handle | None = None
         self._unwatched: dict[str, str] = {}
         """By the module, why the framework cannot be watched."""
+        self._has_failed = False
+        """A failure at the end of the collection was logged."""
         if RunningProgram.present is not None:
             RunningProgram.present.make_room()  # the program runs another one under msprobe run
         RunningProgram.present = self
@@ -182,29 +184,45 @@ class RunningProgram:
 
     def leave(self) -> None:
         """Collect nothing more from this process, and leave nothing of it in the way."""
-        self._watch.remove()
-        if self._spawning is not None:
-            self._spawning.remove()
-        if self._follower is not None:
-            self._follower.remove()
+        for each in (self._watch, self._spawning, self._follower):
+            if each is not None:
+                self._try(each.remove)
         for loop in self._loops.values():
-            loop.end()
+            self._try(loop.end)
             if loop.session is not None:
                 loop.session.stop()
         if RunningProgram.present is self:
             RunningProgram.present = None
 
+    def _try(self, action: Callable[[], object]) -> None:
+        """Do what ends the collection; if it fails, the rest ends nevertheless, and the program keeps its status."""
+        try:
+            action()
+        except Exception as error:
+            self._log_failure(error)
+
+    def _log_failure(self, error: Exception) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            log.error(f"msprobe run failed to end the collection ({type(error).__name__}: {error}).")
+
     def make_room(self) -> None:
         """Leave, and forget the debugger that was made for the program, so that another one can be run here."""
         self.leave()
         if self._debugger is not None:
-            self._debugger.reset()
+            self._try(self._debugger.reset)
             self._debugger = None
 
     def end(self, failed: bool) -> bool:
-        """The program has ended: say what was collected, or why nothing was; false if nothing was."""
+        """The program has ended: say what was collected, or why nothing was; false if nothing was.
+
+        A failure of the tool is logged, and counts as nothing collected.
+        """
         try:
             return self._say_what_was_collected(failed)
+        except Exception as error:
+            self._log_failure(error)
+            return False
         finally:
             self.make_room()
 

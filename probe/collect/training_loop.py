@@ -267,9 +267,11 @@ class TrainingLoop:
         handle, self._handle = self._handle, None
         self.step_open = self._end_due = self._paused = False
         self._turns.leave_backward(None)  # none is told of any more
-        self._leave_gradients()
-        if handle is not None:
-            handle.remove()
+        try:
+            self._leave_gradients()
+        finally:
+            if handle is not None:
+                handle.remove()
 
     def _leave_gradients(self) -> None:
         handle, self._gradients = self._gradients, None

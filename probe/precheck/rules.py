@@ -5,7 +5,7 @@ An object of such rules is sent to other processes by the name of its class, whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -39,8 +39,8 @@ class CaseTables(Protocol):
 
     stem: str
     """The beginning of the paths of our own files, which stand next to these tables."""
-    done: frozenset[str]
-    """The cases that an earlier run has finished."""
+    done: Mapping[str, CaseResult]
+    """The cases that an earlier run has finished, by name, with the statuses that these tables give them."""
 
     def add(self, result: CaseResult) -> None:
         """Write the rows of one case, which are its `details`."""

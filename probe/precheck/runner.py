@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from probe.calls.cases import Case, Selection, cases_of
 from probe.common import log
@@ -58,16 +59,16 @@ def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: Prog
         if other:
             raise MsprobeException(f"{options.resume} has {min(other)}, and {dump.path} has not: it is another dump's.")
         parts = _parts(cases, output.done, options.where.jobs or processors())
-        for number, result in enumerate(_checked(dump.path, parts, devices, options, load, output.error_data), 1):
+        checked = 0
+        for checked, result in enumerate(_checked(dump.path, parts, devices, options, load, output.error_data), 1):
             output.add(result)
             if watch is not None:
-                rate = number / (time.monotonic() - began)
-                watch(f"cases, {rate:.0f} a second", len(output.done) + number, len(cases))
+                rate = checked / (time.monotonic() - began)
+                watch(f"cases, {rate:.0f} a second", len(output.done) + checked, len(cases))
         results = output.results(case.name for case in cases)
-        done = len(results) - len(output.done)
         seconds = time.monotonic() - began
-        report = Report(dump.path, dump.framework, ", ".join(devices), results, seconds, done, dump.ending)
-        return output.finish(report)
+        report = Report(dump.path, dump.framework, ", ".join(devices), results, seconds, checked, dump.ending)
+        return output.finish(replace(report, from_tables=output.from_tables))
 
 
 def _check_names(selection: Selection, cases: Sequence[Case]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import os
 from dataclasses import astuple, dataclass
 from typing import Optional
 
 from probe.common import files
+from probe.common.report.csv_lines import csv_line
 
 FILE = "free_benchmark.csv"
 HEADER = (
@@ -67,11 +66,7 @@ class FindingsFile:
         if not self._begun:
             for folder in (os.path.dirname(os.path.dirname(self._folder)), os.path.dirname(self._folder), self._folder):
                 files.make_folder(folder)
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        if not self._begun:
-            writer.writerow(HEADER)
-        writer.writerow(["" if cell is None else cell for cell in astuple(finding)])
+        lines = csv_line(astuple(finding)) if self._begun else csv_line(HEADER) + csv_line(astuple(finding))
         with files.open_for_writing(self.path, append=True) as stream:
-            stream.write(text.getvalue().encode("utf-8", "backslashreplace"))
+            stream.write(lines)
         self._begun = True

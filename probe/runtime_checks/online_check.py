@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import time
 from collections import Counter
@@ -14,11 +12,12 @@ from typing import Any, Optional
 
 from probe.backends.protocol import FrameworkAdapter
 from probe.calls.prepared import reason
-from probe.calls.verdict.subject import FAILURES, SEVERITY, SUSPECT, KernelVerdict
+from probe.calls.verdict.subject import FAILURES, SEVERITY, SUSPECT, KernelVerdict, Value
 from probe.common import files, log
 from probe.common.errors import MsprobeException
 from probe.common.interfaces import Handle
 from probe.common.numerics.formats import is_float, rounding_format
+from probe.common.report.csv_lines import Cell, csv_line
 from probe.runtime_checks.running_call import Exact, RunningCall
 
 HEADER = (
@@ -109,8 +108,11 @@ class OnlineCheck:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._handle is not None:
-            self._handle.remove()
+        try:
+            if self._handle is not None:
+                self._handle.remove()
+        except Exception as problem:
+            self.failed("the end of online_check", problem)
         try:
             for line in self.lines():
                 (log.warning if self.failures else log.info)(line)
@@ -201,18 +203,23 @@ class OnlineCheck:
         inner = os.path.join(folder, f"msprobe_{stamp}")
         files.make_folder(inner)
         path = os.path.join(inner, f"compare_result_{stamp}.csv")
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(HEADER)
-        for each in self.failures:
-            said = each.verdict
-            writer.writerow([
-                each.name, each.output, each.dtype, list(each.shape), said.status, said.ratio, said.tolerance,
-                said.worst_index, said.worst_result, said.worst_reference, said.max_ulp, said.interpretation,
-            ])  # fmt: skip
         with files.replacing(path) as stream:
-            stream.write(text.getvalue().encode("utf-8", "backslashreplace"))
+            stream.write(csv_line(HEADER))
+            stream.writelines(csv_line(_cells(each)) for each in self.failures)
         return path
+
+
+def _cells(result: OperatorResult) -> list[Cell]:
+    said = result.verdict
+    index = None if said.worst_index is None else str(said.worst_index)
+    return [
+        result.name, result.output, result.dtype, str(list(result.shape)), said.status, said.ratio, said.tolerance,
+        index, _number(said.worst_result), _number(said.worst_reference), said.max_ulp, said.interpretation,
+    ]  # fmt: skip
+
+
+def _number(value: Value) -> Cell:
+    return str(value) if isinstance(value, (bool, complex)) else value
 
 
 def _lowest(dtypes: Sequence[str]) -> str:

@@ -236,3 +236,35 @@ def test_what_raises_at_the_end_of_a_program_does_not_change_its_status(tmp_path
     done = run(tmp_path, "-m", "msprobe", "run", "program.py")
     assert (done.returncode, done.stdout) == (3, "last\n")
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n") and "probe" not in done.stderr
+
+
+FAILURES = {
+    "it cannot stop watching imports": "import sys\nsys.meta_path = tuple(sys.meta_path)\n",
+    "it cannot let go of the framework": """
+from probe.api.run import RunningProgram
+class Broken:
+    forwards = steps = 0
+    session, failure, step_open = None, "", False
+    def finish(self, failed): pass
+    def unended_text(self): return ""
+    uneven_text = unended_text
+    def end(self): raise RuntimeError("broken")
+RunningProgram.present._loops["torch"] = Broken()
+""",
+    "it cannot say what was collected": (
+        "from probe.api.run import RunningProgram\nRunningProgram.present._arguments.clear()\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize(("end", "status"), ENDS)
+def test_a_failure_of_the_tool_at_the_end_leaves_the_program_its_status(
+    tmp_path: Path, failure: str, end: str, status: int
+) -> None:
+    (tmp_path / "program.py").write_text(FAILURES[failure] + end)
+    done = run(tmp_path, "-m", "msprobe", "run", "program.py", MSPROBE_LOG_LEVEL="3")
+    assert done.returncode == (0 if status == 2 else status)
+    (line,) = told(done, "ERROR")
+    assert line.startswith("msprobe run failed to end the collection ("), line
+    assert run(tmp_path, "-m", "msprobe", "run", "--strict", "program.py").returncode == status

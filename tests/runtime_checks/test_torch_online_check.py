@@ -14,6 +14,7 @@ from planted_operators import planted
 from msprobe.pytorch import PtdbgDispatch, online_check
 from probe.backends.torch.hooks import operators
 from probe.common.errors import MsprobeException
+from probe.common.interfaces import Handle
 
 
 def train(**optimizer_settings: Any) -> list[bytes]:
@@ -165,3 +166,27 @@ def test_an_error_of_the_program_passes() -> None:
     with online_check() as check:
         torch.ones(2) + 1
     assert check.checked == 1
+
+
+class FailingHandle:
+    """Lets go of the operators, and fails afterwards."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def remove(self) -> None:
+        self._handle.remove()
+        raise ZeroDivisionError("remove")
+
+
+def test_a_failure_at_the_end_neither_hides_the_error_of_the_program_nor_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = online_check(str(tmp_path))
+    with planted("silu", wrong(lambda right: right * 1.002)), pytest.raises(RuntimeError, match="shapes"), check:
+        assert check._handle is not None
+        check._handle = FailingHandle(check._handle)
+        F.silu(torch.randn(64))
+        torch.randn(2, 3) @ torch.randn(2, 3)
+    assert "ZeroDivisionError: remove; the program goes on." in capsys.readouterr().err
+    assert list(tmp_path.glob("msprobe_rank0_*/compare_result_rank0_*.csv"))

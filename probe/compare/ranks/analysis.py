@@ -28,6 +28,7 @@ from probe.compare.ranks.first_difference import (
     of_rank,
     rank_as_json,
 )
+from probe.compare.result import ComparisonResult
 from probe.compare.runner import pair_tasks, run_pairs
 
 
@@ -38,6 +39,8 @@ class Analysis:
     step: str
     found: list[tuple[Rank, RankRecord]]
     files: list[str]
+    untold: str = ""
+    """Why a divergence of a rank cannot be excluded; empty if it can."""
 
 
 def analyse(
@@ -65,13 +68,14 @@ def analyse(
             if found:
                 written.append(os.path.join(output, step, f"diff_analyze_{time.time_ns()}.json"))
                 _write_json(written[-1], differences_as_json(found))
-            yield Analysis(step, found, written)
+            yield Analysis(step, found, written, next((rank.untold for rank in ranks if rank.untold), ""))
 
 
 @dataclass(frozen=True)
 class _RankRead:
     rank: Rank
     file: str
+    untold: str
 
 
 def _read_rank(task: PairTask, watch: ProgressCallback | None = None) -> _RankRead:
@@ -83,7 +87,16 @@ def _read_rank(task: PairTask, watch: ProgressCallback | None = None) -> _RankRe
     files.make_folder(task.folder)
     path = os.path.join(task.folder, f"compare_result_rank{rank.number}_{task.stamp}.json")
     _write_json(path, rank_as_json(rank))
-    return _RankRead(essentials(rank), path)
+    return _RankRead(essentials(rank), path, _untold(task, result))
+
+
+def _untold(task: PairTask, result: ComparisonResult) -> str:
+    """Why equal statistics of what was compared do not tell that a rank does not diverge."""
+    if not any(row.target is not None and row.golden is not None for row in result.rows):
+        return f"{task.pair}: nothing of the two dumps has a match"
+    if result.left_out:
+        return f"from {result.left_out} on, the processes of a pool took other tasks in each run"
+    return ""
 
 
 def _whole(task: PairTask, outcome: Outcome[_RankRead]) -> _RankRead:

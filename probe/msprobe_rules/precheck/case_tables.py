@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import BACKWARD, FORWARD
+from probe.msprobe_rules.precheck.finished_cases import finished_cases
 from probe.msprobe_rules.precheck.methods import Method
 from probe.msprobe_rules.tables.comparisons import write
 from probe.msprobe_rules.tables.details import ERROR, SKIP, case_and_direction, read_details
@@ -41,13 +43,13 @@ class DropInTables:
         if against is not None:
             # A mistake of the user's is found before the work.
             read_details(against)
-        self.done: frozenset[str] = frozenset()
+        self.done: Mapping[str, CaseResult] = {}
         if resume is None:
             path = new_result_path(folder)
         else:
             path = resume
-            finished, form = resume_tables(path, form)
-            self.done = finished.finished
+            resumed, form = resume_tables(path, form)
+            self.done = finished_cases(resumed)
         self.stem = path[: -len(".csv")].replace("accuracy_checking_result_", "precheck_")
         self._files = RunFiles(path, form)
 

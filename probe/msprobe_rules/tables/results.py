@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from probe.common.errors import MsprobeException
 from probe.common.report.csv_lines import Cell
 from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, WARNING
-from probe.msprobe_rules.tables.layout import Heading, Layout, Record, read
+from probe.msprobe_rules.tables.layout import Heading, Layout, Record
 
 _NAME, _FORWARD, _BACKWARD, _MESSAGE = "API Name", "Forward Test Success", "Backward Test Success", "Message"
 # The two commands of msProbe, and its two frameworks, write the first heading in two ways; both are read.
@@ -41,16 +41,6 @@ def result_line(row: ResultRow, layout: Layout, four_cells: bool = False) -> byt
     if layout.is_msprobe and not four_cells and not skipped:
         cells.pop()
     return layout.line(cells)
-
-
-def read_results(path: str) -> list[ResultRow]:
-    """The rows of a table of results of either command, in either form.
-
-    Raises:
-        FileCheckException: the file cannot be read.
-        MsprobeException: it is another table, or a row is damaged.
-    """
-    return [row_of(record) for record in read(path, HEADINGS, NEEDED)]
 
 
 def row_of(record: Record) -> ResultRow:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import compress
-from types import TracebackType
 from typing import BinaryIO
 
 from probe.common import files
@@ -68,11 +67,6 @@ class Resumed:
     results: tuple[ResultRow, ...]
     details: tuple[DetailsRow, ...]
 
-    @property
-    def finished(self) -> frozenset[str]:
-        """The names of the finished cases."""
-        return frozenset(row.name for row in self.results)
-
 
 class RunFiles:
     """``accuracy_checking_result_<time>.csv`` and ``accuracy_checking_details_<time>.csv``, open for appending.
@@ -116,12 +110,6 @@ class RunFiles:
         """Close the files; nothing of them is held back before."""
         self._details.close()
         self._results.close()
-
-    def __enter__(self) -> RunFiles:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def new_result_path(folder: str, now: datetime | None = None) -> str:

@@ -35,6 +35,8 @@ class Output:
     def __init__(self) -> None:
         self.done: frozenset[str] = frozenset()
         """The names of the cases that an earlier run has finished."""
+        self.from_tables = 0
+        """How many of them have their statuses from the table of other rules: the journal does not have them."""
         self._results: dict[str, CaseResult] = {}
 
     def __enter__(self) -> Output:
@@ -48,7 +50,7 @@ class Output:
         self._results[result.name] = result
 
     def results(self, names: Iterable[str]) -> list[CaseResult]:
-        """The results of these cases; those that another tool's table has alone are left out."""
+        """The results of these cases."""
         return [self._results[name] for name in names if name in self._results]
 
     def finish(self, report: Report) -> Report:
@@ -77,8 +79,12 @@ class OutputFiles(Output):
             self._stem = _new_stem(folder) if resume is None else _stem_of(resume)
         self._journal = Journal(f"{self._stem}.jsonl")
         written = self._journal.read()
-        self.done = frozenset(each.name for each in written) if self._tables is None else self._tables.done
-        self._results = {result.name: result for result in written if result.name in self.done}
+        self._results = {result.name: result for result in written}
+        if self._tables is not None:
+            done = self._tables.done
+            self.from_tables = len(done.keys() - self._results)
+            self._results = {name: self._results.get(name, result) for name, result in done.items()}
+        self.done = frozenset(self._results)
         stamp = self._stem.rpartition("_")[2]
         below = options.error_data
         self.error_data = None if below is None else os.path.join(below, f"ut_error_data{stamp}")

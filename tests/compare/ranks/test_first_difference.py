@@ -114,3 +114,28 @@ def test_ranks_that_contradict_each_other_come_to_an_end() -> None:
 )
 def test_communication_is_recognised_by_prefix_and_name(record: str, expected: bool) -> None:
     assert is_communication(record) is expected
+
+
+def test_dumps_without_a_common_record_do_not_tell_whether_they_diverge(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank, theirs in (("rank0", SIN), ("rank1", COS)):
+        write(tmp_path / "target" / rank, {SIN: call(1)})
+        write(tmp_path / "golden" / rank, {theirs: call(1)})
+    arguments = [
+        "compare",
+        "-tp",
+        str(tmp_path / "target"),
+        "-gp",
+        str(tmp_path / "golden"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    for more in ([], ["-da"]):
+        assert cli.main([*arguments, *more, "--fail-on", "divergence"]) == 2
+        said = capsys.readouterr()
+        assert "cannot be told whether the runs diverge: " in said.err and "nothing of the two dumps" in said.out
+    assert "no rank differs" not in said.out
+    assert cli.main([*arguments, "-da"]) == 0
+    write(tmp_path / "target" / "rank0", {SIN: call(9)})
+    assert cli.main([*arguments, "-da", "--fail-on", "divergence"]) == 1

@@ -9,12 +9,13 @@ import re
 from pathlib import Path
 
 import pytest
+from result_tables import read_results
 
 from probe.common.errors import MsprobeException
 from probe.msprobe_rules.tables import layout
 from probe.msprobe_rules.tables.details import DetailsRow, read_details
 from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN, Layout
-from probe.msprobe_rules.tables.results import ResultRow, read_results
+from probe.msprobe_rules.tables.results import ResultRow
 from probe.msprobe_rules.tables.run_files import Form
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"

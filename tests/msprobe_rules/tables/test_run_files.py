@@ -9,15 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
 import pytest
+from result_tables import read_results
 
 from probe.common.errors import MsprobeException
 from probe.msprobe_rules.tables.details import DetailsRow, read_details
 from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN
-from probe.msprobe_rules.tables.results import ResultRow, read_results
+from probe.msprobe_rules.tables.results import ResultRow
 from probe.msprobe_rules.tables.run_files import Form, RunFiles, details_path, new_result_path, resume_tables
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
@@ -50,7 +52,7 @@ def cases() -> Iterator[tuple[ResultRow, list[DetailsRow]]]:
 
 
 def run(path: Path, form: Form, skip: frozenset[str] = frozenset()) -> None:
-    with RunFiles(str(path), form) as tables:
+    with closing(RunFiles(str(path), form)) as tables:
         for result, rows in cases():
             if result.name not in skip:
                 tables.add(result, rows)
@@ -104,7 +106,7 @@ def test_a_run_that_is_killed_after_any_byte_goes_on_to_the_same_files(name: str
         assert found == form
         # One case more than needed may be run again, where a half row has no whole name.
         assert len(finished) >= result.count(b"\r\n" if form.layout.is_msprobe else b"\n") - 3
-        run(whole, found, resumed.finished)
+        run(whole, found, frozenset(row.name for row in resumed.results))
         assert contents(whole) == expected, (result[-60:], details[-60:])
 
 
@@ -121,7 +123,7 @@ def test_details_that_were_lost_make_their_cases_unfinished(name: str, tmp_path:
         path.write_bytes(result)
         Path(details_path(str(path))).write_bytes(details[:length])
         resumed, found = resume_tables(str(path), form)
-        run(path, found, resumed.finished)
+        run(path, found, frozenset(row.name for row in resumed.results))
         assert contents(path) == (result, details), details[:length][-80:]
 
 
@@ -130,7 +132,7 @@ def test_a_finished_run_has_nothing_to_repeat_and_is_not_written_to(tmp_path: Pa
     run(path, Form())
     before = [os.stat(name).st_ino for name in (path, details_path(str(path)))]
     resumed, _ = resume_tables(str(path))
-    assert resumed.finished == {row.name for row, _ in cases()}
+    assert {row.name for row in resumed.results} == {row.name for row, _ in cases()}
     assert [os.stat(name).st_ino for name in (path, details_path(str(path)))] == before
     assert resumed.results == tuple(read_results(str(path)))
     assert resumed.details == tuple(read_details(details_path(str(path))))

@@ -140,6 +140,32 @@ def test_a_run_that_was_killed_is_taken_up_where_it_ended(recorded: dict[str, st
     assert len(report.results) >= 6
 
 
+@pytest.mark.parametrize("cut", [0, 40])
+def test_finished_cases_count_with_the_statuses_of_a_table_without_our_journal(
+    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], cut: int
+) -> None:
+    """As a run of msProbe leaves it, or one whose journal was moved away."""
+    with planted(torch.nn.functional, "silu", FAULTS["every element 5 % high"]):
+        before = check(recorded["tensor"], tmp_path, selection=Selection(frozenset(("linear", "silu", "to"))))
+    for path in tmp_path.glob("precheck_*"):
+        path.unlink()
+    (table,) = tmp_path.glob("accuracy_checking_result_*.csv")
+    os.truncate(table, table.stat().st_size - cut)
+    finished = len(rows(str(table))) - bool(cut)
+    command = ["acc_check", "-api_info", recorded["tensor"], "-o", str(tmp_path), "-csv_path", str(table)]
+    assert main(command) == 1
+    out = capsys.readouterr().out
+    assert f"{finished} with the status in the table of the earlier run" in out, out
+    assert "error: Functional.silu.0.forward.output.0: float32 [8, 24]" in out
+    assert "exact as its operation" not in out and ", -" not in out
+    (written,) = tmp_path.glob("precheck_*.json")
+    found = acc_check(recorded["tensor"], output=str(tmp_path), resume=str(table))
+    assert [result.name for result in found.results] == [result.name for result in before.results]
+    assert [result.name for result in found.failed] == [result.name for result in before.failed]
+    assert (found.checked, found.from_tables) == (0, finished)
+    assert len(json.loads(written.read_text())["cases"]) == len(before.results)
+
+
 def test_the_command_says_which_call_is_wrong(
     recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

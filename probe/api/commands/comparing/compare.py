@@ -93,7 +93,7 @@ class Compare(Question):
         where = Where(args.jobs, args.dask)
         splits = _splits(args)
         if args.diff_analyze:
-            return _analysed(args, options, where, watch)
+            return _analysed(args, options, where, invocation, watch)
         given = {"where": where, "watch": watch, "left_out": invocation.problem}
         return _compared(args, options, splits, invocation, given)
 
@@ -131,13 +131,19 @@ def _compared(
     return Comparison(found, is_bad, time.perf_counter() - start, page)
 
 
-def _analysed(args: argparse.Namespace, options: Options, where: Where, watch: ProgressCallback | None) -> FirstOfRanks:
+def _analysed(
+    args: argparse.Namespace, options: Options, where: Where, invocation: Invocation, watch: ProgressCallback | None
+) -> FirstOfRanks:
     from probe.compare.ranks.analysis import analyse
 
     paths = args.target_path, args.golden_path, args.output_path
     with contextlib.closing(analyse(*paths, options, where=where, watch=watch)) as analyses:
         found = list(analyses)
-    return FirstOfRanks(found, args.fail_on != "never" and any(analysis.found for analysis in found))
+    is_found = any(analysis.found for analysis in found)
+    untold = next((analysis.untold for analysis in found if analysis.untold), "")
+    if args.fail_on == "divergence" and not is_found and untold:
+        invocation.problem(f"cannot be told whether the runs diverge: {untold}")
+    return FirstOfRanks(found, args.fail_on != "never" and is_found)
 
 
 @dataclass(frozen=True)
@@ -174,7 +180,7 @@ class FirstOfRanks:
             for rank, record in analysis.found:
                 yield Line(f"{step}rank {rank.number} diverges first at {record.name}")
             if not analysis.found:
-                yield Line(f"{step}no rank differs")
+                yield Line(f"{step}{analysis.untold or 'no rank differs'}")
             yield from (Line(f"  {path}") for path in analysis.files)
 
     def as_json(self) -> dict[str, Any]:
