@@ -113,13 +113,17 @@ class CollectedStep:
 
     # --- tensors
 
-    def saver_of(self, call: ActiveCall | None) -> SaveTensor | None:
+    def saver_of(self, call: ActiveCall | None, about: ActiveCall | None = None) -> SaveTensor | None:
         """Function that has each sink save a tensor of `call`, or of a value that belongs to no call.
+
+        Args:
+            call: ``None`` for such a value.
+            about: The record that is named if a sink fails; by default that of `call`.
 
         Returns:
             ``None`` if no sink wants the tensors.
         """
-        about, savers = call or "a saved value", []
+        about, savers = about or call, []
         for sink in self.saving:
             try:
                 saver = sink.saver_of(call)

@@ -129,7 +129,7 @@ class CallDescriber:
     def saved(self, call: ActiveCall, value: Any, path: str) -> Entry:
         """The entry of a value that the program saves itself."""
         self._of = call
-        return cast(Entry, self._values.describe(value, None, path, self._step.saver_of(None)))
+        return cast(Entry, self._values.describe(value, None, path, self._step.saver_of(None, call)))
 
     # --- shared steps
 
