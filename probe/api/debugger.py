@@ -75,6 +75,8 @@ class PrecisionDebugger:
     ) -> None:
         cls = type(self)
         arguments = {"task": task, "dump_path": dump_path, "level": level, "step": step}
+        if sinks is not None:
+            _check_sinks(sinks)
         if cls._instance is not None:
             cls._instance._log_ignored(config_path, arguments, sinks)
             return
@@ -223,3 +225,16 @@ def _steps_text(steps: Any) -> str:
         return numbers_text(parse_numbers(steps, Location("", "step"))) or "all"
     except MsprobeException:
         return show(steps)
+
+
+def _check_sinks(sinks: Any) -> None:
+    """Check the argument of that name.
+
+    Raises:
+        MsprobeException: it is no list of sinks.
+    """
+    if not isinstance(sinks, (list, tuple)) or not all(isinstance(sink, Sink) for sink in sinks):
+        kinds = ", ".join(type(sink).__name__ for sink in sinks) if isinstance(sinks, (list, tuple)) else ""
+        given = f"a {type(sinks).__name__}" + (f" of {kinds}" if kinds else "")
+        allowed = "a list of instances of probe.Sink"
+        raise MsprobeException(f"PrecisionDebugger(sinks=...): sinks is {given}; allowed: {allowed}.")

@@ -121,7 +121,8 @@ class Session:
         """Hand calls to `sink` too, from the next step on."""
         if not isinstance(sink, Sink):
             raise MsprobeException(f"add_sink: sink is a {type(sink).__name__}; allowed: an instance of probe.Sink.")
-        self.collector.sinks.add(sink)
+        if not self.collector.sinks.add(sink):
+            log.warning(f"add_sink: this {type(sink).__name__} is there already; it is not added again.")
 
     # --- the calls of the debugger
 

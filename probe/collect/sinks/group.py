@@ -32,9 +32,12 @@ class SinkGroup:
     def __iter__(self) -> Iterator[Sink]:
         return iter(self._sinks)
 
-    def add(self, sink: Sink) -> None:
-        """Hand further steps to `sink` too."""
+    def add(self, sink: Sink) -> bool:
+        """Hand further steps to `sink` too; false if it gets them already."""
+        if any(sink is each for each in self._sinks):
+            return False
         self._sinks.append(sink)
+        return True
 
     def configure(self, config: Config) -> None:
         """Other settings hold from the next step on."""
@@ -47,7 +50,7 @@ class SinkGroup:
         found = {}
         for sink in self._sinks:
             try:
-                found[sink] = sink.needs()
+                found[sink] = _needs_of(sink)
             except Exception as error:
                 self.note_failure(sink, "the beginning of the step", error)
         return found
@@ -65,7 +68,8 @@ class SinkGroup:
         self._step = step
         for sink in sinks:
             try:
-                if sink.begin_step(step):
+                # One that returns nothing takes the step.
+                if sink.begin_step(step) is not False:
                     self._opened.append(sink)
             except Exception as error:
                 if isinstance(error, MsprobeException) and sink not in self._tried:
@@ -185,3 +189,15 @@ def _tell(sink: Sink, name: str, error: BaseException) -> bool:
     except Exception as second:
         log.warning(f"a failure of the tool cannot be noted ({second!r}); the training goes on.", once="not noted")
         return True
+
+
+def _needs_of(sink: Sink) -> Needs:
+    """What the sink says.
+
+    Raises:
+        TypeError: it says it in another way.
+    """
+    needs: Any = sink.needs()
+    if not isinstance(needs, Needs):
+        raise TypeError(f"needs() returns a {type(needs).__name__}; it has to return probe.Needs")
+    return needs

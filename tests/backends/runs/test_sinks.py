@@ -276,3 +276,50 @@ def test_the_losses_of_all_sinks_of_a_step_are_told(runs: Any) -> None:
 def test_what_is_no_sink_is_refused(runs: Any) -> None:
     with pytest.raises(MsprobeException, match=r"sink is a int; allowed: an instance of probe\.Sink"):
         runs.new(level="L1").add_sink(3)
+
+
+class Without(CallCounter):
+    """A sink whose author forgot a return."""
+
+    def needs(self) -> Any:
+        return None
+
+
+def test_needs_that_are_none_cost_that_sink_alone_and_are_told(
+    backend: Any, runs: Any, tmp_path: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runs.errors_expected = True
+    good, debugger = CallCounter(), runs.new(tmp_path, level="L1")
+    debugger.add_sink(Without())
+    debugger.add_sink(good)
+    trained(backend, debugger)
+    assert entered(good) and dumped.read(tmp_path, 0).names
+    assert "needs() returns a NoneType" in capfd.readouterr().err
+
+
+def test_a_sink_whose_beginning_returns_nothing_takes_the_step(backend: Any, runs: Any, tmp_path: Any) -> None:
+    class NoReturn(CallCounter):
+        def begin_step(self, step: Any) -> Any:
+            super().begin_step(step)
+
+    sink, debugger = NoReturn(), runs.new(tmp_path, level="L1")
+    debugger.add_sink(sink)
+    trained(backend, debugger)
+    assert entered(sink)
+
+
+def test_a_sink_that_is_added_twice_gets_a_step_once(
+    backend: Any, runs: Any, tmp_path: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sink, debugger = CallCounter(), runs.new(tmp_path, level="L1")
+    for _ in range(2):
+        debugger.add_sink(sink)
+    trained(backend, debugger)
+    assert sink.seen.count("step 0") == 1
+    assert "it is not added again" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("sinks", [CallCounter(), [object()], "x", 5])
+def test_what_is_no_list_of_sinks_is_refused(backend: Any, sinks: Any) -> None:
+    with pytest.raises(MsprobeException, match=r"PrecisionDebugger\(sinks=...\): sinks is a .*allowed: a list"):
+        backend.new_debugger_class()(sinks=sinks)
