@@ -165,6 +165,8 @@ INTERRUPTS = """
 import os, signal
 def column_name(): return "Interrupts"
 def compare(n_value, b_value):
+    # A process that a shell has put into the background ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.kill(os.getpid(), signal.SIGINT)
     return 0
 """

@@ -53,6 +53,6 @@ def test_a_torch_whose_tensors_are_not_mindspores_switches_nothing(first: str, t
 import {first}
 import mindspore, torch
 from msprobe.mindspore import PrecisionDebugger
-print(PrecisionDebugger(dump_path="dump").session().collector._tensors.framework)
+print(PrecisionDebugger(dump_path="dump").session()._adapter.framework)
 """
     assert python(code, tmp_path).split()[-1] == "mindspore"
