@@ -173,7 +173,9 @@ def compare(n_value, b_value):
 
 
 def with_metric(folder: Path, source: str) -> list[str]:
-    runs = pytest.importorskip("runs")
+    pytest.importorskip("numpy")
+    import runs
+
     runs.two_runs(folder, ["step0/rank0"], real_data=True)
     (folder / "metric.py").write_text(source)
     paths = ["-tp", str(folder / "target"), "-gp", str(folder / "golden"), "-o", str(folder / "out")]

@@ -22,7 +22,7 @@ FINE, FOUND, TROUBLE = 0, 1, 2
 INTERRUPTED, PIPE_CLOSED = 130, 141
 """Ctrl-C, and a reader such as ``head`` that has seen enough: both as shells count them."""
 JSON_VERSION = 1
-"""Of what ``--json`` prints; it grows when a key changes its meaning or is removed."""
+"""The version of the object that ``--json`` prints; it grows when a key changes its meaning or is removed."""
 
 
 class UsageError(MsprobeException):

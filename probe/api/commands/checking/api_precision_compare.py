@@ -54,7 +54,7 @@ class ApiPrecisionCompare(Question):
 
 @dataclass(frozen=True)
 class Judgement:
-    """How many cases are what, those that are wrong, and the tables."""
+    """The number of cases for each result, the cases that are wrong, and the tables."""
 
     cases: Sequence[Any]
     files: Sequence[str]

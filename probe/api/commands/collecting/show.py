@@ -63,14 +63,14 @@ def _limit(text: str) -> int:
 
 @dataclass(frozen=True)
 class Shown:
-    """What was collected, as far as it is asked for; dumps are read while it is printed."""
+    """The content of dumps that is asked for; they are read while it is printed."""
 
     opened: Dump | Run
     wanted: Wanted
     as_tree: bool
     with_stacks: bool
     limit: int | None
-    """How many lines, 0 for all."""
+    """The number of lines, 0 for all."""
     found: bool = False
 
     def lines(self) -> Iterator[Line]:

@@ -99,7 +99,7 @@ class Compare(Question):
 
 
 def _splits(args: argparse.Namespace) -> list[Split]:
-    """How the runs are split, by the flags of merging; nothing where none of these is given."""
+    """Return the split of the runs that the flags of merging give; nothing where none of these is given."""
     found = splits_given(args, 2)
     if found and args.diff_analyze:
         raise MsprobeException("--diff_analyze compares rank with rank; leave it out, or --rank_size.")
@@ -148,7 +148,7 @@ def _analysed(
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the pairs of dumps come to."""
+    """The summaries of the pairs of dumps."""
 
     summaries: list[Summary]
     found: bool

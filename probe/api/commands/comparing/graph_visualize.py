@@ -136,7 +136,7 @@ def _check_fail_on(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Graphs:
-    """What was written, and where the runs diverge."""
+    """The files that were written, and the first divergence of the runs."""
 
     report: Report
     found: bool
@@ -178,7 +178,7 @@ class MergedDumps:
 
 
 def _splits(args: argparse.Namespace) -> list[Split]:
-    """How the runs are split, by the flags of merging; nothing where none of these is given."""
+    """Return the split of the runs that the flags of merging give; nothing where none of these is given."""
     found = splits_given(args, 2 if args.golden_path else 1)
     if not found and args.file_type == "json":
         raise MsprobeException("--file_type json writes merged dumps; give --rank_size, --tp and --pp, too.")

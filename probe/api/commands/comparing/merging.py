@@ -22,7 +22,7 @@ def add_merging(parser: argparse.ArgumentParser) -> None:
 
 
 def splits_given(args: argparse.Namespace, sides: int) -> list[Split]:
-    """How the runs are split, by the flags of merging; nothing where none of these is given.
+    """Return the split of the runs that the flags of merging give; nothing where none of these is given.
 
     Raises:
         MsprobeException: a flag is missing, or values do not fit; the message names the flag.
