@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from probe.common import files
-from probe.common.dump.json_decode import number
+from probe.common.dump.json_decode import with_numbers
 from probe.common.dump.naming import BACKWARD, parse
 from probe.overflow.details import add_details
 from probe.overflow.findings import Finding, Report
@@ -43,7 +43,7 @@ def _entry(record: str, finding: Finding) -> dict[str, Any]:
     is_backward = parsed is not None and parsed.direction == BACKWARD
     return {
         "op_name": record,
-        "data_info": _plain(finding.fields),
+        "data_info": with_numbers(finding.fields),
         "construct_info": finding.around or [record],
         # That of a backward is the stack of its forward call, which msProbe does not look for.
         "stack_info": [] if is_backward else finding.stack,
@@ -56,12 +56,3 @@ def _member(report: Report, rank: int, record: str) -> dict[str, Any]:
     other = Finding("", rank, record)
     add_details([other], report.found.folders[rank], ())
     return _entry(record, other)
-
-
-def _plain(value: Any) -> Any:
-    """A record with its numbers in the place of the marked texts that stand for them."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return number(value)

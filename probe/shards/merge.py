@@ -17,10 +17,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Optional
 
 from probe.common import files
-from probe.common.dump.json_decode import number
+from probe.common.dump.json_decode import with_numbers
 from probe.common.dump.json_encode import encode
 from probe.common.dump.layout import CONSTRUCT_FILE, DUMP_FILE, STACK_FILE, step_folder
 from probe.common.dump.reading.dump import Dump
@@ -160,19 +160,10 @@ def write(copy: Merged, folder: str) -> None:
     for name, lines in (dump.stacks or {}).items():
         stacks.setdefault(tuple(lines), []).append(name)
     contents = {
-        DUMP_FILE: {**head, "is_merged": True, "data": {record.name: _plain(record.fields) for record in dump}},
+        DUMP_FILE: {**head, "is_merged": True, "data": {record.name: with_numbers(record.fields) for record in dump}},
         CONSTRUCT_FILE: dict(dump.tree or {}),
         STACK_FILE: {str(number): [names, list(lines)] for number, (lines, names) in enumerate(stacks.items())},
     }
     for name, content in contents.items():
         with files.replacing(os.path.join(folder, name)) as stream:
             stream.write(encode(content, 0))
-
-
-def _plain(value: Any) -> Any:
-    """`value` with the numbers that the reader marks because they are not finite."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return number(value)

@@ -186,8 +186,11 @@ def test_statistics_of_pieces_give_those_of_the_whole(data: st.DataObject, array
     name = "Functional.relu.0.forward"
     found = merge([{name: {"input_args": [entry(piece)], "input_kwargs": {}}} for piece in pieces])
     whole, (of_whole,) = entry(array), found.records[name]["input_args"]
-    for key in ("Max", "Min", "Mean"):
+    for key in ("Max", "Min"):
         assert same(of_whole[key], whole[key]), key
+    # Two sums of the same n numbers in other orders are each off by (n - 1) u of the sum of their sizes, u = 2^-53.
+    order = 2 * array.size * 2.0**-53 * float(np.abs(array.astype(np.float64)).mean())
+    assert same(of_whole["Mean"], whole["Mean"]) or abs(of_whole["Mean"] - whole["Mean"]) <= order
     assert same(of_whole["Norm"], whole["Norm"]) or math.isclose(of_whole["Norm"], whole["Norm"], rel_tol=1e-6)
     how = found.items[f"{name}.input.0"]
     assert [part.rank for part in how.parts] == list(range(len(pieces))) and len(how.sentences) == 5

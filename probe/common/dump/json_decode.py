@@ -98,3 +98,12 @@ def _unreadable(path: str, content: bytes, error: Exception) -> DumpFormatError:
 def number(value: Any) -> Any:
     """`value`, or the number that stands behind it when it is one of the marked texts."""
     return NUMBERS.get(value, value) if type(value) is str else value
+
+
+def with_numbers(value: Any) -> Any:
+    """Return an entry or a record with its numbers in the place of the marked texts that stand for them."""
+    if isinstance(value, dict):
+        return {key: with_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [with_numbers(inner) for inner in value]
+    return number(value)
