@@ -42,6 +42,10 @@ _SPAWN = "multiprocessing.spawn"
 """Not imported by us: MindSpore reports errors at the end of a program in which it was imported first."""
 _WATCHING = ("overflow_check", "free_benchmark")
 """Tasks that write only what they find."""
+_DEFAULTS = {"level": "mix", "dump_path": "./msprobe_output", "step": ["0-1"]}
+"""Where no configuration file is given."""
+_DEFAULTS_OF_TASK: dict[str, dict[str, Any]] = {"overflow_check": {"step": []}}
+"""With this task no step is more worth a look than others."""
 _MOST_SHOWN = 12
 """Processes that are named in a line."""
 _NAMES = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore", "msadapter": "probe.api.mindspore"}
@@ -65,7 +69,7 @@ class RunningProgram:
 
     Args:
         config_path: A configuration file, or ``None``.
-        arguments: `task`, `dump_path`, `level` and `step`, which win over the file.
+        arguments: `task`, `dump_path`, `level` and `step`, which win over the file; ``None`` of what is not given.
         step_after: What a step ends with, see `TrainingLoop`.
         process: What this process is in a run that another one began; without it, it begins one.
         follow: Whether to collect from Pythons, too, that the program starts as commands of their own.
@@ -85,10 +89,14 @@ class RunningProgram:
         process: RunProcess | None = None,
         follow: bool = False,
     ) -> None:
-        self.config = ConfigReload(config_path, arguments).config
+        used = arguments if config_path is not None else _with_defaults(arguments)
+        self.config = ConfigReload(config_path, used).config
         # The program may change its directory.
         self._config_path = config_path and os.path.abspath(config_path)
-        self._arguments = {**arguments, "dump_path": os.path.abspath(self.config.dump_path)}
+        dump_path = os.path.abspath(self.config.dump_path)
+        self._arguments = {**arguments, "dump_path": dump_path}
+        """As they are given, which is what other processes of the program get."""
+        self._used = {**used, "dump_path": dump_path}
         self._step_after = step_after
         self._loops: dict[str, TrainingLoop] = {}
         self._own_debugger = False
@@ -178,9 +186,12 @@ class RunningProgram:
             return None
         loader.load(backend).hooks.check_mode()
         kind = debugger_class(backend)
-        kind(self._config_path, **self._arguments)
+        kind(self._config_path, **self._used)
         self._debugger = kind
-        return kind.session()
+        session = kind.session()
+        # Nobody named the steps of a default, which a short program need not have.
+        session.steps_are_named = self._used["step"] == self._arguments["step"]
+        return session
 
     def leave(self) -> None:
         """Collect nothing more from this process, and leave nothing of it in the way."""
@@ -328,6 +339,12 @@ class RunningProgram:
         for backend in self._loops:
             text += f" Watched: {FRAMEWORKS[backend].installed_text()} (tested: {FRAMEWORKS[backend].tested_text})."
         return " ".join([text, *self._unwatched.values()])
+
+
+def _with_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a run without a configuration file."""
+    defaults = {**_DEFAULTS, **_DEFAULTS_OF_TASK.get(arguments["task"], {})}
+    return {key: defaults.get(key) if value is None else value for key, value in arguments.items()}
 
 
 def debugger_class(backend: str) -> type[PrecisionDebugger]:

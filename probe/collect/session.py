@@ -73,6 +73,8 @@ class Session:
         self._rank: int | None = None
         self._active = False
         self._ended = False
+        self.steps_are_named = True
+        """Whether the user named the steps that are wanted; if not, one that never begins is not missed."""
         self.starts = 0
         """How often `start` or `save` was called."""
         self._filters_checked = False
@@ -386,7 +388,7 @@ class Session:
 
     def _log_unreached(self) -> None:
         """Log which wanted steps never began, once the program is over."""
-        missing = self._steps.unreached(self.config.step)
+        missing = self._steps.unreached(self.config.step) if self.steps_are_named else []
         # All ranks run the same steps.
         if missing and not (self._rank or self._adapter.training.rank()):
             called = "save" if self.config.level == "debug" else "start"

@@ -196,9 +196,14 @@ def test_strict_is_2_where_nothing_was_collected_and_the_script_ended_well(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--level", "L3", "program.py"], '"level" is "L3"; allowed: "L0", "L1", "mix", "debug".'),
-        (["--level", "debug", "program.py"], 'allowed: "L0", "L1", "mix"'),
-        (["--step", "a", "program.py"], '"step[0]" is "a"; allowed: whole numbers'),
+        (["--level", "L9", "program.py"], 'msprobe run: --level: "level" is "L9"; allowed: "L0", "L1", "mix".'),
+        (
+            ["--level", "debug", "program.py"],
+            '--level: "level" is "debug", which needs lines in a script; use "L0", "L1", "mix".',
+        ),
+        (["--step", "a", "program.py"], 'msprobe run: --step: "step[0]" is "a"; allowed: whole numbers'),
+        (["--task", "a", "program.py"], 'msprobe run: --task: "task" is "a"; allowed: "statistics", '),
+        (["-o", "~/dump", "program.py"], 'msprobe run: -o: "dump_path" is "~/dump"; "~" is not expanded'),
         (["absent.py"], 'absent.py" cannot be read (No such file or directory)'),
         (["-m", "absent.module"], 'module "absent.module"'),
         ([], "no program was given"),

@@ -214,6 +214,26 @@ assert [function.__code__ for function in functions] == codes
         assert (ran.status, ran.steps) == (0, ["step0", "step1"]), ran.err
 
 
+@pytest.mark.parametrize(("options", "missed"), [((), []), (("--step", "0-1"), ['"step" names 1, where start was '])])
+def test_only_steps_that_were_asked_for_are_missed(
+    scripts: Any, tmp_path: Path, options: tuple[str, ...], missed: list[str]
+) -> None:
+    """A forked child that trains, too, has its steps by default and not by name."""
+    program = """
+import os
+net = network()
+child = os.fork()
+net(torch.randn(5, 8)).sum().backward()
+torch.optim.SGD(net.parameters(), 0.1).step()
+if child:
+    os.waitpid(child, 0)
+"""
+    ran = quick(scripts, tmp_path, program, *options)
+    named = [line for line in ran.warnings if "was never called" in line]
+    assert ran.steps == ["step0"], ran.err
+    assert [line[: len(text)] for line, text in zip(named, missed)] == missed and bool(named) == bool(missed)
+
+
 def test_inference_is_collected_when_asked_for_and_else_reported(scripts: Any, tmp_path: Path) -> None:
     program = """
 net = network().eval()

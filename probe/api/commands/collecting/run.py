@@ -10,13 +10,13 @@ from probe.api import script
 from probe.api.commands.invocation import FINE, TROUBLE, Invocation
 from probe.collect.training_loop import AUTO, STEP_AFTER
 from probe.common import log
-from probe.common.config.fields import numbers_text
+from probe.common.config.fields import Location, numbers_text, one_of, quoted
 from probe.common.errors import MsprobeException
 
-_DEFAULTS = {"level": "mix", "dump_path": "./msprobe_output", "step": ["0-1"]}
-"""Where no configuration file is given."""
-_WATCHING = "overflow_check"
-"""The task for which no step is more worth a look than others."""
+_FLAGS = {"level": "--level", "dump_path": "-o", "task": "--task", "step": "--step"}
+"""The options that are keys of the configuration."""
+_LEVELS = ("L0", "L1", "mix")
+_NEEDS_LINES = "needs lines in a script"
 
 
 class Run:
@@ -39,9 +39,9 @@ class Run:
         )
         parser.add_argument("--config", metavar="FILE", help="a configuration file; the options below win over it")
         parser.add_argument("--level", help="L0 (modules), L1 (APIs) or mix (both); mix without a configuration file")
-        without = f"without a file 0-1, all with task {_WATCHING}"
+        without = "without a file 0-1, all with task overflow_check"
         parser.add_argument("--step", metavar="STEPS", help=f'such as 0,10-12, or "all"; {without}')
-        tasks = f"statistics, tensor, structure, {_WATCHING} or free_benchmark"
+        tasks = "statistics, tensor, structure, overflow_check or free_benchmark"
         parser.add_argument("--task", help=f"{tasks}; statistics without a file")
         parser.add_argument("-o", "--output", metavar="DIR", help="where to write; ./msprobe_output without a file")
         parser.add_argument(
@@ -70,11 +70,12 @@ class Run:
         from probe.api.run import RunningProgram
 
         name = program[0]
-        running = RunningProgram(args.config, self._arguments(args), args.step_after, follow=args.follow_children)
+        running = RunningProgram(args.config, _arguments(args), args.step_after, follow=args.follow_children)
         if args.quiet:
             log.quieten()
         if running.config.level == "debug":
-            raise MsprobeException('level is "debug", which needs lines in a script; allowed: "L0", "L1", "mix".')
+            location = Location(args.config, "level")
+            raise MsprobeException(f'{location.describe("debug")}, which {_NEEDS_LINES}; use {quoted(_LEVELS)}.')
         loaded = script.load_script(name) if args.module is None else script.load_module(name)
         # Of a module Python gives the file.
         arguments = program if args.module is None else [loaded.main.__file__ or name, *program[1:]]
@@ -85,12 +86,22 @@ class Run:
         is_collected = running.end(failed=status != 0)
         return TROUBLE if args.strict and status == FINE and not is_collected else status
 
-    def _arguments(self, args: argparse.Namespace) -> dict[str, Any]:
-        given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}
-        if args.config is None:
-            defaults = {**_DEFAULTS, "step": []} if args.task == _WATCHING else _DEFAULTS
-            given = {key: defaults.get(key) if value is None else value for key, value in given.items()}
-        return given
+
+def _arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """The options that win over a configuration file; ``None`` of what is not given.
+
+    Raises:
+        MsprobeException: a value is wrong; the message names the option, and not the argument that it becomes.
+    """
+    from probe.common.config.config import KEYS, UNAVAILABLE_LEVELS
+
+    given = {"level": args.level, "dump_path": args.output, "task": args.task, "step": _steps(args.step)}
+    level = one_of(*_LEVELS, unavailable={**UNAVAILABLE_LEVELS, "debug": _NEEDS_LINES})
+    for name, value in given.items():
+        if value is not None:
+            parse = level if name == "level" else KEYS[name].parse
+            parse(value, Location(_FLAGS[name], name))
+    return given
 
 
 def _steps(text: str | None) -> list[str] | None:
