@@ -13,7 +13,6 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from typing_extensions import Protocol, TypeAlias
 
-RecordName: TypeAlias = str
 Entry: TypeAlias = dict[str, Any]
 """One value in its dump.json form."""
 

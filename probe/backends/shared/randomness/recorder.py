@@ -105,14 +105,6 @@ class RandomRecorder:
             wrapper = _recording(original, self.record, f"{call.library}.{call.name}", call.compiling)
             replace_call(self._attributes, call, wrapper)
 
-    def close(self) -> None:
-        """Put every function back and close the file."""
-        self._attributes.remove()
-        with self._lock:
-            descriptor, self._descriptor = self._descriptor, None
-            if descriptor is not None:
-                os.close(descriptor)
-
     def record(self, api: str) -> None:
         """Write the row of one call of `api`; whatever goes wrong here stays here."""
         if self._descriptor is None:
@@ -258,11 +250,3 @@ def start_recording(output_path: str, calls: Iterable[RandomCall], rank: Callabl
             "Call it once per process."
         )
     return _recorder
-
-
-def stop_recording() -> None:
-    """Put the watched functions back and close the file; nothing happens if recording is off."""
-    global _recorder
-    if _recorder is not None:
-        _recorder.close()
-    _recorder = None
