@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
+from probe.common.align.dump_pairs import beside_one_step
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.runs import find_dumps, warn_of_left_out
 from probe.common.errors import FileCheckException, MsprobeException
@@ -36,12 +37,12 @@ def common_steps(target: str, golden: str | None) -> tuple[list[Steps], list[str
     """The steps of two runs that are merged, or those of one, and a sentence for each that is left alone.
 
     Raises:
-        MsprobeException: the runs have no step in common.
+        MsprobeException: the runs have no step in common, or one path is the folder of a step and the other holds
+            several.
     """
-    steps = _steps(target)
     if golden is None:
-        return [Steps(step, None, name) for name, step in steps.items()], []
-    others = _steps(golden)
+        return [Steps(step, None, name) for name, step in _steps(target).items()], []
+    steps, others = beside_one_step((target, golden), (_steps(target), _steps(golden)))
     if len(steps) == len(others) == 1:
         # One step of each, whatever its number.
         others = dict(zip(steps, others.values()))
@@ -57,7 +58,7 @@ def common_steps(target: str, golden: str | None) -> tuple[list[Steps], list[str
     return found, alone
 
 
-def _steps(path: str) -> dict[str, str]:
+def _steps(path: str) -> Mapping[str, str]:
     """The folder of each step at a path, by its name below it."""
     found = find_dumps(path)
     warn_of_left_out(found)

@@ -226,6 +226,29 @@ def test_only_the_kinds_that_both_have_are_compared(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("is_target", [True, False])
+def test_the_folder_of_a_step_is_compared_with_the_only_step_of_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_target: bool
+) -> None:
+    run, other = two_runs(tmp_path, [f"step3/rank{rank}" for rank in range(2)])
+    shutil.move(Path(other) / "step3", Path(other) / "step5")
+    paths = (Path(other) / "step5", run) if is_target else (run, Path(other) / "step5")
+    assert compare(*paths, tmp_path / "out", "--json") == 0
+    pairs = json.loads(capsys.readouterr().out)["pairs"]
+    assert [(pair["step"], pair["label"]) for pair in pairs] == [("", "rank0"), ("", "rank1")]
+
+
+@pytest.mark.parametrize("more", [(), ("--rank_size", "1", "1", "--tp", "1", "1", "--pp", "1", "1")])
+def test_the_folder_of_a_step_beside_several_steps_is_an_error_that_names_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
+    run, other = two_runs(tmp_path, [f"step{step}/rank0" for step in (1, 4)])
+    step = Path(other) / "step4"
+    assert compare(run, step, tmp_path / "out", *more) == 2
+    said = f"{step} is the folder of one step, and {run} holds step1, step4; give the folder of one of these steps, "
+    assert f"{said}such as {Path(run) / 'step4'}." in capsys.readouterr().err
+
+
 def test_a_step_that_only_one_run_has_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, golden = two_runs(tmp_path, ["step0/rank0", "step1/rank0", "step2/rank0"])
     shutil.rmtree(target / "step2")

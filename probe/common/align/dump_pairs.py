@@ -7,8 +7,9 @@ its own.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Optional
+from typing import Optional, TypeVar
 
 from probe.common import log
 from probe.common.align.processes import PoolTasks, pair_processes
@@ -23,6 +24,11 @@ from probe.common.dump.layout import (
 )
 from probe.common.dump.reading.runs import DumpLocation, FoundDumps, find_dumps, warn_of_left_out
 from probe.common.errors import FileCheckException
+
+T = TypeVar("T")
+_THE_PATH_ITSELF = ""
+"""The name of a step whose folder was given."""
+_MOST_NAMED = 6
 
 
 @dataclass(frozen=True)
@@ -60,14 +66,15 @@ def pairs_of(target: FoundDumps, golden: FoundDumps) -> list[DumpPair]:
     """The pairs of the dumps of two paths in order.
 
     Raises:
-        FileCheckException: one is a file and the other no folder of one process, or their ranks do not correspond.
+        FileCheckException: one is a file and the other no folder of one process, one is the folder of a step and the
+            other holds several, or their ranks do not correspond.
     """
     if target.is_one and golden.is_one:
         return [_of_two(target.path, golden.path)]
     for one, other in ((target, golden), (golden, target)):
         if one.is_one:
             raise FileCheckException(_not_the_same_form(one.path, other.path))
-    of_target, of_golden = _steps(target), _steps(golden)
+    of_target, of_golden = beside_one_step((target.path, golden.path), (_steps(target), _steps(golden)))
     partners: dict[str, str] = {}
     pairs = [
         pair
@@ -105,6 +112,34 @@ def _with_tasks(pairs: list[DumpPair], tasks: PoolTasks) -> list[DumpPair]:
             "Use a pool of one process in both runs."
         )
     return [replace(pair, left_out=left_out) for pair in found] if left_out else pairs
+
+
+def beside_one_step(
+    paths: tuple[str, str], steps: tuple[Mapping[str, T], Mapping[str, T]]
+) -> tuple[Mapping[str, T], Mapping[str, T]]:
+    """The steps of two paths; if one path is the folder of a step, the only step of the other is its counterpart.
+
+    Args:
+        paths: Target and golden run.
+        steps: What there is of each step, by its name below the path; empty if the path is the folder of the step.
+
+    Raises:
+        FileCheckException: one path is the folder of a step, and the other holds several.
+    """
+    if (_THE_PATH_ITSELF in steps[0]) == (_THE_PATH_ITSELF in steps[1]):
+        return steps
+    run = 0 if _THE_PATH_ITSELF in steps[1] else 1
+    names = list(steps[run])
+    if len(names) > 1:
+        same = os.path.basename(os.path.abspath(paths[1 - run]))
+        example = os.path.join(paths[run], same if same in names else names[0])
+        held = ", ".join(names[:_MOST_NAMED]) + (f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else "")
+        raise FileCheckException(
+            f"{paths[1 - run]} is the folder of one step, and {paths[run]} holds {held}; give the folder of one of "
+            f"these steps, such as {example}."
+        )
+    only = {_THE_PATH_ITSELF: steps[run][names[0]]}
+    return (only, steps[1]) if run == 0 else (steps[0], only)
 
 
 def _not_the_same_form(one: str, other: str) -> str:
