@@ -83,16 +83,17 @@ def _scans(locations: Sequence[DumpLocation], where: Where, watch: ProgressCallb
 
 
 def _numbers(locations: Sequence[DumpLocation]) -> list[int | None]:
-    """The number by which each dump of a process without a rank is known; ``None`` for ranks, and for a single process.
+    """The number by which each dump of a process without a rank is known; ``None`` for ranks.
 
-    A process has the same number in all steps, which is that of no rank.
+    A process has the same number in all steps, which is that of no rank. A single process in each step is the same one,
+    even if a program that went on has another number of its own.
     """
-    steps = [(each.mode, each.step) for each in locations]
-    without_rank = [(step, each.process) for step, each in zip(steps, locations) if each.process]
-    if len(dict(without_rank)) == len(without_rank) == len(set(steps)):
-        return [None] * len(locations)
+    steps = {(each.mode, each.step) for each in locations}
+    if len(steps) == len(locations):
+        return [0 if each.process else None for each in locations]
     first = 1 + max((each.rank for each in locations if each.rank is not None), default=-1)
-    numbers = {name: first + index for index, name in enumerate(dict.fromkeys(name for _, name in without_rank))}
+    names = dict.fromkeys(each.process for each in locations if each.process)
+    numbers = {name: first + index for index, name in enumerate(names)}
     return [numbers.get(each.process) for each in locations]
 
 

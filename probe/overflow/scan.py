@@ -76,13 +76,13 @@ class RankScan:
     folder: str
     step: Optional[int]  # noqa: UP045 (evaluated, on Python 3.9 too)
     rank: int
-    """0 where the folder names none; of several processes without a rank, the number by which each is known."""
+    """0 where the folder names none; of a process without a rank, the number by which it is known."""
     framework: str
     level: str
     records: int
     bad: list[BadRecord] = field(default_factory=list)
     process: str = ""
-    """``proc123`` where several processes without a rank are told apart."""
+    """``proc123`` of a process without a rank."""
     more: int = 0
     """How many further records hold a NaN or an infinity, if only as a norm."""
     communication: list[Communication] = field(default_factory=list)

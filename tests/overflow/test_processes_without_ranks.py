@@ -52,6 +52,26 @@ def test_the_processes_are_named_by_their_folders(
     assert steps[1]["processes"] == {"0": "proc99", "1": "proc98", "2": "proc97"}
 
 
+def test_a_single_process_has_the_name_of_its_folder(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in (run / "step1" / "proc97", run / "step1" / "proc97" / "dump.json"):
+        assert main(["overflow_check", "-i", str(path), "-o", str(tmp_path / "out"), "--no_page"]) == 1
+        text = capsys.readouterr().out
+        assert text.startswith("step 1, proc97: Torch.sqrt.0.forward (origin") and "1 of 1 records on proc97" in text
+        assert "rank 0" not in text
+    assert main(["overflow_check", "-i", str(run / "step0" / "proc97")]) == 0
+    assert "all values are finite in 1 records of 1 process and 1 step." in capsys.readouterr().out
+
+
+def test_a_process_without_a_rank_is_not_taken_for_that_of_a_rank(tmp_path: Path) -> None:
+    process(tmp_path / "step0" / "rank0", 0, 1.0, 1.0)
+    process(tmp_path / "step0" / "proc9", 1, 1.0, math.nan)
+    report = find_overflow(str(tmp_path))
+    assert report.found is not None and [report.found.name_of(each.rank) for each in report.first] == ["proc9"]
+    assert report.found.affected == {0: 0, 1: 1}
+
+
 def test_where_all_is_finite_every_process_is_counted(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["overflow_check", "-i", str(run / "step0")]) == 0
     assert "all values are finite in 3 records of 3 processes and 1 step." in capsys.readouterr().out
