@@ -101,7 +101,8 @@ class OutputFiles(Output):
             self._tables.add(result)
 
     def finish(self, report: Report) -> Report:
-        paths = [f"{self._stem}.csv", f"{self._stem}.json"]
+        # The journal, too: another run may go on from it.
+        paths = [f"{self._stem}.{kind}" for kind in ("csv", "json", "jsonl")]
         report = replace(report, files=paths)
         if self._tables is not None:
             written = self._tables.finish()
