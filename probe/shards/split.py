@@ -45,10 +45,7 @@ class Split:
             value = getattr(self, flag)
             if value < 1:
                 raise MsprobeException(f"--{flag} is {value}; allowed: whole numbers from 1 on.")
-        dimensions = self.order.split("-")
-        known = all(name in _NEEDED + _WITHOUT_SPLIT for name in dimensions)
-        if not known or len(set(dimensions)) < len(dimensions) or not set(_NEEDED) <= set(dimensions):
-            raise MsprobeException(f'--order is "{self.order}"; allowed: {_ALLOWED_ORDER}.')
+        check_order(self.order)
         if self.rank_size % (self.tp * self.pp):
             raise MsprobeException(
                 f"--rank_size is {self.rank_size}; allowed with --tp {self.tp} and --pp {self.pp}: multiples of "
@@ -88,6 +85,19 @@ class Split:
             [[0, 1], [2, 3]]
         """
         return [[self.rank(tp, dp, pp) for tp in range(self.tp)] for pp in range(self.pp)]
+
+
+def check_order(order: str) -> str:
+    """The dimensions by which ranks are numbered, if they are that.
+
+    Raises:
+        MsprobeException: a dimension is missing, there twice or unknown.
+    """
+    dimensions = order.split("-")
+    known = all(name in _NEEDED + _WITHOUT_SPLIT for name in dimensions)
+    if not known or len(set(dimensions)) < len(dimensions) or not set(_NEEDED) <= set(dimensions):
+        raise MsprobeException(f'--order is "{order}"; allowed: {_ALLOWED_ORDER}.')
+    return order
 
 
 def splits(

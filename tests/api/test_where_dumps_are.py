@@ -231,6 +231,14 @@ def test_the_same_is_said_of_what_is_no_dump(tmp_path: Path, found: Any, name: s
     assert seen.error == str(expected.value)
 
 
+def test_an_empty_path_is_named_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    """As an unset variable of a shell gives it."""
+    with pytest.raises(FileCheckException, match=r"^the path is empty; give dump\.json, "):
+        probe.read("")
+    assert main(["recover", ""]) == 2
+    assert "argument DIR: the path is empty; give a file or a folder." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_a_folder_that_cannot_be_read_is_an_error_and_not_an_empty_one(
     tmp_path: Path, found: Any, name: str, monkeypatch: pytest.MonkeyPatch

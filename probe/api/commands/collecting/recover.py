@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from probe.api.commands import arguments
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Line, Question
 from probe.common.dump.layout import JOURNAL_FILE
@@ -26,7 +27,7 @@ class Recover(Question):
     name = "recover"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("directory", metavar="DIR", help="a dump_path, or any folder in it")
+        parser.add_argument("directory", metavar="DIR", type=arguments.path, help="a dump_path, or any folder in it")
         parser.add_argument("--remove", action="store_true", help="remove each journal after its files are written")
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> Recovery:

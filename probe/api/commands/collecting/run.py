@@ -75,7 +75,7 @@ class Run:
             log.quieten()
         if running.config.level == "debug":
             location = Location(args.config, "level")
-            raise MsprobeException(f'{location.describe("debug")}, which {_NEEDS_LINES}; use {quoted(_LEVELS)}.')
+            raise MsprobeException(f"{location.describe('debug')}, which {_NEEDS_LINES}; use {quoted(_LEVELS)}.")
         loaded = script.load_script(name) if args.module is None else script.load_module(name)
         # Of a module Python gives the file.
         arguments = program if args.module is None else [loaded.main.__file__ or name, *program[1:]]

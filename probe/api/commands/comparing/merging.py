@@ -18,7 +18,7 @@ def add_merging(parser: argparse.ArgumentParser) -> None:
     add("--tp", metavar="N", type=_number, nargs="+", help="ranks that share a layer (tensor parallel)")
     add("--pp", metavar="N", type=_number, nargs="+", help="stages of layers (pipeline parallel)")
     add("--vpp", metavar="N", type=_number, nargs="+", help="virtual stages of a stage")
-    add("--order", metavar="TEXT", nargs="+", help="how ranks are numbered (tp-cp-ep-dp-pp)")
+    add("--order", metavar="TEXT", type=_order, nargs="+", help="how ranks are numbered (tp-cp-ep-dp-pp)")
 
 
 def splits_given(args: argparse.Namespace, sides: int) -> list[Split]:
@@ -33,6 +33,13 @@ def splits_given(args: argparse.Namespace, sides: int) -> list[Split]:
     from probe.shards.split import splits_of
 
     return splits_of(sides, given)
+
+
+def _order(text: str) -> str:
+    """The value of the flag; checked alone, for another flag that is missing says nothing of it."""
+    from probe.shards.split import check_order
+
+    return check_order(text)
 
 
 def _number(text: str) -> int:

@@ -172,11 +172,13 @@ def only_dump_in(path: str, several: str = "") -> DumpLocation:
 
 
 def check_exists(path: str) -> None:
-    """Refuse a path at which nothing is.
+    """Refuse a path at which nothing is; an empty one is often a variable of a shell that is not set.
 
     Raises:
         FileCheckException: nothing is there.
     """
+    if not path:
+        raise FileCheckException(f"the path is empty; give {ALLOWED}.")
     if not os.path.exists(path):
         raise FileCheckException(f"{path} does not exist; give {ALLOWED}.")
 
