@@ -24,7 +24,7 @@ from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.rules.probe import PROBE_GRAPH
 from probe.graph.rules.protocol import GraphRules
-from probe.graph.run import Plan, planned, written
+from probe.graph.run import Plan, Report, planned, written
 from probe.graph.tasks.task import GraphTask, judged, rows_of
 from probe.graph.writers.outputs import PageWriter
 from probe.graph.writers.page import PageData, html, write_page
@@ -76,15 +76,21 @@ class GraphView:
     @property
     def answer(self) -> list[str]:
         """Where the runs diverge and why, or that they do not, as ``msprobe compare`` says it."""
-        return self._page[1]
+        return self._page[1].verdict
 
     @property
     def first(self) -> tuple[str | None, str | None] | None:
-        """The first divergence as names of nodes of target and golden run; ``None`` of a side without such a call."""
+        """The first divergence as names of nodes of target and golden run; ``None`` of a side without such a call.
+
+        By the rules of msProbe it is the first node that these call an error, or else warn of.
+        """
         found = first_of(self._summaries)
-        if found is None or found.divergence is None:
+        if found is not None and found.divergence is not None:
+            return found.divergence.first.record or None, found.divergence.first.golden_record or None
+        if self._summaries:
             return None
-        return found.divergence.first.record or None, found.divergence.first.golden_record or None
+        report = self._page[1]
+        return None if report.first is None else report.first_names
 
     @property
     def _summaries(self) -> list[Summary]:
@@ -110,7 +116,7 @@ class GraphView:
         return write_page(self._page[0], text[: -len(".html")], max_megabytes)
 
     @cached_property
-    def _page(self) -> tuple[PageData, list[str]]:
+    def _page(self) -> tuple[PageData, Report]:
         options = self._plan.tasks[0].options
         manifest = Manifest(self._plan.title, options.rules, list(self.unpaired))
         writer = PageWriter(manifest)
@@ -119,17 +125,17 @@ class GraphView:
         diffs = (without_paths(diff, prefixes) for diff in self.diffs)
         found = (ShownComparison(rows_of(diff, options, at.run_name, at.name)) for diff, at in zip(diffs, places))
         result = written(found, [writer], manifest)
-        return writer.page(), result.verdict
+        return writer.page(), result
 
     def __repr__(self) -> str:
         nodes = sum(len(diff.target) for diff in self.diffs)
         return f"<GraphView: {nodes} nodes, {self.answer[0]}>"
 
     def _repr_html_(self) -> str:
-        page, answer = self._page
+        page, report = self._page
         if page.size > _SHOWN_MEGABYTES * 1_000_000:
             more = f"The page has {page.size / 1_000_000:.0f} MB, too much for a notebook: write it with to_html(path)."
-            return "".join(map(html_table.paragraph, [*answer, more]))
+            return "".join(map(html_table.paragraph, [*report.verdict, more]))
         style = "width:100%;height:720px;border:1px solid #8884"
         # Without the notebook's origin: names come from dumps, and these from anywhere.
         sandbox = 'sandbox="allow-scripts allow-downloads"'

@@ -17,7 +17,7 @@ from probe.common.progress import ProgressCallback
 from probe.compare.evidence import Options, Summary, check, first_of, headline, hints
 from probe.graph.manual_pairs import without_dumps
 from probe.graph.options import HTML, GraphOptions
-from probe.graph.page.columns import Columns
+from probe.graph.page.columns import Columns, name_of, names_of
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.tasks.communication import Communication
@@ -46,6 +46,21 @@ class Plan:
     title: str
 
 
+@dataclass(frozen=True)
+class _FirstNode:
+    """The first node of a comparison of which its rules find the worst."""
+
+    name: str
+    names: tuple[Optional[str], Optional[str]]  # noqa: UP045
+    """In target and golden run."""
+    status: int
+
+    @classmethod
+    def of(cls, columns: Columns, row: int) -> _FirstNode:
+        """The node of a row."""
+        return cls(name_of(columns, row), names_of(columns, row), int(columns.status[row]))
+
+
 @dataclass
 class Report:
     """What was written, and what is to be said at the end."""
@@ -54,7 +69,11 @@ class Report:
     nodes: int = 0
     """How many nodes the targets have."""
     first: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
-    """The call where the runs diverge first."""
+    """The call where the runs diverge first; by rules that give no summary, the first that these find the worst."""
+    first_names: tuple[Optional[str], Optional[str]] = (None, None)  # noqa: UP045
+    """Its names in target and golden run."""
+    first_text: str = ""
+    """The same as one line; empty where there is no such call."""
     verdict: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     """Why one side lacks what the other has, or what the only one lacks, where the dumps themselves tell."""
@@ -212,8 +231,8 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
     summaries: dict[int, Summary] = {}
     """By the numbers of the comparisons."""
     without_summary: list[str] = []
-    judged_otherwise: list[tuple[int, int]] = []
-    """By rules that give no summary: the worst first, of those the earliest."""
+    judged_otherwise: dict[int, _FirstNode] = {}
+    """The same by rules that give no summary."""
     number = 0
     for each in found:
         if isinstance(each, str):
@@ -232,16 +251,23 @@ def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], m
             else:
                 without_summary += comparison["verdict"]
                 if comparison["first"] is not None:
-                    judged_otherwise.append((-comparison["worst"], number))
+                    judged_otherwise[number] = _FirstNode.of(columns, comparison["first"])
         number += 1
     result.summaries = list(summaries.values())
     result.verdict = [text for text, _ in headline(result.summaries)] if summaries else without_summary
     first = first_of(summaries.values())
-    result.first = None if first is None or first.divergence is None else first.divergence.record
     # The page opens where the terminal says that the runs diverge.
     manifest.first = next((number for number, summary in summaries.items() if summary is first), None)
-    if manifest.first is None and judged_otherwise:
-        manifest.first = min(judged_otherwise)[1]
+    if first is not None and first.divergence is not None:
+        call = first.divergence.first
+        result.first, result.first_text = first.divergence.record, result.verdict[0]
+        result.first_names = call.record or None, call.golden_record or None
+    elif judged_otherwise:
+        # Of the worst the earliest; a number above another is a worse status.
+        manifest.first, node = max(judged_otherwise.items(), key=lambda each: (each[1].status, -each[0]))
+        result.first, result.first_names = node.name, node.names
+        status = manifest.rules.statuses[node.status].name
+        result.first_text = f"first {status} by the rules of {manifest.rules.name}: {node.name}"
     for writer in writers:
         result.files += writer.finish()
     return result

@@ -335,6 +335,18 @@ def test_the_rules_of_msprobe_give_its_statuses(tmp_path: Path, capsys: pytest.C
     assert counts["warning"] == 10 and lines[1] == "  first warning: Tensor.mean.4.forward"
 
 
+def test_the_rules_of_msprobe_name_the_first_node_that_they_colour(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mean, paths = "Tensor.mean.4.forward", ("-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--rules", "msprobe")
+    assert shown(capsys, *paths)[-1].endswith(f"303 nodes, first warning by the rules of msprobe: {mean}")
+    assert json.loads("\n".join(shown(capsys, *paths, "--json")))["first_divergence"] == mean
+    assert probe.graph_diff(WEIGHT, LLAMA, rules="msprobe").first == (mean, mean)
+    same = shown(capsys, "-tp", LLAMA, "-gp", LLAMA, "-o", tmp_path, "--rules", "msprobe", "--json")
+    assert json.loads("\n".join(same))["first_divergence"] is None
+    assert probe.graph_diff(LLAMA, LLAMA, rules="msprobe").first is None
+
+
 def test_a_dump_without_tree_or_stacks_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = {f"Functional.relu.{number}.forward": call(tensor(), output=tensor()) for number in range(3)}
     for side in ("a", "b"):
@@ -413,7 +425,7 @@ def test_a_page_that_is_too_large_becomes_a_folder(tmp_path: Path, capsys: pytes
         (["-tp", "build_2024.vis"], "give the dump itself"),
         (["-i", "compare.json"], "msprobe graph_visualize -tp TARGET -gp GOLDEN -o OUTPUT"),
         (["-tp", LLAMA, "-gp", LLAMA, "--pairs", "nothing.yaml"], "nothing.yaml"),
-        (["-tp", LLAMA, "-gp", LLAMA, "--rules", "msprobe", "-lm"], "--rules msprobe matches as msProbe does"),
+        (["-tp", LLAMA, "-gp", LLAMA, "--rules", "msprobe", "-lm"], "the rules msprobe match as msProbe does"),
         (["-tp", "empty", "-gp", LLAMA], "empty holds no dump"),
         (["-tp", str(DUMPS.parents[1]), "-gp", "empty"], "holds no dump"),
     ],

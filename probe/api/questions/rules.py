@@ -61,6 +61,16 @@ def chosen(rules: str | None, default: str, allowed: Sequence[str] = NAMES) -> s
     return value
 
 
+def asked_by(rules: str | None) -> str:
+    """How the rules were chosen that `chosen` gives for other rules than the default: the flag or the variable.
+
+    Example:
+        >>> asked_by("msprobe")
+        '--rules msprobe'
+    """
+    return f"{VARIABLE}={os.environ.get(VARIABLE, '')}" if rules is None else f"--rules {rules}"
+
+
 def _require(what: str) -> None:
     """Refuse what only msProbe's rules can do, where these are not a part of this installation."""
     if not are_msprobes_there():
@@ -180,7 +190,10 @@ def case_rules(rules: str | None, headers: str = "english", against: str | None 
     name = chosen(rules, DOCUMENTED)
     if name == PROBE:
         if against is not None:
-            raise MsprobeException(f"{against} is compared by the rules of msProbe; allowed: {MSPROBE}, {DOCUMENTED}.")
+            raise MsprobeException(
+                f"{against} is compared by the rules of msProbe, but there is {asked_by(rules)}; allowed: {MSPROBE}, "
+                f"{DOCUMENTED}."
+            )
         return None
     from probe.msprobe_rules.precheck.cases import MsprobeCases
 

@@ -310,20 +310,22 @@ def _differs(row: Row, mode: Mode) -> bool:
 def fails(summaries: Iterable[Summary], level: str) -> bool:
     """Whether the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``.
 
-    Of runs that have nothing in common, and of what could not be judged, that cannot be told; see `is_unjudged`.
+    Of runs that have nothing in common, and of what could not be judged, that cannot be told; see `is_uncompared` and
+    `is_unjudged`.
     """
     if level == "divergence":
         return any(summary.divergence is not None for summary in summaries)
     return level != "never" and any(summary.worst in summary.rules.levels[level] for summary in summaries)
 
 
-def is_unjudged(summaries: Iterable[Summary]) -> bool:
-    """Whether the runs may differ in what was not compared, or could not be, or in what nothing explains."""
+def is_uncompared(summaries: Iterable[Summary]) -> bool:
+    """Whether the runs may differ in what was not compared, or could not be."""
     return any(
-        not summary.has_matches
-        or summary.unjudged.items
-        or (summary.saved_values and summary.differs)
-        or summary.is_too_little_in_common
-        or summary.left_out
+        not summary.has_matches or summary.unjudged.items or summary.is_too_little_in_common or summary.left_out
         for summary in summaries
     )
+
+
+def is_unjudged(summaries: Sequence[Summary]) -> bool:
+    """Whether the runs may diverge in what was not compared, or could not be, or in what nothing explains."""
+    return is_uncompared(summaries) or any(summary.saved_values and summary.differs for summary in summaries)

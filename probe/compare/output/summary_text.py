@@ -28,23 +28,9 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
     """Where two runs diverge, line by line."""
     first = first_of(summaries)
     if first is None or first.divergence is None:
-        unmatched = [summary for summary in summaries if not summary.has_matches]
-        if unmatched:
-            where = f"{_rank_and_step(unmatched[0])}: " if len(summaries) > 1 else ""
-            return [(f"no divergence to be found: {where}nothing of the two dumps has a match", ERROR)]
-        small = next((summary for summary in summaries if summary.is_too_little_in_common), None)
-        if small is not None:
-            where = f"{_rank_and_step(small)}: " if len(summaries) > 1 else ""
-            number = f"{small.coverage.compared_records} of {small.coverage.records} records have a counterpart"
-            return [(f"{TOO_LITTLE} to judge: {where}{number}", WARNING)]
-        left_out = next((summary.left_out for summary in summaries if summary.left_out), "")
-        if left_out:
-            text = f"{TOO_LITTLE} to judge: from {left_out} on, the processes of a pool took other tasks in each run"
-            return [(text, WARNING), ("  next: use a pool of one process in both runs", "")]
-        unjudged = sum(summary.unjudged.items for summary in summaries)
-        if unjudged:
-            text = f"no divergence in what could be judged; the values of {_tensors(unjudged)} could not be"
-            return [(text, WARNING)]
+        untold = uncompared(summaries)
+        if untold:
+            return untold
         if any(levels.differ(summary.levels) or any(end.more for end in summary.truncations) for summary in summaries):
             return [(f"no divergence in what both runs have{_remarks(summaries)}", PASS), *_without_effect(summaries)]
         differs = any(summary.differs for summary in summaries)
@@ -68,6 +54,28 @@ def headline(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
         names = ", ".join(suspect.record or suspect.golden_record for suspect in divergence.suspects[:SUSPECTS])
         found.append((f"  next: {names}", ""))
     return found
+
+
+def uncompared(summaries: Sequence[Summary]) -> list[tuple[str, str]]:
+    """Why the runs may differ in what was not compared, or could not be; no line if everything was."""
+    unmatched = [summary for summary in summaries if not summary.has_matches]
+    if unmatched:
+        where = f"{_rank_and_step(unmatched[0])}: " if len(summaries) > 1 else ""
+        return [(f"no divergence to be found: {where}nothing of the two dumps has a match", ERROR)]
+    small = next((summary for summary in summaries if summary.is_too_little_in_common), None)
+    if small is not None:
+        where = f"{_rank_and_step(small)}: " if len(summaries) > 1 else ""
+        number = f"{small.coverage.compared_records} of {small.coverage.records} records have a counterpart"
+        return [(f"{TOO_LITTLE} to judge: {where}{number}", WARNING)]
+    left_out = next((summary.left_out for summary in summaries if summary.left_out), "")
+    if left_out:
+        text = f"{TOO_LITTLE} to judge: from {left_out} on, the processes of a pool took other tasks in each run"
+        return [(text, WARNING), ("  next: use a pool of one process in both runs", "")]
+    unjudged = sum(summary.unjudged.items for summary in summaries)
+    if unjudged:
+        text = f"no divergence in what could be judged; the values of {_tensors(unjudged)} could not be"
+        return [(text, WARNING)]
+    return []
 
 
 def _ranks(merged: MergedRanks) -> str:

@@ -17,7 +17,8 @@ from probe.common.errors import MsprobeException
 from probe.common.parallel.tasks import Outcome, ProcessDied, Where, finished
 from probe.common.progress import ProgressCallback
 from probe.compare.options import Options
-from probe.compare.output.summary_text import hints
+from probe.compare.output.summary import Summary, first_of, is_unjudged, summarise
+from probe.compare.output.summary_text import headline, hints
 from probe.compare.pair import PairTask, compare_statistics
 from probe.compare.ranks.first_difference import (
     Rank,
@@ -28,7 +29,6 @@ from probe.compare.ranks.first_difference import (
     of_rank,
     rank_as_json,
 )
-from probe.compare.result import ComparisonResult
 from probe.compare.runner import pair_tasks, run_pairs
 
 
@@ -39,8 +39,18 @@ class Analysis:
     step: str
     found: list[tuple[Rank, RankRecord]]
     files: list[str]
-    untold: str = ""
-    """Why a divergence of a rank cannot be excluded; empty if it can."""
+    summaries: list[Summary]
+    """Those of the comparisons of the ranks by their statistics."""
+
+    @property
+    def answer(self) -> str:
+        """What is to be said of a step of which no rank differs by as much as is looked for; empty of another one."""
+        if self.found:
+            return ""
+        said = headline(self.summaries)[0][0]
+        if first_of(self.summaries) is not None:
+            return f"no rank differs by half; {said}"
+        return said if is_unjudged(self.summaries) else "no rank differs"
 
 
 def analyse(
@@ -68,14 +78,14 @@ def analyse(
             if found:
                 written.append(os.path.join(output, step, f"diff_analyze_{time.time_ns()}.json"))
                 _write_json(written[-1], differences_as_json(found))
-            yield Analysis(step, found, written, next((rank.untold for rank in ranks if rank.untold), ""))
+            yield Analysis(step, found, written, [rank.summary for rank in ranks])
 
 
 @dataclass(frozen=True)
 class _RankRead:
     rank: Rank
     file: str
-    untold: str
+    summary: Summary
 
 
 def _read_rank(task: PairTask, watch: ProgressCallback | None = None) -> _RankRead:
@@ -87,16 +97,7 @@ def _read_rank(task: PairTask, watch: ProgressCallback | None = None) -> _RankRe
     files.make_folder(task.folder)
     path = os.path.join(task.folder, f"compare_result_rank{rank.number}_{task.stamp}.json")
     _write_json(path, rank_as_json(rank))
-    return _RankRead(essentials(rank), path, _untold(task, result))
-
-
-def _untold(task: PairTask, result: ComparisonResult) -> str:
-    """Why equal statistics of what was compared do not tell that a rank does not diverge."""
-    if not any(row.target is not None and row.golden is not None for row in result.rows):
-        return f"{task.pair}: nothing of the two dumps has a match"
-    if result.left_out:
-        return f"from {result.left_out} on, the processes of a pool took other tasks in each run"
-    return ""
+    return _RankRead(essentials(rank), path, summarise(result, task.options.rules))
 
 
 def _whole(task: PairTask, outcome: Outcome[_RankRead]) -> _RankRead:

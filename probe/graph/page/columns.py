@@ -145,6 +145,12 @@ def name_of(columns: Columns, row: int) -> str:
     return columns.texts[int(place)]
 
 
+def names_of(columns: Columns, row: int) -> tuple[str | None, str | None]:
+    """The names of a row in target and golden run; ``None`` of a side without such a node."""
+    target, golden = int(columns.name[row]), int(columns.golden_name[row])
+    return columns.texts[target] if target >= 0 else None, columns.texts[golden] if golden >= 0 else None
+
+
 def columns_of(diff: GraphDiff, rules: ColumnRules, find_overflows: bool = False) -> Columns:
     """The columns of a comparison, or of one graph.
 

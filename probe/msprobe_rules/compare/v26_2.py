@@ -81,9 +81,9 @@ class Matching:
         allowed = _GOLDEN_OF[target.framework]
         if golden.framework not in allowed:
             raise MsprobeException(
-                f"with --rules msprobe a {target.framework} dump ({target.path}) is compared with one of "
-                f"{' or '.join(allowed)}, not of {golden.framework} ({golden.path}); leave --rules out, or exchange "
-                "-tp and -gp."
+                f"by the rules msprobe a {target.framework} dump ({target.path}) is compared with one of "
+                f"{' or '.join(allowed)}, not of {golden.framework} ({golden.path}); give --rules probe or "
+                "msprobe-documented, or exchange -tp and -gp."
             )
 
     def renumbers_target(self, options: MatchOptions) -> bool:

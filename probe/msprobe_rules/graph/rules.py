@@ -46,7 +46,7 @@ class MsprobeGraph:
         if pairs or options.maps_names:
             given = "pairs made by hand" if pairs else "a mapping of names"
             raise MsprobeException(
-                f"--rules msprobe matches as msProbe does, which {given} would change; leave --pairs and -lm out, or "
+                f"the rules msprobe match as msProbe does, which {given} would change; leave --pairs and -lm out, or "
                 "give --rules probe."
             )
 

@@ -74,6 +74,24 @@ def test_a_wrong_name_ends_a_command_with_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_rules_of_the_variable_are_not_called_those_of_a_flag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Path(__file__).parents[2] / "precheck" / "cases" / "replay" / "clean_details.csv"
+    devices = ["-npu", str(table), "-gpu", str(table)]
+    dump = ["-api_info", str(CASES / "target"), "--against", str(table), "-d", "cpu"]
+    for name, command, said in (
+        (MSPROBE, ["graph_visualize", *SIDES, "--fail-on", "divergence"], "MSPROBE_RULES=msprobe is set"),
+        (MSPROBE, ["graph_visualize", *SIDES, "-lm"], "the rules msprobe match as msProbe does"),
+        (PROBE, ["api_precision_compare", *devices], "MSPROBE_RULES is 'probe'; allowed: msprobe, msprobe-documented."),
+        (PROBE, ["acc_check", *dump], "there is MSPROBE_RULES=probe; allowed: msprobe, msprobe-documented."),
+    ):
+        monkeypatch.setenv(VARIABLE, name)
+        assert cli.main([*command, "-o", str(tmp_path / "out")]) == 2
+        error = capsys.readouterr().err
+        assert said in error and "--rules msprobe" not in error and error.count("\n") == 1
+
+
 def test_what_only_msprobe_judges_has_no_rules_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MsprobeException, match="rules is 'probe'; allowed: msprobe, msprobe-documented"):
         chosen(PROBE, DOCUMENTED, (MSPROBE, DOCUMENTED))

@@ -139,3 +139,35 @@ def test_dumps_without_a_common_record_do_not_tell_whether_they_diverge(
     assert cli.main([*arguments, "-da"]) == 0
     write(tmp_path / "target" / "rank0", {SIN: call(9)})
     assert cli.main([*arguments, "-da", "--fail-on", "divergence"]) == 1
+
+
+@pytest.mark.parametrize("level", ["divergence", "error"])
+def test_nothing_to_compare_is_trouble_where_it_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], level: str
+) -> None:
+    for side, function in (("cosines", "cos"), ("tangents", "tan")):
+        others = {f"Torch.{function}.{number}.forward": call(1) for number in range(9)}
+        write(tmp_path / side, {**others, SIN: call(1)})
+    write(tmp_path / "others", {"Torch.exp.0.forward": call(1)})
+    for golden in ("tangents", "others"):
+        paths = ["-tp", str(tmp_path / "cosines"), "-gp", str(tmp_path / golden), "-o", str(tmp_path / "out")]
+        for more in ([], ["-da"]):
+            assert cli.main(["compare", *paths, *more, "--fail-on", level]) == 2
+            assert "cannot be told whether " in capsys.readouterr().err
+            assert cli.main(["compare", *paths, *more]) == 0
+
+
+def test_saved_values_that_differ_do_not_tell_the_ranks_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = Path(__file__).parents[1] / "cases" / "debug_save"
+    arguments = ["compare", "-tp", str(saved / "target"), "-gp", str(saved / "golden"), "-o", str(tmp_path), "-da"]
+    assert cli.main([*arguments, "--fail-on", "divergence"]) == 2
+    assert "cannot be told whether the runs diverge: saved values differ" in capsys.readouterr().err
+
+
+def test_a_divergence_too_small_to_be_looked_for_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert parts_at(tmp_path, {SIN: call(1.4)}) == {}
+    arguments = ["-tp", str(tmp_path / "target"), "-gp", str(tmp_path / "golden"), "-o", str(tmp_path / "more"), "-da"]
+    assert cli.main(["compare", *arguments, "--fail-on", "divergence"]) == 1
+    assert f"no rank differs by half; first divergence: {SIN}" in capsys.readouterr().out

@@ -215,7 +215,7 @@ def test_what_cannot_be_compared_is_said_in_one_line(tmp_path: Path, heads: dict
 def test_a_direction_is_refused_by_26_2_alone(tmp_path: Path, golden: str) -> None:
     data, heads = {LINEAR: call([tensor()], [tensor()])}, {"golden": {"framework": golden}}
     assert compared(tmp_path, data, data, heads=heads).counts()["pass"] == 2
-    with pytest.raises(MsprobeException, match=r"with --rules msprobe a pytorch dump .* exchange -tp and -gp"):
+    with pytest.raises(MsprobeException, match=r"by the rules msprobe a pytorch dump .* exchange -tp and -gp"):
         compared(tmp_path, data, data, as_26_2=True, heads=heads)
 
 

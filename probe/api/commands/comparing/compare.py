@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.api.commands.comparing.divergence import diverges
+from probe.api.commands.comparing.divergence import DIVERGENCE, NEVER, is_failed, report_untold
 from probe.api.commands.comparing.merging import add_merging, splits_given
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Line, Question
@@ -66,9 +66,9 @@ class Compare(Question):
         add("--html", action="store_true", help="write the page of msprobe graph_visualize, too")
         add(
             "--fail-on",
-            choices=["divergence", "error", "warning", "never"],
-            default="never",
-            help="exit with status 1 when the runs diverge (2 when that cannot be told), or a row is that bad (never)",
+            choices=[DIVERGENCE, "error", "warning", NEVER],
+            default=NEVER,
+            help="exit with status 1 when the runs diverge, or a row is that bad; 2 when that cannot be told (never)",
         )
         add_merging(parser)
         arguments.add_compat(arguments.add_rules(parser, "give rows their results (msprobe-documented)"))
@@ -111,7 +111,6 @@ def _splits(args: argparse.Namespace) -> list[Split]:
 def _compared(
     args: argparse.Namespace, options: Options, splits: list[Split], invocation: Invocation, given: dict[str, Any]
 ) -> Comparison:
-    from probe.compare.output.summary import fails
     from probe.compare.runner import summaries
 
     if args.html:
@@ -127,7 +126,7 @@ def _compared(
         # Ctrl-C leaves it early, and no process may go on then.
         with contextlib.closing(summaries(*paths, **given, splits=splits)) as compared:
             found = list(compared)
-    is_bad = diverges(found, invocation) if args.fail_on == "divergence" else fails(found, args.fail_on)
+    is_bad = is_failed(found, args.fail_on, invocation)
     return Comparison(found, is_bad, time.perf_counter() - start, page)
 
 
@@ -140,10 +139,13 @@ def _analysed(
     with contextlib.closing(analyse(*paths, options, where=where, watch=watch)) as analyses:
         found = list(analyses)
     is_found = any(analysis.found for analysis in found)
-    untold = next((analysis.untold for analysis in found if analysis.untold), "")
-    if args.fail_on == "divergence" and not is_found and untold:
-        invocation.problem(f"cannot be told whether the runs diverge: {untold}")
-    return FirstOfRanks(found, args.fail_on != "never" and is_found)
+    compared = [summary for analysis in found for summary in analysis.summaries]
+    if args.fail_on == DIVERGENCE and not is_found:
+        # A divergence may be smaller than what -da looks for.
+        is_found = is_failed(compared, DIVERGENCE, invocation)
+    elif args.fail_on != NEVER and not is_found:
+        report_untold(compared, args.fail_on, invocation)
+    return FirstOfRanks(found, args.fail_on != NEVER and is_found)
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class FirstOfRanks:
             for rank, record in analysis.found:
                 yield Line(f"{step}rank {rank.number} diverges first at {record.name}")
             if not analysis.found:
-                yield Line(f"{step}{analysis.untold or 'no rank differs'}")
+                yield Line(f"{step}{analysis.answer}")
             yield from (Line(f"  {path}") for path in analysis.files)
 
     def as_json(self) -> dict[str, Any]:
@@ -188,7 +190,12 @@ class FirstOfRanks:
 
         return {
             "steps": [
-                {"step": each.step, "ranks": differences_as_json(each.found), "files": each.files}
+                {
+                    "step": each.step,
+                    "ranks": differences_as_json(each.found),
+                    "answer": each.answer or None,
+                    "files": each.files,
+                }
                 for each in self.analyses
             ]
         }

@@ -1,4 +1,4 @@
-"""The status of ``--fail-on divergence``, which `compare` and `graph_visualize` share."""
+"""The status of ``--fail-on``, which `compare` and `graph_visualize` share."""
 
 from __future__ import annotations
 
@@ -10,15 +10,37 @@ from probe.api.commands.invocation import Invocation
 if TYPE_CHECKING:
     from probe.compare.output.summary import Summary
 
+DIVERGENCE, NEVER = "divergence", "never"
+"""Values of the flag; `compare` has the levels of rows besides."""
 
-def diverges(summaries: Sequence[Summary], invocation: Invocation) -> bool:
-    """Return True if the runs diverge; if that cannot be told, it is reported as a problem."""
-    from probe.compare.output.summary import fails, is_unjudged
-    from probe.compare.output.summary_text import headline
 
-    if fails(summaries, "divergence"):
+def is_failed(summaries: Sequence[Summary], level: str, invocation: Invocation) -> bool:
+    """Return True if the runs differ by as much as `level`; if that cannot be told, it is reported as a problem."""
+    from probe.compare.output.summary import fails
+
+    if level == NEVER:
+        return False
+    if fails(summaries, level):
         return True
-    if not summaries or is_unjudged(summaries):
-        why = headline(summaries)[0][0] if summaries else "no dump of one has a counterpart in the other"
-        invocation.problem(f"cannot be told whether the runs diverge: {why}")
+    report_untold(summaries, level, invocation)
     return False
+
+
+def report_untold(summaries: Sequence[Summary], level: str, invocation: Invocation) -> None:
+    """Report as a problem that runs without a difference of this level may have one in what was not compared."""
+    why = _why_untold(summaries, level)
+    if why:
+        what = "the runs diverge" if level == DIVERGENCE else f"--fail-on {level} applies"
+        invocation.problem(f"cannot be told whether {what}: {why}")
+
+
+def _why_untold(summaries: Sequence[Summary], level: str) -> str:
+    """Why nothing that was compared excludes a difference of this level; empty if it does."""
+    from probe.compare.output.summary import is_unjudged
+    from probe.compare.output.summary_text import headline, uncompared
+
+    if not summaries:
+        return "no dump of one has a counterpart in the other"
+    if level == DIVERGENCE:
+        return headline(summaries)[0][0] if is_unjudged(summaries) else ""
+    return next((text for text, _ in uncompared(summaries)), "")

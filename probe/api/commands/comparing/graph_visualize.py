@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.api.commands.comparing.divergence import diverges
+from probe.api.commands.comparing.divergence import DIVERGENCE, NEVER, is_failed
 from probe.api.commands.comparing.merging import add_merging, splits_given
 from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Answer, Line, Question
-from probe.api.questions.rules import PROBE, chosen
+from probe.api.questions.rules import PROBE, asked_by, chosen
 from probe.common import files
 from probe.common.errors import MsprobeException
 from probe.common.progress import ProgressCallback
@@ -89,8 +89,8 @@ class GraphVisualize(Question):
         add("--open", action="store_true", help="open the page in a browser")
         add(
             "--fail-on",
-            choices=["divergence", "never"],
-            default="never",
+            choices=[DIVERGENCE, NEVER],
+            default=NEVER,
             help="exit with status 1 when the runs diverge, and 2 when that cannot be told (never)",
         )
 
@@ -119,19 +119,19 @@ def _shown(
         invocation.problem(sentence)
     if args.open:
         _open(report.files)
-    return Graphs(report, args.fail_on == "divergence" and diverges(report.summaries, invocation))
+    return Graphs(report, is_failed(report.summaries, args.fail_on, invocation))
 
 
 def _check_fail_on(args: argparse.Namespace) -> None:
-    if args.fail_on == "never":
+    if args.fail_on == NEVER:
         return
     if not args.golden_path:
         raise MsprobeException("--fail-on divergence compares two runs; give the other one with -gp.")
     if args.file_type == "json":
         raise MsprobeException("--file_type json compares nothing; leave --fail-on out.")
-    rules = chosen(args.rules, PROBE)
-    if rules != PROBE:
-        raise MsprobeException(f"--fail-on divergence goes by our own rules; leave --rules {rules} out.")
+    if chosen(args.rules, PROBE) != PROBE:
+        leave = f"leave {asked_by(args.rules)} out" if args.rules else f"{asked_by(None)} is set, so give --rules probe"
+        raise MsprobeException(f"--fail-on divergence goes by our own rules; {leave}.")
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Graphs:
         *others, last = report.files
         yield from map(Line, others)
         # With the step and the rank, where there are several.
-        first = f", {printable(report.verdict[0])}" if report.first else ""
+        first = f", {printable(report.first_text)}" if report.first_text else ""
         yield Line(f"{last}: {report.nodes} nodes{first}")
 
     def as_json(self) -> dict[str, Any]:
