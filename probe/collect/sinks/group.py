@@ -28,6 +28,8 @@ class SinkGroup:
         """Those that were asked to begin a step and did not refuse their settings."""
         self._step: Step | None = None
         """The step that has begun last."""
+        self._has_failed = False
+        """Whether something has failed in that step."""
 
     def __iter__(self) -> Iterator[Sink]:
         return iter(self._sinks)
@@ -65,7 +67,7 @@ class SinkGroup:
         Raises:
             MsprobeException: a setting of a sink is wrong in its first step; then the step has begun in none of them.
         """
-        self._step = step
+        self._step, self._has_failed = step, False
         for sink in sinks:
             try:
                 # One that returns nothing takes the step.
@@ -102,8 +104,8 @@ class SinkGroup:
         self._each(self._opened, "flush", "the files of the step")
 
     def has_records(self) -> bool:
-        """Whether each sink has records of this step, or a reason to have none."""
-        return all(sink.has_records() for sink in self._opened)
+        """Whether each sink has records of this step, or a reason to have none, such as a failure that was logged."""
+        return self._has_failed or all(sink.has_records() for sink in self._opened)
 
     def has_tensors(self) -> bool:
         """Whether each sink has saved tensors in this step, where it should."""
@@ -161,6 +163,7 @@ class SinkGroup:
 
     def failed(self, name: str, error: BaseException) -> bool:
         """Tell each sink of the step that something failed at the record `name`; whether the user was told."""
+        self._has_failed = True
         told = False
         for sink in self._opened:
             told |= _tell(sink, name, error)
