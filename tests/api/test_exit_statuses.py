@@ -17,7 +17,7 @@ from exit_statuses import ANSWER_NOTHING, check, own_process
 
 import probe
 from probe.api.cli import COMMANDS, main
-from probe.api.commands.comparing.divergence import diverges
+from probe.api.commands.comparing.divergence import DIVERGENCE, is_failed
 from probe.api.commands.invocation import Invocation
 
 ROOT = Path(probe.__file__).parents[1]
@@ -91,7 +91,7 @@ def test_one_pair_of_several_that_cannot_be_read_is_trouble(
 
 def test_where_nothing_was_compared_nothing_can_be_told(capsys: pytest.CaptureFixture[str]) -> None:
     invocation = Invocation("graph_visualize")
-    assert not diverges([], invocation) and invocation.status(found=False) == 2
+    assert not is_failed([], DIVERGENCE, invocation) and invocation.status(found=False) == 2
     assert "cannot be told whether the runs diverge: no dump of one has" in capsys.readouterr().err
 
 

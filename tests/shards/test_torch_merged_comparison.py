@@ -91,6 +91,7 @@ REFUSED: list[tuple[Sequence[str], str]] = [
     (["--tp", "2", "1"], "--rank_size is missing; merging needs --rank_size, --tp and --pp."),
     (["--rank_size", "2", "--tp", "2", "--pp", "1"], "--rank_size has 1 values, 2; allowed: two values"),
     (["--rank_size", "4", "1", "--tp", "2", "1", "--pp", "1", "1"], "dp = rank_size / (tp * pp) is 2 and 1; allowed"),
+    (["--order", "foo"], '--order is "foo"; allowed: tp, dp and pp once each'),
     (["--rank_size", "3", "1", "--tp", "3", "1", "--pp", "1", "1"], "--rank_size is 3, but"),
     (["--rank_size", "2", "1", "--tp", "2", "1", "--pp", "1", "1", "-da"], "--diff_analyze compares rank with rank"),
     (["--rank_size", "2", "1", "--tp", "2", "1", "--pp", "1", "1", "--html"], "--html shows no merged ranks"),

@@ -108,7 +108,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_several_processes_write_the_same_files(recorded: dict[str, str], tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "three"]
     for folder, jobs in zip(folders, (1, 3)):
-        check(recorded["statistics"], folder, where=Where(jobs))
+        report = check(recorded["statistics"], folder, where=Where(jobs))
+        assert sorted(map(Path, report.files)) == sorted(folder.iterdir()), "each file is named"
     one, three = map(contents, folders)
     assert set(one) == {f"{name}.csv" for name in NAMES} | {"precheck.json", "precheck.jsonl"}
     assert one == three
