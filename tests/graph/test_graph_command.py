@@ -604,7 +604,7 @@ def test_two_merged_dumps_of_one_place_are_not_written(tmp_path: Path, capsys: p
     [
         (["--rank_size", "2"], "--tp is missing"),
         (["--tp", "2"], "--rank_size is missing"),
-        (["--order", "garbage"], "--rank_size is missing"),
+        (["--order", "garbage"], '--order is "garbage"; allowed: tp, dp and pp once each'),
         (["--rank_size", "2", "--tp", "2", "--pp", "1", "--order", "garbage"], '--order is "garbage"'),
         (["--rank_size", "2", "--tp", "2", "--pp", "1", "-gp", LLAMA], "--rank_size has 1 values"),
         (["--file_type", "json"], "--file_type json writes merged dumps"),
