@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -33,12 +33,12 @@ class MsprobeCases:
     headers: str = "english"
     against: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
 
-    def judge(self, evaluated: Evaluated, framework: str) -> tuple[DetailsRow, ...]:
+    def judge(self, evaluated: Evaluated, framework: str) -> tuple[Mapping[str, Any], ...]:
         """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
         rows: list[DetailsRow] = []
         if evaluated.results is not None:
             rows = self._of_results(evaluated, evaluated.results, mindspore=of_dump(framework).in_msprobe_mindspore)
-        return (*rows, *self._of_raised(evaluated.raised))
+        return tuple(vars(row) for row in (*rows, *self._of_raised(evaluated.raised)))
 
     def _of_results(self, evaluated: Evaluated, results: Results, mindspore: bool) -> list[DetailsRow]:
         case, arguments, reference = evaluated.prepared.case, evaluated.prepared.arguments, evaluated.reference
@@ -56,9 +56,9 @@ class MsprobeCases:
     def _of_raised(self, rows: Iterable[JudgedResult]) -> Iterable[DetailsRow]:
         return (DetailsRow(f"{row.name}.{OUTPUT}.0", self.method.raised, row.verdict.interpretation) for row in rows)
 
-    def tables(self, folder: str, framework: str, resume: str | None) -> DropInTables:
+    def tables(self, folder: str, time: str, framework: str) -> DropInTables:
         """The drop-in tables of a run."""
-        return DropInTables(folder, framework, resume, self.method, self.headers, self.against)
+        return DropInTables(folder, time, framework, self.method, self.headers, self.against)
 
 
 def _values(returned: Any) -> Any:
