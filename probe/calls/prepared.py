@@ -49,8 +49,8 @@ class Prepared:
         return replace(self, of_outputs=[], gradients=[], backward_not_run=why, call=call)
 
 
-def prepare(execution: Execution, dump: Dump, case: Case, seed: int, generate: bool = False) -> Prepared:
-    """Find the function and the values of a case; with `generate` from statistics although the values are there.
+def prepare(execution: Execution, dump: Dump, case: Case, seed: int) -> Prepared:
+    """Find the function and the values of a case.
 
     Raises:
         Unreadable: the case cannot be run from what the dump has.
@@ -63,10 +63,10 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int, generate: b
     if "output" not in case.forward.fields:
         raise Unreadable("it did not return when it was recorded")
     arguments = Arguments(case.forward.name, case.forward.fields)
-    values = [leaf_values(dump, leaf, seed, generate) for leaf in arguments.leaves]
+    values = [leaf_values(dump, leaf, seed) for leaf in arguments.leaves]
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
-    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, generate)
+    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed)
     reference_function = execution.reference_function(*named)
     returns_nothing = not outputs
     call = Call(execution, function, arguments, leaves, of_outputs, case.name, reference_function, returns_nothing)
@@ -98,7 +98,7 @@ def made_with(case: Case) -> Mapping[str, Any] | None:
 
 
 def _backward(
-    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int, generate: bool
+    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int
 ) -> tuple[list[Array | None], list[Item], str, bool]:
     """Gradients of the outputs, recorded ones of the inputs, why there is no backward, and whether any is generated."""
     if case.backward is None:
@@ -116,7 +116,7 @@ def _backward(
             found.append(None)
             continue
         try:
-            values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed, generate)
+            values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed)
         except Unreadable as error:
             # The forward can be run without it.
             return [], [], str(error), False

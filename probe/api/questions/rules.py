@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from probe.common.errors import MsprobeException
@@ -149,18 +148,6 @@ def anomaly_file(rules: str | None) -> WriteAnomalies | None:
     from probe.msprobe_rules.anomalies import write_anomalies
 
     return write_anomalies
-
-
-def operator_configs() -> ModuleType:
-    """The module that reads the configuration of msProbe's generator of single-operator scripts.
-
-    Raises:
-        MsprobeException: it is not a part of this installation.
-    """
-    _require("--operator_config")
-    from probe.msprobe_rules import operator_config
-
-    return operator_config
 
 
 # --- the pre-check
