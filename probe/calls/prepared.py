@@ -9,7 +9,7 @@ from typing import Any, Optional
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, UnknownValue
-from probe.calls.arguments import Arguments, Unreadable
+from probe.calls.arguments import RecordedArguments, Unreadable
 from probe.calls.cases import Case, not_run
 from probe.calls.evaluation import Call, Output, Results, autocast_for
 from probe.calls.inputs import leaf_values, values_of
@@ -30,7 +30,7 @@ class Prepared:
     """A case ready to be evaluated."""
 
     case: Case
-    arguments: Arguments
+    arguments: RecordedArguments
     leaves: list[Array]
     of_outputs: list[Optional[Array]]  # noqa: UP045 (evaluated, on Python 3.9 too)
     outputs: list[Item]
@@ -62,7 +62,7 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int) -> Prepared
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
     if "output" not in case.forward.fields:
         raise Unreadable("it did not return when it was recorded")
-    arguments = Arguments(case.forward.name, case.forward.fields)
+    arguments = RecordedArguments(case.forward.name, case.forward.fields)
     values = [leaf_values(dump, leaf, seed) for leaf in arguments.leaves]
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
@@ -98,7 +98,7 @@ def made_with(case: Case) -> Mapping[str, Any] | None:
 
 
 def _backward(
-    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int
+    dump: Dump, case: Case, arguments: RecordedArguments, outputs: Sequence[Item], seed: int
 ) -> tuple[list[Array | None], list[Item], str, bool]:
     """Gradients of the outputs, recorded ones of the inputs, why there is no backward, and whether any is generated."""
     if case.backward is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from probe.calls.arguments import Arguments
+from probe.calls.arguments import RecordedArguments
 from probe.calls.evaluation import Output, Results
 from probe.calls.judged_results import JudgedResult
 from probe.common.dump.frameworks import of_dump
@@ -69,7 +69,7 @@ def _values(returned: Any) -> Any:
     return [_values(each) for each in returned]
 
 
-def _by_argument(arguments: Arguments, results: Results) -> list[Any]:
+def _by_argument(arguments: RecordedArguments, results: Results) -> list[Any]:
     gradients = {output.path: output for output in results.gradients}
     found = [gradients.get(str(leaf.number)) for leaf in arguments.leaves]
     return [None if each is None else _values(each) for each in found]
