@@ -54,6 +54,18 @@ class Results:
     are_gradients_recorded: bool = True
     """Whether a record has the same gradients."""
 
+    def nested(self, of: Callable[[Output], Any]) -> Any:
+        """What the function returned, with `of` each output in its place."""
+        return _replaced(self.returned, of)
+
+
+def _replaced(returned: Any, of: Callable[[Output], Any]) -> Any:
+    if isinstance(returned, Output):
+        return of(returned)
+    if isinstance(returned, dict):
+        return {key: _replaced(each, of) for key, each in returned.items()}
+    return [_replaced(each, of) for each in returned]
+
 
 class Call:
     """A recorded call with its inputs, which can be evaluated in several ways.

@@ -202,14 +202,6 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     if len(of_record) != len(like.outputs):
         raise Unreadable(f"the record has {len(of_record)} results, and the call gives {len(like.outputs)}")
     found = {output.path: _recorded(dump, item, output) for item, output in zip(of_record, like.outputs)}
-
-    def nested(returned: Any) -> Any:
-        if isinstance(returned, Output):
-            return found[returned.path]
-        if isinstance(returned, dict):
-            return {key: nested(each) for key, each in returned.items()}
-        return [nested(each) for each in returned]
-
     there = [each for each in like.gradients if each.value is not None]
     dtypes = [prepared.arguments.leaves[int(each.path)].dtype for each in there]
     # A function that was another one when it was recorded had other nodes.
@@ -223,7 +215,7 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
         _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)
         for output in like.gradients
     ]
-    return Results(list(found.values()), gradients, nested(like.returned))
+    return Results(list(found.values()), gradients, like.nested(lambda output: found[output.path]))
 
 
 def _recorded(dump: Dump, item: Item, like: Output) -> Output:

@@ -177,7 +177,7 @@ def case_rules(rules: str | None, headers: str = "english", against: str | None 
 def _method(name: str) -> Any:
     from probe.msprobe_rules.precheck import methods
 
-    return methods.V26_2() if name == MSPROBE else methods.Documented()
+    return methods.V26_2 if name == MSPROBE else methods.DOCUMENTED
 
 
 def compare_devices(npu: str, gpu: str, folder: str, rules: str | None = None, headers: str = "english") -> TwoDevices:

@@ -43,9 +43,9 @@ class MsprobeCases:
     def _of_results(self, evaluated: Evaluated, results: Results, mindspore: bool) -> list[DetailsRow]:
         case, arguments, reference = evaluated.prepared.case, evaluated.prepared.arguments, evaluated.reference
         prefix = f"{case.forward.name}.{OUTPUT}"
-        returned = _values(results.returned), _values(reference.returned)
+        returned = results.nested(_value), reference.nested(_value)
         try:
-            rows = self.method.outputs(case.base, *returned, prefix, mindspore)
+            rows = list(self.method.outputs(case.base, *returned, prefix, mindspore))
         except IndexError as error:
             return [DetailsRow(f"{prefix}.0", SKIP, str(error))]
         if results.gradients:
@@ -61,15 +61,11 @@ class MsprobeCases:
         return DropInTables(folder, time, framework, self.method, self.headers, self.against)
 
 
-def _values(returned: Any) -> Any:
-    if isinstance(returned, Output):
-        return returned.value if returned.dtype is None else Tensor(returned.value, returned.dtype)
-    if isinstance(returned, dict):
-        return {key: _values(each) for key, each in returned.items()}
-    return [_values(each) for each in returned]
+def _value(output: Output) -> Any:
+    return output.value if output.dtype is None else Tensor(output.value, output.dtype)
 
 
 def _by_argument(arguments: RecordedArguments, results: Results) -> list[Any]:
     gradients = {output.path: output for output in results.gradients}
     found = [gradients.get(str(leaf.number)) for leaf in arguments.leaves]
-    return [None if each is None else _values(each) for each in found]
+    return [None if each is None else _value(each) for each in found]
