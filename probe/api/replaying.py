@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from probe.api.precheck import load
-from probe.api.questions.rules import operator_configs
 from probe.calls.prepared import RECORDED
-from probe.calls.verdict.subject import SEVERITY, SUSPECT
-from probe.common.dump.naming import file_name
+from probe.calls.verdict.subject import SUSPECT
 from probe.common.dump.reading.dump import read
 from probe.common.dump.reading.runs import only_dump_in
 from probe.common.errors import MsprobeException
@@ -89,52 +87,16 @@ def replay(
     Example:
         >>> print(probe.replay("dump.json", "Functional.silu.0"))  # doctest: +SKIP
     """
-    return _replay(os.fspath(dump), record, device, None if emit is None else os.fspath(emit), minimise, seed)
-
-
-def _replay(
-    path: str, record: str, device: str, script: str | None, minimise: bool, seed: int, generate: bool = False
-) -> Replay:
-    opened = read(only_dump_in(path).path)
+    opened = read(only_dump_in(os.fspath(dump)).path)
     selected = select(opened, record)
     execution = load(opened.framework).execution
     where = device_for(execution, device)
     if where == RECORDED:
         allowed = ", ".join(execution.devices())
         raise MsprobeException(f"device is {device!r}; replay runs a call: allowed are {allowed}.")
-    replayed = run_again(execution, opened, selected, where, seed, generate)
+    replayed = run_again(execution, opened, selected, where, seed)
     smaller = make_smaller(execution, opened, replayed) if minimise else None
-    if script is None:
+    if emit is None:
         return Replay(replayed, smaller)
     shown, sentence = (replayed, "") if smaller is None else (smaller.replayed, smaller.sentence)
-    return Replay(replayed, smaller, write_script(execution, shown, script, sentence))
-
-
-def replay_operator(config: str, folder: str, device: str, minimise: bool) -> Replay:
-    """Run the call of a configuration file of msProbe's generator of single-operator scripts, and write the script.
-
-    Args:
-        config: The file.
-        folder: For ``<name>.<direction>.py``.
-        device: Where it is run.
-        minimise: Whether inputs are made smaller while the call still fails.
-
-    Raises:
-        MsprobeException: the file is wrong, or the call cannot be run.
-    """
-    operator_config = operator_configs()
-    asked = operator_config.read_operator_config(config)
-    seeds = range(asked.seed, asked.seed + asked.times)
-    runs = ((_replay(asked.dump, asked.record, device, None, False, seed, asked.generate), seed) for seed in seeds)
-    _, seed = max(runs, key=lambda run: _badness(run[0].replayed))
-    script = os.path.join(folder, file_name(asked.record, ".py"))
-    found = _replay(asked.dump, asked.record, device, script, minimise, seed, asked.generate)
-    if not asked.extract:
-        return found
-    opened = read(only_dump_in(asked.dump).path)
-    operator_config.extract(opened, select(opened, asked.record).case, asked.extract)
-    return Replay(found.replayed, found.smaller, [*found.files, asked.extract])
-
-
-def _badness(replayed: Replayed) -> tuple[int, float]:
-    return SEVERITY[replayed.now], max(each.row.verdict.ratio or 0.0 for each in replayed.results)
+    return Replay(replayed, smaller, write_script(execution, shown, os.fspath(emit), sentence))

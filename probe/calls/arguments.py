@@ -1,12 +1,13 @@
-"""The arguments of a recorded call: a tree of plain values, with a numbered place for each tensor."""
+"""The arguments of a call: a tree of plain values, with a numbered leaf for each tensor; here those of a record.
+
+Those of a call that is being made are in `probe.runtime_checks.arguments`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable
-
-from typing_extensions import Protocol
+from typing import Any, Callable, Union
 
 from probe.common.dump.json_decode import number
 from probe.common.dump.reading.flattening import add
@@ -22,79 +23,44 @@ class Unreadable(Exception):
     """Why a call cannot be made from its record, in words for the user."""
 
 
-class CallLeaf(Protocol):
-    """The place of one tensor among the arguments of a call."""
-
-    @property
-    def dtype(self) -> str:
-        """Its plain name."""
-
-    @property
-    def is_float(self) -> bool: ...
-
-    @property
-    def is_differentiated(self) -> bool: ...
-
-
-class CallArguments(Protocol):
-    """What a function is called with, its tensors apart from everything else."""
-
-    @property
-    def leaves(self) -> Sequence[CallLeaf]:
-        """The places of the tensors, in the order in which `bound` takes tensors."""
-
-    def bound(self, tensors: Sequence[Any], plain_value: PlainValue) -> tuple[list[Any], dict[str, Any]]:
-        """The positional and the keyword arguments, with `tensors` in the places of the leaves."""
-
-
 @dataclass(frozen=True)
 class Leaf:
-    """The place of one tensor."""
+    """One tensor among the arguments."""
 
     number: int
-    item: Item
-    """Name, shape, statistics and file as the record has them."""
     dtype: str
     """Its plain name: ``bfloat16``."""
-    shape: tuple[int, ...]
+    is_differentiated: bool
+    """Whether the call has a gradient for it."""
 
     @property
     def is_float(self) -> bool:
         """Whether it can be rounded, moved and differentiated."""
         return is_float(self.dtype)
 
-    @property
-    def is_differentiated(self) -> bool:
-        """Whether the call has a gradient for it; records of MindSpore do not say for which it was asked."""
-        return self.item.requires_grad is not False and rounds(self.dtype)
-
 
 @dataclass(frozen=True)
-class _Own:
-    """A value of the framework's own."""
+class OwnValue:
+    """A value of the framework's own, such as a dtype."""
 
     entry: Mapping[str, Any]
+    """As a dump has it."""
+    value: Any = None
+    """The value itself, where the call is being made."""
 
 
 class Arguments:
-    """What a forward record says the function was called with.
+    """What a function is called with, its tensors apart from everything else.
 
-    Raises:
-        Unreadable: an argument has no form from which it could be made again.
-        DumpFormatError: the record is damaged.
+    Args:
+        leaves: The tensors, in the order in which `bound` takes them.
+        args: The positional arguments, with a `Leaf` in the place of each tensor, and an `OwnValue`.
+        kwargs: The keyword arguments.
     """
 
-    def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
-        self.leaves: list[Leaf] = []
-        """The tensors in the order of the arguments, keyword arguments behind."""
-        positional = fields.get("input_args", fields.get("input")) or []
-        named = fields.get("input_kwargs") or {}
-        if not isinstance(positional, list) or not isinstance(named, dict):
-            raise Unreadable("its arguments are neither a list nor a mapping")
-        self._args = [self._read(f"{name}.{INPUT}.{i}", each) for i, each in enumerate(positional)]
-        self._kwargs = {key: self._read(f"{name}.{INPUT}.{key}", each) for key, each in named.items()}
-        if name.split(".")[1] in _WITH_INDEX and len(self._args) > 1 and isinstance(self._args[1], list):
-            self._args[1] = _index(self._args[1])
+    def __init__(self, leaves: Sequence[Leaf], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.leaves = leaves
+        self._args, self._kwargs = args, kwargs
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -105,8 +71,82 @@ class Arguments:
 
     def bound(self, tensors: Sequence[Any], plain_value: PlainValue) -> tuple[list[Any], dict[str, Any]]:
         """The positional and the keyword arguments, with `tensors` in the places of the leaves."""
-        args = [_bound(value, tensors, plain_value) for value in self._args]
-        return args, {key: _bound(value, tensors, plain_value) for key, value in self._kwargs.items()}
+        return self._filled(lambda node: tensors[node.number] if isinstance(node, Leaf) else plain_value(node.entry))
+
+    def as_given(self, tensors: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The same with the framework's own values as the call that is being made has them."""
+        return self._filled(lambda node: tensors[node.number] if isinstance(node, Leaf) else node.value)
+
+    def _filled(self, fill: Callable[[_Node], Any]) -> tuple[list[Any], dict[str, Any]]:
+        return [_filled(each, fill) for each in self._args], {
+            key: _filled(each, fill) for key, each in self._kwargs.items()
+        }
+
+
+_Node = Union[Leaf, OwnValue]
+
+
+def same_container(like: Any, items: list[Any]) -> Any:
+    """A list, tuple or named tuple of `items`, as `like` is one."""
+    if isinstance(like, list):
+        return items
+    return type(like)._make(items) if hasattr(like, "_make") else tuple(items)
+
+
+def _filled(value: Any, fill: Callable[[_Node], Any]) -> Any:
+    if isinstance(value, (Leaf, OwnValue)):
+        return fill(value)
+    if isinstance(value, (list, tuple)):
+        return same_container(value, [_filled(each, fill) for each in value])
+    if isinstance(value, dict):
+        return {key: _filled(each, fill) for key, each in value.items()}
+    if isinstance(value, slice):
+        return slice(*(_filled(each, fill) for each in (value.start, value.stop, value.step)))
+    return value
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, OwnValue):
+        return value.entry.get("value", value.entry.get("format"))
+    if isinstance(value, (list, tuple)):
+        return [_shown(each) for each in value]
+    return None if isinstance(value, Leaf) else value
+
+
+# --- those of a record
+
+
+@dataclass(frozen=True)
+class RecordedLeaf(Leaf):
+    """One tensor of a record."""
+
+    item: Item
+    """Name, shape, statistics and file as the record has them."""
+    shape: tuple[int, ...]
+
+
+class RecordedArguments(Arguments):
+    """What a forward record says the function was called with.
+
+    Raises:
+        Unreadable: an argument has no form from which it could be made again.
+        DumpFormatError: the record is damaged.
+    """
+
+    leaves: list[RecordedLeaf]
+
+    def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
+        self.leaves = []
+        positional = fields.get("input_args", fields.get("input")) or []
+        named = fields.get("input_kwargs") or {}
+        if not isinstance(positional, list) or not isinstance(named, dict):
+            raise Unreadable("its arguments are neither a list nor a mapping")
+        # Those of keyword arguments are the last leaves.
+        args = [self._read(f"{name}.{INPUT}.{i}", each) for i, each in enumerate(positional)]
+        kwargs = {key: self._read(f"{name}.{INPUT}.{key}", each) for key, each in named.items()}
+        if name.split(".")[1] in _WITH_INDEX and len(args) > 1 and isinstance(args[1], list):
+            args[1] = _index(args[1])
+        super().__init__(self.leaves, args, kwargs)
 
     def _read(self, name: str, entry: Any) -> Any:
         if entry is None:
@@ -122,14 +162,17 @@ class Arguments:
             return self._leaf(name, entry)
         return _plain(name, kind, entry)
 
-    def _leaf(self, name: str, entry: Mapping[str, Any]) -> Leaf:
+    def _leaf(self, name: str, entry: Mapping[str, Any]) -> RecordedLeaf:
         found: list[Item] = []
         add(found, name, INPUT, entry, 0)
         item = found[0]
         shape = as_shape(entry["shape"])
         if shape is None or item.dtype is None:
             raise Unreadable(f"{name} has no shape")
-        leaf = Leaf(len(self.leaves), item, plain_name(item.dtype), shape)
+        dtype = plain_name(item.dtype)
+        # Records of MindSpore do not say for which inputs a gradient was asked.
+        is_differentiated = item.requires_grad is not False and rounds(dtype)
+        leaf = RecordedLeaf(len(self.leaves), dtype, is_differentiated, item, shape)
         self.leaves.append(leaf)
         return leaf
 
@@ -161,26 +204,4 @@ def _plain(name: str, kind: str, entry: Mapping[str, Any]) -> Any:
     if "value" in entry and isinstance(value, (bool, int, float)) and "." not in kind:
         # A scalar of numpy.
         return value
-    return _Own(entry)
-
-
-def _bound(value: Any, tensors: Sequence[Any], plain_value: PlainValue) -> Any:
-    if isinstance(value, Leaf):
-        return tensors[value.number]
-    if isinstance(value, _Own):
-        return plain_value(value.entry)
-    if isinstance(value, list):
-        return [_bound(each, tensors, plain_value) for each in value]
-    if isinstance(value, tuple):
-        return tuple(_bound(each, tensors, plain_value) for each in value)
-    if isinstance(value, dict):
-        return {key: _bound(each, tensors, plain_value) for key, each in value.items()}
-    return value
-
-
-def _shown(value: Any) -> Any:
-    if isinstance(value, _Own):
-        return value.entry.get("value", value.entry.get("format"))
-    if isinstance(value, (list, tuple)):
-        return [_shown(each) for each in value]
-    return None if isinstance(value, Leaf) else value
+    return OwnValue(entry)

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
-from probe.calls.arguments import CallArguments
+from probe.calls.arguments import Arguments
+from probe.common.containers import parts_of
 from probe.common.numerics.formats import is_complex, is_float, is_half, plain_name, rounding_format
 from probe.common.numerics.rounding import rounded_to
 
@@ -53,6 +54,18 @@ class Results:
     are_gradients_recorded: bool = True
     """Whether a record has the same gradients."""
 
+    def nested(self, of: Callable[[Output], Any]) -> Any:
+        """What the function returned, with `of` each output in its place."""
+        return _replaced(self.returned, of)
+
+
+def _replaced(returned: Any, of: Callable[[Output], Any]) -> Any:
+    if isinstance(returned, Output):
+        return of(returned)
+    if isinstance(returned, dict):
+        return {key: _replaced(each, of) for key, each in returned.items()}
+    return [_replaced(each, of) for each in returned]
+
 
 class Call:
     """A recorded call with its inputs, which can be evaluated in several ways.
@@ -73,7 +86,7 @@ class Call:
         self,
         execution: Execution,
         function: Callable[..., Any],
-        arguments: CallArguments,
+        arguments: Arguments,
         leaves: Sequence[Array],
         of_outputs: Sequence[Array | None],
         name: str,
@@ -91,9 +104,7 @@ class Call:
         self._moves: dict[tuple[float, bool], Results | None] = {}
         self._reference: Results | None = None
 
-    def with_inputs(
-        self, arguments: CallArguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]
-    ) -> Call:
+    def with_inputs(self, arguments: Arguments, leaves: Sequence[Array], of_outputs: Sequence[Array | None]) -> Call:
         """The same call of other values."""
         functions = self.reference_function, self._returns_nothing
         return Call(self._execution, self.function, arguments, leaves, of_outputs, self._name, *functions)
@@ -204,39 +215,78 @@ class Call:
             returned = function(*args, **kwargs)
             return args[0] if self._returns_nothing and returned is None and args else returned
 
-        done = execution.evaluate(call, inputs, differentiated)
-        outputs: list[Output] = []
-        tensors: list[Any] = []
-        returned = self._nested("", done.output, outputs, tensors)
-        if not differentiated:
-            return Results(outputs, [], returned)
-        are_recorded = done.are_gradients_recorded
-        gradients = done.gradients(
-            [
+        def gradients_of(tensors: Sequence[Any]) -> list[Any]:
+            return [
                 None if values is None else execution.tensor(values, execution.dtype_name(tensor), device)
                 for values, tensor in zip(of_outputs, tensors)
             ]
-        )
-        found = [self._output(str(number), value) for number, value in zip(differentiated, gradients)]
-        return Results(outputs, found, returned, are_recorded)
 
-    def _nested(self, path: str, value: Any, outputs: list[Output], tensors: list[Any]) -> Any:
-        """`value` with an `Output` for each tensor and plain value in it, which are added to the lists too."""
-        is_tensor = self._execution.is_tensor(value)
-        inside = None if is_tensor else _inside(value)
-        if inside is None:
-            if is_tensor:
-                tensors.append(value)
-            outputs.append(self._output(path or "0", value))
-            return outputs[-1]
-        below = f"{path}." if path else ""
-        nested = {key: self._nested(f"{below}{key}", each, outputs, tensors) for key, each in inside}
-        return list(nested.values()) if isinstance(value, (list, tuple)) else nested
+        return run(execution, call, inputs, differentiated, gradients_of)
 
-    def _output(self, path: str, value: Any) -> Output:
-        if not self._execution.is_tensor(value):
-            return Output(path, value, None)
-        return Output(path, self._execution.values(value), self._execution.dtype_name(value))
+
+def run(
+    execution: Execution,
+    call: Callable[[Sequence[Any]], Any],
+    inputs: Sequence[Any],
+    differentiated: Sequence[int],
+    gradients_of: Callable[[Sequence[Any]], Sequence[Any]],
+) -> Results:
+    """Make a call, and its backward if an input is differentiated.
+
+    Args:
+        execution: Of the framework.
+        call: As for `Execution.evaluate`.
+        inputs: Tensors that the call may write to.
+        differentiated: Which of these.
+        gradients_of: Gives the gradient of each tensor that the call returns, ``None`` for one without.
+
+    Raises:
+        Exception: whatever the framework raises.
+    """
+    done = execution.evaluate(call, inputs, differentiated)
+    outputs: list[Output] = []
+    tensors: list[Any] = []
+    returned = _nested(execution, "", done.output, outputs, tensors)
+    if not differentiated:
+        return Results(outputs, [], returned)
+    are_recorded = done.are_gradients_recorded
+    gradients = done.gradients(gradients_of(tensors))
+    found = [_output(execution, str(number), value) for number, value in zip(differentiated, gradients)]
+    return Results(outputs, found, returned, are_recorded)
+
+
+def outputs_of(execution: Execution, returned: Any) -> list[Output]:
+    """The tensors and plain values of what a function returned."""
+    return [_output(execution, path, value) for path, value in output_places(returned, execution.is_tensor)]
+
+
+def output_places(value: Any, is_tensor: Callable[[Any], bool], path: str = "") -> list[tuple[str, Any]]:
+    """What a call returned: each tensor and plain value with its place in the words of records."""
+    inside = None if is_tensor(value) else parts_of(value)
+    if inside is None:
+        return [(path or "0", value)]
+    below = f"{path}." if path else ""
+    return [found for key, each in inside for found in output_places(each, is_tensor, f"{below}{key}")]
+
+
+def _nested(execution: Execution, path: str, value: Any, outputs: list[Output], tensors: list[Any]) -> Any:
+    """`value` with an `Output` for each tensor and plain value in it, which are added to the lists too."""
+    is_tensor = execution.is_tensor(value)
+    inside = None if is_tensor else parts_of(value)
+    if inside is None:
+        if is_tensor:
+            tensors.append(value)
+        outputs.append(_output(execution, path or "0", value))
+        return outputs[-1]
+    below = f"{path}." if path else ""
+    nested = {key: _nested(execution, f"{below}{key}", each, outputs, tensors) for key, each in inside}
+    return list(nested.values()) if isinstance(value, (list, tuple)) else nested
+
+
+def _output(execution: Execution, path: str, value: Any) -> Output:
+    if not execution.is_tensor(value):
+        return Output(path, value, None)
+    return Output(path, execution.values(value), execution.dtype_name(value))
 
 
 def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str]) -> str | None:
@@ -256,27 +306,6 @@ def autocast_for(recorded: Sequence[str], results: Results, inputs: Sequence[str
     for before, after in zip(recorded, now):
         if before != after and is_float(before) and is_float(after):
             return next((dtype for dtype in (before, *inputs) if is_half(dtype)), None)
-    return None
-
-
-def output_places(value: Any, is_tensor: Callable[[Any], bool], path: str = "") -> list[tuple[str, Any]]:
-    """What a call returned: each tensor and plain value with its place in the words of records."""
-    inside = None if is_tensor(value) else _inside(value)
-    if inside is None:
-        return [(path or "0", value)]
-    below = f"{path}." if path else ""
-    return [found for key, each in inside for found in output_places(each, is_tensor, f"{below}{key}")]
-
-
-def _inside(value: Any) -> Sequence[tuple[Any, Any]] | None:
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return list(zip(value._fields, value))
-    if isinstance(value, (list, tuple)):
-        return list(enumerate(value))
-    if isinstance(value, Mapping):
-        return list(value.items())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return None
 
 

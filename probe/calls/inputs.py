@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.calls.arguments import Leaf, Unreadable
+from probe.calls.arguments import RecordedLeaf, Unreadable
 from probe.common.dump.reading.dump import Dump
 from probe.common.dump.reading.items import Item
 from probe.common.errors import FileCheckException
@@ -36,14 +36,14 @@ class Values:
     generated: bool = False
 
 
-def values_of(dump: Dump, item: Item, dtype: str, shape: tuple[int, ...], seed: int, generate: bool = False) -> Values:
-    """The values of a recorded tensor; with `generate` from its statistics although its file is there.
+def values_of(dump: Dump, item: Item, dtype: str, shape: tuple[int, ...], seed: int) -> Values:
+    """The values of a recorded tensor.
 
     Raises:
         Unreadable: the dump has neither its file nor statistics from which it could be made.
         MissingDependency: the file is one of torch's, which is not installed.
     """
-    if not generate and item.data_name is not None and item.data_name != "-1":
+    if item.data_name is not None and item.data_name != "-1":
         try:
             array = dump.tensor(item)
         except FileCheckException as error:
@@ -54,14 +54,14 @@ def values_of(dump: Dump, item: Item, dtype: str, shape: tuple[int, ...], seed: 
             return Values(array)
     if 0 in shape:
         return Values(np.zeros(shape))
-    if dump.task == "tensor" and not generate:
+    if dump.task == "tensor":
         raise Unreadable(f"{item.name} has no file")
     return Values(_rounded(_generated(item, dtype, shape, _draws(item.name, seed)), dtype), True)
 
 
-def leaf_values(dump: Dump, leaf: Leaf, seed: int, generate: bool = False) -> Values:
+def leaf_values(dump: Dump, leaf: RecordedLeaf, seed: int) -> Values:
     """The values of an argument; see `values_of`."""
-    return values_of(dump, leaf.item, leaf.dtype, leaf.shape, seed, generate)
+    return values_of(dump, leaf.item, leaf.dtype, leaf.shape, seed)
 
 
 def _rounded(values: Array, dtype: str) -> Array:

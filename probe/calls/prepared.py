@@ -9,7 +9,7 @@ from typing import Any, Optional
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, UnknownValue
-from probe.calls.arguments import Arguments, Unreadable
+from probe.calls.arguments import RecordedArguments, Unreadable
 from probe.calls.cases import Case, not_run
 from probe.calls.evaluation import Call, Output, Results, autocast_for
 from probe.calls.inputs import leaf_values, values_of
@@ -30,7 +30,7 @@ class Prepared:
     """A case ready to be evaluated."""
 
     case: Case
-    arguments: Arguments
+    arguments: RecordedArguments
     leaves: list[Array]
     of_outputs: list[Optional[Array]]  # noqa: UP045 (evaluated, on Python 3.9 too)
     outputs: list[Item]
@@ -49,8 +49,8 @@ class Prepared:
         return replace(self, of_outputs=[], gradients=[], backward_not_run=why, call=call)
 
 
-def prepare(execution: Execution, dump: Dump, case: Case, seed: int, generate: bool = False) -> Prepared:
-    """Find the function and the values of a case; with `generate` from statistics although the values are there.
+def prepare(execution: Execution, dump: Dump, case: Case, seed: int) -> Prepared:
+    """Find the function and the values of a case.
 
     Raises:
         Unreadable: the case cannot be run from what the dump has.
@@ -62,11 +62,11 @@ def prepare(execution: Execution, dump: Dump, case: Case, seed: int, generate: b
         raise Unreadable(why or f"{case.base} is no function of this framework's lists")
     if "output" not in case.forward.fields:
         raise Unreadable("it did not return when it was recorded")
-    arguments = Arguments(case.forward.name, case.forward.fields)
-    values = [leaf_values(dump, leaf, seed, generate) for leaf in arguments.leaves]
+    arguments = RecordedArguments(case.forward.name, case.forward.fields)
+    values = [leaf_values(dump, leaf, seed) for leaf in arguments.leaves]
     leaves = [each.array for each in values]
     outputs = [item for item in case.forward.items() if item.state == OUTPUT and item.is_tensor]
-    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed, generate)
+    of_outputs, gradients, why_not, generated = _backward(dump, case, arguments, outputs, seed)
     reference_function = execution.reference_function(*named)
     returns_nothing = not outputs
     call = Call(execution, function, arguments, leaves, of_outputs, case.name, reference_function, returns_nothing)
@@ -98,7 +98,7 @@ def made_with(case: Case) -> Mapping[str, Any] | None:
 
 
 def _backward(
-    dump: Dump, case: Case, arguments: Arguments, outputs: Sequence[Item], seed: int, generate: bool
+    dump: Dump, case: Case, arguments: RecordedArguments, outputs: Sequence[Item], seed: int
 ) -> tuple[list[Array | None], list[Item], str, bool]:
     """Gradients of the outputs, recorded ones of the inputs, why there is no backward, and whether any is generated."""
     if case.backward is None:
@@ -116,7 +116,7 @@ def _backward(
             found.append(None)
             continue
         try:
-            values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed, generate)
+            values = values_of(dump, item, plain_name(item.dtype or ""), output.shape or (), seed)
         except Unreadable as error:
             # The forward can be run without it.
             return [], [], str(error), False
@@ -202,14 +202,6 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
     if len(of_record) != len(like.outputs):
         raise Unreadable(f"the record has {len(of_record)} results, and the call gives {len(like.outputs)}")
     found = {output.path: _recorded(dump, item, output) for item, output in zip(of_record, like.outputs)}
-
-    def nested(returned: Any) -> Any:
-        if isinstance(returned, Output):
-            return found[returned.path]
-        if isinstance(returned, dict):
-            return {key: nested(each) for key, each in returned.items()}
-        return [nested(each) for each in returned]
-
     there = [each for each in like.gradients if each.value is not None]
     dtypes = [prepared.arguments.leaves[int(each.path)].dtype for each in there]
     # A function that was another one when it was recorded had other nodes.
@@ -223,7 +215,7 @@ def recorded_results(dump: Dump, prepared: Prepared, like: Results) -> Results:
         _recorded(dump, next(items), output) if known and output.value is not None else Output(output.path, None, None)
         for output in like.gradients
     ]
-    return Results(list(found.values()), gradients, nested(like.returned))
+    return Results(list(found.values()), gradients, like.nested(lambda output: found[output.path]))
 
 
 def _recorded(dump: Dump, item: Item, like: Output) -> Output:

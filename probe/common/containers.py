@@ -7,7 +7,7 @@ million places.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 MAX_DEPTH = 400
@@ -46,4 +46,17 @@ def _parts(value: Any, in_fields: bool) -> Iterable[Any] | None:
         return value.values()
     if in_fields and dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return None
+
+
+def parts_of(value: Any) -> Sequence[tuple[Any, Any]] | None:
+    """What one container holds, with names of fields, indices or keys; ``None`` for what is no container."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return list(zip(value._fields, value))
+    if isinstance(value, (list, tuple)):
+        return list(enumerate(value))
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
     return None

@@ -127,7 +127,7 @@ def explain(adapter: FrameworkAdapter, dump: Dump, judged: Judged, options: Chec
     """The result of a case: its verdicts, how it was run, the files of failing values, and rows of other rules."""
     evaluated, prepared = judged.evaluated, judged.evaluated.prepared
     case = prepared.case
-    details = () if options.rules is None else options.rules.judge(evaluated, dump.framework)
+    details = None if options.rules is None else options.rules.judge(evaluated, dump.framework)
     if evaluated.results is None:
         return CaseResult(case.name, case.base, judged.rows, stands_for=case.stands_for, details=details)
     saved: tuple[str, ...] = ()

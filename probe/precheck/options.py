@@ -22,7 +22,7 @@ class PrecheckOptions:
         selection: Which calls are checked.
         rules: Rules of another tool, which judge each case besides ours and write tables of their own; ``None`` for
             none. Without `output` they are not asked.
-        resume: A table of an earlier run, whose cases are done already: one of `rules`, or without these one of ours.
+        resume: A file of an earlier run, whose journal has the cases that are done already.
         error_data: The folder for inputs and results that fail; none are written without.
         seed: What generated inputs are drawn from, besides the names of the records.
         where: Which processes do it.

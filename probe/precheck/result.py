@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 from probe.calls.judged_results import JudgedResult
 from probe.calls.verdict.subject import NOT_RUN, worst_of
@@ -27,8 +28,8 @@ class CaseResult:
     """``recorded`` values, or ``generated`` ones."""
     saved: tuple[str, ...] = field(default=())
     """Files of failing values."""
-    details: tuple[Any, ...] = field(default=(), compare=False)
-    """Its rows by the rules of another tool, until they are in the table of that tool."""
+    details: Optional[tuple[Mapping[str, Any], ...]] = field(default=(), compare=False)  # noqa: UP045 (evaluated)
+    """Its rows by the rules of another tool; ``None`` where no such rules have judged it."""
 
     @property
     def forward(self) -> str:

@@ -35,43 +35,32 @@ class WrittenTables:
 
 
 class CaseTables(Protocol):
-    """The tables of one run, which grow by a case at a time."""
+    """The tables of one run."""
 
-    stem: str
-    """The beginning of the paths of our own files, which stand next to these tables."""
-    done: Mapping[str, CaseResult]
-    """The cases that an earlier run has finished, by name, with the statuses that these tables give them."""
-
-    def add(self, result: CaseResult) -> None:
-        """Write the rows of one case, which are its `details`."""
-
-    def finish(self) -> WrittenTables:
-        """Write the tables that sum all up, and close all."""
-
-    def close(self) -> None:
-        """Close the files; this may be called twice."""
+    def write(self, results: Sequence[CaseResult]) -> WrittenTables:
+        """Write the rows of all cases, which are their `details`, and the tables that sum them up."""
 
 
 class CaseRules(Protocol):
     """Rules that judge each case besides ours."""
 
-    def judge(self, evaluated: Evaluated, framework: str) -> tuple[Any, ...]:
-        """The rows of a case; they are sent from process to process.
+    def judge(self, evaluated: Evaluated, framework: str) -> tuple[Mapping[str, Any], ...]:
+        """The rows of a case in values of JSON, also tuples and floats that are not finite; the journal keeps them.
 
         Args:
             evaluated: The case with its results.
             framework: That of the dump.
         """
 
-    def tables(self, folder: str, framework: str, resume: str | None) -> CaseTables:
+    def tables(self, folder: str, time: str, framework: str) -> CaseTables:
         """Begin the tables of a run, or go on with them.
 
         Args:
             folder: Where they are written.
+            time: The time in the names of all files of the run.
             framework: That of the dump.
-            resume: The table of an earlier run.
 
         Raises:
-            FileCheckException: the folder cannot be made, or the table to go on with cannot be read.
-            MsprobeException: that table is damaged before its end, or another one.
+            FileCheckException: a table that they need cannot be read.
+            MsprobeException: that table is damaged, or another one.
         """

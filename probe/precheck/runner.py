@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 
 from probe.calls.cases import Case, Selection, cases_of
 from probe.common import log
@@ -68,7 +67,7 @@ def precheck(path: str, options: PrecheckOptions, load: LoadAdapter, watch: Prog
         results = output.results(case.name for case in cases)
         seconds = time.monotonic() - began
         report = Report(dump.path, dump.framework, ", ".join(devices), results, seconds, checked, dump.ending)
-        return output.finish(replace(report, from_tables=output.from_tables))
+        return output.finish(report)
 
 
 def _check_names(selection: Selection, cases: Sequence[Case]) -> None:

@@ -6,7 +6,6 @@ of a dump enters a script but through `probe.common.source_text`: users run it, 
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from probe.backends.protocol import Execution, ScriptParts, UnknownValue
 from probe.calls.evaluation import Output
 from probe.calls.prepared import made_with
 from probe.common import files
+from probe.common.containers import parts_of
 from probe.common.dump.reading.items import shape_text
 from probe.common.errors import MsprobeException
 from probe.common.source_text import Code, Unwritable, call, docstring, numbers, source, wrapped
@@ -221,15 +221,7 @@ def _places(path: str, expression: str, value: Any, is_tensor: Callable[[Any], b
     if is_tensor(value):
         yield path, expression
         return
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        inside = [(name, f".{name}", each) for name, each in zip(value._fields, value)]
-    elif isinstance(value, (list, tuple)):
-        inside = [(str(place), f"[{place}]", each) for place, each in enumerate(value)]
-    elif isinstance(value, Mapping):
-        inside = [(str(key), f"[{source(key)}]", each) for key, each in value.items()]
-    elif dataclasses.is_dataclass(value):
-        inside = [(each.name, f".{each.name}", getattr(value, each.name)) for each in dataclasses.fields(value)]
-    else:
-        return
-    for key, end, each in inside:
-        yield from _places(f"{path}.{key}" if path else key, f"{expression}{end}", each, is_tensor)
+    for key, each in parts_of(value) or ():
+        is_field = isinstance(key, str) and not isinstance(value, Mapping)
+        end = f".{key}" if is_field else f"[{source(key)}]"
+        yield from _places(f"{path}.{key}" if path else str(key), f"{expression}{end}", each, is_tensor)

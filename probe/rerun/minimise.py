@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution
-from probe.calls.arguments import Arguments
+from probe.calls.arguments import RecordedArguments
 from probe.calls.judged_results import judge_results
 from probe.calls.prepared import Prepared, run_as_recorded
 from probe.calls.verdict.subject import FAILURES
@@ -144,7 +144,9 @@ class _Search:
             if fields == case.forward.fields:
                 return None
             case = replace(case, forward=Record(case.forward.name, fields, self._replayed.path))
-        small = replace(current, case=case, leaves=leaves, arguments=Arguments(case.forward.name, case.forward.fields))
+        small = replace(
+            current, case=case, leaves=leaves, arguments=RecordedArguments(case.forward.name, case.forward.fields)
+        )
         if not current.of_outputs:
             return self._with_call(small, [])
         returned = self._with_call(small, []).call.reference.outputs

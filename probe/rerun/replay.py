@@ -98,9 +98,7 @@ class Replayed:
         return next(each for each in self.results if each.recorded and each.recorded.status == self.recorded)
 
 
-def replay(
-    execution: Execution, dump: Dump, selected: Selected, device: str, seed: int, generate: bool = False
-) -> Replayed:
+def replay(execution: Execution, dump: Dump, selected: Selected, device: str, seed: int) -> Replayed:
     """Run a recorded call again.
 
     Args:
@@ -109,13 +107,12 @@ def replay(
         selected: The call, and which direction of it.
         device: Where it is run, such as ``cpu``.
         seed: What generated inputs are drawn from.
-        generate: Whether inputs are generated from the statistics although the values are there.
 
     Raises:
         MsprobeException: it cannot be run.
     """
     try:
-        prepared = prepare(execution, dump, selected.case, seed, generate)
+        prepared = prepare(execution, dump, selected.case, seed)
         if selected.direction == BACKWARD and prepared.backward_not_run:
             raise Unreadable(f"its backward is not run: {prepared.backward_not_run}")
         if selected.direction == FORWARD:

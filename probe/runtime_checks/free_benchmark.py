@@ -13,7 +13,7 @@ from typing import Any
 from probe.backends.protocol import FrameworkAdapter
 from probe.calls.arguments import Unreadable
 from probe.calls.cases import not_run
-from probe.calls.evaluation import Output, output_places
+from probe.calls.evaluation import Output, output_places, outputs_of
 from probe.calls.prepared import reason
 from probe.common import log
 from probe.common.config.config import Config
@@ -122,7 +122,7 @@ class FreeBenchmark:
         ]
 
         def examined() -> list[Said]:
-            results = call.outputs_of(output)
+            results = outputs_of(call.execution, output)
             return Examination(call, results, autocast=call.autocast_of(results)).under(self._mode)
 
         self._examine(call, f"{call.name}.forward", shown, examined)

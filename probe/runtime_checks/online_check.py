@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Optional
 
 from probe.backends.protocol import FrameworkAdapter
+from probe.calls.evaluation import outputs_of
 from probe.calls.prepared import reason
 from probe.calls.verdict.subject import FAILURES, SEVERITY, SUSPECT, KernelVerdict, Value
 from probe.common import files, log
@@ -160,7 +161,7 @@ class OnlineCheck:
             self.seconds += time.monotonic() - begun
 
     def _judged(self, call: RunningCall, output: Any) -> Iterator[OperatorResult]:
-        outputs = call.outputs_of(output)
+        outputs = outputs_of(call.execution, output)
         exact = Exact(call, call.values(), (), None)
         for place, result in enumerate(outputs):
             if result.dtype is None or not is_float(result.dtype) or not result.value.size:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from probe.backends.protocol import Execution, FrameworkAdapter
 from probe.calls.arguments import Unreadable
-from probe.calls.evaluation import Call, Output, Results, autocast_for, output_places
+from probe.calls.evaluation import Call, Output, Results, autocast_for, run
 from probe.calls.prepared import half_of_mixed
 from probe.calls.verdict.subject import KernelVerdict, Subject
 from probe.calls.verdict.verdict import judge
@@ -101,24 +101,12 @@ class RunningCall:
             inside = execution.autocast(autocast, device)
 
         def call(tensors: Sequence[Any]) -> Any:
-            args, kwargs = self.arguments.bound(tensors)
+            args, kwargs = self.arguments.as_given(tensors)
             return self.function(*args, **kwargs)
 
         execution.set_random_states(self.states)
         with inside:
-            done = execution.evaluate(call, given, differentiated)
-            found = done.gradients(gradients) if gradients else []
-        outputs = self.outputs_of(done.output)
-        return Results(outputs, [self._output(str(place), value) for place, value in enumerate(found)])
-
-    def outputs_of(self, output: Any) -> list[Output]:
-        """The tensors and plain values of what a function returned."""
-        return [self._output(path, value) for path, value in output_places(output, self.execution.is_tensor)]
-
-    def _output(self, path: str, value: Any) -> Output:
-        if not self.execution.is_tensor(value):
-            return Output(path, value, None)
-        return Output(path, self.execution.values(value), self.execution.dtype_name(value))
+            return run(execution, call, given, differentiated, lambda _: gradients)
 
     def autocast_of(self, outputs: Sequence[Output]) -> str | None:
         """The dtype to which the call was cast when it gave `outputs`; ``None`` if it was not.

@@ -93,9 +93,9 @@ class SplitDimensions:
         if parameter is not None:
             self._of_parameter[parameter] = None
 
-    def note_split(self, values: tuple[Any, ...], dimension: int) -> None:
-        """What has these values is split along a dimension."""
-        self._of_values[values] = dimension
+    def note_split(self, values: tuple[Any, ...]) -> None:
+        """What has these values is split along the first dimension."""
+        self._of_values[values] = 0
 
     def whole(
         self, name: str, shapes: Sequence[Shape], values: tuple[Any, ...], are_pieces: bool

@@ -109,9 +109,9 @@ class _TensorParallel:
             if given is None or returned is None or _alike(given):
                 continue
             if function_name(name) in _GATHERED:
-                self._dimensions.note_split(_fingerprint(given), 0)
+                self._dimensions.note_split(_fingerprint(given))
             elif function_name(name) in _SCATTERED:
-                self._dimensions.note_split(_fingerprint(returned), 0)
+                self._dimensions.note_split(_fingerprint(returned))
                 self._sums[_fingerprint(given)] = {**_of_pieces("", returned)[0], "from": name}
             elif "reduce" in name and _alike(returned) and given[0].get("shape") == returned[0].get("shape"):
                 self._sums[_fingerprint(given)] = {**returned[0], "from": name}

@@ -6,18 +6,20 @@ from typing import Any
 
 import pytest
 
-from probe.calls.arguments import Arguments, Unreadable
+from probe.calls.arguments import RecordedArguments, Unreadable
 
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.bfloat16", "shape": [2, 3], "Max": 1.0, "Min": -1.0, "Mean": 0.0,
           "Norm": 1.0, "requires_grad": True, "data_name": "x.pt"}  # fmt: skip
 
 
 def bound(name: str, fields: dict[str, Any], tensors: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    return Arguments(name, fields).bound(tensors, lambda entry: ("own", entry["value"]))
+    return RecordedArguments(name, fields).bound(tensors, lambda entry: ("own", entry["value"]))
 
 
 def test_each_tensor_has_a_place_in_the_order_of_the_arguments() -> None:
-    arguments = Arguments("Torch.cat.0.forward", {"input_args": [[TENSOR, TENSOR]], "input_kwargs": {"out": TENSOR}})
+    arguments = RecordedArguments(
+        "Torch.cat.0.forward", {"input_args": [[TENSOR, TENSOR]], "input_kwargs": {"out": TENSOR}}
+    )
     assert [leaf.item.name for leaf in arguments.leaves] == [
         "Torch.cat.0.forward.input.0.0", "Torch.cat.0.forward.input.0.1", "Torch.cat.0.forward.input.out",
     ]  # fmt: skip
@@ -45,7 +47,7 @@ def test_a_float_that_json_lacks_is_that_float() -> None:
 def test_values_of_the_framework_are_made_by_it() -> None:
     fields = {"input_args": [], "input_kwargs": {"dtype": {"type": "torch.dtype", "value": "torch.float32"}}}
     assert bound("Torch.sum.0.forward", fields, []) == ([], {"dtype": ("own", "torch.float32")})
-    assert Arguments("Torch.sum.0.forward", fields).settings == {"dtype": "torch.float32"}
+    assert RecordedArguments("Torch.sum.0.forward", fields).settings == {"dtype": "torch.float32"}
 
 
 def test_an_index_of_several_dimensions_is_a_tuple() -> None:
@@ -57,7 +59,7 @@ def test_an_index_of_several_dimensions_is_a_tuple() -> None:
 def test_settings_name_plain_arguments_by_place_and_by_name() -> None:
     named = {"keepdim": {"type": "bool", "value": True}}
     fields = {"input_args": [TENSOR, {"type": "int", "value": -1}], "input_kwargs": named}
-    assert Arguments("Torch.sum.0.forward", fields).settings == {"1": -1, "keepdim": True}
+    assert RecordedArguments("Torch.sum.0.forward", fields).settings == {"1": -1, "keepdim": True}
 
 
 @pytest.mark.parametrize(
@@ -67,18 +69,18 @@ def test_settings_name_plain_arguments_by_place_and_by_name() -> None:
 )  # fmt: skip
 def test_gradients_are_asked_for_where_the_record_has_them(dtype: str, asked: bool, expected: bool) -> None:
     entry = {**TENSOR, "dtype": dtype, "requires_grad": asked}
-    (leaf,) = Arguments("Torch.f.0.forward", {"input_args": [entry]}).leaves
+    (leaf,) = RecordedArguments("Torch.f.0.forward", {"input_args": [entry]}).leaves
     assert leaf.is_differentiated is expected
 
 
 @pytest.mark.parametrize("fields", [{"input_args": [7]}, {"input_args": "x"}, {"input_args": [], "input_kwargs": [1]}])
 def test_a_damaged_record_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(Unreadable):
-        Arguments("Torch.f.0.forward", fields)
+        RecordedArguments("Torch.f.0.forward", fields)
 
 
 def test_whole_numbers_as_an_index_are_not_guessed_at() -> None:
     """``x[[0, 2]]`` and ``x[0, 2]`` look alike in a dump."""
     index = [{"type": "int", "value": 0}, {"type": "int", "value": 2}]
     with pytest.raises(Unreadable, match="a list or a tuple"):
-        Arguments("Tensor.__setitem__.0.forward", {"input_args": [TENSOR, index, {"type": "int", "value": 0}]})
+        RecordedArguments("Tensor.__setitem__.0.forward", {"input_args": [TENSOR, index, {"type": "int", "value": 0}]})

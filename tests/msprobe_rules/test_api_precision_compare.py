@@ -8,7 +8,6 @@ import pytest
 from result_tables import read_results
 
 from probe.api.cli import main
-from probe.msprobe_rules.tables.layout import read_bytes
 
 CASES = Path(__file__).parents[1] / "precheck" / "cases"
 CLEAN, PLANTED = str(CASES / "replay/clean_details.csv"), str(CASES / "replay/planted_details.csv")
@@ -40,7 +39,7 @@ def test_an_error_ends_with_1_and_is_named(tmp_path: Path, capsys: pytest.Captur
 def test_the_release_is_given_as_it_is(tmp_path: Path) -> None:
     assert run(PLANTED, CLEAN, tmp_path, "--standard", "26.2", "--headers", "msprobe") == 1
     (details,) = tmp_path.glob("api_precision_compare_details_*.csv")
-    assert read_bytes(str(details)) == (CASES / "replay/planted_against_clean_details.csv").read_bytes()
+    assert details.read_bytes() == (CASES / "replay/planted_against_clean_details.csv").read_bytes()
 
 
 def test_another_table_is_refused_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,10 +79,9 @@ def test_asking_for_the_rules_of_msprobe_is_one_error(
     "arguments",
     [
         ("graph_visualize", *SIDES, "-o", "out", "--format", "db"),
-        ("replay", "--operator_config", "config.json"),
         ("api_precision_compare", "-npu", COMPARED / "case.json", "-gpu", COMPARED / "case.json"),
     ],
-    ids=["database", "single operator", "two devices"],
+    ids=["database", "two devices"],
 )
 def test_files_that_only_msprobe_has_are_refused_in_one_line(package: Path, arguments: tuple[object, ...]) -> None:
     done = run_command(package, *arguments)

@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from planted_kernels import FAULTS, IN_FLOAT32, planted
 
 import probe
-from probe.api.cli import main
 from probe.common.errors import MsprobeException
 
 LLAMA = str(Path(__file__).parents[1] / "precheck" / "cases" / "replay" / "dump.json")
@@ -185,22 +184,3 @@ def test_files_are_private_and_never_written_through_a_link(tmp_path: Path) -> N
     with pytest.raises(MsprobeException, match="symbolic link"):
         probe.replay(LLAMA, "Functional.silu.0", emit=tmp_path / "b.py")
     assert not (tmp_path / "b.py").exists()
-
-
-# --- the configuration file of single-operator scripts
-
-
-@pytest.mark.parametrize("mode", ["random_data", "real_data"])
-def test_an_operator_configuration_gives_its_script(tmp_path: Path, mode: str) -> None:
-    config = tmp_path / "config_op.json"
-    content = {
-        "dump_json_path": LLAMA, "api_name": "Functional.silu.0", "extract_api_path": str(tmp_path / "cut.json"),
-        "propagation": "backward", "data_mode": mode, "random_seed": 5, "iter_times": 3,
-    }  # fmt: skip
-    config.write_text(json.dumps(content), encoding="utf-8")
-    assert main(["replay", "--operator_config", str(config), "-o", str(tmp_path / "out")]) == 0
-    script = (tmp_path / "out" / "Functional.silu.0.backward.py").read_text(encoding="utf-8")
-    assert 'results.update(zip(["gradient of x0"], gradients))' in script
-    assert ("generated" in script) == (mode == "random_data")
-    cut = json.loads((tmp_path / "cut.json").read_text(encoding="utf-8"))
-    assert list(cut["data"]) == ["Functional.silu.0.forward", "Functional.silu.0.backward"]

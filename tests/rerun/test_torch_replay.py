@@ -268,8 +268,7 @@ def test_the_status_says_whether_something_is_wrong(capsys: pytest.CaptureFixtur
         ([LLAMA, "Functional.silu.0", "-d", "npu:7"], 2, "this machine has"),
         ([LLAMA, "Functional.silu.0", "-d", "recorded"], 2, "replay runs a call"),
         (["/nowhere/dump.json", "Functional.silu.0"], 2, "/nowhere"),
-        ([LLAMA], 2, "DUMP and RECORD"),
-        ([LLAMA, "Functional.silu.0", "--operator_config", "x.json"], 2, "give it alone"),
+        ([LLAMA], 2, "RECORD"),
     ],
 )
 def test_what_cannot_be_run_has_a_status_and_a_sentence(

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from probe.msprobe_rules.tables.layout import read
-from probe.msprobe_rules.tables.results import HEADINGS, NEEDED, ResultRow, row_of
+from probe.msprobe_rules.tables.results import HEADINGS, ResultRow
 
 
 def read_results(path: str) -> list[ResultRow]:
     """The rows of a table of results of either command, in either form."""
-    return [row_of(record) for record in read(path, HEADINGS, NEEDED)]
+    name, forward, backward, message = (heading.plain for heading in HEADINGS)
+    cells = [record.cells for record in read(path, HEADINGS, (name, forward, backward))]
+    return [
+        ResultRow(each[name], each[forward] or None, each.get(backward) or None, each.get(message, ""))
+        for each in cells
+    ]

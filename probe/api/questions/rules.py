@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from probe.common.errors import MsprobeException
@@ -161,18 +160,6 @@ def anomaly_file(rules: str | None) -> WriteAnomalies | None:
     return write_anomalies
 
 
-def operator_configs() -> ModuleType:
-    """The module that reads the configuration of msProbe's generator of single-operator scripts.
-
-    Raises:
-        MsprobeException: it is not a part of this installation.
-    """
-    _require("--operator_config")
-    from probe.msprobe_rules import operator_config
-
-    return operator_config
-
-
 # --- the pre-check
 
 
@@ -203,7 +190,7 @@ def case_rules(rules: str | None, headers: str = "english", against: str | None 
 def _method(name: str) -> Any:
     from probe.msprobe_rules.precheck import methods
 
-    return methods.V26_2() if name == MSPROBE else methods.Documented()
+    return methods.V26_2 if name == MSPROBE else methods.DOCUMENTED
 
 
 def compare_devices(npu: str, gpu: str, folder: str, rules: str | None = None, headers: str = "english") -> TwoDevices:

@@ -219,18 +219,17 @@ def _alone(rows: Iterable[Row], of_golden: bool = False) -> list[str]:
     return [record for record, has_match in matched.items() if not has_match]
 
 
-def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS, limit: int = SUSPECTS) -> Summary:
-    """The summary of `result` with at most `limit` suspects, which are those with the worst result.
+def summarise(result: ComparisonResult, rules: RowRules = PROBE_ROWS) -> Summary:
+    """The summary of `result`, with those suspects that have the worst result.
 
     Args:
         result: The comparison.
         rules: Whose rules gave its rows their results.
-        limit: The largest number of suspects.
     """
-    return conclude(result, tally(result.rows, result.mode, rules), rules, limit)
+    return conclude(result, tally(result.rows, result.mode, rules), rules)
 
 
-def conclude(result: ComparisonResult, found: Tally, rules: RowRules = PROBE_ROWS, limit: int = SUSPECTS) -> Summary:
+def conclude(result: ComparisonResult, found: Tally, rules: RowRules = PROBE_ROWS) -> Summary:
     """The summary of `result`, given the tally of its rows."""
     stacks = result.stacks or {}
     worst = next((each for each in rules.findings if found.suspects[each]), rules.findings[-1])
@@ -247,7 +246,7 @@ def conclude(result: ComparisonResult, found: Tally, rules: RowRules = PROBE_ROW
         result.divergence,
         [
             Suspect(record, golden_record, worst, message, stacks.get(record, []))
-            for record, (golden_record, message) in islice(suspects.items(), limit)
+            for record, (golden_record, message) in islice(suspects.items(), SUSPECTS)
         ],
         len(suspects),
         found.target_only,

@@ -257,8 +257,8 @@ class _Collector:
         """A column of the target's nodes as one of rows."""
         return _picked(column, self._targets, missing, dtype)
 
-    def _of_golden(self, column: Any, missing: Any, dtype: Any = np.int64) -> NDArray[Any]:
-        return _picked(column, self._goldens, missing, dtype)
+    def _of_golden(self, column: Any, missing: Any) -> NDArray[Any]:
+        return _picked(column, self._goldens, missing, np.int64)
 
     def _of_either(self, column: Any, golden_column: Any) -> Integers:
         """What the target says, and of the nodes that it lacks what the golden run says."""

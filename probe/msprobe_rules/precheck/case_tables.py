@@ -1,88 +1,92 @@
-"""The drop-in tables of a pre-check, written case by case: results, details, and the two of another device."""
+"""The drop-in tables of a pre-check: results, details, and the two of another device."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from probe.common import files
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import BACKWARD, FORWARD
-from probe.msprobe_rules.precheck.finished_cases import finished_cases
 from probe.msprobe_rules.precheck.methods import Method
 from probe.msprobe_rules.tables.comparisons import write
-from probe.msprobe_rules.tables.details import ERROR, SKIP, case_and_direction, read_details
+from probe.msprobe_rules.tables.details import ERROR, SKIP, DetailsRow, case_and_direction, read_details
+from probe.msprobe_rules.tables.form import Form, table_paths
 from probe.msprobe_rules.tables.layout import LAYOUTS
 from probe.msprobe_rules.tables.results import ResultRow
-from probe.msprobe_rules.tables.run_files import Form, RunFiles, new_result_path, resume_tables
 from probe.precheck.result import CaseResult
 from probe.precheck.rules import AgainstDevice, WrittenTables
 
 
 class DropInTables:
-    """The tables of one run.
+    """The tables of one run, which have headings at once, because scripts look for their names, and rows at the end.
 
     Args:
         folder: Where they are written.
+        time: The time in their names.
         framework: That of the dump.
-        resume: A table of results whose cases are done already.
         method: By which the status of a case and the verdict on two devices are made.
         headers: What they look like.
         against: A table of details of another device.
 
     Raises:
-        FileCheckException: the folder cannot be made, or the table to go on with cannot be read.
-        MsprobeException: that table is damaged before its end, or another one.
+        FileCheckException: the table of the other device cannot be read.
+        MsprobeException: that table is damaged, or another one.
     """
 
     def __init__(
-        self, folder: str, framework: str, resume: str | None, method: Method, headers: str, against: str | None
+        self, folder: str, time: str, framework: str, method: Method, headers: str, against: str | None
     ) -> None:
         # msProbe's details of MindSpore have nine columns.
-        form = Form(LAYOUTS[headers], mindspore=headers == "msprobe" and of_dump(framework).in_msprobe_mindspore)
-        self._method, self._against, self._layout = method, against, LAYOUTS[headers]
+        mindspore = headers == "msprobe" and of_dump(framework).in_msprobe_mindspore
+        self._form = Form(LAYOUTS[headers], mindspore=mindspore)
+        self._method, self._against = method, against
         if against is not None:
             # A mistake of the user's is found before the work.
             read_details(against)
-        self.done: Mapping[str, CaseResult] = {}
-        if resume is None:
-            path = new_result_path(folder)
-        else:
-            path = resume
-            resumed, form = resume_tables(path, form)
-            self.done = finished_cases(resumed)
-        self.stem = path[: -len(".csv")].replace("accuracy_checking_result_", "precheck_")
-        self._files = RunFiles(path, form)
+        self._result_csv, self._details_csv = table_paths(folder, time)
+        if not os.path.lexists(self._result_csv):
+            self._write(())
 
-    def add(self, result: CaseResult) -> None:
-        """Write the rows of one case."""
-        self._files.add(self._result_row(result), result.details)
-
-    def finish(self) -> WrittenTables:
-        """Write the verdict on two devices, where the table of another one is given."""
-        self._files.close()
-        paths = [self._files.result_csv, self._files.details_csv]
+    def write(self, results: Sequence[CaseResult]) -> WrittenTables:
+        """Write the rows of all cases, and the verdict on two devices, if the table of another one is given."""
+        self._write(results)
+        paths = [self._result_csv, self._details_csv]
         if self._against is None:
             return WrittenTables(paths)
-        details = self._files.details_csv
-        rows, results = self._method.compare(read_details(details), read_details(self._against))
-        paths += write(os.path.dirname(details) or os.curdir, rows, results, self._layout)
-        worse = [row.name for row in results if ERROR in (row.forward, row.backward)]
-        compared = sum(row.forward != SKIP for row in results)
-        return WrittenTables(paths, AgainstDevice([vars(row) for row in results], compared, worse))
+        compared_rows, cases = self._method.compare(read_details(self._details_csv), read_details(self._against))
+        paths += write(os.path.dirname(self._details_csv) or os.curdir, compared_rows, cases, self._form.layout)
+        worse = [row.name for row in cases if ERROR in (row.forward, row.backward)]
+        compared = sum(row.forward != SKIP for row in cases)
+        return WrittenTables(paths, AgainstDevice([vars(row) for row in cases], compared, worse))
 
-    def close(self) -> None:
-        """Close the files."""
-        self._files.close()
+    def _write(self, results: Sequence[CaseResult]) -> None:
+        form = self._form
+        lines = [form.heading_of_results()]
+        with files.replacing(self._details_csv) as stream:
+            stream.write(form.heading_of_details())
+            for result in results:
+                rows = [_details_row(fields) for fields in result.details or ()]
+                stream.write(form.lines(rows))
+                lines.append(form.result_line(self._result_row(result, rows)))
+        with files.replacing(self._result_csv) as stream:
+            stream.writelines(lines)
 
-    def _result_row(self, result: CaseResult) -> ResultRow:
+    def _result_row(self, result: CaseResult, rows: Sequence[DetailsRow]) -> ResultRow:
         """A case in the table of results."""
         if result.not_run:
             return ResultRow(result.name, SKIP, SKIP, result.not_run)
         of = {
-            direction: [row.status for row in result.details if case_and_direction(row.name)[1] == direction]
+            direction: [row.status for row in rows if case_and_direction(row.name)[1] == direction]
             for direction in (FORWARD, BACKWARD)
         }
         worst_of = self._method.worst_of
         backward = worst_of(of[BACKWARD]) if of[BACKWARD] else None
         why = result.backward_not_run
         return ResultRow(result.name, worst_of(of[FORWARD]), SKIP if why else backward, why)
+
+
+def _details_row(fields: Mapping[str, Any]) -> DetailsRow:
+    shape = fields["shape"]
+    return DetailsRow(**{**fields, "shape": None if shape is None else tuple(shape)})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from probe.calls.arguments import Arguments
+from probe.calls.arguments import RecordedArguments
 from probe.calls.evaluation import Output, Results
 from probe.calls.judged_results import JudgedResult
 from probe.common.dump.frameworks import of_dump
@@ -33,19 +33,19 @@ class MsprobeCases:
     headers: str = "english"
     against: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
 
-    def judge(self, evaluated: Evaluated, framework: str) -> tuple[DetailsRow, ...]:
+    def judge(self, evaluated: Evaluated, framework: str) -> tuple[Mapping[str, Any], ...]:
         """A row for each output, and one for each tensor among the arguments: its gradient, or that there is none."""
         rows: list[DetailsRow] = []
         if evaluated.results is not None:
             rows = self._of_results(evaluated, evaluated.results, mindspore=of_dump(framework).in_msprobe_mindspore)
-        return (*rows, *self._of_raised(evaluated.raised))
+        return tuple(vars(row) for row in (*rows, *self._of_raised(evaluated.raised)))
 
     def _of_results(self, evaluated: Evaluated, results: Results, mindspore: bool) -> list[DetailsRow]:
         case, arguments, reference = evaluated.prepared.case, evaluated.prepared.arguments, evaluated.reference
         prefix = f"{case.forward.name}.{OUTPUT}"
-        returned = _values(results.returned), _values(reference.returned)
+        returned = results.nested(_value), reference.nested(_value)
         try:
-            rows = self.method.outputs(case.base, *returned, prefix, mindspore)
+            rows = list(self.method.outputs(case.base, *returned, prefix, mindspore))
         except IndexError as error:
             return [DetailsRow(f"{prefix}.0", SKIP, str(error))]
         if results.gradients:
@@ -56,20 +56,16 @@ class MsprobeCases:
     def _of_raised(self, rows: Iterable[JudgedResult]) -> Iterable[DetailsRow]:
         return (DetailsRow(f"{row.name}.{OUTPUT}.0", self.method.raised, row.verdict.interpretation) for row in rows)
 
-    def tables(self, folder: str, framework: str, resume: str | None) -> DropInTables:
+    def tables(self, folder: str, time: str, framework: str) -> DropInTables:
         """The drop-in tables of a run."""
-        return DropInTables(folder, framework, resume, self.method, self.headers, self.against)
+        return DropInTables(folder, time, framework, self.method, self.headers, self.against)
 
 
-def _values(returned: Any) -> Any:
-    if isinstance(returned, Output):
-        return returned.value if returned.dtype is None else Tensor(returned.value, returned.dtype)
-    if isinstance(returned, dict):
-        return {key: _values(each) for key, each in returned.items()}
-    return [_values(each) for each in returned]
+def _value(output: Output) -> Any:
+    return output.value if output.dtype is None else Tensor(output.value, output.dtype)
 
 
-def _by_argument(arguments: Arguments, results: Results) -> list[Any]:
+def _by_argument(arguments: RecordedArguments, results: Results) -> list[Any]:
     gradients = {output.path: output for output in results.gradients}
     found = [gradients.get(str(leaf.number)) for leaf in arguments.leaves]
-    return [None if each is None else _values(each) for each in found]
+    return [None if each is None else _value(each) for each in found]

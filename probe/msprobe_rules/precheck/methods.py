@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from typing_extensions import Protocol
 
 from probe.msprobe_rules.precheck import (
     documented_single,
@@ -17,59 +16,27 @@ from probe.msprobe_rules.tables.comparisons import ComparisonRow
 from probe.msprobe_rules.tables.details import ERROR, SKIP, DetailsRow
 from probe.msprobe_rules.tables.results import ResultRow
 
-Compared = tuple[list[ComparisonRow], list[ResultRow]]
 
-
-class Method(Protocol):
+@dataclass(frozen=True)
+class Method:
     """What differs between the two."""
 
-    @property
-    def raised(self) -> str:
-        """The status of a direction that raised."""
-
-    def outputs(self, base: str, result: Any, reference: Any, prefix: str, mindspore: bool) -> list[DetailsRow]:
-        """The rows of everything that an API returned.
-
-        Raises:
-            IndexError: 26.2.0 ends so where the device returned fewer items than the reference.
-        """
-
-    def worst_of(self, statuses: list[str]) -> str:
-        """The status of a direction of a case, given those of its rows in order."""
-
-    def compare(self, npu: Sequence[DetailsRow], gpu: Sequence[DetailsRow]) -> Compared:
-        """The rows of one device judged by those of another.
-
-        Raises:
-            MsprobeException: a name stands twice in one file.
-        """
+    raised: str
+    """The status of a direction that raised."""
+    outputs: Callable[[str, Any, Any, str, bool], Iterable[DetailsRow]]
+    """The rows of everything that an API returned, from its base, the result, the reference, the beginning of the names
+    of the rows, and whether they are of MindSpore. 26.2.0 raises IndexError where the device returned fewer items."""
+    worst_of: Callable[[list[str]], str]
+    """The status of a direction of a case, given those of its rows in order."""
+    compare: Callable[[Sequence[DetailsRow], Sequence[DetailsRow]], tuple[list[ComparisonRow], list[ResultRow]]]
+    """The rows of one device judged by those of another; a name that is in a file twice raises MsprobeException."""
 
 
-class Documented:
-    """As msProbe's documentation says."""
-
-    raised = ERROR
-
-    def outputs(self, base: str, result: Any, reference: Any, prefix: str, mindspore: bool) -> list[DetailsRow]:
-        return list(documented_single.judge_output(base, result, reference, prefix))
-
-    def worst_of(self, statuses: list[str]) -> str:
-        return documented_single.worst_of(statuses)
-
-    def compare(self, npu: Sequence[DetailsRow], gpu: Sequence[DetailsRow]) -> Compared:
-        return documented_two_device.compare(npu, gpu)
+def _documented(base: str, result: Any, reference: Any, prefix: str, _: bool) -> Iterable[DetailsRow]:
+    return documented_single.judge_output(base, result, reference, prefix)
 
 
-class V26_2:
-    """As msProbe 26.2 does, which does not judge what it cannot run."""
-
-    raised = SKIP
-
-    def outputs(self, base: str, result: Any, reference: Any, prefix: str, mindspore: bool) -> list[DetailsRow]:
-        return list(v26_2_single.judge_output(base, result, reference, prefix, mindspore))
-
-    def worst_of(self, statuses: list[str]) -> str:
-        return v26_2_single.worst_of(statuses)
-
-    def compare(self, npu: Sequence[DetailsRow], gpu: Sequence[DetailsRow]) -> Compared:
-        return v26_2_two_device.compare(npu, gpu)
+DOCUMENTED = Method(ERROR, _documented, documented_single.worst_of, documented_two_device.compare)
+"""As msProbe's documentation says."""
+V26_2 = Method(SKIP, v26_2_single.judge_output, v26_2_single.worst_of, v26_2_two_device.compare)
+"""As msProbe 26.2 does, which does not judge what it cannot run."""

@@ -55,7 +55,6 @@ MINDSPORE_HEADINGS = headings(
     }
 )
 
-_KNOWN = frozenset(heading.plain for heading in HEADINGS)
 NEEDED = (_NAME, _BENCH_DTYPE, _DEVICE_DTYPE, _SHAPE, _STATUS)
 
 _OUTPUT = re.compile(r"(?P<case>.+)\.(?P<direction>forward|backward)\.output\.(?P<place>.+)")
@@ -73,7 +72,6 @@ class DetailsRow:
         metrics: By their names in `METRICS`; what was not computed is not there.
         status: `PASS`, `WARNING`, `ERROR` or `SKIP`.
         texts: The metrics as they stood in a file that was read.
-        more: Columns after the known ones, by heading.
     """
 
     name: str
@@ -84,7 +82,6 @@ class DetailsRow:
     shape: tuple[int, ...] | None = None
     metrics: Mapping[str, Number] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
-    more: Mapping[str, Cell] = field(default_factory=dict)
 
     @property
     def case(self) -> str:
@@ -119,8 +116,8 @@ def by_name(rows: Sequence[DetailsRow], side: str) -> dict[str, DetailsRow]:
     return {row.name: row for row in rows}
 
 
-def details_line(row: DetailsRow, layout: Layout, more: Sequence[str] = ()) -> bytes:
-    """A row of the table of 23 columns, and of `more` after them."""
+def details_line(row: DetailsRow, layout: Layout) -> bytes:
+    """A row of the table of 23 columns."""
     cells: list[Cell] = [
         row.name,
         _dtype_text(row.bench_dtype, layout),
@@ -129,7 +126,6 @@ def details_line(row: DetailsRow, layout: Layout, more: Sequence[str] = ()) -> b
         *(row.metrics.get(metric) for metric in METRICS),
         row.status,
         row.message,
-        *(row.more.get(heading) for heading in more),
     ]
     return layout.line(cells)
 
@@ -181,7 +177,6 @@ def row_of(record: Record) -> DetailsRow:
         shape=_shape(record),
         metrics={metric: number for metric, number in numbers.items() if number is not None},
         texts={metric: cells[metric] for metric in METRICS if cells.get(metric)},
-        more={heading: cell for heading, cell in cells.items() if heading not in _KNOWN},
     )
 
 

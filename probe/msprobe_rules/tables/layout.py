@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
 
@@ -93,34 +93,6 @@ class Record:
             raise MsprobeException(f"{self.place}: {heading} is {text!r}; allowed: a number, or nothing.") from None
 
 
-def whole_records(content: bytes) -> Iterator[bytes]:
-    """The records of a CSV file that end with a line break; what a killed process left at the end is not one.
-
-    A line break between quotation marks ends no record.
-    """
-    start = end = 0
-    while True:
-        end = content.find(b"\n", end) + 1
-        if not end:
-            return
-        if content.count(b'"', start, end) % 2 == 0:
-            yield content[start:end]
-            start = end
-
-
-def read_bytes(path: str) -> bytes:
-    """The content of a table.
-
-    Raises:
-        FileCheckException: it cannot be read.
-    """
-    try:
-        with files.open_for_reading(path) as stream:
-            return stream.read()
-    except OSError as error:
-        raise FileCheckException(f"{path}: cannot be read: {error.strerror}.") from None
-
-
 def read(path: str, known: Sequence[Heading], needed: Sequence[str]) -> list[Record]:
     """The rows of a table of either kind.
 
@@ -133,13 +105,11 @@ def read(path: str, known: Sequence[Heading], needed: Sequence[str]) -> list[Rec
         FileCheckException: the file cannot be read.
         MsprobeException: it is no table of this kind, or a row is damaged.
     """
-    return parse(path, read_bytes(path), known, needed)
-
-
-def parse(path: str, content: bytes, known: Sequence[Heading], needed: Sequence[str]) -> list[Record]:
-    """The rows of a table as `read` gives them, from its content."""
     try:
-        text = content.decode("utf-8-sig")
+        with files.open_for_reading(path) as stream:
+            text = stream.read().decode("utf-8-sig")
+    except OSError as error:
+        raise FileCheckException(f"{path}: cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise MsprobeException(f"{path}: is no text in UTF-8: {error.reason} at byte {error.start}.") from None
     lines = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -151,16 +121,6 @@ def parse(path: str, content: bytes, known: Sequence[Heading], needed: Sequence[
         return [_record(f"{path}: line {lines.line_num}", names, cells) for cells in lines if cells]
     except csv.Error as error:
         raise MsprobeException(f"{path}: line {lines.line_num}: not a whole row of CSV: {error}.") from None
-
-
-def is_msprobe(heading_line: bytes) -> bool:
-    """Whether a file was begun as msProbe writes it."""
-    return heading_line.startswith(_BOM)
-
-
-def headings_of(heading_line: bytes) -> list[str]:
-    """The headings as they stand in a file."""
-    return next(csv.reader([heading_line.decode("utf-8-sig")]))
 
 
 def _plain_headings(found: Sequence[str], known: Sequence[Heading]) -> list[str]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from probe.common.errors import MsprobeException
 from probe.common.report.csv_lines import Cell
-from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, WARNING
-from probe.msprobe_rules.tables.layout import Heading, Layout, Record
+from probe.msprobe_rules.tables.details import SKIP
+from probe.msprobe_rules.tables.layout import Heading, Layout
 
 _NAME, _FORWARD, _BACKWARD, _MESSAGE = "API Name", "Forward Test Success", "Backward Test Success", "Message"
 # The two commands of msProbe, and its two frameworks, write the first heading in two ways; both are read.
 HEADINGS = (
     Heading(_NAME, "API name"), Heading(_FORWARD, _FORWARD), Heading(_BACKWARD, _BACKWARD), Heading(_MESSAGE, _MESSAGE),
 )  # fmt: skip
-NEEDED = (_NAME, _FORWARD, _BACKWARD)
 SECOND_STAGE_HEADINGS = (Heading(_NAME, _NAME), *HEADINGS[1:])
 
 
@@ -24,7 +22,7 @@ class ResultRow:
 
     Attributes:
         name: ``Functional.silu.0``.
-        forward: `PASS`, `WARNING`, `ERROR` or `SKIP`.
+        forward: `PASS`, `WARNING`, `ERROR` or `SKIP` of `probe.msprobe_rules.tables.details`.
         backward: The same, or ``None`` where the case has no backward.
     """
 
@@ -41,17 +39,3 @@ def result_line(row: ResultRow, layout: Layout, four_cells: bool = False) -> byt
     if layout.is_msprobe and not four_cells and not skipped:
         cells.pop()
     return layout.line(cells)
-
-
-def row_of(record: Record) -> ResultRow:
-    """A row from the cells of a file.
-
-    Raises:
-        MsprobeException: a status is not one.
-    """
-    cells = record.cells
-    for heading in (_FORWARD, _BACKWARD):
-        if cells.get(heading, "") not in ("", PASS, WARNING, ERROR, SKIP):
-            allowed = ", ".join((PASS, WARNING, ERROR, SKIP))
-            raise MsprobeException(f"{record.place}: {heading} is {cells[heading]!r}; allowed: {allowed}, or nothing.")
-    return ResultRow(cells[_NAME], cells[_FORWARD] or None, cells.get(_BACKWARD) or None, cells.get(_MESSAGE, ""))

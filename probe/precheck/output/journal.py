@@ -24,13 +24,14 @@ VERSION = 1
 
 def encode(result: CaseResult) -> str:
     """One case as a line of JSON; numbers that JSON lacks are ``{"number": "NaN"}``."""
-    return json.dumps(plain(result), allow_nan=False)
+    details = None if result.details is None else [to_json(row) for row in result.details]
+    return json.dumps({**plain(result), "details": details}, allow_nan=False)
 
 
 def plain(result: CaseResult) -> dict[str, Any]:
     """One case in values of JSON; its rows have each verdict in full."""
     fields = {**vars(result), "rows": [{**vars(row), "verdict": vars(row.verdict)} for row in result.rows]}
-    # They stand in their own table.
+    # They are in their own table.
     del fields["details"]
     found = to_json(fields)
     assert isinstance(found, dict)
@@ -49,7 +50,9 @@ def decode(line: str) -> CaseResult:
             JudgedResult(**{**row, "shape": tuple(row["shape"]), "verdict": _verdict(row["verdict"])})
             for row in found["rows"]
         )
-        return CaseResult(**{**found, "rows": rows, "saved": tuple(found["saved"])})
+        details = found.get("details")
+        details = None if details is None else tuple(details)
+        return CaseResult(**{**found, "rows": rows, "saved": tuple(found["saved"]), "details": details})
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no result of a case: {error}") from None
 
@@ -60,11 +63,21 @@ def _verdict(found: dict[str, Any]) -> KernelVerdict:
 
 
 class Journal:
-    """The lines of one run, in the order of the cases."""
+    """The lines of one run, in the order in which the cases were done.
+
+    Raises:
+        FileCheckException: another run writes it, or it cannot be written.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._stream: Any = None
+        try:
+            self._stream = files.open_for_writing(path, append=True)
+        except OSError as error:
+            raise FileCheckException(f"{path}: cannot be written: {error.strerror}.") from None
+        if not files.lock(self._stream):
+            self._stream.close()
+            raise FileCheckException(f"{path}: another run is writing it; wait until it has ended.")
 
     def read(self) -> list[CaseResult]:
         """The cases that are done; a last line that was cut short is taken off the file.
@@ -75,8 +88,6 @@ class Journal:
         try:
             with files.open_for_reading(self.path) as stream:
                 content = stream.read()
-        except FileNotFoundError:
-            return []
         except OSError as error:
             raise FileCheckException(f"{self.path}: cannot be read: {error.strerror or error}.") from None
         whole = content.rfind(b"\n") + 1
@@ -94,12 +105,11 @@ class Journal:
 
     def add(self, result: CaseResult) -> None:
         """Append one case."""
-        if self._stream is None:
-            self._stream = files.open_for_writing(self.path, append=True)
-        self._stream.write(encode(result).encode() + b"\n")
+        left = memoryview(encode(result).encode() + b"\n")
+        while left:
+            # Without a buffer a stream may take less.
+            left = left[self._stream.write(left) :]
 
     def close(self) -> None:
-        """Write what is still in memory."""
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        """Close the file; nothing of it is held back before."""
+        self._stream.close()

@@ -38,8 +38,6 @@ class Report:
     files: list[str] = field(default_factory=list)
     against: Optional[AgainstDevice] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The verdict of other rules on each case, given the table of another device."""
-    from_tables: int = 0
-    """How many cases have their statuses from a table of an earlier run: they were not judged by our rules."""
 
     @property
     def run(self) -> int:
@@ -97,13 +95,12 @@ def _summary(report: Report) -> str:
     count = Counter(result.status for result in report.results)
     run = report.run
     failed = sum(count[status] for status in FAILURES)
-    is_good = run and not (failed or count[SUSPECT] or report.from_tables)
+    is_good = run and not (failed or count[SUSPECT])
     good = ": every one as exact as its operation can be" if is_good else ""
     parts = [
         f"{failed} wrong" if failed else "",
         f"{count[SUSPECT]} suspect" if count[SUSPECT] else "",
         f"{count[NOT_RUN]} not run" if count[NOT_RUN] else "",
-        f"{report.from_tables} with the status in the table of the earlier run" if report.from_tables else "",
     ]
     texts = ", ".join(part for part in parts if part)
     generated = any(result.inputs == "generated" for result in report.results if not result.not_run)

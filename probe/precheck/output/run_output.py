@@ -1,7 +1,7 @@
-"""The files of a pre-check: the journal and tables of other rules as it runs, our own table and the JSON at the end.
+"""The files of a pre-check: the journal as it runs; our own table, those of other rules and the JSON at the end.
 
-Each case is written as soon as it is done, into the journal first. A run that was killed is taken up from its table of
-results, or without other rules from the journal: a case that has a whole row there is done.
+Each case is written into the journal as soon as it is done. A run that was killed goes on from the journal: a case that
+has a whole line there is done.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from probe.precheck.output.report import Report, as_json
 from probe.precheck.output.verdict_table import table_lines
 from probe.precheck.result import CaseResult
 
-_OWN_FILE = re.compile(r"(?P<stem>precheck_\d{14})\.(csv|jsonl|json)")
+_FILE_OF_A_RUN = re.compile(r"\w+_(?P<time>\d{14})\.(csv|jsonl|json)")
 _TIME = "%Y%m%d%H%M%S"
 
 
@@ -35,8 +35,6 @@ class Output:
     def __init__(self) -> None:
         self.done: frozenset[str] = frozenset()
         """The names of the cases that an earlier run has finished."""
-        self.from_tables = 0
-        """How many of them have their statuses from the table of other rules: the journal does not have them."""
         self._results: dict[str, CaseResult] = {}
 
     def __enter__(self) -> Output:
@@ -65,47 +63,41 @@ class OutputFiles(Output):
     """The files of one run.
 
     Raises:
-        FileCheckException: the folder cannot be made, or the table to go on with cannot be read.
-        MsprobeException: that table is damaged before its end, or another one.
+        FileCheckException: the folder cannot be made, or the journal to go on with cannot be read.
+        MsprobeException: the file to go on with has a name that no file of a run has.
     """
 
     def __init__(self, folder: str, options: PrecheckOptions, framework: str) -> None:
         super().__init__()
         rules, resume = options.rules, options.resume
-        self._tables = None if rules is None else rules.tables(folder, framework, resume)
-        if self._tables is not None:
-            self._stem = self._tables.stem
-        else:
-            self._stem = _new_stem(folder) if resume is None else _stem_of(resume)
+        folder, time = _new_run(folder) if resume is None else _earlier_run(resume)
+        self._stem = _stem(folder, time)
+        self._tables = None if rules is None else rules.tables(folder, time, framework)
         self._journal = Journal(f"{self._stem}.jsonl")
-        written = self._journal.read()
-        self._results = {result.name: result for result in written}
-        if self._tables is not None:
-            done = self._tables.done
-            self.from_tables = len(done.keys() - self._results)
-            self._results = {name: self._results.get(name, result) for name, result in done.items()}
+        try:
+            written = self._journal.read()
+        except BaseException:
+            self.close()
+            raise
+        # A case that no other rules have judged is done only where there are none.
+        self._results = {each.name: each for each in written if rules is None or each.details is not None}
         self.done = frozenset(self._results)
-        stamp = self._stem.rpartition("_")[2]
         below = options.error_data
-        self.error_data = None if below is None else os.path.join(below, f"ut_error_data{stamp}")
+        self.error_data = None if below is None else os.path.join(below, f"ut_error_data{time}")
 
     def close(self) -> None:
         self._journal.close()
-        if self._tables is not None:
-            self._tables.close()
 
     def add(self, result: CaseResult) -> None:
         super().add(result)
         self._journal.add(result)
-        if self._tables is not None:
-            self._tables.add(result)
 
     def finish(self, report: Report) -> Report:
         # The journal, too: another run may go on from it.
         paths = [f"{self._stem}.{kind}" for kind in ("csv", "json", "jsonl")]
         report = replace(report, files=paths)
         if self._tables is not None:
-            written = self._tables.finish()
+            written = self._tables.write(report.results)
             report = replace(report, files=[*paths, *written.paths], against=written.against)
         with files.replacing(paths[0]) as stream:
             stream.writelines(table_lines(report.results))
@@ -114,29 +106,35 @@ class OutputFiles(Output):
         return report
 
 
-def _new_stem(folder: str) -> str:
-    """The beginning of the names of the files of a run that begins now, which no file in `folder` has yet."""
+def _stem(folder: str, time: str) -> str:
+    return os.path.join(folder, f"precheck_{time}")
+
+
+def _new_run(folder: str) -> tuple[str, str]:
+    """The folder of a run that begins now, and its time, which no file there has in its name yet."""
     files.make_folder(folder)
-    time = datetime.now()
-    while True:
-        stem = os.path.join(folder, f"precheck_{time.strftime(_TIME)}")
-        if not any(os.path.lexists(f"{stem}.{kind}") for kind in ("csv", "json", "jsonl")):
-            return stem
-        time += timedelta(seconds=1)
+    taken = {found["time"] for found in map(_FILE_OF_A_RUN.fullmatch, os.listdir(folder)) if found}
+    now = datetime.now()
+    while now.strftime(_TIME) in taken:
+        now += timedelta(seconds=1)
+    return folder, now.strftime(_TIME)
 
 
-def _stem_of(path: str) -> str:
-    """The beginning of the names of the files of an earlier run, given one of them.
+def _earlier_run(path: str) -> tuple[str, str]:
+    """The folder and the time of an earlier run, given one of its files, which need not be there.
 
     Raises:
         MsprobeException: the name is that of another file.
         FileCheckException: the journal of that run is not there.
     """
     folder, name = os.path.split(path)
-    found = _OWN_FILE.fullmatch(name)
+    found = _FILE_OF_A_RUN.fullmatch(name)
     if found is None:
-        raise MsprobeException(f"{path}: the name has to be precheck_<14 digits>.csv, .json or .jsonl.")
-    stem = os.path.join(folder, found["stem"])
-    if not os.path.isfile(f"{stem}.jsonl"):
-        raise FileCheckException(f"{stem}.jsonl: there is no such file; a run goes on from its journal.")
-    return stem
+        raise MsprobeException(f"{path}: the name of a file of an earlier run has to end with _<14 digits>.csv.")
+    journal = f"{_stem(folder, found['time'])}.jsonl"
+    if not os.path.isfile(journal):
+        raise FileCheckException(
+            f"{journal}: there is no such file; a run goes on from its journal. msProbe writes none: "
+            "check the dump of such a run again as a whole, without -csv_path."
+        )
+    return folder, found["time"]

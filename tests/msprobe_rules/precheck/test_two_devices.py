@@ -13,8 +13,8 @@ from probe.msprobe_rules.precheck import documented_two_device, v26_2_two_device
 from probe.msprobe_rules.precheck.documented_two_device import compare
 from probe.msprobe_rules.tables.comparisons import ComparisonRow, write
 from probe.msprobe_rules.tables.details import DetailsRow, read_details
+from probe.msprobe_rules.tables.form import Form
 from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN
-from probe.msprobe_rules.tables.run_files import Form
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
 RECORDED = {

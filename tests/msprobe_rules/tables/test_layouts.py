@@ -12,11 +12,10 @@ import pytest
 from result_tables import read_results
 
 from probe.common.errors import MsprobeException
-from probe.msprobe_rules.tables import layout
 from probe.msprobe_rules.tables.details import DetailsRow, read_details
+from probe.msprobe_rules.tables.form import Form
 from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN, Layout
 from probe.msprobe_rules.tables.results import ResultRow
-from probe.msprobe_rules.tables.run_files import Form
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
 BOTH = pytest.mark.parametrize("form", [PLAIN, MSPROBE], ids=["english", "msprobe"])
@@ -48,13 +47,12 @@ ROW = DetailsRow(
     "bfloat16",
     (2, 3),
     {"cosine": 0.1 + 0.2, "max_abs": math.inf, "rmse": math.nan, "max_rel": 1e-300, "small_value_share": 0},
-    more={"Bound": "dot product", "Ratio": 2.5},
 )
 
 
 @BOTH
 def test_a_row_comes_back_as_it_was(form: Layout, tmp_path: Path) -> None:
-    whole = Form(form, more=("Bound", "Ratio"))
+    whole = Form(form)
     path = tmp_path / "details.csv"
     path.write_bytes(whole.heading_of_details() + whole.lines([ROW, ROW]))
     first, second = read_details(str(path))
@@ -62,7 +60,7 @@ def test_a_row_comes_back_as_it_was(form: Layout, tmp_path: Path) -> None:
     assert (first.name, first.status, first.bench_dtype, first.device_dtype) == (
         ROW.name, ROW.status, "float64", "bfloat16",
     )  # fmt: skip
-    assert (first.shape, first.more) == ((2, 3), {"Bound": "dot product", "Ratio": first.more["Ratio"]})
+    assert first.shape == (2, 3)
     assert first.message == (ROW.message if form.is_msprobe else " ".join(ROW.message.split()))
     assert first.metrics["max_abs"] == math.inf
     assert math.isnan(first.metrics["rmse"])
@@ -129,9 +127,3 @@ def test_files_that_are_no_text_and_files_that_are_not_there(tmp_path: Path) -> 
     for name, message in (("a.csv", "no text in UTF-8"), ("b.csv", "cannot be read")):
         with pytest.raises(MsprobeException, match=re.escape(str(tmp_path / name)) + f".*{message}"):
             read_details(str(tmp_path / name))
-
-
-def test_records_that_end_with_a_line_break_are_whole() -> None:
-    content = b'a,"x\n""y"\r\nb,c\n,"half\n'
-    assert list(layout.whole_records(content)) == [b'a,"x\n""y"\r\n', b"b,c\n"]
-    assert list(layout.whole_records(b"")) == []

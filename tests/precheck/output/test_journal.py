@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,46 +23,64 @@ WRONG = JudgedResult(
     KernelVerdict(NONFINITE, "NaN", "", math.inf, None, (), complex(math.nan, 1.0), -math.inf),
 )  # fmt: skip
 RESULTS = [
-    CaseResult("Torch.exp.0", "Torch.exp", (ROW,), stands_for=3, saved=("a.pt",)),
-    CaseResult("Torch.exp.1", "Torch.exp", (WRONG,), autocast="bfloat16", inputs="generated"),
+    CaseResult("Torch.exp.0", "Torch.exp", (ROW,), stands_for=3, saved=("a.pt",), details=({"rmse": math.inf},)),
+    CaseResult("Torch.exp.1", "Torch.exp", (WRONG,), autocast="bfloat16", inputs="generated", details=None),
     CaseResult("Tensor.to.0", "Tensor.to", not_run="to computes nothing: ü, \n"),
 ]
 
 
-def written(path: Path) -> Journal:
-    journal = Journal(str(path))
-    for result in RESULTS:
-        journal.add(result)
-    journal.close()
-    return Journal(str(path))
+def written(path: Path) -> Path:
+    with closing(Journal(str(path))) as journal:
+        for result in RESULTS:
+            journal.add(result)
+    return path
+
+
+def read(path: Path) -> list[CaseResult]:
+    with closing(Journal(str(path))) as journal:
+        return journal.read()
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
-    found = written(tmp_path / "j.jsonl").read()
+    found = read(written(tmp_path / "j.jsonl"))
     assert repr(found) == repr(RESULTS)
     assert found[0] == RESULTS[0]
 
 
 def test_a_line_that_was_cut_anywhere_is_left_out_and_taken_off(tmp_path: Path) -> None:
-    whole = Path(written(tmp_path / "j.jsonl").path).read_bytes()
+    whole = written(tmp_path / "j.jsonl").read_bytes()
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
     for length in range(len(whole) + 1):
         cut = tmp_path / "cut.jsonl"
         cut.write_bytes(whole[:length])
         complete = sum(end <= length for end in ends)
-        assert len(Journal(str(cut)).read()) == complete
+        assert len(read(cut)) == complete
         assert cut.read_bytes() == whole[: ends[complete - 1] if complete else 0]
 
 
 def test_a_damaged_line_names_itself(tmp_path: Path) -> None:
-    path = tmp_path / "j.jsonl"
-    path.write_bytes(Path(written(path).path).read_bytes().replace(b'"rows"', b'"rowz"', 1))
+    path = written(tmp_path / "j.jsonl")
+    path.write_bytes(path.read_bytes().replace(b'"rows"', b'"rowz"', 1))
     with pytest.raises(FileCheckException, match="line 1 is damaged"):
-        Journal(str(path)).read()
+        read(path)
 
 
-def test_no_file_is_no_result(tmp_path: Path) -> None:
-    assert Journal(str(tmp_path / "none.jsonl")).read() == []
+def test_a_new_file_has_no_result(tmp_path: Path) -> None:
+    assert read(tmp_path / "none.jsonl") == []
+
+
+def test_two_runs_do_not_write_one_journal(tmp_path: Path) -> None:
+    path = str(tmp_path / "j.jsonl")
+    with closing(Journal(path)), pytest.raises(FileCheckException, match="another run is writing it"):
+        Journal(path)
+    Journal(path).close()
+
+
+def test_a_journal_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "j.jsonl").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileCheckException, match="cannot be written"):
+        Journal(str(tmp_path / "j.jsonl"))
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_the_worst_row_decides(tmp_path: Path) -> None:

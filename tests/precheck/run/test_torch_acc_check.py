@@ -121,50 +121,64 @@ def rows(path: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("cut", [1, 40, 300, 2000, 9000])
-def test_a_run_that_was_killed_is_taken_up_where_it_ended(recorded: dict[str, str], tmp_path: Path, cut: int) -> None:
-    """Whatever byte of its tables was the last one that it wrote."""
+@pytest.mark.parametrize("name", ["accuracy_checking_result", "accuracy_checking_details", "precheck"])
+def test_a_run_that_was_killed_is_taken_up_where_it_ended(
+    recorded: dict[str, str], tmp_path: Path, name: str, cut: int
+) -> None:
+    """Whatever byte of its journal was the last one that it wrote, and whichever of its tables is named."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     small = Selection(frozenset(("linear", "silu", "softmax", "sort", "__setitem__", "to")))
     check(recorded["tensor"], whole, selection=small)
     check(recorded["tensor"], killed, selection=small)
-    result = next(str(path) for path in killed.iterdir() if path.name.startswith("accuracy_checking_result"))
-    details = result.replace("_result_", "_details_")
-    for path in (result, details, *map(str, killed.glob("*.jsonl"))):
-        os.truncate(path, max(0, os.path.getsize(path) - cut))
-    for path in (*killed.glob("precheck_*.csv"), *killed.glob("precheck_*.json")):
+    (journal,) = killed.glob("precheck_*.jsonl")
+    os.truncate(journal, journal.stat().st_size - cut)
+    for path in (*killed.glob("*.csv"), *killed.glob("precheck_*.json")):
         path.unlink()
-    report = check(recorded["tensor"], killed, selection=small, resume=result)
-    expected = contents(whole)
-    found = contents(killed)
-    for name in ("accuracy_checking_result.csv", "accuracy_checking_details.csv"):
-        assert found[name] == expected[name]
-    assert len(report.results) >= 6
+    resume = str(journal).replace("precheck", name).replace(".jsonl", ".csv")
+    report = check(recorded["tensor"], killed, selection=small, resume=resume)
+    assert contents(killed) == contents(whole)
+    assert 0 < report.checked < len(report.results)
 
 
-@pytest.mark.parametrize("cut", [0, 40])
-def test_finished_cases_count_with_the_statuses_of_a_table_without_our_journal(
-    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], cut: int
+def test_the_tables_of_a_run_have_their_names_from_its_beginning(recorded: dict[str, str], tmp_path: Path) -> None:
+    """Scripts look for them after a kill."""
+    with pytest.raises(KeyboardInterrupt), planted(torch.nn.functional, "silu", interrupt):
+        check(recorded["tensor"], tmp_path)
+    (result,), (details,) = (list(tmp_path.glob(f"accuracy_checking_{kind}_*")) for kind in ("result", "details"))
+    assert rows(str(result)) == rows(str(details)) == []
+    report = check(recorded["tensor"], tmp_path, resume=str(result))
+    assert len(rows(str(result))) == len(report.results)
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_table_without_a_journal_is_refused(
+    recorded: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a run of msProbe leaves it, or one whose journal was moved away."""
-    with planted(torch.nn.functional, "silu", FAULTS["every element 5 % high"]):
-        before = check(recorded["tensor"], tmp_path, selection=Selection(frozenset(("linear", "silu", "to"))))
-    for path in tmp_path.glob("precheck_*"):
-        path.unlink()
-    (table,) = tmp_path.glob("accuracy_checking_result_*.csv")
-    os.truncate(table, table.stat().st_size - cut)
-    finished = len(rows(str(table))) - bool(cut)
+    """As a run of msProbe leaves it: its cases were not judged by our rules."""
+    table = tmp_path / "accuracy_checking_result_20260102030405.csv"
+    table.write_text("API name,Forward Test Success,Backward Test Success,Message\n")
     command = ["acc_check", "-api_info", recorded["tensor"], "-o", str(tmp_path), "-csv_path", str(table)]
-    assert main(command) == 1
-    out = capsys.readouterr().out
-    assert f"{finished} with the status in the table of the earlier run" in out, out
-    assert "error: Functional.silu.0.forward.output.0: float32 [8, 24]" in out
-    assert "exact as its operation" not in out and ", -" not in out
-    (written,) = tmp_path.glob("precheck_*.json")
-    found = acc_check(recorded["tensor"], output=str(tmp_path), resume=str(table))
-    assert [result.name for result in found.results] == [result.name for result in before.results]
-    assert [result.name for result in found.failed] == [result.name for result in before.failed]
-    assert (found.checked, found.from_tables) == (0, finished)
-    assert len(json.loads(written.read_text())["cases"]) == len(before.results)
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "precheck_20260102030405.jsonl: there is no such file" in said and "without -csv_path" in said
+    assert [path.name for path in tmp_path.iterdir()] == [table.name]
+
+
+def test_cases_that_no_other_rules_have_judged_are_run_again_for_their_tables(
+    recorded: dict[str, str], tmp_path: Path
+) -> None:
+    small = Selection(frozenset(("linear", "silu", "to")))
+    acc_check(recorded["tensor"], rules="probe", output=str(tmp_path), selection=small)
+    (table,) = tmp_path.glob("precheck_*.csv")
+    report = acc_check(recorded["tensor"], output=str(tmp_path), resume=str(table), selection=small)
+    assert report.checked == sum(not result.not_run for result in report.results)
+    (details,) = tmp_path.glob("accuracy_checking_details_*.csv")
+    assert {row["API Name"].partition(".forward.")[0].partition(".backward.")[0] for row in rows(str(details))} == {
+        result.name for result in report.results if not result.not_run
+    }
 
 
 def test_the_command_says_which_call_is_wrong(

@@ -39,7 +39,13 @@ class AccCheck(Question):
             "-d", "--device", metavar="DEVICE", nargs="+", default=[],
             help="cpu, cuda:0, npu:0, or a number; recorded judges the results of the dump (the accelerator, else cpu)",
         )  # fmt: skip
-        add("-csv_path", "--result_csv_path", metavar="FILE", type=arguments.path, help="go on with this table")
+        add(
+            "-csv_path",
+            "--result_csv_path",
+            metavar="FILE",
+            type=arguments.path,
+            help="go on with the run of this file",
+        )
         add("-f", "--filter_api", action="store_true", help="check one of those calls that differ in values only")
         add("-config", "--config_path", metavar="FILE", type=arguments.path, help="white_list, black_list of acc_check")
         add("-save_error_data", action="store_true", help="write the inputs and results that fail")

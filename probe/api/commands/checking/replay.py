@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probe.api.commands import arguments
-from probe.api.commands.invocation import Invocation, UsageError
+from probe.api.commands.invocation import Invocation
 from probe.api.commands.question import Line, Question
 from probe.common.progress import ProgressCallback
 
@@ -30,33 +30,20 @@ class Replay(Question):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add("dump", metavar="DUMP", type=arguments.path, nargs="?", help="what was collected at level L1 or mix")
-        add("record", metavar="RECORD", nargs="?", help="the call, such as Functional.silu.0")
+        add("dump", metavar="DUMP", type=arguments.path, help="what was collected at level L1 or mix")
+        add("record", metavar="RECORD", help="the call, such as Functional.silu.0")
         add("-d", "--device", metavar="DEVICE", default="", help="cpu, cuda:0, npu:0 (the accelerator, else cpu)")
         add("--emit", metavar="FILE", type=arguments.path, help="write a script that runs it without this package")
         add("--minimise", action="store_true", help="make the inputs smaller while the call still fails")
         add("--seed", metavar="N", type=int, default=_SEED, help=f"of generated inputs ({_SEED})")
-        add(
-            "--operator_config", metavar="FILE", type=arguments.path,
-            help="take dump and record from msProbe's configuration of a single-operator script, and write that script",
-        )  # fmt: skip
-        add("-o", "--output_path", metavar="DIR", type=arguments.path, default="./", help="for that script (./)")
         add(
             "--fail-on", dest="fail_on", choices=["suspect", "error", "never"], default="error",
             help="from which verdict on the status is 1 (error)",
         )  # fmt: skip
 
     def answer(self, args: argparse.Namespace, invocation: Invocation, watch: ProgressCallback | None) -> RunAgain:
-        from probe.api.replaying import replay, replay_operator
+        from probe.api.replaying import replay
 
-        given = [args.dump, args.record]
-        if args.operator_config is not None:
-            if any([*given, args.emit]):
-                raise UsageError("--operator_config has the dump, the record and the script; give it alone")
-            found = replay_operator(args.operator_config, args.output_path, args.device, args.minimise)
-            return RunAgain(found, args.fail_on)
-        if not all(given):
-            raise UsageError("DUMP and RECORD are needed, or --operator_config")
         emit, minimise, seed = args.emit, args.minimise, args.seed
         found = replay(args.dump, args.record, args.device, emit=emit, minimise=minimise, seed=seed)
         return RunAgain(found, args.fail_on)

@@ -328,13 +328,13 @@ class _Row(NamedTuple):
 
 def _rows(dump: Dump, wanted: Wanted) -> Iterator[_Row]:
     for record in wanted.records(dump):
-        yield from _rows_of(dump, record, wanted, 0)
+        yield from _rows_of(dump, record, wanted)
 
 
 def _tree_rows(dump: Dump, wanted: Wanted) -> Iterator[_Row]:
     """The calls as a tree; what is not asked for is left out, unless something asked for is inside."""
     tree = dump.tree or CallTree()
-    found = {record.name: list(_rows_of(dump, record, wanted, 0)) for record in wanted.records(dump)}
+    found = {record.name: list(_rows_of(dump, record, wanted)) for record in wanted.records(dump)}
     found = {name: rows for name, rows in found.items() if rows}
     if not len(dump) and wanted.fits is None:
         found = {name: [] for name in filter(wanted.named(dump), tree)}
@@ -348,14 +348,14 @@ def _tree_rows(dump: Dump, wanted: Wanted) -> Iterator[_Row]:
             yield from rows
 
 
-def _rows_of(dump: Dump, record: Record, wanted: Wanted, depth: int) -> Iterator[_Row]:
+def _rows_of(dump: Dump, record: Record, wanted: Wanted) -> Iterator[_Row]:
     items = dump.items(record)
     if not wanted.items:
-        yield _Row(record.name, _shown(items), depth)
+        yield _Row(record.name, _shown(items))
         return
     chosen = [item for item in items if item.dtype is not None and (wanted.fits is None or wanted.fits(item))]
     for number, item in enumerate(chosen, 1):
-        yield _Row(record.name, item, depth, number == len(chosen))
+        yield _Row(record.name, item, ends_record=number == len(chosen))
 
 
 def _shown(items: Sequence[Item]) -> Item | None:
