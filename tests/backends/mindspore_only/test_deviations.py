@@ -220,7 +220,7 @@ def test_structure_at_l1_is_said_to_become_mix(
     assert dump.tree["Tensor.__mul__.0.forward"] == "Cell.inner.Scale.forward.0"
 
 
-# 13 has its tests in tests/api/test_msadapter_backend_choice.py.
+# 13 has its tests in tests/api/choosing/test_msadapter_backend_choice.py.
 
 
 # 15; more in tests/api/randomness/test_mindspore_seed_all.py
