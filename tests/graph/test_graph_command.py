@@ -6,48 +6,22 @@ import html
 import json
 import os
 import re
-import shutil
 import sqlite3
 import stat
-import subprocess
-import sys
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
-from graph_dumps import CASES, call, tensor
+from graph_commands import DUMPS, FIRST, LLAMA, WEIGHT, of_one_run, run_of, shown
+from graph_dumps import call, tensor
 from made_dumps import written
-from written_pages import WrittenPage
+from written_pages import WrittenPage, page_in
 
 import probe
 from probe.api.cli import main
-from probe.common.dump.layout import PROCESS_FILE
-from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.graph.writers.page import viewer_file
 from probe.graph.writers.stamps import stamped
-
-DUMPS = CASES / "dumps"
-WEIGHT, LLAMA = str(DUMPS / "llama_weight"), str(DUMPS / "llama")
-FIRST = "Functional.linear.12.forward"
-
-
-def shown(capsys: pytest.CaptureFixture[str], *arguments: str | Path, status: int = 0) -> list[str]:
-    """Run the command; returns the lines that it prints."""
-    assert main(["graph_visualize", *map(str, arguments)]) == status
-    return capsys.readouterr().out.splitlines()
-
-
-def page_in(folder: Path) -> WrittenPage:
-    (path,) = folder.glob("*.html")
-    return WrittenPage(path)
-
-
-def run_of(folder: Path, names: list[str], *, of: str = "llama") -> Path:
-    """A run with these folders, such as ``step0/rank1``, each with the same dump."""
-    for name in names:
-        shutil.copytree(DUMPS / of, folder / name)
-    return folder
 
 
 def test_two_dumps_become_a_page_and_the_last_line_says_where_they_diverge(
@@ -167,13 +141,6 @@ def test_several_runs_stand_beside_one_and_have_names(tmp_path: Path, capsys: py
     assert [each["run"] for each in page_in(tmp_path / "goldens").manifest["comparisons"]] == [WEIGHT, other]
     shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path / "one")
     assert [each["run"] for each in page_in(tmp_path / "one").manifest["comparisons"]] == [""]
-
-
-def of_one_run(path: Path) -> None:
-    """Say of all processes below `path` that they are of one run, in the order of their numbers."""
-    for folder in path.rglob("dump.json"):
-        number = int("".join(filter(str.isdigit, folder.parent.name)) or 0)
-        (folder.parent / PROCESS_FILE).write_text(json.dumps({"run": "a", "order": [number]}), encoding="utf-8")
 
 
 _OF_MINDSPORE = ["graph/step0/rank0", "pynative/step0/rank0"]
@@ -412,75 +379,6 @@ def test_a_page_that_is_too_large_becomes_a_folder(tmp_path: Path, capsys: pytes
     assert len(WrittenPage(index).rows()) == 303
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["-o", "out"], "-tp is missing"),
-        (["-tp", "nowhere", "-gp", LLAMA], "nowhere does not exist"),
-        (["-tp", str(DUMPS), "-gp", f"{LLAMA}/dump.json"], "dumps holds no dump; give dump.json"),
-        (["-tp", f"{LLAMA}/stack.json"], "stack.json holds no records; give dump.json"),
-        (["-tp", WEIGHT, "-tp", LLAMA, "-gp", WEIGHT, "-gp", LLAMA], "-tp is given 2 times and -gp 2 times"),
-        (["-tp", LLAMA, *["-gp", WEIGHT] * 9], "9 runs are given; allowed: at most 8"),
-        (["-tp", WEIGHT, "-tp", WEIGHT, "-gp", LLAMA], f"{WEIGHT} is given several times"),
-        (["-tp", "build_2024.vis"], "give the dump itself"),
-        (["-i", "compare.json"], "msprobe graph_visualize -tp TARGET -gp GOLDEN -o OUTPUT"),
-        (["-tp", LLAMA, "-gp", LLAMA, "--pairs", "nothing.yaml"], "nothing.yaml"),
-        (["-tp", LLAMA, "-gp", LLAMA, "--rules", "msprobe", "-lm"], "the rules msprobe match as msProbe does"),
-        (["-tp", "empty", "-gp", LLAMA], "empty holds no dump"),
-        (["-tp", str(DUMPS.parents[1]), "-gp", "empty"], "holds no dump"),
-    ],
-)
-def test_a_wrong_argument_is_one_line(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    assert main(["graph_visualize", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1 and said.startswith("msprobe graph_visualize: ")
-    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--format", "pdf"], ["--max_mb", "-1"], ["--max_mb", "x"], ["--micro_step", "0"], ["--rules", "theirs"],
-        ["--jobs", "0"], ["--tp", "0"], ["--jobs", "1", "--dask", "x"], ["--file_type", "xml"],
-    ],
-)  # fmt: skip
-def test_a_value_that_is_not_allowed_is_an_error_of_usage(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["graph_visualize", "-tp", LLAMA, *arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert arguments[0] in line and (arguments[1] in line or len(arguments) > 2)
-    assert "allowed" in line or "choose from" in line
-
-
-def test_a_reader_that_has_seen_enough_is_told_of_no_error(tmp_path: Path) -> None:
-    program = "import sys; from probe.api.cli import main; sys.exit(main())"
-    command = [sys.executable, "-c", program, "graph_visualize", "-tp", WEIGHT, "-gp", LLAMA, "-o", str(tmp_path)]
-    read, write = os.pipe()
-    os.close(read)
-    # Without a buffer the first line that is printed meets the closed pipe.
-    variables = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, env=variables)
-    os.close(write)
-    assert done.stderr == b"" and done.returncode == 141
-
-
-def test_a_damaged_dump_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "dump.json").write_text('{"task": "statistics", "data": {"Functional.rel', encoding="utf-8")
-    assert main(["graph_visualize", "-tp", str(tmp_path), "-o", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr().err
-    assert str(tmp_path / "dump.json") in said and said.count("\n") == 1
-    assert list((tmp_path / "out").iterdir()) == []
-
-
 def test_the_older_form_is_answered_with_the_new_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = {"npu_path": "./npu/step0", "bench_path": "./bench/step0", "is_print_compare_log": True}
     given = tmp_path / "compare.json"
@@ -489,15 +387,6 @@ def test_the_older_form_is_answered_with_the_new_one(tmp_path: Path, capsys: pyt
     assert "msprobe graph_visualize -tp ./npu/step0 -gp ./bench/step0 -o OUTPUT" in capsys.readouterr().err
     assert main(["-f", "pytorch", "compare", "-i", str(given)]) == 2
     assert "leave it out" in capsys.readouterr().err
-
-
-def test_the_older_form_with_a_hostile_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "deep.json").write_text("[" * 99_000)
-    os.mkfifo(tmp_path / "pipe")
-    for name in ("deep.json", "pipe"):
-        assert main(["-f", "pytorch", "graph", "-i", str(tmp_path / name), "-o", str(tmp_path)]) != 0
-        (line,) = capsys.readouterr().err.splitlines()
-        assert "msprobe graph_visualize -tp TARGET -gp GOLDEN" in line
 
 
 def test_graph_is_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -539,127 +428,3 @@ def test_the_viewer_has_every_file_that_its_template_names() -> None:
     places: list[str] = re.findall(r"\{\{packed ([\w. ]+\.(?:js|css))\}\}", viewer_file("template.html"))
     names = [name for place in places for name in place.split()]
     assert len(names) > 5 and all(viewer_file(name).strip() for name in names)
-
-
-def test_calls_of_ranks_that_exchange_data_name_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = CASES.parents[1] / "compare" / "cases" / "multi_rank"
-    shown(capsys, "-tp", runs / "target", "-gp", runs / "golden", "-o", tmp_path, "--format", "html,db")
-    page = page_in(tmp_path)
-    found = {}
-    for comparison in (0, 1):
-        rows = page.rows(comparison)
-        for row, detail in enumerate(page.details(comparison)):
-            for other, at, text in detail.get("partners", []):
-                found[comparison, rows[row][0], text] = other, page.rows(other)[at][0]
-    assert found[0, "Distributed.send.0.forward", "send to rank 1"] == (1, "Distributed.recv.0.forward")
-    assert found[1, "Distributed.recv.0.forward", "receive from rank 0"] == (0, "Distributed.send.0.forward")
-    assert found[0, "Distributed.all_reduce.0.forward", "all_reduce with ranks 0, 1"][0] == 1
-    (database,) = tmp_path.glob("compare_*.vis.db")
-    with sqlite3.connect(database) as connection:
-        query = "select count(*) from tb_nodes where matched_distributed like '%Distributed.recv.0.forward%'"
-        assert connection.execute(query).fetchone()[0] >= 1
-    connection.close()
-
-
-def test_merged_ranks_are_opened_to_their_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    target = run_of(tmp_path / "a", ["step0/rank0", "step0/rank1"], of="llama_weight")
-    golden = run_of(tmp_path / "b", ["step0/rank0", "step0/rank1"])
-    flags = ["--rank_size", "2", "2", "--tp", "2", "2", "--pp", "1", "1"]
-    lines = shown(capsys, "-tp", target, "-gp", golden, "-o", tmp_path / "out", *flags)
-    page = page_in(tmp_path / "out")
-    assert lines[-1] == f"{page.path}: 303 nodes, first divergence: {FIRST}"
-    assert [each["run"] for each in page.manifest["comparisons"]] == ["", "rank 0", "rank 1"]
-    assert any("Merged of ranks 0, 1" in note for note in page.manifest["comparisons"][0]["notes"])
-    row = page.manifest["comparisons"][0]["first"]
-    parts = page.details()[row]["parts"]
-    assert [(name, page.rows(comparison)[at][0]) for name, comparison, at in parts] == [
-        ("rank 0", FIRST), ("rank 1", FIRST),
-    ]  # fmt: skip
-    shown(capsys, "-tp", target, "-o", tmp_path / "merged", "--rank_size", "2", "--tp", "2", "--pp", "1",
-          "--file_type", "json")  # fmt: skip
-    assert len(probe.open_graph(tmp_path / "merged" / "step0" / "rank0")) == 303
-
-
-def test_merged_dumps_replace_no_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_of(tmp_path / "run", ["step0/rank0", "step0/rank1"])
-    before = (run / "step0" / "rank0" / "dump.json").read_bytes()
-    flags = ["--rank_size", "2", "--tp", "2", "--pp", "1", "--file_type", "json"]
-    assert main(["graph_visualize", "-tp", str(run), "-o", str(run), *flags]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{run / 'step0' / 'rank0'} holds a dump already" in line
-    assert (run / "step0" / "rank0" / "dump.json").read_bytes() == before
-
-
-def test_two_merged_dumps_of_one_place_are_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    names = [f"{kind}/step0/rank{rank}" for kind in ("graph", "pynative") for rank in (0, 1)]
-    run = run_of(tmp_path / "run", names)
-    flags = ["--rank_size", "2", "--tp", "2", "--pp", "1", "--file_type", "json"]
-    assert main(["graph_visualize", "-tp", str(run), "-o", str(tmp_path / "out"), *flags]) == 2
-    assert "has two dumps for" in capsys.readouterr().err
-    assert not (tmp_path / "out" / "step0").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--rank_size", "2"], "--tp is missing"),
-        (["--tp", "2"], "--rank_size is missing"),
-        (["--order", "garbage"], '--order is "garbage"; allowed: tp, dp and pp once each'),
-        (["--rank_size", "2", "--tp", "2", "--pp", "1", "--order", "garbage"], '--order is "garbage"'),
-        (["--rank_size", "2", "--tp", "2", "--pp", "1", "-gp", LLAMA], "--rank_size has 1 values"),
-        (["--file_type", "json"], "--file_type json writes merged dumps"),
-        (["--rank_size", "2", "--tp", "2", "--pp", "1", "-tp", LLAMA], "give -tp once"),
-    ],
-)
-def test_wrong_flags_of_merging_are_one_line(
-    flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["graph_visualize", "-tp", LLAMA, *flags]) == 2
-    said = capsys.readouterr().err
-    assert message in said and said.count("\n") == 1
-
-
-def test_ranks_that_do_not_communicate_do_not_hide_the_partners_of_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runs = CASES.parents[1] / "compare" / "cases" / "multi_rank" / "target" / "step0"
-    run = tmp_path / "run"
-    relu = {"Functional.relu.0.forward": call(tensor(), output=tensor())}
-    lonely = {"Distributed.send.7.forward": call(tensor(), {"type": "int", "value": 2})}
-    for name in ("rank", "rank2", "proc5"):
-        written(run / "step0" / name, relu, dict.fromkeys(relu))
-    for name in ("rank0", "rank1"):
-        shutil.copytree(runs / name, run / "step0" / name)
-    written(run / "step0" / "rank3", lonely, dict.fromkeys(lonely))
-    of_one_run(run)
-    shown(capsys, "-tp", run, "-o", tmp_path / "out")
-    page = page_in(tmp_path / "out")
-    with_partners = {
-        comparison for comparison in range(6) for detail in page.details(comparison) if detail.get("partners")
-    }
-    assert with_partners == {1, 2}
-    notes = [each["notes"] for each in page.manifest["comparisons"]]
-    assert [any("Distributed.send.7.forward of rank 3" in note for note in each) for each in notes] == [
-        False, False, False, False, True, False,
-    ]  # fmt: skip
-
-
-def test_dumps_without_communication_are_read_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("probe.graph.tasks.communication.read", lambda path: pytest.fail(f"{path} is read again"))
-    shown(capsys, "-tp", run_of(tmp_path / "run", ["step0/rank0", "step0/rank1"]), "-o", tmp_path / "out")
-
-
-def test_a_comparison_gives_the_memory_of_records_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dumps: list[Dump] = []
-
-    def reading(path: str) -> Dump:
-        dumps.append(read(path))
-        return dumps[-1]
-
-    monkeypatch.setattr("probe.graph.tasks.task.read", reading)
-    shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path)
-    assert [dump.is_released for dump in dumps] == [True, True]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from split_runs import Case, train
-from written_pages import WrittenPage
+from written_pages import WrittenPage, page_in
 
 import probe
 from probe.api.cli import main
@@ -76,11 +76,6 @@ def pages(runs: Path) -> dict[str, WrittenPage]:
         assert main(["graph_visualize", *paths, *CASES[name].flags(CASES[golden])]) == 0
         found[name] = page_in(output)
     return found
-
-
-def page_in(folder: Path) -> WrittenPage:
-    (path,) = folder.glob("*.html")
-    return WrittenPage(path)
 
 
 def items_of(dump: Dump) -> dict[str, Item]:

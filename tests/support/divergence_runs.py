@@ -22,6 +22,11 @@ Record = dict[str, Any]
 Run = dict[str, Record]
 
 
+def whole(array: Any) -> Record:
+    """The entry of a tensor of whole numbers."""
+    return tensor(array, "torch.int64")
+
+
 def call(inputs: list[Any], *outputs: Any, **parameters: Any) -> Record:
     return made_dumps.call(inputs, list(outputs), **({"parameters": parameters} if parameters else {}))
 

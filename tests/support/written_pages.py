@@ -90,3 +90,9 @@ class WrittenPage:
         place = place if of_golden else self.column("stack", comparison)[row]
         frames = self.block("frames")
         return [frames[line] for line in self.block("stacks")[place]] if place >= 0 else []
+
+
+def page_in(folder: Path) -> WrittenPage:
+    """The one page of a folder."""
+    (path,) = folder.glob("*.html")
+    return WrittenPage(path)

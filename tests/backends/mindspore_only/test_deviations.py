@@ -125,7 +125,7 @@ def test_compiled_code_is_said_once_and_neither_before_nor_later_disturbed(
     assert capsys.readouterr().err.count("Compiled.construct is compiled with ms.jit") == 1
 
 
-# 5; more in test_life.py
+# 5; more in test_given_models.py
 
 
 class Several(nn.Cell):

@@ -13,6 +13,10 @@ BIAS2 = np.array([0.25, -1.0], dtype=np.float32)
 BATCH = np.linspace(-2, 2, 20, dtype=np.float32).reshape(5, 4)
 
 
+class Failed(Exception):
+    """The error of a program."""
+
+
 def chain(*names: str) -> Any:
     """A forward that calls children one after the other."""
 

@@ -196,7 +196,7 @@ def test_positional_dtypes_and_devices_are_described(runs: Any) -> None:
     assert record["input_kwargs"] == {"device": device, "dtype": None}
 
 
-# 9; more in test_life.py
+# 9; more in test_given_models.py
 def test_names_belong_to_the_model_given_last(runs: Any) -> None:
     shared = nn.Linear(4, 4)
     first, second = nn.Sequential(ordered(a=shared)), nn.Sequential(ordered(b=shared))
@@ -208,7 +208,7 @@ def test_names_belong_to_the_model_given_last(runs: Any) -> None:
     assert runs.read().names == ["Module.a.Linear.forward.0", "Module.b.Linear.forward.0"]
 
 
-# 10; more in test_life.py
+# 10; more in test_given_models.py
 @pytest.mark.parametrize("form", ["ReLU", "+=", "mul_"])
 def test_in_place_modules_lose_no_backward(runs: Any, form: str) -> None:
     class InPlace(nn.Module):

@@ -1,0 +1,210 @@
+"""Differences that inputs and rounding explain are no divergence, in runs whose arithmetic numpy does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from divergence_runs import (
+    RNG,
+    Run,
+    W,
+    X,
+    backward,
+    call,
+    chain,
+    compared,
+    named,
+    tensor,
+    whole,
+)
+from made_dumps import plain
+
+
+def test_two_runs_that_are_the_same_do_not_part(tmp_path: Path) -> None:
+    assert compared(tmp_path, chain(), chain()) is None
+
+
+def test_what_rounding_adds_call_by_call_is_explained(tmp_path: Path) -> None:
+    exact, rounded = chain(np.float64, calls=30), chain(calls=30)
+    assert exact != rounded
+    assert compared(tmp_path, rounded, exact) is None
+
+
+def test_cancellation_is_explained(tmp_path: Path) -> None:
+    other = X * np.float32(1 + 2e-7)
+    near = (X * np.float32(1 + 1e-3)).astype(np.float32)
+    runs = [
+        {
+            "Functional.linear.0.forward": call([tensor(X)], tensor(x)),
+            "Torch.sub.0.forward": call([tensor(near), tensor(x)], tensor(near - x)),
+        }
+        for x in (other, X)
+    ]
+    small = [run["Torch.sub.0.forward"]["output"][0]["Norm"] for run in runs]
+    assert abs(small[0] - small[1]) / small[1] > 1e-5, "a hundred times the rounding of its inputs"
+    assert compared(tmp_path, *runs) is None
+
+
+@pytest.mark.parametrize("level", ["mix", "L0"])
+def test_what_cancellation_left_is_explained_where_it_goes_in_too(tmp_path: Path, level: str) -> None:
+    near = (X * np.float32(1 + 1e-3)).astype(np.float32)
+    names = ["Functional.linear.0.forward", "Torch.sub.0.forward", "Torch.tanh.0.forward"]
+    if level == "L0":
+        names = [f"Module.{name}.forward.0" for name in ("fc.Linear", "sub.Sub", "act.Tanh")]
+    runs = []
+    for x in (X * np.float32(1 + 2e-7), X):
+        left = near - x
+        calls = [call([tensor(X)], tensor(x)), call([tensor(near), tensor(x)], tensor(left))]
+        runs.append(dict(zip(names, [*calls, call([tensor(left)], tensor(np.tanh(left)))])))
+    assert compared(tmp_path, *runs, level=level) is None
+
+
+def test_a_gradient_that_is_nothing_but_rounding_is_explained(tmp_path: Path) -> None:
+    gradient = RNG.normal(size=(4096, 8)).astype(np.float32)
+    gradient -= gradient.mean(0)
+    sums = [gradient.sum(0), gradient[::-1].sum(0)]
+    assert abs(sums[0] - sums[1]).max() > 1e-3 * abs(sums[1]).max()
+    runs = [{"Torch.add.0.backward": backward([tensor(gradient)], tensor(each))} for each in sums]
+    assert compared(tmp_path, *runs) is None
+
+
+def with_optimizer(gradient: np.ndarray, used: np.ndarray) -> Run:
+    """A backward whose gradient for a bias is the sum over rows, and the optimizer's call that gets `used`."""
+    return {
+        "Torch.add.0.backward": backward([tensor(gradient)], tensor(gradient.sum(0))),
+        "Tensor.add_.0.forward": call([tensor(W[0]), tensor(used)], tensor(W[0] - used)),
+    }
+
+
+def noise() -> tuple[np.ndarray, np.ndarray]:
+    """A gradient whose sum over rows is nothing but rounding, and the same with its rows in another order."""
+    gradient = RNG.normal(size=(4096, 64)).astype(np.float32)
+    gradient -= gradient.mean(0)
+    other = gradient[::-1].copy()
+    sums = gradient.sum(0), other.sum(0)
+    assert abs(sums[0] - sums[1]).max() > 1e-3 * abs(sums[1]).max()
+    return gradient, other
+
+
+@pytest.mark.parametrize("clipped", [1.0, 1e-3, 1e-30])
+def test_an_optimizer_that_gets_a_gradient_of_rounding_is_explained(tmp_path: Path, clipped: float) -> None:
+    runs = [with_optimizer(each, each.sum(0) * np.float32(clipped)) for each in noise()]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_an_optimizer_that_gets_another_multiple_on_one_side_is_named(tmp_path: Path) -> None:
+    gradient, other = noise()
+    runs = with_optimizer(gradient, gradient.sum(0) * np.float32(1.1)), with_optimizer(other, other.sum(0))
+    assert named(compared(tmp_path, *runs)) == "Tensor.add_.0.forward"
+
+
+def test_a_whole_number_may_flip_where_its_inputs_differ(tmp_path: Path) -> None:
+    runs = [
+        {
+            "Functional.linear.0.forward": call([tensor(X)], tensor(y)),
+            "Torch.argmax.0.forward": call([tensor(y)], whole([place])),
+            "Functional.embedding.0.forward": call([whole([place]), tensor(W)], tensor(W[place])),
+        }
+        for y, place in ((X * np.float32(1 + 1e-7), 3), (X, 4))
+    ]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_a_number_of_results_may_change_with_a_whole_number(tmp_path: Path) -> None:
+    """A token goes to another expert: the expert's input has a row more, and nothing else is wrong."""
+    runs = []
+    for count, y in ((3, X * np.float32(1 + 1e-7)), (2, X)):
+        rows = whole(np.arange(count))
+        runs.append(
+            {
+                "Functional.linear.0.forward": call([tensor(X)], tensor(y)),
+                "Torch.where.0.forward": call([whole([1, 2])], rows),
+                "Torch.index_select.0.forward": call([tensor(y), rows], tensor(y[:count])),
+                "Functional.linear.1.forward": call([tensor(y[:count]), tensor(W)], tensor(y[:count] @ W)),
+            }
+        )
+    assert compared(tmp_path, *runs) is None
+
+
+def test_a_whole_run_in_half_precision_is_explained(tmp_path: Path) -> None:
+    def half(entry: Any) -> Any:
+        return {**entry, "dtype": "torch.float16"}
+
+    golden = chain()
+    target = {name: {**record, **{part: list(map(half, record[part])) for part in ("input_args", "output")}}
+              for name, record in chain(constant=1 + 2e-4, at=0).items()}  # fmt: skip
+    assert compared(tmp_path, target, golden) is None
+    assert named(compared(tmp_path / "full", chain(constant=1 + 2e-4, at=0), golden)) == "Functional.linear.0.forward"
+
+
+def test_rounding_of_a_short_type_is_explained_where_it_is_widened_again(tmp_path: Path) -> None:
+    """One element in a thousand falls to the other side when a run is rounded to 16 bits, as in mixed precision."""
+    y = RNG.normal(size=(64, 64)).astype(np.float16)
+    other = y.copy()
+    other.flat[7] = np.nextafter(other.flat[7], np.float16(9))
+    runs = []
+    for half in (other, y):
+        wide = half.astype(np.float32)
+        runs.append(
+            {
+                "Functional.linear.0.forward": call([tensor(X)], tensor(half, "torch.float16")),
+                "Tensor.pow.0.forward": call([tensor(wide), plain(2)], tensor(wide**2)),
+                "Torch.mean.0.forward": call([tensor(wide**2)], tensor((wide**2).mean(0))),
+            }
+        )
+    assert compared(tmp_path, *runs) is None
+
+
+@pytest.mark.parametrize("function", ["Tensor.__setitem__", "Tensor.masked_scatter_", "Torch._foreach_copy_"])
+def test_memory_that_is_written_over_may_hold_anything(tmp_path: Path, function: str) -> None:
+    runs = [
+        {f"{function}.0.forward": call([whole(garbage), whole([1]), whole([2])], whole([2, 2]))}
+        for garbage in ([77, 8], [0, 123456])
+    ]
+    assert compared(tmp_path, *runs) is None
+
+
+def test_calls_of_another_release_are_no_divergence_while_values_agree(tmp_path: Path) -> None:
+    golden = chain(np.float64)
+    target = {"Tensor.contiguous.0.forward": call([tensor(X)], tensor(X)), **chain()}
+    assert compared(tmp_path, target, golden) is None
+
+
+# --- noise that is divided by noise
+
+
+def adam(noise: np.ndarray, wrong: float = 1.0) -> Run:
+    """What Adam computes in its first step of a gradient that is nothing but rounding in some places."""
+    gradient = (RNG_OF_ADAM * (np.arange(144) % 3 > 0)).astype(np.float32) + noise.astype(np.float32)
+    average, root = 0.1 * gradient, np.abs(gradient) + np.float32(1e-8)
+    update = (-1e-3 * wrong * 10 * average / root).astype(np.float32)
+    before = np.zeros(144, np.float32)
+    given = [tensor(each.astype(np.float32)) for each in (before, average, root)]
+    return {
+        "Functional.linear.0.forward": call([tensor(X), tensor(W)], tensor(X @ W)),
+        "Tensor.lerp_.0.forward": call([tensor(before), tensor(gradient)], given[1]),
+        "Tensor.addcdiv_.0.forward": call(given, tensor(update)),
+    }
+
+
+RNG_OF_ADAM = np.random.default_rng(3).normal(size=144)
+
+
+def test_an_update_that_is_rounding_alone_may_have_any_sign(tmp_path: Path) -> None:
+    noise = np.random.default_rng(4).normal(size=144) * 3e-8
+    assert compared(tmp_path / "noise", adam(noise), adam(np.where(np.arange(144) == 0, -noise, noise))) is None
+    found = compared(tmp_path / "wrong", adam(noise, 1.5), adam(noise))
+    assert named(found) == "Tensor.addcdiv_.0.forward"
+
+
+def test_a_quotient_of_numbers_that_are_no_noise_is_judged_as_ever(tmp_path: Path) -> None:
+    runs = []
+    for share in (1.0, 1.001):
+        y = X.copy()
+        y[0] *= np.float32(share)
+        denominator = tensor(np.abs(X) + np.float32(1.0))
+        runs.append({"Tensor.__truediv__.0.forward": call([tensor(X), denominator], tensor(y / (np.abs(X) + 1.0)))})
+    assert named(compared(tmp_path, *runs)) == "Tensor.__truediv__.0.forward"

@@ -1,0 +1,80 @@
+"""A collector driven as a backend drives it, with numpy tensors; the fixture `ended_runs` closes what is open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dumped
+import numpy as np
+from numpy_tensors import NumpyAdapter
+
+from probe.collect.collector import Collector
+from probe.collect.sinks.journal.record_sink import RecordSink
+from probe.collect.sinks.sink import Host
+from probe.common.config.config import Config
+from probe.common.dump.journal import JournalReader
+from probe.common.interfaces import ApiName, ModuleName
+
+RELU, MATMUL, ADD = ApiName("Torch.relu", "relu"), ApiName("Torch.matmul", "matmul"), ApiName("Tensor.__add__", "add")
+OUTER, INNER = ModuleName("Module.o.Outer"), ModuleName("Module.o.i.Inner")
+
+
+def tensor(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def statistics(*values: float) -> dict[str, Any]:
+    return {
+        "type": "torch.Tensor", "dtype": "torch.float32", "shape": [len(values)],
+        "Max": max(values), "Min": min(values), "Mean": sum(values) / len(values),
+        "Norm": sum(value * value for value in values) ** 0.5, "requires_grad": False,
+    }  # fmt: skip
+
+
+class Run:
+    """A collector with an open step."""
+
+    begun: ClassVar[list[Run]] = []
+
+    def __init__(self, path: Path, delayed: bool = False, **settings: Any) -> None:
+        self.config = Config(**{"dump_path": str(path), "level": "mix", "risk_level": "ALL", **settings})
+        adapter = NumpyAdapter(delayed)
+        self.tensors = adapter.tensors
+        self.ended = 0
+        host = Host(adapter, lambda *of: self.collector.failed(*of), lambda: 0, self.end, dict)  # type: ignore[arg-type]
+        self.sink = RecordSink(self.config, host)
+        self.collector = Collector(self.config, adapter, [self.sink])
+        self.path = path
+        Run.begun.append(self)
+        self.begin(0)
+
+    def begin(self, step: int) -> None:
+        assert self.collector.begin_step(step, 0, "rank0")
+        assert self.sink.folder is not None
+        self.folder = self.sink.folder
+        self.collector.collecting = True
+
+    def end(self) -> None:
+        self.ended += 1
+        self.collector.collecting = False
+
+    def api(self, api: ApiName, *args: Any, output: Any = None, **kwargs: Any) -> Any:
+        call = self.collector.enter_api(api, args, kwargs)
+        if call is not None:
+            self.collector.leave_api(call, output)
+        return call
+
+    def files(self, step: int = 0) -> dumped.Dump:
+        self.collector.sinks.flush()
+        return dumped.read(self.path, step, "rank0")
+
+    def in_journal(self) -> list[str]:
+        """Names of the records a killed process would leave."""
+        with JournalReader(os.path.join(self.folder.path, "dump.journal")) as reader:
+            return [name for name, _ in reader.records()]
+
+
+def names(*numbers: int, api: ApiName = RELU) -> list[str]:
+    return [f"{api.base}.{n}.forward" for n in numbers]
