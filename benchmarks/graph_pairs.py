@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path += [str(ROOT), str(ROOT / "tests" / "compare"), str(ROOT / "benchmarks" / "verdicts" / "ports")]
+sys.path += [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "benchmarks" / "verdicts" / "ports")]
 
 import graph_faults  # noqa: E402
 from page_faults.cases import CASES, MINDSPORE, TORCH  # noqa: E402
@@ -33,7 +33,7 @@ OF_TRAININGS = {
     "bfloat16-and-fault": "bfloat16-llama-fault",
     "ranks": "ranks-fault-qwen2",
 }
-"""The page -> the pair of trainings in tests/compare/pairs that it shows."""
+"""The page -> the pair of trainings in tests/support/pairs that it shows."""
 OF_FRAMEWORKS = {"frameworks": "mindspore-torch-port_llama-dtype"}
 """The page -> the case of `page_faults`."""
 

@@ -6,7 +6,7 @@
     python benchmarks/overflow_faults.py --models                    # the healthy models of Transformers, all of them
     python benchmarks/overflow_faults.py --report benchmarks/OVERFLOW_FAULTS.md
 
-The generator and the models are those of the tests, in tests/overflow; it needs torch, and transformers for the models.
+The generator and the models are those of the tests, in tests/support; it needs torch, and transformers for the models.
 The exit status is 1 where a first finding is wrong, or something is found in a healthy model.
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "overflow"), str(ROOT / "tests" / "backends" / "support")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" / "backends" / "support")]
 
 import forks  # noqa: E402
 from generated.judging import Outcome, judge  # noqa: E402
@@ -70,7 +70,7 @@ def models(found: list[str]) -> int:
     """Run the healthy models; how many of them are not silent."""
     import healthy_models
 
-    script = ROOT / "tests" / "overflow" / "healthy_models.py"
+    script = ROOT / "tests" / "support" / "healthy_models.py"
     environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT, "HF_HUB_OFFLINE": "1"}
     loud = 0
     for name in healthy_models.MODELS:

@@ -64,7 +64,7 @@ def pairs_section(work: Work, options: argparse.Namespace) -> tuple[str, list[Ro
     about = (
         "Small models of Transformers, two steps of training, weights drawn once. Those that are held out were written "
         "to judge with. Three of them showed what was missing, so that rules were made after them: a part of the batch "
-        "(ranks-shard, accumulation), and elements in another order. `tests/compare/pairs` has what the runs do."
+        "(ranks-shard, accumulation), and elements in another order. `tests/support/pairs` has what the runs do."
     )
     return "\n\n".join(["## Pairs of models", about, *parts]), found
 

@@ -1,4 +1,4 @@
-"""Pairs of models as people compare them: `tests/compare/pairs` has them, makes their dumps and judges."""
+"""Pairs of models as people compare them: `tests/support/pairs` has them, makes their dumps and judges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from verdicts import Row, Work
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "compare"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 
 from pairs import dumping, judging
 from pairs.cases import LISTS, PAIRS, Run

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import program
 import pytest
-from interpreters import BACKENDS, run
+from agreement import program
+from agreement.interpreters import BACKENDS, run
 
 
 @pytest.fixture(scope="session")

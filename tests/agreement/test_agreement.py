@@ -11,9 +11,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-import program
 import pytest
-from interpreters import BACKENDS
+from agreement import program
+from agreement.interpreters import BACKENDS
 
 TOLERANCE = 1e-5
 """Relative, of statistics."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from interpreters import BACKENDS, run
+from agreement.interpreters import BACKENDS, run
 
 from probe.common.dump.naming import is_module
 from probe.common.dump.reading.dump import Dump, read

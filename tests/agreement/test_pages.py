@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pages
 import pytest
-from interpreters import BACKENDS, interpreter
+from agreement.interpreters import BACKENDS, interpreter
+from documentation import pages
 
 
 @pytest.mark.parametrize("page", pages.pages_of("agreement"), ids=pages.name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from interpreters import BACKENDS
+from agreement.interpreters import BACKENDS
 from sections import load
 
 SHARE = "mix/cnn-sgd"

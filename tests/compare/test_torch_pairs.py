@@ -1,4 +1,4 @@
-"""What a comparison says first of two runs that are not the same program: some pairs of ``tests/compare/pairs``.
+"""What a comparison says first of two runs that are not the same program: some pairs of ``tests/support/pairs``.
 
 ``make verdicts`` judges all of them, at all levels, and those of two releases of Transformers.
 """

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hostile_dumps import CASES, LINEAR, NAMES, RELU, Case, Given, Page, Refused, tensor, whole, write
+from hostile.dumps import CASES, LINEAR, NAMES, RELU, Case, Given, Page, Refused, tensor, whole, write
 from written_pages import WrittenPage
 
 from probe.api.cli import main

@@ -11,6 +11,7 @@ import random
 from pathlib import Path
 
 import forks
+import healthy_models
 import pytest
 from healthy_models import MODELS
 
@@ -19,7 +20,7 @@ from probe.overflow.run import find_overflow
 
 pytest.importorskip("transformers", reason="models of Transformers are needed")
 
-SCRIPT = Path(__file__).with_name("healthy_models.py")
+SCRIPT = Path(healthy_models.__file__)
 LONG = os.environ.get("PROBE_TEST_LONG") == "1"
 # What was hard: a logarithm of 0 that is cast to an integer, scores of experts and of samples that are masked.
 NAMES = list(MODELS) if LONG else ["t5", *random.Random(os.environ["PROBE_TEST_SEED"]).sample(

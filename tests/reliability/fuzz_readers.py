@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import atheris
-import hostile_files as hostile
 import numpy as np
+from hostile import files as hostile
 
 with atheris.instrument_imports(include=["probe", "numpy.lib", "yaml", "zipfile", "pickletools"]):
     import probe
@@ -141,7 +141,7 @@ def seeds(reader: str) -> Iterator[Any]:
         yield from (content for content in hostile.NPY.values() if len(content) < 5000)
     else:
         import torch
-        from hostile_pt import PT
+        from hostile.pt_files import PT
 
         for legacy in (False, True):
             stream = io.BytesIO()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
+from hostile import files as hostile
+from hostile.reading import Outcome, assert_refused, read_in_child, write
 
 import probe
 from probe.api.cli import main
@@ -19,49 +19,10 @@ from probe.common.dump.journal import MAGIC
 from probe.common.dump.reading.tensor_reading import read_tensor
 from probe.common.errors import MsprobeException
 
-sys.path.insert(0, str(Path(__file__).parent))
-import hostile_files as hostile
-
-ROOT = Path(probe.__file__).parents[1]
-CHILD = Path(__file__).parent / "reading_in_child.py"
-MIB = 160
-"""Address space that reading any of the files may take beyond what the process had; all but the bombs are tiny."""
-LONGEST_MESSAGE = 1000
-
-
-class Outcome(NamedTuple):
-    path: str
-    error: str | None
-    message: str
-    growth: float
-
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def write(folder: Path, cases: dict[str, Any], suffix: str) -> list[str]:
-    folder.mkdir(exist_ok=True)
-    for name, content in cases.items():
-        (folder / (name + suffix)).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return [str(folder / (name + suffix)) for name in cases]
-
-
-def read_in_child(reader: str, paths: list[str], mib: int = MIB) -> list[Outcome]:
-    command = [sys.executable, str(CHILD), str(mib), reader, *paths]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, (done.stdout[-300:], done.stderr[-2000:])
-    return [Outcome(*outcome) for outcome in json.loads(done.stdout[done.stdout.index("[") :])]
-
-
-def assert_refused(outcomes: list[Outcome]) -> None:
-    for path, error, message, growth in outcomes:
-        assert error is not None and "MsprobeException" in error.split(), (path, error, message)
-        assert path in message and len(message) - message.count(path) * len(path) < LONGEST_MESSAGE, message
-        assert growth < 64, (path, growth)
-    assert not os.path.exists(hostile.CANARY)
 
 
 @pytest.mark.parametrize("reader", ["names", "apis", "layers", "matrices", "choice"])

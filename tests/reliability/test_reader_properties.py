@@ -5,18 +5,16 @@ The journal and config.json have tests of this kind beside their own, in tests/c
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
-import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hostile import files as hostile
+from hostile.damage import CHANGES, answered, changed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,12 +23,8 @@ from probe.api.commands.collecting.show_text import Wanted, dump_as_json, dump_l
 from probe.common.align import mapping_files
 from probe.common.align.layers import rules
 from probe.common.dump.reading.tensor_reading import read_tensor
-from probe.common.errors import MsprobeException
 from probe.compare.ranks import merge
 from probe.compare.rows import tensor_transforms
-
-sys.path.insert(0, str(Path(__file__).parent))
-import hostile_files as hostile
 
 QUICK = settings(deadline=None, max_examples=150)
 JSON = st.recursive(
@@ -38,30 +32,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
 )
-CHANGES = st.lists(st.tuples(st.integers(0, 10**4), st.binary(max_size=4), st.integers(0, 6)), max_size=4)
-
-
-def changed(content: bytes, changes: list[tuple[int, bytes, int]]) -> bytes:
-    """`content` in which some bytes are replaced, added or left out."""
-    for place, put, left_out in changes:
-        place %= len(content) + 1
-        content = content[:place] + put + content[place + left_out :]
-    return content
-
-
-def answered(name: str, content: bytes, read: Callable[[str], Any], **beside: bytes) -> Any:
-    """What `read` makes of the file, ``None`` after one of our errors; any other fails the test."""
-    with tempfile.TemporaryDirectory() as folder:
-        for other, text in beside.items():
-            Path(folder, f"{other}.json").write_bytes(text)
-        path = os.path.join(folder, name)
-        Path(path).write_bytes(content)
-        try:
-            with contextlib.redirect_stderr(io.StringIO()):
-                return read(path)
-        except MsprobeException as error:
-            assert name in str(error) and len(str(error)) < 2000
-            return None
 
 
 def everything(path: str) -> int:

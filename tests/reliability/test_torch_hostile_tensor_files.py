@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hostile.damage import CHANGES, answered, changed
+from hostile.pt_files import GOOD, PT
+from hostile.reading import assert_refused, read_in_child, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-from hostile_pt import GOOD, PT
-from test_hostile_files import assert_refused, read_in_child, write
-from test_reader_properties import CHANGES, answered, changed
 
 from probe.common.dump.reading.tensor_reading import read_tensor
 

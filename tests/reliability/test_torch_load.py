@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
+import debugger_load as load
 import pytest
 
 from msprobe.pytorch import PrecisionDebugger
-
-sys.path.insert(0, str(Path(__file__).parent))
-import load
 
 
 @pytest.fixture(autouse=True)

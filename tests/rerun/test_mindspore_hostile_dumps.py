@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import hostile_texts as hostile
 import pytest
+from hostile import texts as hostile
 
 import probe
 from probe.backends.mindspore.execution import script

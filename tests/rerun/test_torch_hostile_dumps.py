@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import hostile_texts as hostile
 import pytest
 import torch
 import torch.nn.functional as F
+from hostile import texts as hostile
 
 import probe
 from probe.common.errors import MsprobeException

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pages
 import pytest
+from documentation import pages
 
 
 @pytest.mark.parametrize("page", pages.pages_of("msadapter"), ids=pages.name)

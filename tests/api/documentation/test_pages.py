@@ -8,10 +8,10 @@ import re
 import shlex
 from pathlib import Path
 
-import pages
 import pytest
 import yaml
-from pages import PAGES, ROOT, Block, BlockFailed, blocks, name
+from documentation import pages
+from documentation.pages import PAGES, ROOT, Block, BlockFailed, blocks, name
 
 from probe.common import log
 from probe.common.config.config import load_config

@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from typing import Any
 
 import torch
-from hostile_files import Executes, zipped
+from hostile.files import Executes, zipped
 
 
 class _Call:

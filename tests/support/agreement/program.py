@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "backends" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "backends" / "support"))
 
 WAYS: dict[str, dict[str, Any]] = {
     "L0": {"level": "L0"},

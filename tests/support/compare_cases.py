@@ -21,7 +21,7 @@ from probe.compare.rows import measuring
 from probe.msprobe_rules.compare import rows as of_rows
 from probe.msprobe_rules.compare.v26_2 import WORDS
 
-CASES = Path(__file__).parents[2] / "compare" / "cases"
+CASES = Path(__file__).parents[1] / "compare" / "cases"
 REAL_DATA = ("tensor", "tensor_nan", "fuzzy_tensor", "shape_mismatch_tensor")
 OTHER_PLACES = "error: nan or inf of target and golden are not in the same places."
 FUZZY = "note: The names differ; accuracy of fuzzily matched data may be affected."
