@@ -18,8 +18,8 @@ _PATIENCE = 16
 """An optimizer that did not step while another one did so often in one step is not waited for any more.
 
 It bounds the first step of a program that calls a generator and never trains it, whose optimizer would be waited for
-until the end. Of 39 programs with several optimizers, of which 32 are in ``tests/api/test_torch_run_steps.py``, so many
-are counted rightly with a value:
+until the end. Of 39 programs with several optimizers, of which 32 are in ``tests/support/torch_step_programs.py``, so
+many are counted rightly with a value:
 
     2: 37    4: 38 (not five updates of a critic for one of the generator)    6, 16, 1000000: 39
 

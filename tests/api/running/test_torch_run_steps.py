@@ -1,0 +1,281 @@
+"""``msprobe run`` with PyTorch counts the steps of a program as a person does who reads it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch_running import PRELUDE, quick
+from torch_step_programs import PROGRAMS
+
+from probe.backends.torch import internals
+
+
+@pytest.mark.sampled(least=12, each=False)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_steps_are_those_that_a_person_counts(scripts: Any, tmp_path: Path, name: str) -> None:
+    steps, program = PROGRAMS[name]
+    if "grad_and_value" in program and internals.gradients_of_function.__name__ != "grad_and_value_impl":
+        assert "grad_and_value" in internals.absent_text()
+        pytest.skip("this release of torch has no function that every torch.func.grad_and_value calls")
+    ran = quick(scripts, tmp_path, program, "--level", "L0", "--task", "structure", "--step", "all")
+    assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], steps), ran.err
+
+
+FOLDS = """
+kept = []
+for fold in range(2):
+    net = network()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    if {keep}:
+        kept.append((net, optimizer))
+    for step in range(2):
+        net(torch.randn(5, 8)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            net(torch.randn(2, 8)).argmax(1)
+"""
+
+
+def test_an_optimizer_that_is_kept_changes_no_record(scripts: Any, tmp_path: Path) -> None:
+    found = []
+    for keep in (False, True):
+        folder = tmp_path / str(keep)
+        folder.mkdir()
+        ran = quick(scripts, folder, FOLDS.format(keep=keep), "--step", "all", "--level", "L1")
+        assert len(ran.steps) == 4, ran.err
+        found.append([ran.data(step) for step in range(4)])
+    assert found[0] == found[1] and "Functional.relu.0.backward" in found[1][3]
+    assert "Functional.relu.1.forward" not in found[1][3]
+
+
+def test_a_later_turn_in_a_step_is_collected_with_its_gradients(scripts: Any, tmp_path: Path) -> None:
+    ran = quick(scripts, tmp_path, PROGRAMS["TD3, the actor every other time"][1], "--step", "0-1")
+    first, second = ran.data(0), ran.data(1)
+    assert "Module.0.Linear.backward.0" in first and not any(name.startswith("Module.model~2.") for name in first)
+    # The critic, the actor and the critic again.
+    forwards = {"Module.0.Linear.forward.0", "Module.model~2.0.Linear.forward.0", "Module.0.Linear.forward.1"}
+    assert forwards | {name.replace("forward", "backward") for name in forwards} <= set(second)
+
+
+def test_optimizers_that_step_in_the_backward_leave_its_records_whole(scripts: Any, tmp_path: Path) -> None:
+    program = PROGRAMS["optimizers that step in the backward"][1]
+    plain = program.replace("parameter.register", "0 and parameter.register")
+    expected = quick(scripts, tmp_path, plain, "--step", "0", "--step-after", "backward")
+    gradients = {name: record for name, record in expected.data(0).items() if ".parameters_grad." in name}
+    for to_none in (True, False):
+        folder = tmp_path / str(to_none)
+        folder.mkdir()
+        ran = quick(scripts, folder, program.replace("zero_grad()", f"zero_grad({to_none})"), "--step", "0")
+        backward = {f"Module.{layer}.backward.0" for layer in ("0.Linear", "1.ReLU", "2.Linear")}
+        assert backward | {"Functional.linear.0.backward"} <= set(ran.data(0))
+        assert {name: ran.data(0).get(name) for name in gradients} == gradients and len(gradients) == 2
+
+
+@pytest.mark.parametrize("then", ["", "net(torch.randn(5, 8)).sum().backward()\n    optimizer.step()"])
+def test_an_optimizer_does_not_outlive_a_backward_that_raised(scripts: Any, tmp_path: Path, then: str) -> None:
+    program = f"""
+import gc, weakref
+net, other = network(), network()
+optimizer, further = torch.optim.SGD(net.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)
+there = weakref.ref(further)
+output = net(torch.randn(5, 8))
+output.register_hook(lambda gradient: 1 / 0)
+try:
+    output.sum().backward()
+except ZeroDivisionError:
+    {then or "pass"}
+del further, output
+gc.collect()
+print("gone", there() is None)
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0")
+    assert (ran.status, ran.out.strip()) == (0, "gone True"), ran.err
+
+
+OBSERVED = """
+import collections
+from torch.overrides import TorchFunctionMode
+seen = collections.Counter()
+
+class Counts(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        owner = getattr(function, "__self__", None)
+        seen[getattr(owner, "__name__", None) or function.__name__] += 1
+        return function(*args, **(kwargs or {}))
+
+def counted(name, function):
+    def call(*args, **kwargs):
+        seen["wrapped " + name] += 1
+        return function(*args, **kwargs)
+    return call
+
+torch.Tensor.is_inference = counted("is_inference", torch.Tensor.is_inference)
+for name in ("grad", "requires_grad", "_version", "_cdata"):
+    held = getattr(torch.Tensor, name)
+    setattr(torch.Tensor, name, property(counted(name, held.__get__), held.__set__))
+G, D = network(4), network(4)
+of_G, of_D = torch.optim.SGD(G.parameters(), 0.1), torch.optim.SGD(D.parameters(), 0.1)
+with Counts():
+    for step in range(3):
+        D(G(torch.randn(5, 4)).detach()).pow(2).sum().backward()
+        of_D.step()
+        D(G(torch.randn(5, 4))).pow(2).sum().backward()
+        of_G.step()
+print(sorted(seen.items()))
+"""
+
+
+def test_a_program_does_not_see_what_is_read_of_its_optimizers(scripts: Any, tmp_path: Path) -> None:
+    by_itself = scripts.run(tmp_path, PRELUDE + OBSERVED)
+    ran = quick(scripts, tmp_path, OBSERVED, "--step", "7", "--level", "L0")
+    assert (ran.status, ran.out) == (0, by_itself.out) and "wrapped grad" in ran.out, ran.err
+    assert "3 steps, none of them wanted" in ran.log
+
+
+WRAPPERS = {
+    "functools.wraps, a keyword of its own": "functools.wraps(original)(lambda *a, tag=0, **k: original(*a, **k))",
+    "a keyword of its own": "lambda outputs, inputs, tag, **k: original(outputs, inputs, **k)",
+    "all arguments handed on": "lambda *a, **k: original(*a, **k)",
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_gradients_are_returned_by_a_wrapper_that_was_there_before(scripts: Any, tmp_path: Path, wrapper: str) -> None:
+    before = f"""
+import functools, torch
+original = torch.autograd.grad
+torch.autograd.grad = {WRAPPERS[wrapper]}
+"""
+    tag = ", tag='x'" if "own" in wrapper else ""
+    program = f"""
+net = network()
+for step in range(3):
+    loss = net(torch.randn(5, 8)).sum()
+    torch.autograd.grad(loss, list(net.parameters()){tag}, retain_graph=True)
+    net(torch.randn(5, 8))
+    torch.autograd.grad(loss, list(net.parameters()){tag})
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0", before=before)
+    assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], 3), ran.err
+
+
+def test_a_scaler_whose_step_is_wrapped_passes_optimizers_over(scripts: Any, tmp_path: Path) -> None:
+    before = """
+import functools, torch
+original = torch.cuda.amp.GradScaler.step
+kind = next(kind for kind in torch.cuda.amp.GradScaler.__mro__ if "step" in vars(kind))
+kind.step = functools.wraps(original)(lambda *a, tag=0, **k: original(*a, **k))
+"""
+    program = """
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(3):
+    scaler.scale(net(torch.randn(5, 8)).sum() * float("inf")).backward()
+    scaler.step(optimizer, tag="x")
+    scaler.update()
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0", before=before)
+    assert (ran.status, len(ran.steps)) == (0, 3), ran.err
+
+
+def test_a_call_of_no_module_fails_as_it_does_by_itself(scripts: Any, tmp_path: Path) -> None:
+    program = """
+try:
+    nn.Module.__call__()
+except TypeError as error:
+    print(error)
+"""
+    by_itself = scripts.run(tmp_path, PRELUDE + program)
+    ran = quick(scripts, tmp_path, program)
+    assert (ran.status, ran.out) == (0, by_itself.out) and ran.out, ran.err
+
+
+def test_optimizers_are_looked_for_once_where_there_are_none(scripts: Any, tmp_path: Path) -> None:
+    program = """
+import gc
+looked, all_objects = [], gc.get_objects
+gc.get_objects = lambda *args: looked.append(1) or all_objects(*args)
+net = network()
+for step in range(9):
+    net(torch.randn(5, 8)).sum().backward()
+    if step == 0:
+        before = len(looked)
+print(len(looked) - before)
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "30", "--level", "L0")
+    assert (ran.status, ran.out.strip()) == (0, "0") and "9 steps" in ran.log, ran.err
+
+
+OTHER_LOOPS = {
+    "WGAN, the fake without gradients": (
+        "RMSprop",
+        """
+G, D = network(4), network(4)
+of_G, of_D = torch.optim.RMSprop(G.parameters()), torch.optim.RMSprop(D.parameters())
+for step in range(4):
+    for _ in range(3):
+        with torch.no_grad():
+            fake = G(torch.randn(5, 4))
+        of_D.zero_grad()
+        (D(fake) - D(torch.randn(5, 4))).mean().backward()
+        of_D.step()
+    of_G.zero_grad()
+    (-D(G(torch.randn(5, 4)))).mean().backward()
+    of_G.step()
+""",
+    ),
+    "PPO, loops of policy and value": (
+        "Adam",
+        """
+policy, value = network(), network()
+of_policy, of_value = torch.optim.Adam(policy.parameters()), torch.optim.Adam(value.parameters())
+for epoch in range(3):
+    states = torch.randn(5, 8)
+    before = policy(states).detach()
+    for _ in range(2):
+        of_policy.zero_grad()
+        ((policy(states) - before).exp() * value(states).detach()).mean().backward()
+        of_policy.step()
+    for _ in range(3):
+        of_value.zero_grad()
+        value(states).pow(2).mean().backward()
+        of_value.step()
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_LOOPS)
+def test_optimizers_that_step_in_different_loops_are_told_of(scripts: Any, tmp_path: Path, name: str) -> None:
+    kind, program = OTHER_LOOPS[name]
+    ran = quick(scripts, tmp_path, program, "--step", "all", "--level", "L0", "--task", "structure")
+    (line,) = ran.warnings
+    assert ran.status == 0 and line.startswith(f"{len(ran.steps)} steps were counted, which may not be the iterations")
+    source = (PRELUDE + program).splitlines()
+    for loop in re.findall(rf"{kind} steps in the loop at program.py:(\d+)", line):
+        assert source[int(loop) - 1].strip().startswith("for ")
+    assert line.count("in the loop at") == 2 and "step() at the end" in line and "--step-after optimizer" in line
+
+
+def test_updates_by_hand_after_an_optimizers_are_told_of(scripts: Any, tmp_path: Path) -> None:
+    program = """
+net = network()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(5):
+    net.zero_grad()
+    net(torch.randn(5, 8)).pow(2).mean().backward()
+    if step < 2:
+        optimizer.step()
+    else:
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter -= 0.1 * parameter.grad.sign()
+"""
+    ran = quick(scripts, tmp_path, program, "--step", "all")
+    (line,) = ran.warnings
+    assert ran.status == 0 and "in step 2, in which gradients were computed 3 times and no optimizer stepped" in line
