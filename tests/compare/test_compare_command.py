@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import compare
 from compare_cases import same
 from made_dumps import call, constant, write
 from numpy.typing import NDArray
 
 import probe
-from probe.api import cli
 from probe.common.errors import DumpFormatError
 
 CASES = Path(__file__).parent / "cases"
@@ -28,10 +28,6 @@ TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max":
 
 def dump(folder: Path, inputs: list[Any], **head: Any) -> Path:
     return write(folder, {"Torch.sin.0.forward": {"input_args": inputs}}, **head) / "dump.json"
-
-
-def compare(target: Path, golden: Path, out: Path, *more: str) -> int:
-    return cli.main(["compare", "-tp", str(target), "-gp", str(golden), "-o", str(out), *more])
 
 
 def rows(path: Path) -> list[list[str]]:

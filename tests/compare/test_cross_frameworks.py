@@ -7,15 +7,15 @@ weights are the same. Statistics are rounded to seven digits.
 
 from __future__ import annotations
 
-import csv
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from command_line import compare
+from runs import rows
 
-from probe.api import cli
 from probe.common.align.layers.proposal import Proposal, write
 from probe.common.align.layers.rules import load_rules
 from probe.common.dump.naming import is_module
@@ -148,32 +148,31 @@ def test_equal_weights_give_equal_numbers_in_both_frameworks() -> None:
                 assert getattr(mine, statistic) == expected, (mine.name, statistic)
 
 
-def run(target: Path, golden: Path, out: Path, *more: str) -> list[dict[str, str]]:
-    assert cli.main(["compare", "-tp", str(target), "-gp", str(golden), "-o", str(out), *more]) == 0
+def rows_of(target: Path, golden: Path, out: Path, *more: str) -> list[dict[str, str]]:
+    assert compare(target, golden, out, *more) == 0
     (table,) = out.glob("compare_result_*.csv")
-    with table.open(newline="") as stream:
-        return list(csv.DictReader(stream))
+    return rows(table)
 
 
 @pytest.mark.parametrize("sides", [("mindspore_mix", "torch_mix"), ("torch_mix", "mindspore_mix")])
 def test_the_proposal_given_again_matches_the_same(tmp_path: Path, sides: tuple[str, str]) -> None:
     target, golden = (TRANSFORMER / side for side in sides)
-    proposed = run(target, golden, tmp_path / "first")
+    proposed = rows_of(target, golden, tmp_path / "first")
     (file,) = (tmp_path / "first").glob("layer_mapping_*.yaml")
-    assert run(target, golden, tmp_path / "second", "-lm", str(file)) == proposed
+    assert rows_of(target, golden, tmp_path / "second", "-lm", str(file)) == proposed
     assert not list((tmp_path / "second").glob("layer_mapping_*"))
     # An edited one is followed.
     rules = yaml.safe_load(file.read_text())
     rules["FeedForward" if sides[0] == "mindspore_mix" else "Mlp"] = {}
     edited = tmp_path / "edited.yaml"
     edited.write_text(yaml.safe_dump(rules))
-    rows = run(target, golden, tmp_path / "third", "-lm", str(edited))
+    rows = rows_of(target, golden, tmp_path / "third", "-lm", str(edited))
     alone = {row["NPU Name"] for row in rows if row["Bench Name"] == "N/A"}
     assert any(".ffn.mapping.Dense." in name or ".mlp.fc1.Linear." in name for name in alone)
 
 
 def test_the_proposal_is_written_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix", tmp_path)
+    rows_of(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix", tmp_path)
     (file,) = tmp_path.glob("layer_mapping_*.yaml")
     assert load_rules(str(file)) == {
         "TopLayer": {
@@ -211,7 +210,7 @@ def test_a_name_with_a_line_break_adds_no_rule_to_the_proposal(tmp_path: Path) -
 
 @pytest.mark.parametrize("more", [("--rules", "msprobe"), ("-cm",), ("-am",), ("-lm",), ("-fm",)])
 def test_nothing_is_proposed_where_the_user_says_what_corresponds(tmp_path: Path, more: tuple[str, ...]) -> None:
-    run(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix", tmp_path, *more)
+    rows_of(TRANSFORMER / "mindspore_mix", TRANSFORMER / "torch_mix", tmp_path, *more)
     assert not list(tmp_path.glob("layer_mapping_*"))
 
 

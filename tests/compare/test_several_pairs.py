@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from runs import RECORD, compare, rows, two_runs, without_times
+from command_line import compare
+from runs import RECORD, rows, two_runs, without_times
 
 import probe
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import msprobe
 from exit_status_cases import Case, case_of
+from scripts import CHECKOUT
 
-import probe
 from probe.api.cli import COMMANDS, main
 from probe.api.commands.question import Question
 
@@ -21,11 +20,8 @@ ANSWER_NOTHING = {command.name for command in COMMANDS if not isinstance(command
 
 def own_process(case: Case, arguments: list[str], folder: Path) -> tuple[int, str, str]:
     """The status and the output of a command in a process of its own."""
-    root = str(Path(probe.__file__).parents[1])
-    path = os.pathsep.join([*([str(folder / case.path)] if case.path else []), root])
-    call = [sys.executable, "-m", "probe.api.cli", *arguments]
-    environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(call, cwd=root, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    path = os.pathsep.join([*([str(folder / case.path)] if case.path else []), CHECKOUT])
+    done = msprobe(*arguments, folder=Path(CHECKOUT), PYTHONPATH=path)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probe.api import cli
-
 RECORD = "Torch.sin.0.forward"
 
 
@@ -45,10 +43,6 @@ def two_runs(root: Path, places: Sequence[str], real_data: bool = False) -> tupl
         for number, place in enumerate(places):
             write(root / side / place, [np.full(4, number + more + 1, np.float32)], real_data)
     return root / "target", root / "golden"
-
-
-def compare(target: Path, golden: Path, out: Path, *more: str) -> int:
-    return cli.main(["compare", "-tp", str(target), "-gp", str(golden), "-o", str(out), *more])
 
 
 def rows(path: Path) -> list[dict[str, str]]:

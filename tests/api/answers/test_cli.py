@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import msprobe
 
 import probe
 from probe.api import cli
@@ -21,9 +20,7 @@ WHOLE = json.dumps({"task": "statistics", "level": "mix", "framework": "pytorch"
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1]), "COLUMNS": "120"}
-    call = [sys.executable, "-m", "probe.api.cli", *arguments]
-    return subprocess.run(call, env=environment, capture_output=True, text=True, timeout=60)
+    return msprobe(*arguments, COLUMNS="120")
 
 
 def journal(folder: Path, names: list[str]) -> Path:

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-import probe
+import scripts
 
 
 def python(code: str, folder: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(Path(probe.__file__).parents[1])])}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(
-        command, cwd=folder, env={**environment, "GLOG_v": "3"}, capture_output=True, text=True, check=False
-    )
+    path = os.pathsep.join([str(folder), scripts.CHECKOUT])
+    done = scripts.python("-c", code, folder=folder, PYTHONPATH=path, GLOG_v="3")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

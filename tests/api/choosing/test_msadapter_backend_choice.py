@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-import probe
+import scripts
 
 TORCH = """
 from mindtorch.torch_proxy import initialize_torch_proxy, setup_metadata_patch
@@ -39,9 +35,7 @@ TORCH_LATE = "torch was imported after the PrecisionDebugger was made"
 
 
 def python(code: str, folder: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1]), "GLOG_v": "3"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = scripts.python("-c", code, folder=folder, GLOG_v="3")
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

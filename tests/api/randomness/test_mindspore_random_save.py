@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import mindspore as ms
 import mindspore_cluster
+from scripts import script
 
-import probe
 from probe.backends.mindspore.randomness.random_calls import random_calls
 
-# The scripts run the very package that is tested here, installed or not.
-ENVIRONMENT = {**os.environ, "GLOG_v": "3", "PYTHONPATH": str(Path(probe.__file__).parents[1])}
 PRELUDE = """
 import random
 import mindspore as ms
@@ -27,9 +22,7 @@ from probe.backends.mindspore.randomness import random_calls
 
 
 def run(tmp_path: Path, code: str) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(PRELUDE + code, encoding="utf-8")
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    done = script(tmp_path, PRELUDE + code, GLOG_v="3")
     assert done.returncode == 0, done.stderr
 
 

@@ -11,15 +11,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from scripts import script
 
-import probe
-
-# The scripts run the very package that is tested here, installed or not.
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1])}
 PRELUDE = """
 import os, random, sys
 import numpy as np
@@ -43,10 +39,7 @@ needs_posix = pytest.mark.skipif(os.name != "posix", reason="permissions, links 
 
 def run(tmp_path: Path, code: str, folder: str = "out") -> tuple[subprocess.CompletedProcess[str], Path]:
     """Run `code` after PRELUDE as a script, so that its lines can be found again."""
-    script = tmp_path / "train.py"
-    script.write_text(PRELUDE + code, encoding="utf-8")
-    command = [sys.executable, str(script), folder]
-    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    done = script(tmp_path, PRELUDE + code, folder)
     return done, tmp_path / folder
 
 

@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from fake_packages import package
+from scripts import CHECKOUT, python
 
-import probe
 from probe.common import log
 from probe.common.dump.frameworks import FRAMEWORKS, all_tested_text
 
-CHECKOUT = str(Path(probe.__file__).parents[1])
-
 
 def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": CHECKOUT, "MSPROBE_LOG_LEVEL": "4", **variables}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    return python(*command, folder=folder, timeout=60, **{"MSPROBE_LOG_LEVEL": "4", **variables})
 
 
 def both(folder: Path, *program: str) -> list[subprocess.CompletedProcess[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 import dumped
 import pytest
 import torch
+from trainings import write_config
 
 from probe.api.cli import main
 
@@ -65,8 +66,7 @@ if os.path.exists("dump"):
 
 
 def run(scripts: Any, folder: Path, work: str, task: str = "tensor", **more: Any) -> Any:
-    config = {"task": task, "level": "mix", "risk_level": "ALL", "dump_path": str(folder / "dump"), task: {}}
-    (folder / "config.json").write_text(json.dumps(config))
+    write_config(folder, task, "mix")
     ended = scripts.run(folder, TRAINING.format(work=work), **more)
     if "cannot mount" in ended.said:
         pytest.skip("neither root nor a user name space, so no file system can be mounted here")
@@ -252,8 +252,7 @@ found = train(debugger, middle)
 
 
 def test_a_second_run_keeps_away_from_a_folder_that_is_being_written(scripts: Any, tmp_path: Path) -> None:
-    config = {"task": "statistics", "level": "L1", "risk_level": "ALL", "dump_path": str(tmp_path / "dump")}
-    (tmp_path / "config.json").write_text(json.dumps({**config, "statistics": {}}))
+    write_config(tmp_path)
     ended = scripts.run(tmp_path, TWO_RUNS)
     assert ended.status == 0 and ended.err == "", ended.err
     line, last = re.findall(r"\[(?:WARNING|ERROR)\] (.*)", ended.log)
@@ -282,8 +281,7 @@ debugger.step()
 
 
 def test_eight_processes_side_by_side(scripts: Any, tmp_path: Path) -> None:
-    config = {"task": "tensor", "level": "mix", "risk_level": "ALL", "dump_path": str(tmp_path / "dump"), "tensor": {}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_config(tmp_path, "tensor", "mix")
     ended = scripts.run(tmp_path, RANKS.format(world=8), copies=8)
     assert [process.status for process in ended] == [0] * 8, ended[0].err
     assert "ERROR" not in ended[0].log
@@ -294,8 +292,7 @@ def test_eight_processes_side_by_side(scripts: Any, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_never_starts_costs_the_others_nothing_that_they_have(scripts: Any, tmp_path: Path) -> None:
-    config = {"task": "statistics", "level": "L1", "risk_level": "ALL", "dump_path": str(tmp_path / "dump")}
-    (tmp_path / "config.json").write_text(json.dumps({**config, "statistics": {}}))
+    write_config(tmp_path)
     code = RANKS.format(world=3).replace("dist.init", "debugger.start()\ntorch.abs(torch.ones(1))\ndist.init")
     ended = scripts.run(tmp_path, code, copies=2)
     assert [process.status for process in ended] == [1, 1] and "ERROR" not in ended[0].log

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import dumped
 import pytest
+from trainings import write_config
 
 PRELUDE = """
 import os, signal, sys, torch
@@ -24,8 +24,7 @@ x = torch.ones(2, 4)
 
 
 def run(scripts: Any, folder: Path, code: str, level: str = "L1", **more: Any) -> Any:
-    config = {"task": "statistics", "level": level, "risk_level": "ALL", "dump_path": str(folder / "dump")}
-    (folder / "config.json").write_text(json.dumps({**config, "statistics": {}}))
+    write_config(folder, level=level)
     return scripts.run(folder, PRELUDE + code, **more)
 
 

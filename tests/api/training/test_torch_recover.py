@@ -8,6 +8,7 @@ from typing import Any
 
 import dumped
 import pytest
+from trainings import write_config
 
 from probe.api.cli import main
 
@@ -65,8 +66,7 @@ def test_a_killed_run_recovers_to_what_a_finished_one_writes(
     for name, end in (("finished", ""), ("killed", "    os.kill(os.getpid(), 9)\n")):
         folder = tmp_path / name
         folder.mkdir()
-        config = {"task": "statistics", "level": "mix", "risk_level": "ALL", "dump_path": str(folder / "dump")}
-        (folder / "config.json").write_text(json.dumps({**config, "statistics": {}}))
+        write_config(folder, level="mix")
         text = code.replace("torch.ones", "torch.manual_seed(1) and torch.ones")
         text = text.replace("net, x = Net(), ", "torch.manual_seed(1)\nnet, x = Net(), ")
         text = text.replace("    debugger.stop()\n", end or "    debugger.stop()\n")

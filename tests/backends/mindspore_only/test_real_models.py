@@ -17,6 +17,7 @@ from mindspore._c_expression import TensorPy
 from mindspore.common import api
 from mindspore.communication import comm_func
 from shifted_inputs import ShiftedInputs
+from trainings import collecting
 
 from probe.backends.mindspore.internals import HAS_NODES
 
@@ -315,17 +316,6 @@ def bare(backend: Any, name: str) -> tuple[dict[str, Any], bytes]:
         case = CASES[name]
         _bare[name] = train(backend, build(case), case, lambda model, step: step())
     return _bare[name]
-
-
-def collecting(debugger: Any) -> Around:
-    def around(model: nn.Cell, step: Callable[[], Any]) -> Any:
-        debugger.start(model)
-        seen = step()
-        debugger.stop()
-        debugger.step()
-        return seen
-
-    return around
 
 
 def difference(one: Any, other: Any) -> float:

@@ -15,6 +15,7 @@ import mindspore as ms
 import numpy as np
 import pytest
 from mindspore import amp, mint, nn, ops
+from trainings import collecting
 
 from probe.backends.mindspore.internals import HAS_NODES
 
@@ -275,16 +276,6 @@ def selected() -> Iterator[Any]:
         for place, kind in enumerate(KINDS):
             level = LEVELS[(index + place + place // 3) % 3]
             yield pytest.param(name, level, kind, id=f"{name}-{level}-{kind}")
-
-
-def collecting(debugger: Any) -> Around:
-    def around(model: nn.Cell, step: Callable[[], None]) -> None:
-        debugger.start(model)
-        step()
-        debugger.stop()
-        debugger.step()
-
-    return around
 
 
 def different(found: dict[str, bytes], expected: dict[str, bytes]) -> list[str]:

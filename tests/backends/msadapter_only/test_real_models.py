@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from mindspore._c_expression import TensorPy
 from shifted_inputs import ShiftedInputs
 from torch import nn
+from trainings import collecting
 
 WIDTH, HEADS, WORDS, LENGTH = 16, 2, 30, 7
 SETTINGS: list[dict[str, str]] = [
@@ -372,17 +373,6 @@ def bare(backend: Any, name: str) -> tuple[dict[str, Any], bytes]:
     if name not in _bare:
         _bare[name] = train(backend, build(backend, CASES[name]), lambda model, step: step())
     return _bare[name]
-
-
-def collecting(debugger: Any) -> Around:
-    def around(model: nn.Module, step: Callable[[], Any]) -> Any:
-        debugger.start(model)
-        seen = step()
-        debugger.stop()
-        debugger.step()
-        return seen
-
-    return around
 
 
 def difference(one: Any, other: Any) -> float:

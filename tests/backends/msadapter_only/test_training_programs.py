@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from trainings import collecting
 
 WIDTH, HEADS, WORDS, LENGTH, STEPS = 16, 2, 30, 6, 3
 KINDS: dict[str, dict[str, str]] = {
@@ -287,16 +288,6 @@ def train(backend: Any, name: str, around: Around) -> dict[str, Any]:
 @functools.cache
 def without_the_tool(backend: Any, name: str) -> dict[str, Any]:
     return train(backend, name, lambda model, step: step())
-
-
-def collecting(debugger: Any) -> Around:
-    def around(model: nn.Module, step: Callable[[], None]) -> None:
-        debugger.start(model)
-        step()
-        debugger.stop()
-        debugger.step()
-
-    return around
 
 
 def different(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from trainings import collecting
 
 # torch's compiler looks at `.grad` of tensors that are no leaves, and hides the warning in a way that -W error undoes.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
@@ -113,16 +114,6 @@ def train(form: Any, around: Callable[[Any, Callable[[], Any]], Any]) -> tuple[l
         around(given, step)
     values = [*seen, *model.parameters(), torch.get_rng_state()]
     return [value.detach().numpy().tobytes() for value in values], counted()
-
-
-def collecting(debugger: Any) -> Callable[[Any, Callable[[], Any]], None]:
-    def around(model: Any, step: Callable[[], Any]) -> None:
-        debugger.start(model)
-        step()
-        debugger.stop()
-        debugger.step()
-
-    return around
 
 
 @pytest.mark.sampled()

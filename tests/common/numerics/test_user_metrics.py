@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import runs
-from runs import compare, rows, two_runs, write
+from command_line import compare, msprobe
+from runs import rows, two_runs, write
+from scripts import CHECKOUT
 
-import probe
 from probe.api import cli
 from probe.common import log
 from probe.common.numerics.values import as_measured
@@ -230,7 +229,7 @@ def installed(folder: Path, name: str, source: str, value: str) -> dict[str, str
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(f"[msprobe.compare.algorithms]\nmine = {value}\n")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(Path(probe.__file__).parents[1])))}
+    return {"PYTHONPATH": os.pathsep.join((str(folder), CHECKOUT))}
 
 
 CLASS = """
@@ -250,7 +249,7 @@ def test_an_installed_package_adds_its_metric(tmp_path: Path, source: str, value
     target, golden = two_runs(tmp_path, ["rank0", "rank1"], real_data=True)
     environment = installed(tmp_path / "site", "mine", source, value)
     arguments = ["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out"), "--jobs", "2"]
-    subprocess.run([sys.executable, "-m", "probe.api.cli", *arguments], check=True, env=environment, cwd=tmp_path)
+    assert msprobe(*arguments, folder=tmp_path, **environment).returncode == 0
     assert [rows(table)[0][column] for table in (tmp_path / "out").iterdir()] == ["-0.5", "-0.5"]
 
 
@@ -266,8 +265,7 @@ def test_an_installed_package_that_is_broken_is_named(tmp_path: Path, source: st
     target, golden = two_runs(tmp_path, ["rank0"], real_data=True)
     environment = installed(tmp_path / "site", "mine", source, "mine")
     arguments = ["compare", "-tp", str(target), "-gp", str(golden), "-o", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "probe.api.cli", *arguments]
-    done = subprocess.run(command, check=False, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    done = msprobe(*arguments, folder=tmp_path, **environment)
     assert done.returncode == 2
     assert f"entry point mine = mine of msprobe.compare.algorithms: {said}" in done.stderr
     assert done.stderr.count("\n") == 1 and not (tmp_path / "out").exists()

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from runs import compare, rows, two_runs, without_times
+from command_line import compare
+from runs import rows, two_runs, without_times
 
 import probe
 from probe.common.parallel import dask_cluster

@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 
+import command_line
 import pytest
 from made_dumps import call, constant, write
 
@@ -23,13 +24,11 @@ STEP = CASES / "multi_rank"
 
 
 def compare(case: str, out: Path, *more: str) -> int:
-    folder = CASES / case
-    return cli.main(["compare", "-tp", str(folder / "target"), "-gp", str(folder / "golden"), "-o", str(out), *more])
+    return command_line.compare(CASES / case / "target", CASES / case / "golden", out, *more)
 
 
 def ranks(out: Path, *more: str) -> int:
-    arguments = ["compare", "-tp", str(STEP / "target" / "step0"), "-gp", str(STEP / "golden" / "step0")]
-    return cli.main([*arguments, "-o", str(out), *more])
+    return command_line.compare(STEP / "target" / "step0", STEP / "golden" / "step0", out, *more)
 
 
 def test_the_first_lines_say_where_two_runs_diverge_and_what_is_wrong(

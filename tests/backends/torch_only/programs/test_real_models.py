@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from trainings import collecting
 
 transformers = pytest.importorskip("transformers", reason="models of Transformers are needed")
 
@@ -244,16 +245,6 @@ def train(case: Case, around: Around, save: Callable[[Any, str], None] = lambda 
 @functools.cache
 def without_the_tool(name: str) -> Seen:
     return train(CASES[name], lambda model, step: step())
-
-
-def collecting(debugger: Any) -> Around:
-    def around(model: Any, step: Callable[[], None]) -> None:
-        debugger.start(model)
-        step()
-        debugger.stop()
-        debugger.step()
-
-    return around
 
 
 def functions() -> dict[str, Any]:
