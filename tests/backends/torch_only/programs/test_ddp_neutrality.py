@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 import two_processes
 
 SCRIPT = """
@@ -119,6 +120,8 @@ def chosen() -> list[dict[str, Any]]:
 SETTINGS = chosen()
 
 
+# So that `make reliability`, which takes all pairs, runs it.
+@pytest.mark.sampled()
 def test_training_gives_the_same_bits_on_each_rank(tmp_path: Path) -> None:
     outputs = two_processes.run(tmp_path, SCRIPT, str(tmp_path), json.dumps(SETTINGS), timeout=300)
     for rank, output in enumerate(outputs):
