@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.sampled(least=2, each=False, group="benchmarks")
+pytestmark = pytest.mark.sampled(least=1, each=False, group="benchmarks")
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 

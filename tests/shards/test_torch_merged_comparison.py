@@ -7,33 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from split_runs import Case, train
+from split_runs import CASES
 
 import probe
 from probe.api.cli import main
 from probe.common.errors import MsprobeException
-
-FAULTY = "decoder.layers.2.mlp.fc1.weight"
-
-CASES = {
-    "whole": Case(),
-    "tensor": Case(tp=2),
-    "both": Case(tp=2, pp=2),
-    "virtual": Case(pp=2, vpp=2),
-    "copies": Case(dp=2),
-    "copies_split": Case(tp=2, dp=2, order="dp-pp-tp"),
-    "faulty_tensor": Case(tp=2, change=FAULTY),
-    "faulty_pipeline": Case(pp=2, change=FAULTY),
-    "faulty_both": Case(tp=2, pp=2, change=FAULTY),
-}
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of all runs, which train at the same time."""
-    folder = tmp_path_factory.mktemp("split")
-    train(folder, CASES)
-    return folder
 
 
 def compare(runs: Path, target: str, golden: str, output: Path, *more: str) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from split_runs import Case, train
+from split_runs import CASES
 from written_pages import WrittenPage, page_in
 
 import probe
@@ -23,30 +23,10 @@ from probe.common.dump.reading.dump import Dump, read
 from probe.common.dump.reading.items import Item
 from probe.shards.merge import Merged, merged
 
-FAULTY = "decoder.layers.2.mlp.fc1.weight"
 STATISTICS = ("max", "min", "mean", "norm")
 
 
-CASES = {
-    "whole": Case(),
-    "tensor": Case(tp=2),
-    "pipeline": Case(pp=2),
-    "both": Case(tp=2, pp=2),
-    "virtual": Case(pp=2, vpp=2),
-    "copies": Case(dp=2),
-    "copies_split": Case(tp=2, dp=2, order="dp-pp-tp"),
-    "faulty": Case(tp=2, change=FAULTY),
-    "sequence": Case(tp=2, change="sequence"),
-}
 SPLIT = ["tensor", "pipeline", "both", "virtual", "sequence"]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of all runs, which train at the same time."""
-    folder = tmp_path_factory.mktemp("split")
-    train(folder, CASES)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +49,7 @@ def copies(runs: Path) -> dict[str, list[Merged]]:
 def pages(runs: Path) -> dict[str, WrittenPage]:
     """Each split run beside the one of one process, or of as many as it has copies."""
     found = {}
-    for name in (*SPLIT, "copies_split", "faulty"):
+    for name in (*SPLIT, "copies_split", "faulty_tensor"):
         golden = "copies" if CASES[name].dp > 1 else "whole"
         output = runs / f"{name}_page"
         paths = ["-tp", str(runs / name), "-gp", str(runs / golden), "-o", str(output)]
@@ -249,7 +229,7 @@ def test_copies_of_a_model_are_compared_one_by_one(
 
 
 def test_a_wrong_piece_of_a_weight_is_the_first_divergence(pages: dict[str, WrittenPage]) -> None:
-    page = pages["faulty"]
+    page = pages["faulty_tensor"]
     comparison = page.manifest["comparisons"][0]
     # The third layer's first linear function of its block is the eleventh of the run of one process.
     assert page.rows()[comparison["first"]] == ("Functional.linear.10.forward",) * 2

@@ -40,6 +40,23 @@ class Case:
         ]
 
 
+FAULTY = "decoder.layers.2.mlp.fc1.weight"
+CASES = {
+    "whole": Case(),
+    "tensor": Case(tp=2),
+    "pipeline": Case(pp=2),
+    "both": Case(tp=2, pp=2),
+    "virtual": Case(pp=2, vpp=2),
+    "copies": Case(dp=2),
+    "copies_split": Case(tp=2, dp=2, order="dp-pp-tp"),
+    "sequence": Case(tp=2, change="sequence"),
+    "faulty_tensor": Case(tp=2, change=FAULTY),
+    "faulty_pipeline": Case(pp=2, change=FAULTY),
+    "faulty_both": Case(tp=2, pp=2, change=FAULTY),
+}
+"""By name, the runs that are merged and compared."""
+
+
 def train(folder: Path, cases: Mapping[str, Case]) -> None:
     """Run all cases at the same time, each into the folder of its name."""
     arguments = []
@@ -49,6 +66,6 @@ def train(folder: Path, cases: Mapping[str, Case]) -> None:
         rest = (port, *sizes, case.order, case.change)
         arguments += [(str(folder / name), str(rank), *rest) for rank in range(case.split.rank_size)]
     environment = {**os.environ, "PYTHONPATH": forks.CHECKOUT, "OMP_NUM_THREADS": "1"}
-    ended = forks.server(*forks.MODULES["torch"]).run(SCRIPT, *arguments, environment=environment, timeout=100)
+    ended = forks.server(*forks.MODULES["torch"]).run(SCRIPT, *arguments, environment=environment, timeout=150)
     for given, process in zip(arguments, ended):
         assert process.said == ["trained"], (given, process.status, process.out, process.err)

@@ -8,13 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import torch
 
-import probe
 from probe.backends.torch.randomness.random_calls import random_calls, rank
 
 # The scripts run the very package that is tested here, installed or not.
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(probe.__file__).parents[1])}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": forks.CHECKOUT}
 PRELUDE = """
 import pickle, random, sys, torch
 from torch import nn
@@ -23,12 +23,18 @@ from probe.backends.torch.randomness import random_calls, seeding
 """
 
 
-def rows_of(tmp_path: Path, code: str) -> list[list[str]]:
-    """Run `code` after PRELUDE as a script that records into ``out``; return the rows."""
+def rows_of(tmp_path: Path, code: str, whole_stacks: bool = False) -> list[list[str]]:
+    """Run `code` after PRELUDE as a script that records into ``out``; return the rows.
+
+    With `whole_stacks` it has an interpreter of its own, in which the script is the outermost frame.
+    """
     script = tmp_path / "train.py"
     script.write_text(PRELUDE + code, encoding="utf-8")
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    if whole_stacks:
+        command = [sys.executable, str(script)]
+        done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
+    else:
+        done = forks.run_python("torch", script, tear_down=True)
     assert done.returncode == 0, done.stderr
     (path,) = (tmp_path / "out").iterdir()
     with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -49,6 +55,7 @@ nn.Linear(3, 2)
 nn.functional.dropout(value, 0.5)
 torch.zeros(3)
 """,
+        whole_stacks=True,
     )
     assert [row[0] for row in rows[1:]] == [
         "torch_random.rand.0",

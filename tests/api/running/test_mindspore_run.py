@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import run
+from running import quick, run
 
 PRELUDE = """
 import mindspore as ms, numpy as np
@@ -127,7 +127,8 @@ for fold in range(2):
     ids=["folds", "pretraining", "adversaries", "turns", "cells"],
 )
 def test_steps_are_those_that_a_person_counts(tmp_path: Path, steps: int, program: str) -> None:
-    ran = run(tmp_path, PRELUDE + TURNS + program, "--step", "all", "--level", "L0", "--task", "structure")
+    options = ("--step", "all", "--level", "L0", "--task", "structure")
+    ran = quick("mindspore", tmp_path, PRELUDE + TURNS + program, *options)
     assert (ran.status, ran.warnings, len(ran.steps)) == (0, [], steps), ran.err
 
 
@@ -139,7 +140,7 @@ model = train.Model(net, loss, nn.Momentum(net.trainable_params(), 0.1, 0.9), me
 model.train(1, data, dataset_sink_mode=False)
 model.eval(data, dataset_sink_mode=False)
 """
-    ran = run(tmp_path, PRELUDE + program, "--step", "all", "--level", "L0")
+    ran = quick("mindspore", tmp_path, PRELUDE + program, "--step", "all", "--level", "L0")
     assert (ran.status, len(ran.steps)) == (0, 4), ran.err
     inside = [f"Cell._backbone.{cell}.forward.0" for cell in CELLS]
     outside = ["Cell._backbone.SequentialCell.forward.0", "Cell._loss_fn.CrossEntropyLoss.forward.0"]
@@ -152,7 +153,7 @@ ms.set_context(mode=ms.GRAPH_MODE)
 net(ms.Tensor(x))
 print("ended")
 """
-    ran = run(tmp_path, PRELUDE + program)
+    ran = quick("mindspore", tmp_path, PRELUDE + program)
     assert (ran.status, ran.steps) == (0, []) and "ended" in ran.out
     (line,) = ran.warnings
     assert "msprobe run collected nothing" in line and "ms.jit" in line
@@ -175,7 +176,7 @@ for step in range(3):
     value, gradients = gradient(ms.Tensor(np.arange(10).reshape(2, 5).astype(np.int32)), ms.Tensor(y[:2]))
     optimizer(gradients)
 """
-    ran = run(tmp_path, PRELUDE + program, "--level", "L0")
+    ran = quick("mindspore", tmp_path, PRELUDE + program, "--level", "L0")
     assert (ran.status, ran.steps, ran.warnings) == (0, ["step0", "step1"], []), ran.err
     bases = ["Cell.Embedding", "Cell.model~2.LSTM", "Cell.model~3.Dense"]
     for step in (0, 1):
@@ -193,6 +194,6 @@ parameters = [*first.trainable_params(), *second.trainable_params()]
 gradient = ms.value_and_grad(lambda x: second(first(x)).sum(), None, parameters)
 gradient(ms.Tensor(x))
 """
-    ran = run(tmp_path, PRELUDE + program, "--level", "L0")
+    ran = quick("mindspore", tmp_path, PRELUDE + program, "--level", "L0")
     cells = ["0.Dense", "1.0.Dense", "1.SequentialCell", "model~2.0.Dense"]
     assert ran.forwards(0, "Cell") == [f"Cell.{cell}.forward.0" for cell in cells]

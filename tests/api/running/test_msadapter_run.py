@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from running import run
+from running import quick, run
 
 PRELUDE = """
 import mindspore as ms
@@ -50,7 +50,7 @@ gradient = ms.value_and_grad(loss, None, [p for layer in (words, first, second) 
 for step in range(2):
     gradient(torch.tensor(np.arange(10).reshape(2, 5)))
 """
-    ran = run(tmp_path, PRELUDE + program, "--level", "L0")
+    ran = quick("msadapter", tmp_path, PRELUDE + program, "--level", "L0")
     assert (ran.status, ran.steps, ran.warnings) == (0, ["step0", "step1"], []), ran.err
     bases = ["Module.Embedding", "Module.model~2.Linear", "Module.model~3.0.0.Linear"]
     for step in (0, 1):

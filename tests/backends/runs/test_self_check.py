@@ -68,6 +68,8 @@ ADAPTER = """
 """
 
 
+# Each imports the framework anew; what is looked for is the same code in every environment.
+@pytest.mark.sampled(least=1, each=False)
 @pytest.mark.parametrize(
     ("how", "said"),
     [

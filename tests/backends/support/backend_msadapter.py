@@ -155,4 +155,4 @@ class Backend(Values):
             "from backend_msadapter import Backend\nfrom msprobe.mindspore import PrecisionDebugger, module_dump, "
             "module_dump_end, save, seed_all\nbackend = Backend()\n"
         )
-        return parts.run_script(head, source, *arguments, cwd=cwd, code=code)
+        return parts.run_script(self.name, head, source, *arguments, cwd=cwd, code=code)

@@ -316,4 +316,4 @@ class Backend:
             "from backend_torch import Backend\nfrom msprobe.pytorch import PrecisionDebugger, module_dump, "
             "module_dump_end, save, seed_all\nbackend = Backend()\n"
         )
-        return parts.run_script(head, source, *arguments, cwd=cwd, code=code)
+        return parts.run_script(self.name, head, source, *arguments, cwd=cwd, code=code)

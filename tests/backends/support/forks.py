@@ -33,7 +33,12 @@ MODULES = {
     "transformers": ("torch", "torch._dynamo", "transformers.modeling_utils"),
     "mindspore": ("mindspore",),
     "msadapter": ("mindspore",),
-}
+    # Most of what `msprobe run` imports, which takes as long as a short training; nothing of it watches for forks.
+    "torch and the tool": (
+        "torch", "torch._dynamo", "probe.backends.torch.execution.group", "probe.backends.torch.hooks.group",
+        "probe.backends.torch.replay", "probe.common.dump.reading.dump",
+    ),
+}  # fmt: skip
 """By backend, and for models of Transformers, what the server imports.
 
 Programs over msadapter import mindtorch themselves, in their own order.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,27 +44,13 @@ def api_objects(apis: dict[str, Api]) -> dict[str, Any]:
     return {**found, **own}
 
 
-def run_script(
-    head: str, source: str, *arguments: str, cwd: Path, code: int = 0, environment: dict[str, str] | None = None
-) -> str:
-    """Run `head` and `source` in a new process that must end with `code`; what it wrote to the terminal."""
-    path = cwd / "script.py"
+def run_script(backend: str, head: str, source: str, *arguments: str, cwd: Path, code: int = 0) -> str:
+    """Run `head` and `source` in a process of their own that must end with `code`; what it wrote to the terminal."""
+    path, output = cwd / "script.py", cwd / "script.out"
     path.write_text(head + source, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, str(path), *arguments],
-        cwd=cwd,
-        # Unbuffered, so that both streams come in the order in which they were written.
-        env={
-            **os.environ,
-            "PYTHONPATH": PATHS,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONUNBUFFERED": "1",
-            **(environment or {}),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == code, done.stdout
-    return done.stdout
+    (ended,) = forks.server(*forks.MODULES[backend]).run(
+        path, arguments, environment={**os.environ, "PYTHONPATH": PATHS}, output=(output, output), timeout=120,
+        tear_down=True,
+    )  # fmt: skip
+    assert ended.status == code, ended.out
+    return ended.out

@@ -27,5 +27,5 @@ sys.exit(main(["run", "-o", "out", *{options!r}, "program.py"]))
 def quick(scripts: Any, folder: Path, program: str, *options: str, before: str = "") -> Ran:
     """The same as `run` in a fork of a process that has imported torch before."""
     (folder / "program.py").write_text(PRELUDE + program, encoding="utf-8")
-    ended = scripts.run(folder, IN_A_FORK.format(options=options, before=before))
+    ended = scripts.run(folder, IN_A_FORK.format(options=options, before=before), tool_imported=not before)
     return Ran(ended.status, ended.out, ended.written_to_err, folder / "out")
