@@ -67,12 +67,12 @@ class StepLoops:
     def _around(self, stack: int) -> tuple[Loop, ...]:
         found = self._known.get(stack)
         if found is None:
-            found = self._known[stack] = self._loops.around(self._stacks.places(stack))
+            found = self._known[stack] = self._loops.around(self._stacks.locations(stack))
         return found
 
     def _is_same_thread(self, stack: int) -> bool:
         """Whether a call and the update have the outermost function in common; else nothing is known of their loops."""
-        return self._stacks.places(stack)[0][0] is self._stacks.places(self._update)[0][0]
+        return self._stacks.locations(stack)[0][0] is self._stacks.locations(self._update)[0][0]
 
     def _uneven_text(self) -> str:
         """Two optimizers that step in different loops, and in this step and the one before not in the same way."""

@@ -19,7 +19,7 @@ from probe.common.dump.layout import (
     RECORD_FILES,
     is_of_rank,
     is_without_rank,
-    place_of_process,
+    process_order,
 )
 from probe.common.dump.reading.runs import DumpLocation, FoundDumps, find_dumps, warn_of_left_out
 from probe.common.errors import FileCheckException
@@ -149,8 +149,8 @@ def _steps(found: FoundDumps) -> dict[str, list[DumpLocation]]:
     for each in found.empty:
         of_step = steps[found.name_of_step(each)]
         # Among the other ranks by its number; processes without a rank stay behind them.
-        place = place_of_process(each.name)
-        of_step.insert(sum(place_of_process(other.name) < place for other in of_step), each)
+        order = process_order(each.name)
+        of_step.insert(sum(process_order(other.name) < order for other in of_step), each)
     return steps
 
 

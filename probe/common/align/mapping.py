@@ -122,11 +122,11 @@ def check_api_mapping(target: Dump) -> None:
         )
 
 
-def derived_items(dumps: Dumps, calls: Calls, options: MatchOptions, by_place: bool = False) -> dict[str, str] | None:
+def derived_items(dumps: Dumps, calls: Calls, options: MatchOptions, by_position: bool = False) -> dict[str, str] | None:
     """The names of items that a layer mapping (``-lm``) comes to; ``None`` without the option.
 
     Args:
-        by_place: That of `map_items`.
+        by_position: That of `map_items`.
     """
     if options.layer_mapping is None:
         return None
@@ -135,7 +135,7 @@ def derived_items(dumps: Dumps, calls: Calls, options: MatchOptions, by_place: b
         raise MsprobeException("a layer mapping (-lm) needs construct.json beside both dumps; one of them has none.")
     sides = _scopes(dumps, calls)
     mapping_checks.warn_of_layers(options.layer_mapping, rules, sides[0])
-    return map_items(*calls, sides, rules, by_place=by_place)
+    return map_items(*calls, sides, rules, by_position=by_position)
 
 
 def _aligns_layers(dumps: Dumps, calls: Calls, options: MatchOptions) -> bool:

@@ -42,12 +42,12 @@ def warn_of_cells(path: str, names: Collection[str], target: list[Call]) -> None
 def warn_of_layers(path: str, rules: Rules, target: Side) -> None:
     """Warn of a layer mapping without a path that a layer of its class has below it."""
     paths = [*target.classes, *(scope for scope, _, _ in target.scopes.values())]
-    places = {place[:end] for place in paths for end in range(1, len(place) + 1)}
+    prefixes = {path[:end] for path in paths for end in range(1, len(path) + 1)}
     layers: dict[str, list[Path]] = {TOP: [()]}
     for layer, class_name in target.classes.items():
         layers.setdefault(class_name, []).append(layer)
     found = {
-        f"{class_name}: {'.'.join(below)}": any(layer + below in places for layer in layers.get(class_name, ()))
+        f"{class_name}: {'.'.join(below)}": any(layer + below in prefixes for layer in layers.get(class_name, ()))
         for class_name, names in rules.items()
         for below in names
     }

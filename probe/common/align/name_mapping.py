@@ -96,7 +96,7 @@ def map_cell(key: str, names: dict[str, str], golden_root: str = "Module") -> st
     root, _, rest = key.partition(".")
     if root not in MODULE_ROOTS:
         return key
-    ends = [place for place in (rest.rfind(part) for part in _DIRECTIONS) if place >= 0]
+    ends = [index for index in (rest.rfind(part) for part in _DIRECTIONS) if index >= 0]
     if not ends:
         return f"{golden_root}.{rest}"
     path, tail = rest[: max(ends)], rest[max(ends) :]

@@ -2,7 +2,7 @@
 
 The number of a process differs in every run, and which worker of a pool gets which work may differ as well. So two
 processes belong together if they have recorded the same calls; of several such, those whose first values agree; and
-of several such again, those that were started at the same place in the order.
+of several such again, those that were started at the same index of the order.
 """
 
 from __future__ import annotations

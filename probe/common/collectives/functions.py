@@ -38,7 +38,7 @@ class Function:
     """The argument or attribute that names the one rank which gives or gets, or the peer."""
     default_root: int | None = None
     is_root_in_group: bool = False
-    """Whether the root is a place in the group, and not a rank of the run."""
+    """True if the root is an index in the group, and not a rank of the run."""
     is_known: bool = True
 
     @cached_property

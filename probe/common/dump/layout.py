@@ -62,7 +62,7 @@ def is_of_rank(name: str) -> bool:
     return _RANK.match(name) is not None
 
 
-def place_of_process(name: str) -> tuple[bool, int]:
+def process_order(name: str) -> tuple[bool, int]:
     """What orders the folders of processes: ranks first, and each kind by its numbers."""
     return is_without_rank(name), int("".join(filter(str.isdigit, name)) or -1)
 

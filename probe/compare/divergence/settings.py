@@ -224,7 +224,7 @@ def _settings(name: str, side: _Side) -> Optional[tuple[Operation, Settings]]:  
         found = dict(known.defaults)
     given = fields.get("input_args")
     for place, entry in enumerate(given if isinstance(given, list) else []):
-        own = known.places.get(place) or (f"input.{place}" if known.numbers else "")
+        own = known.names_by_index.get(place) or (f"input.{place}" if known.numbers else "")
         _add(found, own, _plain(entry))
     kwargs, attributes = fields.get("input_kwargs"), fields.get("attributes")
     for own, entry in kwargs.items() if isinstance(kwargs, dict) else ():

@@ -131,7 +131,7 @@ def _mapping(
     """How names of the target read on the golden side, and the data mapping that a layer mapping became."""
     apis, entries = api_mapping(dumps[0], calls, options, _NO_ENTRY)
     cells = cell_mapping(calls, options)
-    derived = derived_items(dumps, calls, options, by_place=True)
+    derived = derived_items(dumps, calls, options, by_position=True)
     items = item_mapping(calls, options) if options.data_mapping is not None else derived
     return NameMapping(apis, entries, cells, items=items), derived
 

@@ -1,4 +1,4 @@
-"""Records that correspond because they hold the same values, where place and order say otherwise or nothing."""
+"""Records that correspond because they hold the same values, where position and order say otherwise or nothing."""
 
 from __future__ import annotations
 

@@ -17,19 +17,19 @@ RecordPairs = dict[str, str]
 """Records of the target, each with its match of the golden side."""
 
 
-def by_place(target: Side, golden: Side, translate: Translate) -> RecordPairs:
+def by_position(target: Side, golden: Side, translate: Translate) -> RecordPairs:
     """The n-th record of a scope and the n-th of the same scope."""
-    places = golden.places()
+    by_scope = golden.by_scope()
     found: RecordPairs = {}
-    for (path, direction, module), names in target.places().items():
-        found.update(zip(names, places.get((translate(path), direction, module), [])))
+    for (path, direction, module), names in target.by_scope().items():
+        found.update(zip(names, by_scope.get((translate(path), direction, module), [])))
     return found
 
 
 def by_meaning(target: Side, golden: Side, translate: Translate) -> RecordPairs:
-    """Modules by their place, and inside each of them calls that compute the same, in the order in which they ran."""
+    """Modules by their position, and inside each of them calls that compute the same, in the order in which they ran."""
     modules = _modules(target), _modules(golden)
-    found = by_place(*modules, translate)
+    found = by_position(*modules, translate)
     found.update(_by_number(found, *modules))
     mine, theirs = _calls_by_module(target, golden, translate)
     frameworks = target.framework, golden.framework

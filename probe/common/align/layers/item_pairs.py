@@ -68,7 +68,7 @@ def _in_order(mine: Named, theirs: Named) -> dict[str, str]:
 def _reordered(mine: Named, theirs: Named, meanings: tuple[Operation, Operation]) -> dict[str, str]:
     sides = []
     for items, meaning in zip((list(mine), list(theirs)), meanings):
-        sides.append([items[place] for place in meaning.order] if len(meaning.order) == len(items) else items)
+        sides.append([items[index] for index in meaning.order] if len(meaning.order) == len(items) else items)
     return dict(zip(*sides)) if len(mine) == len(theirs) else {}
 
 
@@ -83,9 +83,9 @@ def _by_shape(mine: Named, theirs: Named) -> dict[str, str]:
     if len(mine) == len(theirs) and all(mine[one].shape == theirs[other].shape for one, other in pairs.items()):
         return pairs
     counts = [Counter(item.shape for item in items.values()) for items in (mine, theirs)]
-    places = {item.shape: suffix for suffix, item in theirs.items()}
+    suffixes = {item.shape: suffix for suffix, item in theirs.items()}
     return {
-        suffix: places[item.shape]
+        suffix: suffixes[item.shape]
         for suffix, item in mine.items()
         if counts[0][item.shape] == counts[1][item.shape] == 1 and not _is_square(item.shape)
     }

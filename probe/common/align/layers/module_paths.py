@@ -30,7 +30,7 @@ class Side:
     classes: dict[Path, str] = field(default_factory=dict)
     """Layers that ran, by their path."""
 
-    def places(self) -> dict[Scope, list[str]]:
+    def by_scope(self) -> dict[Scope, list[str]]:
         """The records of every scope, in order."""
         found: dict[Scope, list[str]] = {}
         for name, key in self.scopes.items():
@@ -93,9 +93,9 @@ def _api(base: str, framework: str) -> str:
 def _numbers(side: Side) -> dict[Path, dict[str, str]]:
     found: dict[Path, set[int]] = {}
     for path, _, _ in side.scopes.values():
-        for place, part in enumerate(path[:-1]):
-            if part == _BLOCKS and path[place + 1].isdigit():
-                found.setdefault(path[: place + 1], set()).add(int(path[place + 1]))
+        for index, part in enumerate(path[:-1]):
+            if part == _BLOCKS and path[index + 1].isdigit():
+                found.setdefault(path[: index + 1], set()).add(int(path[index + 1]))
     return {
         path: {str(number): str(index) for index, number in enumerate(sorted(numbers))}
         for path, numbers in found.items()
@@ -105,6 +105,6 @@ def _numbers(side: Side) -> dict[Path, dict[str, str]]:
 
 def _from_zero(path: Path, blocks: dict[Path, dict[str, str]]) -> Path:
     return tuple(
-        blocks.get(path[:place], {}).get(part, part) if place and path[place - 1] == _BLOCKS else part
-        for place, part in enumerate(path)
+        blocks.get(path[:index], {}).get(part, part) if index and path[index - 1] == _BLOCKS else part
+        for index, part in enumerate(path)
     )

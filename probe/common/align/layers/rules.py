@@ -51,18 +51,18 @@ def _parts(name: Any) -> Path:
 def translate(path: Path, classes: dict[Path, str], rules: Rules) -> Path:
     """`path` as the golden side calls it; of several rules that fit the longest is taken."""
     found: list[str] = []
-    place = 0
-    while place < len(path):
-        names = rules.get(classes.get(path[:place], "") if place else TOP, {})
-        fits = (path[place:end] for end in range(len(path), place, -1)) if names else ()
+    start = 0
+    while start < len(path):
+        names = rules.get(classes.get(path[:start], "") if start else TOP, {})
+        fits = (path[start:end] for end in range(len(path), start, -1)) if names else ()
         best = next((part for part in fits if part in names), ())
-        found += names[best] if best else path[place : place + 1]
-        place += len(best) or 1
+        found += names[best] if best else path[start : start + 1]
+        start += len(best) or 1
     return tuple(found)
 
 
 def map_items(
-    target: list[Call], golden: list[Call], sides: tuple[Side, Side], rules: Rules, *, by_place: bool = False,
+    target: list[Call], golden: list[Call], sides: tuple[Side, Side], rules: Rules, *, by_position: bool = False,
     values_decide: bool = False,
 ) -> dict[str, str]:  # fmt: skip
     """Every item of the target and its counterpart's name, or ``N/A``.
@@ -71,18 +71,18 @@ def map_items(
         target, golden: the records.
         sides: where they stand.
         rules: what is called differently.
-        by_place: match calls by their place in the tree and their order alone, and items by their suffix.
-        values_decide: match by values where they say otherwise than the place, as `by_value` does.
+        by_position: match calls by their position in the tree and their order alone, and items by their suffix.
+        values_decide: match by values where they say otherwise than the position, as `by_value` does.
     """
     mine, theirs = sides
-    pair = call_pairs.by_place if by_place else call_pairs.by_meaning
+    pair = call_pairs.by_position if by_position else call_pairs.by_meaning
     counterpart = pair(mine, theirs, lambda path: translate(path, mine.classes, rules))
     if values_decide:
         counterpart = by_value.corrected(counterpart, mine, theirs)
     # What was saved stands in no tree.
     counterpart.update({call.record.name: call.record.name for call in target if call.record.name not in mine.calls})
     by_name = {call.record.name: call for call in golden}
-    by_suffix = by_place or mine.framework == theirs.framework
+    by_suffix = by_position or mine.framework == theirs.framework
     around = _around(mine), _around(theirs)
     found: dict[str, str] = {}
     for call in target:

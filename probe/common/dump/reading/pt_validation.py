@@ -96,10 +96,10 @@ def _checked(stream: BinaryIO, size: int) -> CheckedFile:
         elements = [entry for entry in entries if entry.filename.endswith("/data/0")]
         if len(elements) != 1 or orders not in ([], [sys.byteorder.encode()]):
             return CheckedFile(size, True)
-        return CheckedFile(size, True, content, _place(stream, elements[0]))
+        return CheckedFile(size, True, content, _extent(stream, elements[0]))
 
 
-def _place(stream: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
+def _extent(stream: BinaryIO, entry: zipfile.ZipInfo) -> tuple[int, int]:
     """Where the content of an entry begins, and its length."""
     stream.seek(entry.header_offset)
     header = stream.read(_HEADER.size)
