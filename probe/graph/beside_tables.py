@@ -63,14 +63,14 @@ def summaries_and_page(
         left_out=left_out,
     )
     found: list[Summary] = []
-    places, unpaired = located(target, golden)
-    names = {(place.step, place.label): place.name for place in places}
+    locations, unpaired = located(target, golden)
+    names = {(location.step, location.label): location.name for location in locations}
 
     def columns() -> Iterator[ShownComparison]:
         with closing(compared) as outcomes:
             for summary, rows in outcomes:
                 found.append(summary)
-                rows.place = names[summary.step, summary.label]
+                rows.dump_name = names[summary.step, summary.label]
                 yield ShownComparison(rows)
 
     manifest = Manifest(title([target], [golden]), PROBE_GRAPH, unpaired)

@@ -114,10 +114,10 @@ class GraphView:
         options = self._plan.tasks[0].options
         manifest = Manifest(self._plan.title, options.rules, list(self.unpaired))
         writer = PageWriter(manifest)
-        places = [task.place for task in self._plan.tasks]
+        locations = [task.location for task in self._plan.tasks]
         prefixes = Prefixes(options.strip_paths)
         diffs = (without_paths(diff, prefixes) for diff in self.diffs)
-        found = (ShownComparison(rows_of(diff, options, at.run_name, at.name)) for diff, at in zip(diffs, places))
+        found = (ShownComparison(rows_of(diff, options, at.run_name, at.name)) for diff, at in zip(diffs, locations))
         result = written(found, [writer], manifest)
         return writer.page(), result.verdict
 

@@ -121,8 +121,8 @@ class _Outermost:
         """The micro step of each of these calls."""
         step_of: dict[Call, int] = {}
         for base, numbers in self._calls.items():
-            for place, number in enumerate(numbers):
-                step_of[base, number] = place * count // len(numbers)
+            for index, number in enumerate(numbers):
+                step_of[base, number] = index * count // len(numbers)
         backwards: Counter[str] = Counter()
         found = {}
         for node, parsed in self._modules():

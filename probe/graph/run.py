@@ -21,7 +21,7 @@ from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.tasks.communication import Communication
-from probe.graph.tasks.located import Place, located
+from probe.graph.tasks.located import GraphLocation, located
 from probe.graph.tasks.task import GraphTask, Task
 from probe.graph.writers.outputs import MakeWriter, Writer, writers_of
 from probe.graph.writers.shown import ShownComparison
@@ -84,22 +84,22 @@ def planned(targets: Sequence[str], goldens: Sequence[str], options: GraphOption
         raise MsprobeException(f"{max(len(targets), len(goldens))} runs are given; allowed: at most {MOST_RUNS}.")
     for path in {path for side in (targets, goldens) for path in side if side.count(path) > 1}:
         raise MsprobeException(f"{path} is given several times; give each run once.")
-    places: list[Place] = []
+    locations: list[GraphLocation] = []
     unpaired: list[str] = []
     for target in targets:
         for golden in goldens or ("",):
             name = golden if len(goldens) > 1 else target if len(targets) > 1 else ""
             found, alone = located(target, golden or None, name)
-            places += found
+            locations += found
             unpaired += alone
     if goldens:
-        _check(places, options.compare)
+        _check(locations, options.compare)
     cut = Prefixes(options.strip_paths)
-    names = _names_of_runs([place.run for place in places], cut)
-    places = [replace(place, run_name=names[place.run]) for place in places]
+    names = _names_of_runs([location.run for location in locations], cut)
+    locations = [replace(location, run_name=names[location.run]) for location in locations]
     name = title(list(map(cut.path, targets)), list(map(cut.path, goldens)))
     unpaired = [cut.text(sentence, (*targets, *goldens)) for sentence in dict.fromkeys(unpaired)]
-    return Plan([GraphTask(place, options) for place in places], unpaired, name)
+    return Plan([GraphTask(location, options) for location in locations], unpaired, name)
 
 
 def _remarks(columns: Columns) -> list[str]:
@@ -126,8 +126,8 @@ def title(targets: Sequence[str], goldens: Sequence[str]) -> str:
     return " and ".join(targets) + (f" beside {' and '.join(goldens)}" if goldens else "")
 
 
-def _check(places: Sequence[Place], options: Options) -> None:
-    check([DumpPair(place.target, place.golden or "") for place in places], options, True)
+def _check(locations: Sequence[GraphLocation], options: Options) -> None:
+    check([DumpPair(location.target, location.golden or "") for location in locations], options, True)
 
 
 def compared(
@@ -148,13 +148,13 @@ def compared(
         for task, outcome in done:
             if outcome.value is None:
                 cut = Prefixes(task.options.strip_paths)
-                yield cut.text(f"{task.place} is left out: {outcome.error}", task.paths)
+                yield cut.text(f"{task.location} is left out: {outcome.error}", task.paths)
                 continue
             if task.options.progress_log:
-                log.info(f"{task.place}: done")
+                log.info(f"{task.location}: done")
             for each in outcome.value:
                 columns = each.columns
-                shown |= {(run, columns.step, columns.rank) for run in (columns.run, task.place.run)}
+                shown |= {(run, columns.step, columns.rank) for run in (columns.run, task.location.run)}
                 each.columns.details.move_parts(before)
                 yield exchanged.added(each, task)
             before += len(outcome.value)

@@ -101,4 +101,4 @@ def test_runs_of_one_name_stay_apart(tmp_path: Path) -> None:
     runs = [str(_run(tmp_path / place / "run", tmp_path, 1.0, "mine", NAMES)) for place in ("one", "two", "golden")]
     options = GraphOptions(Options(), strip_paths=("auto",))
     plan = planned(runs[:2], runs[2:], options)
-    assert {task.place.run_name for task in plan.tasks} == {"run", "run (2)"}
+    assert {task.location.run_name for task in plan.tasks} == {"run", "run (2)"}

@@ -122,7 +122,9 @@ def check_api_mapping(target: Dump) -> None:
         )
 
 
-def derived_items(dumps: Dumps, calls: Calls, options: MatchOptions, by_position: bool = False) -> dict[str, str] | None:
+def derived_items(
+    dumps: Dumps, calls: Calls, options: MatchOptions, by_position: bool = False
+) -> dict[str, str] | None:
     """The names of items that a layer mapping (``-lm``) comes to; ``None`` without the option.
 
     Args:

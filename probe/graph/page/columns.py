@@ -132,7 +132,7 @@ class Columns:
     """Where the first divergence comes from, as the manifest says it."""
     run: str = ""
     """What tells the comparison from those of other runs."""
-    place: str = ""
+    dump_name: str = ""
     """What tells it from others of the same run, step and rank: ``proc123``, ``graph``."""
 
     def __len__(self) -> int:
@@ -141,8 +141,8 @@ class Columns:
 
 def name_of(columns: Columns, row: int) -> str:
     """The name of a row: that of the target's node, or of the golden run's where it alone has it."""
-    place = columns.name[row] if columns.name[row] >= 0 else columns.golden_name[row]
-    return columns.texts[int(place)]
+    index = columns.name[row] if columns.name[row] >= 0 else columns.golden_name[row]
+    return columns.texts[int(index)]
 
 
 def columns_of(diff: GraphDiff, rules: ColumnRules, find_overflows: bool = False) -> Columns:
@@ -183,8 +183,8 @@ class _Collector:
     def columns(self) -> Columns:
         diff = self._diff
         target, golden = diff.target, diff.golden
-        names = self._of_target(self._texts.places(target.names), -1)
-        golden_names = self._of_golden(self._texts.places(golden.names) if golden is not None else (), -1)
+        names = self._of_target(self._texts.indexes(target.names), -1)
+        golden_names = self._of_golden(self._texts.indexes(golden.names) if golden is not None else (), -1)
         stack = self._of_target(self._stacks.add(target.names, diff.stacks), -1)
         golden_stack = stack
         if golden is not None:
@@ -265,8 +265,8 @@ class _Collector:
 
     def _items(self, rows: Sequence[Sequence[Row]]) -> tuple[Items, Tensors]:
         flat = list(chain.from_iterable(rows))
-        names = self._texts.places([_item_name(row) for row in flat])
-        tensors, places = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
+        names = self._texts.indexes([_item_name(row) for row in flat])
+        tensors, indexes = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
         # What one side lacks differs by no size.
         differences = [
             None if row.relative_difference == math.inf and is_tensor_of_one(row) else row.relative_difference
@@ -275,16 +275,16 @@ class _Collector:
         found = Items(
             np.cumsum(np.array([len(each) for each in rows], dtype=np.int64)),
             names,
-            places[: len(flat)],
-            places[len(flat) :],
+            indexes[: len(flat)],
+            indexes[len(flat) :],
             np.array([np.nan if each is None else each for each in differences], dtype=np.float64),
             self._statuses(flat),
         )
-        for place, row in enumerate(flat):
+        for index, row in enumerate(flat):
             if row.messages:
-                found.notes[place] = "\n".join(row.messages)
+                found.notes[index] = "\n".join(row.messages)
         if self._diff.mode == Mode.TENSOR.value and self._diff.golden is not None:
-            found.metrics = {place: list(row.metrics) for place, row in enumerate(flat) if row.metrics}
+            found.metrics = {index: list(row.metrics) for index, row in enumerate(flat) if row.metrics}
         return found, tensors
 
     def _statuses(self, rows: Sequence[Row]) -> bytes:

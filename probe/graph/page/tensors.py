@@ -55,10 +55,10 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Int
         said = [None if fields is None else (*fields[:-1], _text(fields[-1])) for fields in said]
         found = dict.fromkeys(said)
     found.pop(None, None)
-    places = {fields: place for place, fields in enumerate(found)}
-    places_or_none: dict[tuple[Any, ...] | None, int] = {**places, None: -1}
-    places_of = np.array(list(map(places_or_none.__getitem__, said)), dtype=np.int64)
-    columns: list[Any] = list(zip(*places)) or [()] * len(_FIELDS)
+    indexes = {fields: index for index, fields in enumerate(found)}
+    indexes_or_none: dict[tuple[Any, ...] | None, int] = {**indexes, None: -1}
+    index_of = np.array(list(map(indexes_or_none.__getitem__, said)), dtype=np.int64)
+    columns: list[Any] = list(zip(*indexes)) or [()] * len(_FIELDS)
     dtypes, shapes, grad, *statistics, checksums, values = columns
     is_plain = [value is not None for value in values]
     if any(is_plain):
@@ -69,14 +69,14 @@ def tensors_of(items: Sequence[Item | None], texts: Texts) -> tuple[Tensors, Int
     high, low, mean, norm = (numbers(column, narrow) for column in statistics)
     return (
         Tensors(
-            texts.places(["" if dtype is None else str(dtype) for dtype in dtypes]),
-            texts.places(["" if shape is None else shape_text(shape) for shape in shapes]),
+            texts.indexes(["" if dtype is None else str(dtype) for dtype in dtypes]),
+            texts.indexes(["" if shape is None else shape_text(shape) for shape in shapes]),
             [_UNKNOWN if each is None else int(bool(each)) for each in grad],
             (high, low, mean, norm),
             list(checksums),
             [_text(value) for value in values],
         ),
-        places_of,
+        index_of,
     )
 
 

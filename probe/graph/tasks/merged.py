@@ -23,27 +23,27 @@ from probe.shards.split import Split
 
 @dataclass(frozen=True)
 class MergedTask(Task):
-    """All ranks of one step of one run, or of two, whose folders are its place."""
+    """All ranks of one step of one run, or of two, whose folders are its location."""
 
     splits: tuple[Split, ...] = ()
     """How the target is split, and the golden run."""
 
     @property
     def paths(self) -> list[str]:
-        steps = [path for path in (self.place.target, self.place.golden) if path is not None]
+        steps = [path for path in (self.location.target, self.location.golden) if path is not None]
         return [path for step in steps for path in rank_folders(step).values()]
 
     def compare(self, watch: ProgressCallback | None = None) -> list[ShownComparison]:
         """Every copy of the model, and behind them the ranks of the target that it was made of, each alone."""
         if watch is not None:
             watch("merging", 0, None)
-        dumps = dumps_of(self.place.target)
-        copies = merged(dumps, self.splits[0], self.place.target)
+        dumps = dumps_of(self.location.target)
+        copies = merged(dumps, self.splits[0], self.location.target)
         others: list[Merged | None] = [None] * len(copies)
-        if self.place.golden is not None:
-            others = [*merged(dumps_of(self.place.golden), self.splits[1], self.place.golden)]
+        if self.location.golden is not None:
+            others = [*merged(dumps_of(self.location.golden), self.splits[1], self.location.golden)]
         found = [self._copy(copy, other) for copy, other in zip(copies, others)]
-        ranks = {rank: len(found) + place for place, rank in enumerate(sorted(dumps))}
+        ranks = {rank: len(found) + index for index, rank in enumerate(sorted(dumps))}
         rows: dict[int, dict[str, int]] = {}
         exchanged = partners(dumps)
         for rank in sorted(dumps):
@@ -64,7 +64,7 @@ class MergedTask(Task):
         diff.notes += [*copy.notes, *(other.notes if other is not None else ())]
         if diff.summary is not None:
             label = f"copy{copy.dump.rank}" if self.splits[0].dp > 1 else ""
-            diff.summary = replace(diff.summary, step=self.place.step, label=label)
+            diff.summary = replace(diff.summary, step=self.location.step, label=label)
         diff = without_paths(diff, prefixes)
         columns = rows_of(diff, self.options)
         said = columns.details.merged

@@ -185,9 +185,9 @@ def _write(name: str, sections: Sequence[Section], precision: Sequence[float | N
             connection.execute(f"CREATE TABLE {table} ({', '.join(columns)})")
         for section in sections:
             for side in _sides(section, precision):
-                connection.executemany(f"INSERT INTO tb_nodes VALUES ({_places(_NODES)})", side.nodes())
-                connection.executemany(f"INSERT INTO tb_stack VALUES ({_places(_STACKS)})", side.stack_rows())
-        connection.execute(f"INSERT INTO tb_config VALUES ({_places(_CONFIG)})", _config(sections))
+                connection.executemany(f"INSERT INTO tb_nodes VALUES ({_placeholders(_NODES)})", side.nodes())
+                connection.executemany(f"INSERT INTO tb_stack VALUES ({_placeholders(_STACKS)})", side.stack_rows())
+        connection.execute(f"INSERT INTO tb_config VALUES ({_placeholders(_CONFIG)})", _config(sections))
         for number, columns_of_index in enumerate(_INDEXES, 1):
             connection.execute(f"CREATE INDEX index{number} ON tb_nodes ({columns_of_index})")
         connection.execute("COMMIT")
@@ -195,7 +195,7 @@ def _write(name: str, sections: Sequence[Section], precision: Sequence[float | N
         connection.close()
 
 
-def _places(columns: Sequence[str]) -> str:
+def _placeholders(columns: Sequence[str]) -> str:
     return ", ".join("?" * len(columns))
 
 

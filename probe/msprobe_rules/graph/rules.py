@@ -76,8 +76,8 @@ class MsprobeGraph:
         """The first error and the first warning, or the one that there is: no divergence is named."""
         if columns.golden is None:
             return columns.first, columns.suspects
-        places = (np.flatnonzero(columns.status == status) for status in (ERROR, WARNING))
-        found = [int(place[0]) for place in places if len(place)]
+        rows = (np.flatnonzero(columns.status == status) for status in (ERROR, WARNING))
+        found = [int(of_status[0]) for of_status in rows if len(of_status)]
         return (found[0], found[1:]) if found else (-1, [])
 
     def verdict(self, columns: Columns) -> list[str]:

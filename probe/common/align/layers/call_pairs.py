@@ -27,7 +27,7 @@ def by_position(target: Side, golden: Side, translate: Translate) -> RecordPairs
 
 
 def by_meaning(target: Side, golden: Side, translate: Translate) -> RecordPairs:
-    """Modules by their position, and inside each of them calls that compute the same, in the order in which they ran."""
+    """Modules by their position, and inside each of them calls that compute the same, in the order of running."""
     modules = _modules(target), _modules(golden)
     found = by_position(*modules, translate)
     found.update(_by_number(found, *modules))

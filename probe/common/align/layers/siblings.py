@@ -159,7 +159,7 @@ def _share(one: dict[str, Label | None], other: dict[str, Label | None]) -> floa
 
 
 def _best(shares: list[list[float]], mine: Sequence[str], theirs: Sequence[str]) -> tuple[list[tuple[int, int]], float]:
-    """The indexes that correspond, both ascending, so that most is the same, then most numbers; and how much that is."""
+    """The indexes of the best match, both ascending, by what is the same, then by numbers; and how much that is."""
     rows, columns = len(mine), len(theirs)
     most = [[(0.0, 0)] * (columns + 1) for _ in range(rows + 1)]
     for i in reversed(range(rows)):
