@@ -34,7 +34,7 @@ from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
 from probe.compare.comparison import judge
 from probe.compare.coverage import count_parameters, coverage
-from probe.compare.divergence.aligned_calls import AlignedCall, place_of
+from probe.compare.divergence.aligned_calls import AlignedCall, module_path
 from probe.compare.divergence.call_digest import CallDigest, digest
 from probe.compare.divergence.precision import TypePair, pairs_of_types
 from probe.compare.divergence.search.runs import Runs
@@ -136,13 +136,13 @@ class _TwoProcesses:
         self._target, self._golden = comparison.target, comparison.golden
         self._rules = comparison.options.rules
         self._pairs = _side_by_side(self._target.records, self._golden.records)
-        self._check_places()
+        self._check_module_paths()
         self._stacks = self._target.stacks
         self._length = max(_CALLS, -(-len(self._pairs) // _MOST_BLOCKS))
         self._numbers = range(-(-len(self._pairs) // self._length))
         self._process = os.getpid()
 
-    def _check_places(self) -> None:
+    def _check_module_paths(self) -> None:
         """Whether the calls of functions that have one name are in one module.
 
         Raises:
@@ -154,7 +154,7 @@ class _TwoProcesses:
         for _, target, golden in self._pairs:
             if FORWARD not in target.name or tree.get(target.name) == golden_tree.get(golden.name):
                 continue  # A backward is where its forward is, also where recomputation has numbered it anew.
-            if place_of(target.name, tree) != place_of(golden.name, golden_tree):
+            if module_path(target.name, tree) != module_path(golden.name, golden_tree):
                 raise _Unsuited
 
     @cached_property

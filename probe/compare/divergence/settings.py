@@ -223,8 +223,8 @@ def _settings(name: str, side: _Side) -> Optional[tuple[Operation, Settings]]:  
     else:
         found = dict(known.defaults)
     given = fields.get("input_args")
-    for place, entry in enumerate(given if isinstance(given, list) else []):
-        own = known.names_by_index.get(place) or (f"input.{place}" if known.numbers else "")
+    for index, entry in enumerate(given if isinstance(given, list) else []):
+        own = known.names_by_index.get(index) or (f"input.{index}" if known.numbers else "")
         _add(found, own, _plain(entry))
     kwargs, attributes = fields.get("input_kwargs"), fields.get("attributes")
     for own, entry in kwargs.items() if isinstance(kwargs, dict) else ():
@@ -272,17 +272,17 @@ def _neutral(found: Settings) -> None:
 def _work_out_padding(found: Settings, fields: Mapping[str, Any]) -> None:
     """Say "same" as a number; as nothing where the dump does not tell, and as it is where both ends get unlike ones."""
     given = fields.get("input_args")
-    image, weight = (_sizes(given, place) for place in (0, 1))
-    # Only a convolution has a weight in the second place.
+    image, weight = (_sizes(given, index) for index in (0, 1))
+    # Only a convolution has a weight as its second argument.
     kernel = _for_each(found["kernel_size"], len(image)) if "kernel_size" in found else weight
     stride, dilation = _for_each(found.get("stride"), len(kernel)), _for_each(found.get("dilation", 1), len(kernel))
     padding: list[int] = []
-    for place, (size, step, apart) in enumerate(zip(kernel, stride, dilation)):
+    for index, (size, step, apart) in enumerate(zip(kernel, stride, dilation)):
         missing = apart * (size - 1)
         if step > 1 and len(image) != len(kernel):
             break
         if step > 1:
-            missing = max((-(-image[place] // step) - 1) * step + missing + 1 - image[place], 0)
+            missing = max((-(-image[index] // step) - 1) * step + missing + 1 - image[index], 0)
         if missing % 2:
             return
         padding.append(missing // 2)
@@ -291,9 +291,9 @@ def _work_out_padding(found: Settings, fields: Mapping[str, Any]) -> None:
         found["padding"] = padding[0] if len(set(padding)) == 1 else padding
 
 
-def _sizes(given: Any, place: int) -> list[int]:
+def _sizes(given: Any, index: int) -> list[int]:
     """The sizes of an image or a kernel, without those of channels."""
-    entry = given[place] if isinstance(given, list) and place < len(given) else None
+    entry = given[index] if isinstance(given, list) and index < len(given) else None
     shape = entry.get("shape") if isinstance(entry, Mapping) else None
     return [size for size in shape[2:] if type(size) is int] if isinstance(shape, list) else []
 

@@ -92,7 +92,7 @@ def match(comparison: Comparison, both: Calls) -> Matched:
     if moved:
         rest = _with_numbers_of_golden(comparison, rest, moved)
     if options.fuzzy:
-        rows = list(by_kind(*rest, *_places_and_marks(comparison, rest, moved)))
+        rows = list(by_kind(*rest, *_trees_and_marks(comparison, rest, moved)))
     else:
         names = correspondence((comparison.target, comparison.golden), rest, options)
         derived, proposal = names.derived, names.proposal
@@ -116,7 +116,7 @@ def _moved_layers(comparison: Comparison, both: Calls) -> Renumbered:
 
 
 def _with_numbers_of_golden(comparison: Comparison, both: Calls, moved: Renumbered) -> Calls:
-    """The calls of both sides, those of the target with the keys of what they correspond to by place and order."""
+    """The calls of both sides, those of the target with the keys of what they correspond to by module and order."""
     target, golden = both
     if comparison.options.fuzzy:
         return [call._replace(key=moved.record(call.key)) for call in target], golden
@@ -129,7 +129,7 @@ def _with_numbers_of_golden(comparison: Comparison, both: Calls, moved: Renumber
     return [call._replace(key=keys.get(call.record.name, f"+{call.key}")) for call in target], golden
 
 
-def _places_and_marks(comparison: Comparison, both: Calls, moved: Renumbered) -> tuple[Trees, tuple[Marks, Marks]]:
+def _trees_and_marks(comparison: Comparison, both: Calls, moved: Renumbered) -> tuple[Trees, tuple[Marks, Marks]]:
     """The call trees, and what tells calls outside of modules from each other."""
     tree: Tree | None = comparison.target.tree
     golden_tree = comparison.golden.tree

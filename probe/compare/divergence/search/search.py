@@ -42,10 +42,10 @@ def unexplained(runs: Runs) -> Findings:
     search = _Search(runs)
     found: dict[tuple[str, str], Unexplained] = {}
     is_complete = False
-    for place, call in _causes_first(runs.calls):
+    for index, call in _causes_first(runs.calls):
         suspect = search.explain_call(call)
         if suspect is not None:
-            found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=place))
+            found.setdefault((suspect.record, suspect.golden_record), replace(suspect, place=index))
             if len(found) > SUSPECTS and not runs.everything:
                 break
     else:
@@ -55,20 +55,20 @@ def unexplained(runs: Runs) -> Findings:
 
 
 def _causes_first(calls: Sequence[AlignedCall]) -> list[tuple[int, AlignedCall]]:
-    """The calls with their places, each after what it is computed from.
+    """The calls with their indexes, each after what it is computed from.
 
     That is their order but for gradients of parameters, which are complete before the backward that gives them is.
     """
-    backwards = {call.record: place for place, call in enumerate(calls) if call.record and BACKWARD in call.record}
+    backwards = {call.record: index for index, call in enumerate(calls) if call.record and BACKWARD in call.record}
     found = []
-    for place, call in enumerate(calls):
+    for index, call in enumerate(calls):
         after = -1
         if call.record is not None and PARAMETERS_GRAD in call.record:
             parsed = parse(call.record)
             after = -1 if parsed is None else backwards.get(in_direction(parsed, BACKWARD), -1)
-        found.append((max(place, after), after > place, place, call))
+        found.append((max(index, after), after > index, index, call))
     found.sort(key=itemgetter(0, 1))
-    return [(place, call) for _, _, place, call in found]
+    return [(index, call) for _, _, index, call in found]
 
 
 class _Conclusion(NamedTuple):
