@@ -82,10 +82,10 @@ class _Script:
         differentiated = [
             (f"gradient of x{leaf.number}", leaf.number) for leaf in self._leaves if leaf.is_differentiated
         ]
-        given = [(place, values) for place, values in enumerate(prepared.of_outputs) if values is not None]
+        given = [(index, values) for index, values in enumerate(prepared.of_outputs) if values is not None]
         recorded = self._recorded([name for name, _, _ in results], differentiated)
         inputs = [(values, leaf.dtype) for values, leaf in zip(prepared.leaves, self._leaves)]
-        gradients = [(values, results[place][2]) for place, values in given]
+        gradients = [(values, results[index][2]) for index, values in given]
         definitions = [self._list("INPUTS", "input", inputs)]
         if gradients:
             definitions.append(self._list("OF_OUTPUTS", "of_output", gradients))
@@ -110,7 +110,7 @@ class _Script:
                 call=self._call(spelled),
                 autocast=_named_dtype(self._replayed.autocast) if self._replayed.autocast else "",
                 results=[(name, expression) for name, expression, _ in results],
-                of_outputs=[results[place][1] for place, _ in given],
+                of_outputs=[results[index][1] for index, _ in given],
                 differentiated=differentiated,
                 has_recorded=bool(recorded),
                 has_random_state=has_random_state,
@@ -150,11 +150,13 @@ class _Script:
         Raises:
             UnknownValue: it returns none.
         """
-        places = list(_places("", "output", self._returned(), self._execution.is_tensor))
+        returned = list(_tensors_in("", "output", self._returned(), self._execution.is_tensor))
         dtypes = [each.dtype for each in self._replayed.values.outputs if each.dtype is not None]
-        if not places or len(places) != len(dtypes):
-            raise UnknownValue("high precision returns other tensors" if places else "it returns no tensor")
-        return [(f"forward.output.{path or 0}", expression, dtype) for (path, expression), dtype in zip(places, dtypes)]
+        if not returned or len(returned) != len(dtypes):
+            raise UnknownValue("high precision returns other tensors" if returned else "it returns no tensor")
+        return [
+            (f"forward.output.{path or 0}", expression, dtype) for (path, expression), dtype in zip(returned, dtypes)
+        ]
 
     def _returned(self) -> Any:
         """What the call returns, in high precision, for its form alone."""
@@ -182,13 +184,13 @@ class _Script:
         return {name: output for name, output in named if isinstance(output.value, np.ndarray) and output.dtype}
 
     def _list(self, name: str, stem: str, tensors: Sequence[tuple[Array, str]]) -> str:
-        lines = [self._tensor(f"{stem}_{place}", *each) for place, each in enumerate(tensors)]
+        lines = [self._tensor(f"{stem}_{index}", *each) for index, each in enumerate(tensors)]
         return "\n".join([f"{name} = [", *lines, "]"])
 
     def _named(self, name: str, stem: str, tensors: Mapping[str, Output]) -> str:
         lines = [
-            self._tensor(f"{stem}_{place}", each.value, each.dtype or "", f"{source(key)}: ")
-            for place, (key, each) in enumerate(tensors.items())
+            self._tensor(f"{stem}_{index}", each.value, each.dtype or "", f"{source(key)}: ")
+            for index, (key, each) in enumerate(tensors.items())
         ]
         return "\n".join([f"{name} = {{", *lines, "}"])
 
@@ -216,15 +218,15 @@ def _named_dtype(dtype: str) -> str:
     return dtype
 
 
-def _places(path: str, expression: str, value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str, str]]:
-    """The tensors in what a call returned: the place of each in the words of records, and its expression."""
+def _tensors_in(path: str, expression: str, value: Any, is_tensor: Callable[[Any], bool]) -> Iterator[tuple[str, str]]:
+    """The tensors in what a call returned: the path of each in the words of records, and its expression."""
     if is_tensor(value):
         yield path, expression
         return
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         inside = [(name, f".{name}", each) for name, each in zip(value._fields, value)]
     elif isinstance(value, (list, tuple)):
-        inside = [(str(place), f"[{place}]", each) for place, each in enumerate(value)]
+        inside = [(str(index), f"[{index}]", each) for index, each in enumerate(value)]
     elif isinstance(value, Mapping):
         inside = [(str(key), f"[{source(key)}]", each) for key, each in value.items()]
     elif dataclasses.is_dataclass(value):
@@ -232,4 +234,4 @@ def _places(path: str, expression: str, value: Any, is_tensor: Callable[[Any], b
     else:
         return
     for key, end, each in inside:
-        yield from _places(f"{path}.{key}" if path else key, f"{expression}{end}", each, is_tensor)
+        yield from _tensors_in(f"{path}.{key}" if path else key, f"{expression}{end}", each, is_tensor)

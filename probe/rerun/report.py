@@ -71,7 +71,7 @@ def of_difference(found: Difference) -> str:
     if found.is_same:
         return "the same, bit for bit"
     far = f", at most {found.max_ulp:.4g} ULP" if found.max_ulp is not None else ""
-    at = f"at {_place(found.index)} recorded {found.recorded}, now {found.now}"
+    at = f"at {_index_text(found.index)} recorded {found.recorded}, now {found.now}"
     return f"{found.count} of {found.size} elements differ{far}; {at}"
 
 
@@ -79,7 +79,9 @@ def of_verdict(verdict: KernelVerdict, who: str) -> str:
     """A verdict with its worst element, in a line."""
     parts = [f"{verdict.status}: {verdict.interpretation}"]
     if verdict.worst_index is not None:
-        parts.append(f"at {_place(verdict.worst_index)} {who} {verdict.worst_result}, exact {verdict.worst_reference}")
+        parts.append(
+            f"at {_index_text(verdict.worst_index)} {who} {verdict.worst_result}, exact {verdict.worst_reference}"
+        )
     if verdict.max_ulp is not None and verdict.status != EXACT:
         parts.append(f"at most {verdict.max_ulp:.4g} ULP")
     if verdict.fits:
@@ -89,7 +91,7 @@ def of_verdict(verdict: KernelVerdict, who: str) -> str:
     return "; ".join(parts)
 
 
-def _place(index: tuple[int, ...] | None) -> str:
+def _index_text(index: tuple[int, ...] | None) -> str:
     return shape_text(index or ())
 
 

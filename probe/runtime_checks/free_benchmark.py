@@ -133,7 +133,7 @@ class FreeBenchmark:
             return None
         is_tensor, dtype_name = self._execution.is_tensor, self._execution.dtype_name
         tensors = [value for _, value in output_places(output, is_tensor) if is_tensor(value)]
-        outputs = [Output(str(place), None, dtype_name(value)) for place, value in enumerate(tensors)]
+        outputs = [Output(str(index), None, dtype_name(value)) for index, value in enumerate(tensors)]
         return _Waiting(call, outputs, [bool(getattr(value, "requires_grad", False)) for value in tensors])
 
     def backward(self, waiting: Any, grad_output: Sequence[Any]) -> None:
@@ -147,8 +147,8 @@ class FreeBenchmark:
                 execution.copied(each) if execution.is_tensor(each) else None for each in _aligned(grad_output, waiting)
             ]
             of_outputs = [
-                None if each is None else Output(str(place), execution.values(each), execution.dtype_name(each))
-                for place, each in enumerate(gradients)
+                None if each is None else Output(str(index), execution.values(each), execution.dtype_name(each))
+                for index, each in enumerate(gradients)
             ]
             # What the training got is in the order of the gradient function, which is not that of the arguments.
             given = [None if each is None else execution.copied(each) for each in gradients]
@@ -176,11 +176,11 @@ class FreeBenchmark:
 
     def _note(self, call: RunningCall, name: str, shown: Sequence[tuple[str, str]], said: Said) -> None:
         self._verdicts[said.verdict] += 1
-        index = said.place if len(shown) > 1 else None
+        index = said.output_index if len(shown) > 1 else None
         stage = "backward" if self._backward else "forward"
         self._file.add(Finding(
-            self._rank, self._mode, stage, self._step, name, said.max_rel, *shown[said.place], index, said.verdict,
-            said.explanation,
+            self._rank, self._mode, stage, self._step, name, said.max_rel, *shown[said.output_index], index,
+            said.verdict, said.explanation,
         ))  # fmt: skip
         log.warning(f"{name} is {said.verdict}: {said.explanation}.", once=f"free_benchmark {call.base} {said.verdict}")
 

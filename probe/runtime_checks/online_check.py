@@ -162,14 +162,14 @@ class OnlineCheck:
     def _judged(self, call: RunningCall, output: Any) -> Iterator[OperatorResult]:
         outputs = call.outputs_of(output)
         exact = Exact(call, call.values(), (), None)
-        for place, result in enumerate(outputs):
+        for index, result in enumerate(outputs):
             if result.dtype is None or not is_float(result.dtype) or not result.value.size:
                 continue
             # What an operator keeps for its backward beside its result, the sums of softmax say, has a wider dtype than
             # what it was computed in.
-            precision = _lowest(call.dtypes) if place else ""
-            verdict = exact.judged(place, result, precision)
-            yield OperatorResult(call.name, place, result.dtype, result.value.shape, verdict)
+            precision = _lowest(call.dtypes) if index else ""
+            verdict = exact.judged(index, result, precision)
+            yield OperatorResult(call.name, index, result.dtype, result.value.shape, verdict)
 
     def failed(self, about: Any, error: Exception) -> None:
         text = f"online_check: {about}: {type(error).__name__}: {error}; the program goes on."

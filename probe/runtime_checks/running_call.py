@@ -109,7 +109,7 @@ class RunningCall:
             done = execution.evaluate(call, given, differentiated)
             found = done.gradients(gradients) if gradients else []
         outputs = self.outputs_of(done.output)
-        return Results(outputs, [self._output(str(place), value) for place, value in enumerate(found)])
+        return Results(outputs, [self._output(str(index), value) for index, value in enumerate(found)])
 
     def outputs_of(self, output: Any) -> list[Output]:
         """The tensors and plain values of what a function returned."""
@@ -189,8 +189,8 @@ class Exact:
             self._on_cpu = self.call.on("cpu", self._autocast)
         return self._part(self._on_cpu)
 
-    def judged(self, place: int, result: Output, precision: str = "") -> KernelVerdict:
-        """What is to be said of result number `place`.
+    def judged(self, index: int, result: Output, precision: str = "") -> KernelVerdict:
+        """What is to be said of result number `index`.
 
         Args:
             precision: The dtype in which it was computed, where that is not its own.
@@ -202,30 +202,30 @@ class Exact:
                 base=running.base,
                 direction="backward" if self._of_outputs else "forward",
                 result=result.value,
-                reference=self.results[place].value,
+                reference=self.results[index].value,
                 dtype=result.dtype or "",
                 inputs=[*self._values, *(each.value for each in given)],
                 input_dtypes=[*running.dtypes, *(each.dtype or "" for each in given)],
-                moved=lambda unit, inside: self._array(self._moving.moved(unit, inside), place),
-                rounded=lambda precision: self._array(self.call.rounded(precision), place),
-                yardstick=lambda: self._yardstick(place),
+                moved=lambda unit, inside: self._array(self._moving.moved(unit, inside), index),
+                rounded=lambda precision: self._array(self.call.rounded(precision), index),
+                yardstick=lambda: self._yardstick(index),
                 settings=running.arguments.settings,
                 precision=precision or self._autocast or "",
             )
         )
 
-    def _yardstick(self, place: int) -> Array | None:
+    def _yardstick(self, index: int) -> Array | None:
         # On the CPU the kernel under test would be its own yardstick.
         if not self._running.on_accelerator:
             return None
         try:
-            value = self.on_cpu()[place].value
+            value = self.on_cpu()[index].value
         except Exception:
             return None  # Kernels of half precision are missing on CPUs; the other tolerances stay.
         return value if isinstance(value, np.ndarray) else None
 
-    def _array(self, results: Results | None, place: int) -> Array | None:
-        value = None if results is None else self._part(results)[place].value
+    def _array(self, results: Results | None, index: int) -> Array | None:
+        value = None if results is None else self._part(results)[index].value
         return value if isinstance(value, np.ndarray) else None
 
     def _part(self, results: Results) -> list[Output]:

@@ -35,7 +35,7 @@ class Layers:
         self._vpp = vpp
         self._offsets = self._layer_offsets()
 
-    def place(self, stage: int, parsed: ParsedName) -> int:
+    def chunk_index(self, stage: int, parsed: ParsedName) -> int:
         """How many chunks of layers the data went through before it comes to a module."""
         chunk = int(parsed.base.split(".")[1]) if self._vpp > 1 and _has_chunk(parsed.base) else 0
         return chunk * len(self._stages) + stage
@@ -49,33 +49,33 @@ class Layers:
         layer = self._layer(parsed.base)
         if layer is None:
             return record_name(parsed._replace(base=".".join([*first, *parts[len(first) :]])))
-        number = layer.number + self._offsets[layer.of_list, self.place(stage, parsed)]
+        number = layer.number + self._offsets[layer.of_list, self.chunk_index(stage, parsed)]
         inside = [*filter(None, [layer.of_list]), str(number), layer.rest]
         return record_name(parsed._replace(base=".".join([*first, *inside])))
 
     def _layer_offsets(self) -> dict[tuple[str, int], int]:
-        """How many layers of a list come before those of each place in the pipeline, by list and place."""
+        """How many layers of a list come before those of each chunk in the pipeline, by list and chunk."""
         offsets: dict[tuple[str, int], int] = {}
-        for of_list, of_places in self._layers_of_lists().items():
-            everything = [number for layers in of_places.values() for number in layers]
+        for of_list, by_chunk in self._layers_of_lists().items():
+            everything = [number for layers in by_chunk.values() for number in layers]
             # Stages that number their layers as the whole model does have no number in common.
-            counts_on = len(of_places) > 1 and len(set(everything)) < len(everything)
+            counts_on = len(by_chunk) > 1 and len(set(everything)) < len(everything)
             before = 0
-            for place, layers in sorted(of_places.items()):
-                offsets[of_list, place] = before if counts_on else 0
+            for chunk_index, layers in sorted(by_chunk.items()):
+                offsets[of_list, chunk_index] = before if counts_on else 0
                 before += max(layers) + 1
         return offsets
 
     def _layers_of_lists(self) -> dict[str, dict[int, set[int]]]:
-        """The numbers of the layers at each place in the pipeline, by list."""
+        """The numbers of the layers in each chunk of the pipeline, by list."""
         found: dict[str, dict[int, set[int]]] = {}
         for stage, calls in enumerate(self._stages):
             for name in (*calls.tree, *calls.records):
                 parsed = parse(name) if is_module(name) else None
                 layer = None if parsed is None else self._layer(parsed.base)
                 if parsed is not None and layer is not None:
-                    of_places = found.setdefault(layer.of_list, {})
-                    of_places.setdefault(self.place(stage, parsed), set()).add(layer.number)
+                    by_chunk = found.setdefault(layer.of_list, {})
+                    by_chunk.setdefault(self.chunk_index(stage, parsed), set()).add(layer.number)
         return found
 
     def _layer(self, base: str) -> _Layer | None:

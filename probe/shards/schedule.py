@@ -27,7 +27,7 @@ class _Pass(NamedTuple):
     kind: int
     """`_FORWARD_PASS`, `_BACKWARD_PASS` or `_BEHIND` both."""
     way: int
-    """How far the data is on its way through the chunks: the place in the pipeline, and less than 0 on the way back."""
+    """How far the data is on its way through the chunks: the index of the chunk, and less than 0 on the way back."""
 
     def is_backward_of(self, batch: float) -> bool:
         return (self.batch, self.kind) == (batch, _BACKWARD_PASS)
@@ -45,8 +45,8 @@ class Moment(NamedTuple):
     """Among the calls of its stage that are inside of no other."""
 
     @property
-    def place(self) -> int:
-        """The place in the pipeline."""
+    def chunk_index(self) -> int:
+        """The index of the chunk in the pipeline."""
         return abs(self.way)
 
 
@@ -96,10 +96,10 @@ class Schedule:
         if parsed is None or parsed.direction not in (FORWARD, BACKWARD):
             return None
         count = max(self._counts.get(parsed.base, self._batches), 1)
-        place, batch = self._layers.place(self._stage, parsed), parsed.number * self._batches // count
+        chunk_index, batch = self._layers.chunk_index(self._stage, parsed), parsed.number * self._batches // count
         if parsed.direction == BACKWARD:
-            return _Pass(batch, _BACKWARD_PASS, -place)
-        return _Pass(batch, _FORWARD_PASS, place)
+            return _Pass(batch, _BACKWARD_PASS, -chunk_index)
+        return _Pass(batch, _FORWARD_PASS, chunk_index)
 
     def _outermost(self, name: str) -> str:
         """The outermost call around the forward call that belongs to a backward one."""

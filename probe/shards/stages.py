@@ -27,7 +27,7 @@ _STATES = {"input": ("input_args", "input", "input_kwargs"), "output": ("output"
 class _Part(NamedTuple):
     """A call as one stage made it."""
 
-    place: int
+    chunk_index: int
     """In the pipeline."""
     stage: int
     name: str
@@ -90,7 +90,7 @@ class _Pipeline:
         for call in modules.values():
             # The backward pass goes through the stages from the last to the first.
             sign = -1 if direction_of(call.name) == BACKWARD else 1
-            call.children.sort(key=lambda child, sign=sign: sign * child.parts[0].place)  # type: ignore[misc]
+            call.children.sort(key=lambda child, sign=sign: sign * child.parts[0].chunk_index)  # type: ignore[misc]
         return sorted(top, key=lambda call: call.moment)
 
     def _add_stage(self, stage: int, modules: dict[str, _Call], top: list[_Call]) -> None:
@@ -102,7 +102,7 @@ class _Pipeline:
             if is_gradients(name):
                 continue
             moment = moments.get(name)
-            part = _Part(self._place_of(stage, name) if moment is None else moment.place, stage, name)
+            part = _Part(self._chunk_index(stage, name) if moment is None else moment.chunk_index, stage, name)
             parsed = parse(name) if is_module(name) else None
             merged_name = name if parsed is None else self._layers.merged_name(stage, parsed)
             call = modules.get(merged_name) if parsed is not None else None
@@ -122,14 +122,14 @@ class _Pipeline:
             else:
                 around.children.append(call)
 
-    def _place_of(self, stage: int, name: str) -> int:
-        """The place in the pipeline of a call, by the module around it."""
+    def _chunk_index(self, stage: int, name: str) -> int:
+        """The index of the chunk of layers that a call is in, by the module around it."""
         tree, seen = self._stages[stage].tree, 0
         around: str | None = name
         while around is not None and not is_module(around) and seen < len(tree):
             around, seen = tree.get(around), seen + 1
         parsed = parse(around) if around is not None else None
-        return stage if parsed is None else self._layers.place(stage, parsed)
+        return stage if parsed is None else self._layers.chunk_index(stage, parsed)
 
     def _leave_copies(self, modules: dict[str, _Call]) -> None:
         """Keep the calls of one stage of a module that every stage has for itself, such as a table of positions."""
@@ -224,8 +224,8 @@ class _Pipeline:
 
 
 def _is_beside(call: _Call, part: _Part) -> bool:
-    """Whether a stage made a call in the same place as another one."""
-    return any((other.place, other.stage) == (part.place, part.stage) for other in call.parts)
+    """True if a stage made a call in the same chunk as another one."""
+    return any((other.chunk_index, other.stage) == (part.chunk_index, part.stage) for other in call.parts)
 
 
 def _inside(call: _Call) -> Iterable[_Call]:

@@ -78,8 +78,8 @@ def _judge_item(base: str, result: Output, reference: Output, name: str) -> Iter
     elif is_sequence(result) and is_sequence(reference):
         if len(result) != len(reference):
             yield DetailsRow(name, ERROR, f"the device gave {len(result)} items, the reference {len(reference)}.")
-        for place, (one, other) in enumerate(zip(result, reference)):
-            yield from _judge_item(base, one, other, f"{name}.{place}")
+        for index, (one, other) in enumerate(zip(result, reference)):
+            yield from _judge_item(base, one, other, f"{name}.{index}")
     elif _kind_of(result) != _kind_of(reference):
         yield DetailsRow(name, ERROR, f"the device gave {_kind_of(result)}, the reference {_kind_of(reference)}.")
     else:

@@ -43,8 +43,8 @@ def _rows(
     if status is not None and status not in (SKIP, *(row.status for row in found)):
         found.append(DetailsRow(f"{result.name}.{direction}.output", status, result.message))
     for row in found:
-        place = row.name.partition(".output")[2]
-        of = f"{result.name}.{FORWARD}.input{place}" if direction == BACKWARD else ""
+        suffix = row.name.partition(".output")[2]
+        of = f"{result.name}.{FORWARD}.input{suffix}" if direction == BACKWARD else ""
         text = f"{row.status} in the table of the earlier run{f': {row.message}' if row.message else ''}"
         verdict = KernelVerdict(_STATUSES[row.status], text)
         yield JudgedResult(row.name, of, row.device_dtype, row.bench_dtype, row.shape or (), verdict)

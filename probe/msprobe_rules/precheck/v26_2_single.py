@@ -49,8 +49,8 @@ def judge_output(
         IndexError: 26.2.0 ends so where the device returned fewer items than the reference.
     """
     if is_sequence(reference) and is_sequence(result):
-        for place, item in enumerate(reference):
-            yield _judge_item(base, result[place], item, f"{prefix}.{place}", mindspore)
+        for index, item in enumerate(reference):
+            yield _judge_item(base, result[index], item, f"{prefix}.{index}", mindspore)
     else:
         yield _judge_item(base, result, reference, f"{prefix}.0", mindspore)
 

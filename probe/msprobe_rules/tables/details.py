@@ -58,7 +58,7 @@ MINDSPORE_HEADINGS = headings(
 _KNOWN = frozenset(heading.plain for heading in HEADINGS)
 NEEDED = (_NAME, _BENCH_DTYPE, _DEVICE_DTYPE, _SHAPE, _STATUS)
 
-_OUTPUT = re.compile(r"(?P<case>.+)\.(?P<direction>forward|backward)\.output\.(?P<place>.+)")
+_OUTPUT = re.compile(r"(?P<case>.+)\.(?P<direction>forward|backward)\.output\.(?P<path>.+)")
 
 
 @dataclass(frozen=True)
@@ -167,10 +167,10 @@ def row_of(record: Record) -> DetailsRow:
     """
     cells = record.cells
     if not cells[_NAME]:
-        raise MsprobeException(f"{record.place}: {_NAME} is empty; every row has one.")
+        raise MsprobeException(f"{record.location}: {_NAME} is empty; every row has one.")
     if cells[_STATUS] not in (PASS, WARNING, ERROR, SKIP):
         allowed = ", ".join((PASS, WARNING, ERROR, SKIP))
-        raise MsprobeException(f"{record.place}: {_STATUS} is {cells[_STATUS]!r}; allowed: {allowed}.")
+        raise MsprobeException(f"{record.location}: {_STATUS} is {cells[_STATUS]!r}; allowed: {allowed}.")
     numbers = {metric: record.number(metric) for metric in METRICS}
     return DetailsRow(
         name=cells[_NAME],
@@ -191,7 +191,7 @@ def _shape(record: Record) -> tuple[int, ...] | None:
         return None
     sizes = [size.strip() for size in text.strip("()[]").split(",") if size.strip()]
     if not all(size.isdecimal() for size in sizes):
-        raise MsprobeException(f"{record.place}: {_SHAPE} is {text!r}; allowed: (2, 3), or nothing.")
+        raise MsprobeException(f"{record.location}: {_SHAPE} is {text!r}; allowed: (2, 3), or nothing.")
     return tuple(int(size) for size in sizes)
 
 

@@ -76,7 +76,7 @@ class Record:
     """A row of a file that was read: cells by plain heading, without blanks around them; and where it stands."""
 
     cells: Mapping[str, str]
-    place: str
+    location: str
 
     def number(self, heading: str) -> Number | None:
         """The number in a column; ``None`` where it is blank, or where the file lacks the column.
@@ -90,7 +90,7 @@ class Record:
         try:
             return int(text) if text.lstrip("+-").isdigit() else float(text)
         except ValueError:
-            raise MsprobeException(f"{self.place}: {heading} is {text!r}; allowed: a number, or nothing.") from None
+            raise MsprobeException(f"{self.location}: {heading} is {text!r}; allowed: a number, or nothing.") from None
 
 
 def whole_records(content: bytes) -> Iterator[bytes]:
@@ -168,12 +168,12 @@ def _plain_headings(found: Sequence[str], known: Sequence[Heading]) -> list[str]
     return [plain.get(text.strip().lower(), text.strip()) for text in found]
 
 
-def _record(place: str, names: Sequence[str], cells: Sequence[str]) -> Record:
+def _record(location: str, names: Sequence[str], cells: Sequence[str]) -> Record:
     # msProbe leaves the last cell out where there is no message.
     if len(cells) not in (len(names), len(names) - 1):
         raise MsprobeException(
-            f"{place}: {len(cells)} cells under {len(names)} headings; a run that was killed left half a row there: "
+            f"{location}: {len(cells)} cells under {len(names)} headings; a run that was killed left half a row there: "
             "resume it, or remove the row."
         )
     # Line breaks at the ends belong to a message.
-    return Record({name: cell if name == "Message" else cell.strip() for name, cell in zip(names, cells)}, place)
+    return Record({name: cell if name == "Message" else cell.strip() for name, cell in zip(names, cells)}, location)

@@ -53,5 +53,7 @@ def row_of(record: Record) -> ResultRow:
     for heading in (_FORWARD, _BACKWARD):
         if cells.get(heading, "") not in ("", PASS, WARNING, ERROR, SKIP):
             allowed = ", ".join((PASS, WARNING, ERROR, SKIP))
-            raise MsprobeException(f"{record.place}: {heading} is {cells[heading]!r}; allowed: {allowed}, or nothing.")
+            raise MsprobeException(
+                f"{record.location}: {heading} is {cells[heading]!r}; allowed: {allowed}, or nothing."
+            )
     return ResultRow(cells[_NAME], cells[_FORWARD] or None, cells.get(_BACKWARD) or None, cells.get(_MESSAGE, ""))

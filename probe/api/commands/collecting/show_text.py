@@ -392,8 +392,8 @@ def _cells(row: _Row) -> tuple[str, ...]:
     if item is None:
         return ("", "", "", "", "", "", row.record)
     kind = (item.dtype or "").removeprefix("torch.").removeprefix("<class '").removesuffix("'>")
-    place = item.name[len(row.record) + 1 :] if item.name.startswith(f"{row.record}.") else ""
-    name = f"{row.record}  {place}" if place else row.record
+    item_path = item.name[len(row.record) + 1 :] if item.name.startswith(f"{row.record}.") else ""
+    name = f"{row.record}  {item_path}" if item_path else row.record
     if item.is_tensor:
         numbers = tuple(map(number_text, statistics(item)))
         shape = "" if item.shape is None else shape_text(item.shape)

@@ -120,7 +120,7 @@ class KeptStepOfTorch:
 
     def _backward(self, event: _Backward, inputs: list[torch.Tensor]) -> None:
         outputs = list(tensors_in(event.call.output))
-        chosen = [(outputs[place], kept.again()) for place, kept in event.gradients.items() if place < len(outputs)]
+        chosen = [(outputs[index], kept.again()) for index, kept in event.gradients.items() if index < len(outputs)]
         values = surroundings.values_of([event.call.model])
         parameters = [value for value in values if value.requires_grad and value.is_leaf]
         leaves = [*parameters, *inputs]
@@ -216,10 +216,10 @@ class StepKeeper:
             self._attempt("the gradients of the model's outputs", unobserved, self._watch_outputs, call, output)
 
     def _watch_outputs(self, call: _Call, output: Any) -> None:
-        for place, tensor in enumerate(tensors_in(output)):
+        for index, tensor in enumerate(tensors_in(output)):
             node = tensor.grad_fn
             if node is not None:
-                node.register_prehook(_GradientHook(self._step, call, place, tensor.output_nr, self._failed))
+                node.register_prehook(_GradientHook(self._step, call, index, tensor.output_nr, self._failed))
 
     def _attempt(self, about: str, action: Callable[..., Any], *args: Any) -> None:
         try:
@@ -231,12 +231,12 @@ class StepKeeper:
 class _GradientHook:
     """Keeps what comes to one output; it knows nothing of the graph that it hangs on."""
 
-    __slots__ = ("_call", "_failed", "_number", "_place", "_step")
+    __slots__ = ("_call", "_failed", "_index", "_number", "_step")
 
-    def __init__(self, step: KeptStepOfTorch, call: _Call, place: int, number: int, failed: _Failed) -> None:
+    def __init__(self, step: KeptStepOfTorch, call: _Call, index: int, number: int, failed: _Failed) -> None:
         self._step = step
         self._call = call
-        self._place = place
+        self._index = index
         self._number = number
         self._failed = failed
 
@@ -258,7 +258,7 @@ class _GradientHook:
         else:
             event = _Backward(self._call, engine_pass)
             step.events.append(event)
-        event.gradients[self._place] = copies.kept(gradient)
+        event.gradients[self._index] = copies.kept(gradient)
 
 
 step_keeper = StepKeeper
