@@ -79,7 +79,7 @@ def compared(
     algorithms = measure(comparison, matched.rows, mode, watch)
     # What only the golden side has stands at the end and belongs to no record of the target.
     groups = groupby((row for row in matched.rows if row.target is not None), key=attrgetter("record"))
-    judge(comparison, (list(rows) for _, rows in groups), mode)
+    classify_records(comparison, (list(rows) for _, rows in groups), mode)
     stacks = target.stacks, golden.stacks
     result = ComparisonResult(target.path, golden.path, mode, comparison.debug, matched.rows, *stacks)
     result.data_mapping, result.proposal, result.algorithms = matched.derived, matched.proposal, algorithms
@@ -88,8 +88,8 @@ def compared(
     return Compared(result, both, seen)
 
 
-def judge(comparison: Comparison, records: Iterable[list[Row]], mode: Mode) -> None:
+def classify_records(comparison: Comparison, records: Iterable[list[Row]], mode: Mode) -> None:
     """Give the rows of the target their results; they come record by record."""
     rules, across_frameworks = comparison.options.rules, comparison.across_frameworks
     for rows in records:
-        rules.judge(rows, mode, across_frameworks)
+        rules.classify_rows(rows, mode, across_frameworks)

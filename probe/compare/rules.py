@@ -77,7 +77,7 @@ class RowRules(Protocol):
     def otherwise(self) -> Otherwise | None:
         """Matching and measuring, if these are not ours."""
 
-    def judge(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
         """Give the rows of one record of the target their results and messages."""
 
     def blame(self, rows: Iterable[Row], first: Unexplained) -> bool:
@@ -100,7 +100,7 @@ class ProbeRows:
     is_by_record = False
     otherwise = None
 
-    def judge(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
         """Nothing is said before the search for the first divergence has ended."""
 
     def blame(self, rows: Iterable[Row], first: Unexplained) -> bool:

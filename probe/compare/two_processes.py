@@ -32,7 +32,7 @@ from probe.common.parallel.fork import CannotFork, Fork, Numbers, can_fork, fork
 from probe.common.progress import ProgressCallback
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
-from probe.compare.comparison import judge
+from probe.compare.comparison import classify_records
 from probe.compare.coverage import count_parameters, coverage
 from probe.compare.divergence.aligned_calls import AlignedCall, module_path
 from probe.compare.divergence.call_digest import CallDigest, digest
@@ -253,7 +253,7 @@ class _TwoProcesses:
     def _measure_and_judge(self, calls: list[list[Row]], golden_only: Iterable[Row] = ()) -> None:
         for row in chain(chain.from_iterable(calls), golden_only):
             measure_row(self._comparison, row, Mode.STATISTICS)
-        judge(self._comparison, calls, Mode.STATISTICS)
+        classify_records(self._comparison, calls, Mode.STATISTICS)
 
     def _block(self, number: int) -> list[_SameKey]:
         return self._pairs[number * self._length : (number + 1) * self._length]

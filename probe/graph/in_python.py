@@ -25,7 +25,7 @@ from probe.graph.page.without_paths import without_paths
 from probe.graph.rules.probe import PROBE_GRAPH
 from probe.graph.rules.protocol import GraphRules
 from probe.graph.run import Plan, planned, written
-from probe.graph.tasks.task import GraphTask, judged, rows_of
+from probe.graph.tasks.task import GraphTask, diff_of_task, rows_of
 from probe.graph.writers.outputs import PageWriter
 from probe.graph.writers.page import PageData, html, write_page
 from probe.graph.writers.shown import ShownComparison
@@ -170,7 +170,7 @@ def graph_diff(
     by_hand = () if pairs is None else tuple(load_pairs(os.fspath(pairs)))
     chosen = GraphOptions(options or Options(), by_hand, rules, overflow, str(micro_step), tuple(strip_paths))
     plan = planned(_paths(target), _paths(golden), chosen)
-    return GraphView([judged(task) for task in plan.tasks if isinstance(task, GraphTask)], plan.unpaired, plan)
+    return GraphView([diff_of_task(task) for task in plan.tasks if isinstance(task, GraphTask)], plan.unpaired, plan)
 
 
 def _paths(given: Path | Sequence[Path] | None) -> list[str]:

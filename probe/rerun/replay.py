@@ -138,11 +138,11 @@ def run_prepared(
     results, autocast = _run(f"on {device}", lambda: run_as_recorded(execution, prepared, device))
     recorded = _recorded(dump, prepared, results, notes) if with_recorded else None
 
-    def judge_all(found: Results, where: str) -> list[JudgedResult]:
+    def verdicts_of(found: Results, where: str) -> list[JudgedResult]:
         return list(judge_results(prepared, found, exact, where, autocast))
 
-    rows = judge_all(results, device)
-    before = {} if recorded is None else {row.name: row.verdict for row in judge_all(recorded, RECORDED)}
+    rows = verdicts_of(results, device)
+    before = {} if recorded is None else {row.name: row.verdict for row in verdicts_of(recorded, RECORDED)}
     values = [dict(_named(prepared, each)) if each else {} for each in (results, recorded, exact)]
     compared = [_compared(prepared, row, before, *(each.get(row.name) for each in values)) for row in rows]
     found = [each for each in compared if each.row.of or direction != BACKWARD]

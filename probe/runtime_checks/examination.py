@@ -122,7 +122,7 @@ class Examination:
         result = self.results[index]
         max_rel = _most_relative(result.value, moved.value)
         own = _share(before.results[index].value, after.results[index].value)
-        for verdict, where in ((before.judged(index, result), ""), (after.judged(index, moved), f"{words}: ")):
+        for verdict, where in ((before.verdict_of(index, result), ""), (after.verdict_of(index, moved), f"{words}: ")):
             if verdict.status in FAILURES:
                 effect = _share(result.value, moved.value)
                 effects = f"it moved by {effect:.2g} of its size, the function itself by {own:.2g}"
@@ -143,7 +143,7 @@ class Examination:
             if mode == TO_CPU and not differing(result.value, other.value):
                 continue
             max_rel = _most_relative(result.value, other.value)
-            verdict = exact.judged(index, result)
+            verdict = exact.verdict_of(index, result)
             if verdict.status in FAILURES:
                 yield Said(index, max_rel, UNSTABLE, _with_numbers(verdict))
             else:

@@ -168,7 +168,7 @@ class OnlineCheck:
             # What an operator keeps for its backward beside its result, the sums of softmax say, has a wider dtype than
             # what it was computed in.
             precision = _lowest(call.dtypes) if index else ""
-            verdict = exact.judged(index, result, precision)
+            verdict = exact.verdict_of(index, result, precision)
             yield OperatorResult(call.name, index, result.dtype, result.value.shape, verdict)
 
     def failed(self, about: Any, error: Exception) -> None:

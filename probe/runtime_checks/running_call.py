@@ -189,7 +189,7 @@ class Exact:
             self._on_cpu = self.call.on("cpu", self._autocast)
         return self._part(self._on_cpu)
 
-    def judged(self, index: int, result: Output, precision: str = "") -> KernelVerdict:
+    def verdict_of(self, index: int, result: Output, precision: str = "") -> KernelVerdict:
         """What is to be said of result number `index`.
 
         Args:

@@ -13,7 +13,7 @@ from probe.graph.page.columns import Columns
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.tasks.communication import add_partners
-from probe.graph.tasks.task import Task, judged_dumps, rows_of
+from probe.graph.tasks.task import Task, diff_of_dumps, rows_of
 from probe.graph.writers.shown import ShownComparison
 from probe.shards.merge import Merged, merged
 from probe.shards.partners import partners
@@ -47,7 +47,7 @@ class MergedTask(Task):
         rows: dict[int, dict[str, int]] = {}
         exchanged = partners(dumps)
         for rank in sorted(dumps):
-            of_rank = without_paths(judged_dumps(dumps[rank], None, self.options), Prefixes(self.options.strip_paths))
+            of_rank = without_paths(diff_of_dumps(dumps[rank], None, self.options), Prefixes(self.options.strip_paths))
             columns = rows_of(of_rank, self.options, f"rank {rank}")
             rows[rank] = _rows(columns, columns.name)
             columns.details.is_of_part = True
@@ -60,7 +60,7 @@ class MergedTask(Task):
 
     def _copy(self, copy: Merged, other: Merged | None) -> ShownComparison:
         prefixes = Prefixes(self.options.strip_paths)
-        diff = judged_dumps(copy.dump, None if other is None else other.dump, self.options)
+        diff = diff_of_dumps(copy.dump, None if other is None else other.dump, self.options)
         diff.notes += [*copy.notes, *(other.notes if other is not None else ())]
         if diff.summary is not None:
             label = f"copy{copy.dump.rank}" if self.splits[0].dp > 1 else ""

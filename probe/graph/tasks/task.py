@@ -54,7 +54,7 @@ class GraphTask(Task):
         return [path for path in (self.location.target, self.location.golden) if path is not None]
 
     def compare(self, watch: ProgressCallback | None = None) -> list[ShownComparison]:
-        diff = judged(self, watch)
+        diff = diff_of_task(self, watch)
         if self.options.tensor_log and diff.mode == Mode.TENSOR.value:
             print_metrics(row for rows in diff.items.values() for row in rows)
         diff = without_paths(diff, Prefixes(self.options.strip_paths))
@@ -62,7 +62,7 @@ class GraphTask(Task):
         return [ShownComparison(columns, diff if self.keeps_diff else None)]
 
 
-def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
+def diff_of_task(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
     """Read the dumps of a comparison and judge them."""
     location = task.location
     if watch is not None:
@@ -70,7 +70,7 @@ def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
     target, golden = read(location.target), None if location.golden is None else read(location.golden)
     names = (None, location.run, location.run_name)
     options = replace(task.options, pairs=tuple(pair for pair in task.options.pairs if pair.run in names))
-    diff = judged_dumps(target, golden, options, location.before, release=not task.keeps_diff, watch=watch)
+    diff = diff_of_dumps(target, golden, options, location.before, release=not task.keeps_diff, watch=watch)
     if diff.summary is not None:
         # Of several pairs that of the earliest step is told first.
         label = " ".join(part for part in (location.run, location.label) if part)
@@ -78,7 +78,7 @@ def judged(task: GraphTask, watch: ProgressCallback | None = None) -> GraphDiff:
     return diff
 
 
-def judged_dumps(
+def diff_of_dumps(
     target: Dump,
     golden: Dump | None,
     options: GraphOptions,
@@ -88,8 +88,8 @@ def judged_dumps(
     watch: ProgressCallback | None = None,
 ) -> GraphDiff:
     """Judge dumps as the options say; with `release` nobody looks at their records afterwards."""
-    judge = options.rules.diff
-    diff = judge(target, golden, options.compare, before, pairs=options.pairs, release=release, watch=watch)
+    diff_of = options.rules.diff
+    diff = diff_of(target, golden, options.compare, before, pairs=options.pairs, release=release, watch=watch)
     for graph in filter(None, (diff.target, diff.golden)):
         add_micro_steps(graph, options.micro_step)
     return diff

@@ -60,7 +60,7 @@ class DocumentedRows:
     is_by_record = True
     otherwise: Otherwise | None = None
 
-    def judge(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
         """Give the rows of one record their results and messages."""
         if mode is Mode.STATISTICS and _is_unremarkable(rows):
             for row in rows:

@@ -173,7 +173,7 @@ class RowsOf26(DocumentedRows):
 
     otherwise = Matching()
 
-    def judge(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
+    def classify_rows(self, rows: list[Row], mode: Mode, across_frameworks: bool) -> None:
         """Give the rows of one record their results and messages; remarks of measuring are lost (D3a)."""
         for row, messages in zip(rows, RowRuleOf26(mode, across_frameworks).messages(rows)):
             row.result = worst(messages)

@@ -51,7 +51,7 @@ class Documented:
     raised = ERROR
 
     def outputs(self, base: str, result: Any, reference: Any, prefix: str, mindspore: bool) -> list[DetailsRow]:
-        return list(documented_single.judge_output(base, result, reference, prefix))
+        return list(documented_single.classify_output(base, result, reference, prefix))
 
     def worst_of(self, statuses: list[str]) -> str:
         return documented_single.worst_of(statuses)
@@ -66,7 +66,7 @@ class V26_2:
     raised = SKIP
 
     def outputs(self, base: str, result: Any, reference: Any, prefix: str, mindspore: bool) -> list[DetailsRow]:
-        return list(v26_2_single.judge_output(base, result, reference, prefix, mindspore))
+        return list(v26_2_single.classify_output(base, result, reference, prefix, mindspore))
 
     def worst_of(self, statuses: list[str]) -> str:
         return v26_2_single.worst_of(statuses)

@@ -37,7 +37,7 @@ _DROPOUT_SHARE, _DROPOUT_ELEMENTS = 0.1, 100
 _GO_ON = ", skip other check and set to SPACE."
 
 
-def judge_output(
+def classify_output(
     base: str, result: Output, reference: Output, prefix: str, mindspore: bool = False
 ) -> Iterator[DetailsRow]:
     """The rows of everything that an API returned; the arguments are those of `documented_single.judge_output`.
@@ -50,12 +50,12 @@ def judge_output(
     """
     if is_sequence(reference) and is_sequence(result):
         for index, item in enumerate(reference):
-            yield _judge_item(base, result[index], item, f"{prefix}.{index}", mindspore)
+            yield _classify_item(base, result[index], item, f"{prefix}.{index}", mindspore)
     else:
-        yield _judge_item(base, result, reference, f"{prefix}.0", mindspore)
+        yield _classify_item(base, result, reference, f"{prefix}.0", mindspore)
 
 
-def _judge_item(base: str, result: Output, reference: Output, name: str, mindspore: bool) -> DetailsRow:
+def _classify_item(base: str, result: Output, reference: Output, name: str, mindspore: bool) -> DetailsRow:
     if result is None and reference is None:
         return DetailsRow(name, SKIP, NO_REFERENCE)
     if type(result) is not type(reference):
@@ -72,11 +72,11 @@ def _judge_item(base: str, result: Output, reference: Output, name: str, mindspo
 
 def _judge_tensor(base: str, result: Tensor, reference: Tensor, name: str, mindspore: bool) -> DetailsRow:
     if mindspore:
-        return judge_mindspore(result.values, reference.values, result.dtype, name)
-    return judge(base, result.values, reference.values, result.dtype, name)
+        return classify_mindspore_tensor(result.values, reference.values, result.dtype, name)
+    return classify_tensor(base, result.values, reference.values, result.dtype, name)
 
 
-def judge(base: str, result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
+def classify_tensor(base: str, result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
     """The row of one tensor; the arguments are those of `documented_single.judge`.
 
     The reference is rounded to the precision in which the release computes it.
@@ -86,7 +86,7 @@ def judge(base: str, result: Array, reference: Array, dtype: str, name: str) -> 
     return DetailsRow(name, status, message, reference.dtype.name, dtype, result.shape, metrics)
 
 
-def judge_mindspore(result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
+def classify_mindspore_tensor(result: Array, reference: Array, dtype: str, name: str) -> DetailsRow:
     """The row of one tensor of MindSpore: the release asks two questions, with a reference of no more precision."""
     bench = reference.astype(result.dtype, copy=False)
     metrics: Metrics = {}

@@ -10,7 +10,7 @@ from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import CallDigest
 from probe.compare.divergence.propagated_error import PropagatedError
 from probe.compare.divergence.search.items import in_direction
-from probe.compare.divergence.search.judgement import JudgedOutput, Judgement
+from probe.compare.divergence.search.observed import JudgedOutput, Observed
 from probe.compare.divergence.search.runs import Runs
 from probe.compare.result import Difference
 
@@ -62,12 +62,12 @@ class Walk:
         self.error.add_outputs(call, digest)
         self._add_shown(call, digest.output_difference)
 
-    def add_seen(self, call: AlignedCall, judgement: Judgement) -> None:
+    def add_seen(self, call: AlignedCall, observed: Observed) -> None:
         """Count in what holds of a call that was judged, whatever the judgement comes to."""
-        for output in judgement.outputs:
+        for output in observed.outputs:
             self._add_shown(call, output.difference)
-        self._of_parameters.update(judgement.modules_named)
-        self.gradient_noted = self.gradient_noted or judgement.gradient is not None
+        self._of_parameters.update(observed.modules_named)
+        self.gradient_noted = self.gradient_noted or observed.gradient is not None
 
     def add_moved(self, call: AlignedCall, outputs: Iterable[JudgedOutput]) -> None:
         """Count in a call that differs without effect."""

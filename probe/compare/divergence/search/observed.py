@@ -27,7 +27,7 @@ class JudgedOutput(NamedTuple):
 
 
 @dataclass
-class Judgement:
+class Observed:
     """What was seen of one call."""
 
     suspect: Unexplained | None = None
