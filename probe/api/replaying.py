@@ -19,9 +19,8 @@ from probe.precheck.work import device_for
 from probe.rerun.emit import emit as write_script
 from probe.rerun.minimise import Minimised
 from probe.rerun.minimise import minimise as make_smaller
-from probe.rerun.replay import Replayed
-from probe.rerun.replay import replay as run_again
 from probe.rerun.report import as_json, lines
+from probe.rerun.rerun_call import Rerun, rerun_call
 from probe.rerun.selecting import select
 
 DEFAULT_SEED = 1234
@@ -31,7 +30,7 @@ DEFAULT_SEED = 1234
 class Replay:
     """A recorded call that was run again; ``print`` of it is the text of ``msprobe replay``."""
 
-    replayed: Replayed
+    replayed: Rerun
     """What was compared: each of its ``results`` has the ``difference`` from the recorded one, and the verdicts."""
     smaller: Optional[Minimised] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The same with smaller inputs, where that was asked for."""
@@ -102,7 +101,7 @@ def _replay(
     if where == RECORDED:
         allowed = ", ".join(execution.devices())
         raise MsprobeException(f"device is {device!r}; replay runs a call: allowed are {allowed}.")
-    replayed = run_again(execution, opened, selected, where, seed, generate)
+    replayed = rerun_call(execution, opened, selected, where, seed, generate)
     smaller = make_smaller(execution, opened, replayed) if minimise else None
     if script is None:
         return Replay(replayed, smaller)
@@ -136,5 +135,5 @@ def replay_operator(config: str, folder: str, device: str, minimise: bool) -> Re
     return Replay(found.replayed, found.smaller, [*found.files, asked.extract])
 
 
-def _badness(replayed: Replayed) -> tuple[int, float]:
+def _badness(replayed: Rerun) -> tuple[int, float]:
     return SEVERITY[replayed.now], max(each.row.verdict.ratio or 0.0 for each in replayed.results)

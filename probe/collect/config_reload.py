@@ -50,7 +50,7 @@ class ConfigReload:
             log.warning(f"collection is off until the configuration can be read again: {error}")
 
     def _load(self) -> Config:
-        lines: list[log.Line] = []
+        lines: list[log.LogLine] = []
         try:
             # What loading says is shown after it: only then the level is known from which on lines are shown.
             with log.collected() as lines:

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD, is_module
 from probe.common.dump.reading.records import INPUT, OUTPUT, PARAMETERS
@@ -62,7 +62,7 @@ def coverage(
     golden_records: Iterable[str],
     trees: tuple[Tree | None, Tree | None],
     parameters: tuple[int, int],
-    calls: tuple[Iterable[Call], Iterable[Call]] = ((), ()),
+    calls: tuple[Iterable[KeyedCall], Iterable[KeyedCall]] = ((), ()),
 ) -> Coverage:
     """What was compared of two runs.
 
@@ -112,7 +112,7 @@ def _innermost(record: str, matched: set[str], tree: Tree) -> str | None:
     return module if module in matched else None
 
 
-def recomputed(calls: Iterable[Call], matched: Container[str]) -> set[str]:
+def recomputed(calls: Iterable[KeyedCall], matched: Container[str]) -> set[str]:
     """The forward records that have the tensors of an earlier record of the same function or module.
 
     Checkpointing makes them: a forward is run once more for its backward.

@@ -20,7 +20,7 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.parallel.tasks import Where
 from probe.common.progress import ProgressCallback
-from probe.compare.comparison import Compared, compared
+from probe.compare.comparison import ComparedDumps, compared
 from probe.compare.divergence.aligned_calls import AlignedCall
 from probe.compare.divergence.call_digest import is_input, row_difference
 from probe.compare.divergence.differences import NONFINITE_ON_ONE_SIDE, item_name
@@ -166,7 +166,7 @@ def evidence_of(
     return _evidence(options, compared(comparison, release=release, watch=watch, keeps_judged=True))
 
 
-def _evidence(options: Options, found: Compared) -> Evidence:
+def _evidence(options: Options, found: ComparedDumps) -> Evidence:
     return Evidence(options, found.result, found.calls, *found.seen)
 
 

@@ -13,7 +13,7 @@ from probe.common.align.mapping_files import write_names
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.progress import ProgressCallback
 from probe.compare import two_processes
-from probe.compare.comparison import Compared, compare_dumps, compared
+from probe.compare.comparison import ComparedDumps, compare_dumps, compared
 from probe.compare.options import Options
 from probe.compare.output import table_files
 from probe.compare.output.summary import Summary, conclude, summarise
@@ -117,7 +117,7 @@ def _load(task: PairTask) -> tuple[Dump, Dump]:
 
 def compare_and_write(
     task: PairTask, target: Dump, golden: Dump, watch: ProgressCallback | None = None, keeps_judged: bool = False
-) -> Compared:
+) -> ComparedDumps:
     """Do what `compare_pair` does with dumps that are loaded; `keeps_judged` as for `compared`."""
     comparison = Comparison(target, golden, task.options, task.pair.before)
     found = compared(comparison, release=True, watch=watch, keeps_judged=keeps_judged)

@@ -80,9 +80,9 @@ def summaries(
     """
     tasks = pair_tasks(_pairs(target, golden, splits), output, options, xlsx, tensor_log, values=not splits)
     if splits:
-        from probe.compare.ranks.merged import MergedTask, summarise_merged
+        from probe.compare.ranks.merged import MergedPairTask, summarise_merged
 
-        of_ranks = [MergedTask.of(task, splits) for task in tasks]
+        of_ranks = [MergedPairTask.of(task, splits) for task in tasks]
         outcomes = run_pairs(where, summarise_merged, of_ranks, watch)
         for of_step in readable(of_ranks, outcomes, target, golden, left_out):
             yield from of_step

@@ -23,12 +23,12 @@ import msgspec
 
 from probe.common import files
 from probe.common.align.by_name import by_name
-from probe.common.align.calls import Call, keys
+from probe.common.align.calls import KeyedCall, keys
 from probe.common.align.row import Row
 from probe.common.dump.naming import FORWARD
 from probe.common.dump.reading.records import Record
 from probe.common.errors import MsprobeException
-from probe.common.parallel.fork import CannotFork, Fork, Numbers, can_fork, fork
+from probe.common.parallel.fork import CannotFork, Fork, SharedCounter, can_fork, fork
 from probe.common.progress import ProgressCallback
 from probe.common.report.cells import Cells
 from probe.common.report.fast_csv import csv_text
@@ -164,7 +164,7 @@ class _TwoProcesses:
 
     def compare(self, path: str, watch: ProgressCallback | None) -> tuple[ComparisonResult, Tally]:
         with (
-            Numbers(len(self._numbers)) as left,
+            SharedCounter(len(self._numbers)) as left,
             files.nameless(os.path.dirname(path)) as texts,
             fork(partial(self._from_the_end, left, texts)) as other,
         ):
@@ -193,7 +193,7 @@ class _TwoProcesses:
         return result, total
 
     def _write_table(
-        self, path: str, left: Numbers, texts: BinaryIO, other: Fork, watch: ProgressCallback | None
+        self, path: str, left: SharedCounter, texts: BinaryIO, other: Fork, watch: ProgressCallback | None
     ) -> tuple[list[_Block], _GoldenOnly, Tally]:
         done: list[_Block] = []
         with files.replacing(path) as table:
@@ -220,7 +220,7 @@ class _TwoProcesses:
 
     # --- blocks
 
-    def _from_the_end(self, left: Numbers, texts: BinaryIO) -> bytes:
+    def _from_the_end(self, left: SharedCounter, texts: BinaryIO) -> bytes:
         """What the fork does: the blocks, in order, and their texts from the last to the first."""
         done = []
         for number in reversed(self._numbers):
@@ -265,13 +265,13 @@ class _TwoProcesses:
         # Every item of the target has its row, in their order.
         return [list(islice(rows, len(call.items))) for call in target], list(rows)
 
-    def _calls(self, pairs: list[_SameKey]) -> tuple[list[Call], list[Call]]:
+    def _calls(self, pairs: list[_SameKey]) -> tuple[list[KeyedCall], list[KeyedCall]]:
         target, golden = [], []
         for key, mine, theirs in pairs:
             items = self._target.items(mine)
-            target.append(Call(mine, key, items))
+            target.append(KeyedCall(mine, key, items))
             is_same = mine.name == theirs.name and mine.has_same_text(theirs)
-            golden.append(Call(theirs, key, items if is_same else self._golden.items(theirs)))
+            golden.append(KeyedCall(theirs, key, items if is_same else self._golden.items(theirs)))
         if has_checksum(target) or has_checksum(golden):
             raise _Unsuited
         return target, golden

@@ -212,7 +212,7 @@ def _reason(options: Options) -> int:
 
 
 @dataclass
-class _Side:
+class _NodeTexts:
     """What is said of the nodes of one side."""
 
     name: str
@@ -229,8 +229,8 @@ class _Judged:
     def __init__(self, graph: Graph, other: Graph, evidence: Evidence, manual: dict[int, int]) -> None:
         self._across_frameworks = graph.framework != other.framework
         self._graph, self._other = graph, other
-        self._target = _Side(TARGET, graph, bytearray(len(graph)))
-        self._golden = _Side(GOLDEN, other, bytearray(len(other)))
+        self._target = _NodeTexts(TARGET, graph, bytearray(len(graph)))
+        self._golden = _NodeTexts(GOLDEN, other, bytearray(len(other)))
         self._options = evidence.options
         self._errors = evidence.options.rules.levels["error"]
         self._result, self._evidence = evidence.result, evidence
@@ -301,7 +301,7 @@ class _Judged:
         mine, theirs = ({call.record.name for call in side if call.items} for side in self._evidence.calls)
         return paired(self._graph, self._other, calls, (mine, theirs), _reason(self._options), self._manual)
 
-    def _add_alone(self, side: _Side, is_alone: Sequence[bool]) -> None:
+    def _add_alone(self, side: _NodeTexts, is_alone: Sequence[bool]) -> None:
         """Say of the nodes of a side that have no partner why that is."""
         graph, levels = side.graph, self._result.levels
         is_target = side is self._target

@@ -20,7 +20,7 @@ from probe.graph.options import HTML, GraphOptions
 from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.prefixes import Prefixes
-from probe.graph.tasks.communication import Communication
+from probe.graph.tasks.communication import CommunicationPartners
 from probe.graph.tasks.located import GraphLocation, located
 from probe.graph.tasks.task import GraphTask, Task
 from probe.graph.writers.outputs import MakeWriter, Writer, writers_of
@@ -47,7 +47,7 @@ class Plan:
 
 
 @dataclass
-class Report:
+class GraphReport:
     """What was written, and what is to be said at the end."""
 
     files: list[str] = field(default_factory=list)
@@ -140,7 +140,7 @@ def compared(
     """
     tasks = plan.tasks
     large = are_large(path for task in tasks for path in task.paths)
-    exchanged = Communication(tasks)
+    exchanged = CommunicationPartners(tasks)
     shown: set[tuple[str, int | None, int | None]] = set()
     before = 0
     outcomes = run_where_it_pays(where, make, tasks, watch, large)
@@ -180,7 +180,7 @@ def show(
     where: Where | None = None,
     watch: ProgressCallback | None = None,
     others: Mapping[str, MakeWriter] | None = None,
-) -> Report:
+) -> GraphReport:
     """Make the comparisons of `plan` and write them to the folder `output`.
 
     Args:
@@ -206,9 +206,9 @@ def show(
         return written(compared(plan, where, watch), writers, manifest)
 
 
-def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], manifest: Manifest) -> Report:
+def written(found: Iterator[ShownComparison | str], writers: Sequence[Writer], manifest: Manifest) -> GraphReport:
     """Give each comparison to all writers; returns what is to be said at the end."""
-    result = Report(unpaired=manifest.unpaired)
+    result = GraphReport(unpaired=manifest.unpaired)
     summaries: dict[int, Summary] = {}
     """By the numbers of the comparisons."""
     without_summary: list[str] = []

@@ -12,7 +12,7 @@ from probe.shards.part import Calls
 _NUMBER = re.compile(r"\d+\Z")
 
 
-class _Layer(NamedTuple):
+class _ListedLayer(NamedTuple):
     """Where a module is in a list of layers."""
 
     of_list: str
@@ -78,13 +78,13 @@ class Layers:
                     by_chunk.setdefault(self.chunk_index(stage, parsed), set()).add(layer.number)
         return found
 
-    def _layer(self, base: str) -> _Layer | None:
+    def _layer(self, base: str) -> _ListedLayer | None:
         """The layer that a module is or is in; the list of chunks is none."""
         parts = base.split(".")
         first = 2 if self._is_list(base) else 1
         for position in range(first, len(parts) - 1):
             if _NUMBER.match(parts[position]):
-                return _Layer(
+                return _ListedLayer(
                     ".".join(parts[first:position]), int(parts[position]), ".".join(parts[position + 1 :])
                 )  # fmt: skip
         return None

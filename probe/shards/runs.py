@@ -11,7 +11,7 @@ from probe.common.dump.reading.runs import find_dumps, warn_of_left_out
 from probe.common.errors import FileCheckException, MsprobeException
 
 
-class Steps(NamedTuple):
+class StepFolders(NamedTuple):
     """The folders of one step, whose ranks are merged."""
 
     target: str
@@ -32,7 +32,7 @@ def check_folders(paths: Sequence[str]) -> None:
             raise FileCheckException(f"{path} is no folder; give that of a step with its ranks, or of all steps.")
 
 
-def common_steps(target: str, golden: str | None) -> tuple[list[Steps], list[str]]:
+def common_steps(target: str, golden: str | None) -> tuple[list[StepFolders], list[str]]:
     """The steps of two runs that are merged, or those of one, and a sentence for each that is left alone.
 
     Raises:
@@ -40,12 +40,12 @@ def common_steps(target: str, golden: str | None) -> tuple[list[Steps], list[str
     """
     steps = _steps(target)
     if golden is None:
-        return [Steps(step, None, name) for name, step in steps.items()], []
+        return [StepFolders(step, None, name) for name, step in steps.items()], []
     others = _steps(golden)
     if len(steps) == len(others) == 1:
         # One step of each, whatever its number.
         others = dict(zip(steps, others.values()))
-    found = [Steps(step, others[name], name) for name, step in steps.items() if name in others]
+    found = [StepFolders(step, others[name], name) for name, step in steps.items() if name in others]
     if not found:
         raise MsprobeException(f"{target} and {golden} have no step in common.")
     alone = [

@@ -20,7 +20,7 @@ _MOST_KNOWN = 100_000
 """Tensors that are known again; most of so many are gone already."""
 
 
-class _Known(NamedTuple):
+class _DescribedTensor(NamedTuple):
     """A tensor that was described in this step."""
 
     tensor: weakref.ref[Any]
@@ -79,7 +79,7 @@ class DescribedOnce:
         self._summary = summary
         self._suspects = suspects
         self._remembers = remembers
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _DescribedTensor] = {}
         self._expected: dict[int, Any] = {}
         """The marks of results that are about to be described."""
         self._in_background: set[ActiveCall] = set()
@@ -160,7 +160,7 @@ class DescribedOnce:
     def _note(self, tensor: Any, mark: Any, entry: Entry) -> None:
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[id(tensor)] = _Known(weakref.ref(tensor), mark, entry)
+        self._known[id(tensor)] = _DescribedTensor(weakref.ref(tensor), mark, entry)
 
 
 def _hands_out_memory(call: ActiveCall) -> bool:

@@ -131,7 +131,7 @@ class _Matching:
         return sorted(found)
 
 
-class _Waiting:
+class _Unmatched:
     """The records of one side that were read and have no match yet."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ def match_in_order(target: Sequence[Hashable], golden: Sequence[Hashable]) -> li
     Both are walked side by side. A key is looked for among those of the other side that are still waiting, the oldest
     first; once two correspond, what waited before them on either side does not any more.
     """
-    waiting_target, waiting_golden = _Waiting(), _Waiting()
+    waiting_target, waiting_golden = _Unmatched(), _Unmatched()
     found = []
     for index in range(max(len(target), len(golden))):
         target_kind = target[index] if index < len(target) else None

@@ -6,7 +6,7 @@ from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from typing import Optional
 
 from probe.common.align.call_order import match_in_order, pairs_in_order
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.row import Row
 from probe.common.dump.naming import parse
 from probe.common.dump.reading.sources import Tree
@@ -24,7 +24,7 @@ def kind(record: str) -> str:
     return record if parsed is None else f"{parsed.base} {parsed.direction}"
 
 
-def _module_paths(side: list[Call], tree: Tree | None) -> list[str]:
+def _module_paths(side: list[KeyedCall], tree: Tree | None) -> list[str]:
     """The path of the module around each call, or what else the tree has there."""
     around = (tree or {}).get
     found = []
@@ -37,7 +37,7 @@ def _module_paths(side: list[Call], tree: Tree | None) -> list[str]:
 
 
 def _kinds_in_modules(
-    target: list[Call], golden: list[Call], trees: Trees, marks: Marks
+    target: list[KeyedCall], golden: list[KeyedCall], trees: Trees, marks: Marks
 ) -> tuple[list[Hashable], list[Hashable]]:
     """The kinds of calls, with the module around each where both sides have it, and their marks.
 
@@ -56,7 +56,7 @@ def _kinds_in_modules(
 
 
 def _kinds_around(
-    target: list[Call], golden: list[Call], trees: Trees, marks: Marks
+    target: list[KeyedCall], golden: list[KeyedCall], trees: Trees, marks: Marks
 ) -> tuple[list[Hashable], list[Hashable]]:
     """The same for calls that have no match yet: of modules without their class, the modules around both sides have.
 
@@ -102,8 +102,8 @@ def _between(
 
 
 def by_kind(
-    target: list[Call],
-    golden: list[Call],
+    target: list[KeyedCall],
+    golden: list[KeyedCall],
     trees: Trees = (None, None),
     marks: Marks = ({}, {}),
     next_of_kind: bool = False,

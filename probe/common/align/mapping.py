@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from probe.common.align import mapping_checks
-from probe.common.align.calls import Call, Calls
-from probe.common.align.layers.module_paths import Side, side_of
+from probe.common.align.calls import Calls, KeyedCall
+from probe.common.align.layers.module_paths import ScopedRecords, side_of
 from probe.common.align.layers.rules import load_rules, map_items
 from probe.common.align.mapping_files import ApiEntry, api_names, load_api_entries, load_names
 from probe.common.align.name_mapping import NameMapping, entries_in_use
@@ -151,7 +151,7 @@ def _across_frameworks(dumps: Dumps) -> bool:
     return dumps[0].framework != dumps[1].framework
 
 
-def _scopes(dumps: Dumps, calls: Calls) -> tuple[Side, Side]:
+def _scopes(dumps: Dumps, calls: Calls) -> tuple[ScopedRecords, ScopedRecords]:
     (target, golden), trees = dumps, (dumps[0].tree, dumps[1].tree)
     if None in trees:
         trees = None, None
@@ -164,5 +164,5 @@ def few_modules_match(target: Iterable[str], golden: Iterable[str]) -> bool:
     return bool(mine and theirs) and len(mine & theirs) < _ENOUGH * min(len(mine), len(theirs))
 
 
-def _bases(side: Iterable[Call]) -> set[str]:
+def _bases(side: Iterable[KeyedCall]) -> set[str]:
     return {parsed.base for call in side if (parsed := call.record.parsed) is not None}

@@ -53,7 +53,7 @@ def _computed(name: str, is_primitive: bool) -> Operation:
     return Operation(canonical(name), known.akin or known.name, is_primitive)
 
 
-class Arguments(NamedTuple):
+class OperationArguments(NamedTuple):
     """How the settings of an operation are called."""
 
     names_by_index: Mapping[int, str]
@@ -65,12 +65,12 @@ class Arguments(NamedTuple):
 
 
 @cache
-def arguments_of(name: str, framework: str) -> Arguments:
+def arguments_of(name: str, framework: str) -> OperationArguments:
     """How the settings are called of the operation that `operation` calls `name`."""
     known = function(name)
     names = (known.in_mindspore if of_dump(framework).has_own_names else ()) or known.arguments
     names_by_index = {index: own for index, own in enumerate(names) if own != "_"}
-    return Arguments(names_by_index, known.defaults, known.of_primitive, known.has(Trait.SAME_NUMBERS))
+    return OperationArguments(names_by_index, known.defaults, known.of_primitive, known.has(Trait.SAME_NUMBERS))
 
 
 def setting(name: str) -> str:

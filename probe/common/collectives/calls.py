@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Union
 
-from probe.common.collectives.functions import BATCH, IN_PLACE, PRIMITIVES, RETURNING, Function, guessed
+from probe.common.collectives.functions import BATCH, IN_PLACE, PRIMITIVES, RETURNING, CollectiveFunction, guessed
 from probe.common.dump.naming import BACKWARD, FORWARD, function_name
 from probe.common.dump.reading.records import INPUT, OUTPUT, Item, Record
 
@@ -49,13 +49,13 @@ class CollectiveCall:
         return function_name(self.record)
 
     @cached_property
-    def function(self) -> Function:
+    def function(self) -> CollectiveFunction:
         """What the called function does."""
         if self.record.startswith(_PRIMITIVE):
             return PRIMITIVES[self.api]
         table = RETURNING if is_returning(self) else IN_PLACE
         name = self.api
-        return table.get(name) or IN_PLACE.get(name) or RETURNING.get(name) or guessed(name) or Function(name)
+        return table.get(name) or IN_PLACE.get(name) or RETURNING.get(name) or guessed(name) or CollectiveFunction(name)
 
     @cached_property
     def group(self) -> Group | None:

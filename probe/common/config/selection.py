@@ -9,7 +9,7 @@ from __future__ import annotations
 from probe.common.dump.naming import BACKWARD, FORWARD
 
 
-class Selection:
+class RecordFilter:
     """The filters of one run.
 
     Args:

@@ -36,7 +36,7 @@ class Outcome(Generic[Result]):
     value: Optional[Result] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     error: Optional[Exception] = None  # noqa: UP045
     """Why there is no value: a mistake of the user's, a file that cannot be written, or a process that died."""
-    logged: list[log.Line] = field(default_factory=list)
+    logged: list[log.LogLine] = field(default_factory=list)
     """Log lines of another process, in their order; here they were shown at once."""
 
 

@@ -12,7 +12,7 @@ from probe.common.dump.naming import BACKWARD, FORWARD, ParsedName, parse, recor
 from probe.common.dump.reading.records import Item
 from probe.common.dump.reading.sources import Tree
 from probe.compare.divergence.call_digest import CallDigest
-from probe.compare.divergence.marks import Side, marks
+from probe.compare.divergence.marks import MarkedRecords, marks
 
 _NOT_MOVED = Renumbered()
 
@@ -188,7 +188,7 @@ def _in_order(
     left = [call.record for call in calls if call.record and call.record not in fixed]
     golden_left = [name for name in golden_order if name not in taken] if taken else golden_order
     mine = {call.record: [row.target for row in call.rows if row.target is not None] for call in calls if call.record}
-    sides = Side(left, mine, trees[0], moved), Side(golden_left, items, trees[1])
+    sides = MarkedRecords(left, mine, trees[0], moved), MarkedRecords(golden_left, items, trees[1])
     aligned = align(left, golden_left, trees, marks(*sides), moved.record)
     found = []
     for record, golden_record in _with_fixed(aligned, fixed, [call.record for call in calls if call.record]):

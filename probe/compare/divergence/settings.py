@@ -46,13 +46,13 @@ def with_settings(found: list[Unexplained], target: Dump, golden: Dump) -> list[
     if all(each.cause for each in found):
         return found
     try:
-        sides = _Side(target), _Side(golden)
+        sides = _SettingsSide(target), _SettingsSide(golden)
         return [each if each.cause else replace(each, cause=_cause(each, sides)) for each in found]
     except MsprobeException:
         return found  # A dump that is gone, or damaged, was reported where it was read first.
 
 
-class _Side:
+class _SettingsSide:
     """A dump, and what is asked of it for each finding."""
 
     def __init__(self, dump: Dump) -> None:
@@ -107,7 +107,7 @@ def _is_of_this_tool(fields: Mapping[str, Any]) -> bool:
     return "attributes" in fields or any(isinstance(each, Mapping) and "requires_grad" in each for each in entries)
 
 
-_Sides = tuple[_Side, _Side]
+_Sides = tuple[_SettingsSide, _SettingsSide]
 
 
 def _cause(found: Unexplained, sides: _Sides) -> str:
@@ -181,7 +181,7 @@ def _only(number: Counter[str], kinds: frozenset[str]) -> Counter[str]:
     return Counter({kind: count for kind, count in number.items() if kind in kinds})
 
 
-def _called_inside(module: str, side: _Side) -> tuple[Counter[str], dict[str, str]]:
+def _called_inside(module: str, side: _SettingsSide) -> tuple[Counter[str], dict[str, str]]:
     """How often a module calls which kind of function itself, and the functions by these kinds."""
     number: Counter[str] = Counter()
     functions: dict[str, str] = {}
@@ -207,12 +207,12 @@ def _called(name: str) -> str:
     return name if parsed is None else parsed.base
 
 
-def _meaning(name: str, side: _Side) -> Optional[Operation]:  # noqa: UP045
+def _meaning(name: str, side: _SettingsSide) -> Optional[Operation]:  # noqa: UP045
     parsed = parse(name)
     return None if parsed is None or parsed.is_module else operation(parsed.base, side.framework)
 
 
-def _settings(name: str, side: _Side) -> Optional[tuple[Operation, Settings]]:  # noqa: UP045
+def _settings(name: str, side: _SettingsSide) -> Optional[tuple[Operation, Settings]]:  # noqa: UP045
     meaning = _meaning(name, side)
     fields = side.fields(name)
     if meaning is None or not isinstance(fields, dict):
@@ -333,7 +333,7 @@ def _of_parameters(names: tuple[str, str], sides: _Sides) -> str:
     return ""
 
 
-def _parameters(name: str, side: _Side) -> Optional[list[str]]:  # noqa: UP045
+def _parameters(name: str, side: _SettingsSide) -> Optional[list[str]]:  # noqa: UP045
     fields = side.fields(name)
     parameters = fields.get("parameters") if isinstance(fields, dict) else None
     if not isinstance(parameters, dict):

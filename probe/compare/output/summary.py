@@ -54,7 +54,7 @@ class Unjudged:
 
 
 @dataclass(frozen=True)
-class Layers:
+class LayerMapping:
     """A layer mapping that was proposed."""
 
     matched: int
@@ -93,7 +93,7 @@ class Summary:
     tables: list[str]
     target_unmatched: Unmatched
     golden_unmatched: Unmatched
-    layers: Optional[Layers] = None  # noqa: UP045
+    layers: Optional[LayerMapping] = None  # noqa: UP045
     levels: Levels = (None, None)
     """What target and golden side record."""
     truncations: list[Truncation] = field(default_factory=list)
@@ -269,12 +269,12 @@ def conclude(result: ComparisonResult, found: Tally, rules: RowRules = PROBE_ROW
     )
 
 
-def _layers(result: ComparisonResult) -> Layers | None:
+def _layers(result: ComparisonResult) -> LayerMapping | None:
     proposal = result.proposal
     if proposal is None:
         return None
     names = proposal.names
-    return Layers(
+    return LayerMapping(
         proposal.layers,
         proposal.renamed,
         len(names),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from probe.common.align.by_name import by_name, with_pairs, without
 from probe.common.align.call_order import align
-from probe.common.align.calls import Call, Calls, calls
+from probe.common.align.calls import Calls, KeyedCall, calls
 from probe.common.align.fuzzy import by_kind
 from probe.common.align.layers.siblings import Renumbered, renumbered
 from probe.common.align.mapping import correspondence
@@ -16,7 +16,7 @@ from probe.common.align.row import Row
 from probe.common.dump.reading.sources import Tree
 from probe.common.errors import MsprobeException
 from probe.compare.divergence.aligned_calls import Trees
-from probe.compare.divergence.marks import Marks, Side, marks
+from probe.compare.divergence.marks import MarkedRecords, Marks, marks
 from probe.compare.result import Mode
 from probe.compare.two_dumps import Comparison
 
@@ -75,7 +75,7 @@ def mode_of(comparison: Comparison, both: Calls, values: bool) -> Mode:
     return Mode.CHECKSUM if with_checksums[0] else Mode.STATISTICS
 
 
-def has_checksum(side: Iterable[Call]) -> bool:
+def has_checksum(side: Iterable[KeyedCall]) -> bool:
     """Whether an item of these calls has one: then dumps are compared by their checksums."""
     return any(item.md5 is not None for call in side for item in call.items)
 
@@ -139,9 +139,9 @@ def _trees_and_marks(comparison: Comparison, both: Calls, moved: Renumbered) -> 
     return (tree, golden_tree), marks(target, golden)
 
 
-def _sides(both: Calls, trees: Trees, moved: Renumbered) -> tuple[Side, Side]:
+def _sides(both: Calls, trees: Trees, moved: Renumbered) -> tuple[MarkedRecords, MarkedRecords]:
     target, golden = (
-        Side([call.record.name for call in side], {call.record.name: call.items for call in side}, tree)
+        MarkedRecords([call.record.name for call in side], {call.record.name: call.items for call in side}, tree)
         for side, tree in zip(both, trees)
     )
     return replace(target, moved=moved), golden

@@ -16,10 +16,10 @@ from probe.common.dump.reading.items import PARAMETERS_GRAD
 from probe.compare.evidence import Mode, Summary
 from probe.graph.diff import GraphDiff, is_tensor_of_one
 from probe.graph.graph import Graph
-from probe.graph.overflow_levels import Overflow
+from probe.graph.overflow_levels import OverflowLevels
 from probe.graph.page.order import merged_order, parent_offsets
 from probe.graph.page.stacks import StackTable
-from probe.graph.page.tensors import Tensors, tensors_of
+from probe.graph.page.tensors import TensorColumns, tensors_of
 from probe.graph.page.texts import Texts
 
 Integers = NDArray[np.int64]
@@ -33,7 +33,7 @@ class ColumnRules(Protocol):
     def finds_overflows(self) -> bool:
         """Whether numbers that are too large are looked for wherever a value is not finite."""
 
-    def overflows(self, diff: GraphDiff) -> tuple[Overflow, Overflow | None]:
+    def overflows(self, diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
         """What overflows in the target and in the golden run; ``None`` where there is no golden run."""
 
     def item_statuses(self, diff: GraphDiff, rows: Sequence[Row]) -> bytes:
@@ -78,7 +78,7 @@ class Details:
 
 
 @dataclass
-class Side:
+class PageSide:
     """What the page says of one dump."""
 
     path: str
@@ -94,8 +94,8 @@ class Side:
 class Columns:
     """A comparison, row by row; texts, frames and stacks are indices in its own tables."""
 
-    target: Side
-    golden: Optional[Side]  # noqa: UP045
+    target: PageSide
+    golden: Optional[PageSide]  # noqa: UP045
     step: Optional[int]  # noqa: UP045
     rank: Optional[int]  # noqa: UP045
     mode: str
@@ -119,7 +119,7 @@ class Columns:
     golden_stack: Integers
     has: Integers
     items: Items
-    tensors: Tensors
+    tensors: TensorColumns
     details: Details
     first: int
     """The row of the first divergence; -1 without one."""
@@ -263,7 +263,7 @@ class _Collector:
         items, golden_items = self._diff.items, self._diff.golden_items
         return [items.get(node, ()) if node >= 0 else golden_items.get(other, ()) for node, other in self._nodes]
 
-    def _items(self, rows: Sequence[Sequence[Row]]) -> tuple[Items, Tensors]:
+    def _items(self, rows: Sequence[Sequence[Row]]) -> tuple[Items, TensorColumns]:
         flat = list(chain.from_iterable(rows))
         names = self._texts.indexes([_item_name(row) for row in flat])
         tensors, indexes = tensors_of([row.target for row in flat] + [row.golden for row in flat], self._texts)
@@ -307,8 +307,8 @@ def _by_row(said: Mapping[int, str], rows: Mapping[int, int]) -> dict[int, str]:
     return {rows[node]: text for node, text in said.items()}
 
 
-def _side(graph: Graph) -> Side:
-    return Side(graph.path, graph.framework, graph.task, graph.level, len(graph), graph.ending)
+def _side(graph: Graph) -> PageSide:
+    return PageSide(graph.path, graph.framework, graph.task, graph.level, len(graph), graph.ending)
 
 
 def _item_name(row: Row) -> str:

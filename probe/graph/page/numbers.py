@@ -16,7 +16,7 @@ _LARGEST_INTEGER = 2**53
 
 
 @dataclass
-class Numbers:
+class NumberColumn:
     """A column of numbers, most of them floats."""
 
     values: Floats
@@ -59,7 +59,7 @@ def not_finite(number: float) -> str:
     return "nan" if number != number else "inf" if number > 0 else "-inf"
 
 
-def numbers(column: Sequence[Any], narrow: NDArray[np.bool_] | slice = slice(None)) -> Numbers:
+def numbers(column: Sequence[Any], narrow: NDArray[np.bool_] | slice = slice(None)) -> NumberColumn:
     """A column of statistics; those that are `narrow` are rounded to the digits that tell float32 apart."""
     kinds = set(map(type, column))
     others: dict[int, Any] = {}
@@ -68,7 +68,7 @@ def numbers(column: Sequence[Any], narrow: NDArray[np.bool_] | slice = slice(Non
         column = [value if type(value) is float else np.nan for value in column]
     values = np.array(column, dtype=np.float64)
     values[narrow] = shortest(values[narrow])
-    return Numbers(values, others)
+    return NumberColumn(values, others)
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from probe.shards.partners import Partners
 
 
-class Communication:
+class CommunicationPartners:
     """The partners of the communication calls of each step of which several ranks are on the page.
 
     They are looked for when the first comparison of a step that communicates is there: other processes go on with the

@@ -22,7 +22,7 @@ from probe.shards.split import Split
 
 
 @dataclass(frozen=True)
-class MergedTask(Task):
+class MergedGraphTask(Task):
     """All ranks of one step of one run, or of two, whose folders are its location."""
 
     splits: tuple[Split, ...] = ()

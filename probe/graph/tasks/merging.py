@@ -11,7 +11,7 @@ from probe.graph.options import GraphOptions
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.run import Plan, title
 from probe.graph.tasks.located import GraphLocation
-from probe.graph.tasks.merged import MergedTask
+from probe.graph.tasks.merged import MergedGraphTask
 from probe.shards.merge import folder_of, merged, write
 from probe.shards.runs import check_folders, common_steps, dumps_of
 from probe.shards.split import Split
@@ -38,7 +38,7 @@ def planned_merging(
     cut = Prefixes(options.strip_paths)
     name = title(list(map(cut.path, targets)), list(map(cut.path, goldens)))
     unpaired = [cut.text(sentence, (*targets, *goldens)) for sentence in unpaired]
-    return Plan([MergedTask(location, options, splits=tuple(splits)) for location in locations], unpaired, name)
+    return Plan([MergedGraphTask(location, options, splits=tuple(splits)) for location in locations], unpaired, name)
 
 
 def write_merged(targets: Sequence[str], goldens: Sequence[str], splits: Sequence[Split], output: str) -> list[str]:

@@ -227,13 +227,13 @@ def _colours() -> dict[str, Any]:
     return found
 
 
-def _sides(section: Section, precision: Sequence[float | None]) -> Iterator[_Side]:
+def _sides(section: Section, precision: Sequence[float | None]) -> Iterator[_SectionSide]:
     yield _Target(section, precision)
     if section.diff.golden is not None:
         yield _Golden(section, section.diff.golden)
 
 
-class _Side:
+class _SectionSide:
     """The rows of one side of a section."""
 
     def __init__(
@@ -313,7 +313,7 @@ class _Side:
             yield number, json_text(stack)
 
 
-class _Target(_Side):
+class _Target(_SectionSide):
     def __init__(self, section: Section, precision: Sequence[float | None]) -> None:
         diff = section.diff
         super().__init__(section, TARGET, diff.target, diff.stacks, section.levels)
@@ -333,7 +333,7 @@ class _Target(_Side):
         return None if self._diff.golden is None else self._precision[self._diff.statuses[node]]
 
 
-class _Golden(_Side):
+class _Golden(_SectionSide):
     def __init__(self, section: Section, graph: Graph) -> None:
         diff = section.diff
         super().__init__(section, GOLDEN, graph, diff.golden_stacks, section.golden_levels)

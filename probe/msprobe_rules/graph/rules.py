@@ -15,7 +15,7 @@ from probe.common.progress import ProgressCallback
 from probe.compare.options import Options
 from probe.graph.diff import GraphDiff
 from probe.graph.manual_pairs import ManualPair
-from probe.graph.overflow_levels import Overflow
+from probe.graph.overflow_levels import OverflowLevels
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.rules.protocol import Status
 from probe.msprobe_rules.graph.diff import msprobe_diff, msprobe_overflows
@@ -64,7 +64,7 @@ class MsprobeGraph:
         """Judge two dumps; neither the step before nor pairs made by hand count."""
         return msprobe_diff(target, golden, options.fuzzy)
 
-    def overflows(self, diff: GraphDiff) -> tuple[Overflow, Overflow | None]:
+    def overflows(self, diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
         """The levels of msProbe."""
         return msprobe_overflows(diff)
 

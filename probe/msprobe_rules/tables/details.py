@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import format_of, plain_name
 from probe.common.report.csv_lines import Cell
-from probe.msprobe_rules.tables.layout import Layout, Number, Record, headings, read
+from probe.msprobe_rules.tables.layout import Number, TableLayout, TableRow, headings, read
 
 PASS, WARNING, ERROR, SKIP = "pass", "warning", "error", "SKIP"
 """What a row and a case can be; SKIP is spelled as msProbe does, since scripts look for it."""
@@ -119,7 +119,7 @@ def by_name(rows: Sequence[DetailsRow], side: str) -> dict[str, DetailsRow]:
     return {row.name: row for row in rows}
 
 
-def details_line(row: DetailsRow, layout: Layout, more: Sequence[str] = ()) -> bytes:
+def details_line(row: DetailsRow, layout: TableLayout, more: Sequence[str] = ()) -> bytes:
     """A row of the table of 23 columns, and of `more` after them."""
     cells: list[Cell] = [
         row.name,
@@ -134,7 +134,7 @@ def details_line(row: DetailsRow, layout: Layout, more: Sequence[str] = ()) -> b
     return layout.line(cells)
 
 
-def mindspore_line(row: DetailsRow, layout: Layout) -> bytes:
+def mindspore_line(row: DetailsRow, layout: TableLayout) -> bytes:
     """A row of the table that msProbe writes for MindSpore, which has nine columns and every digit of a float."""
     return layout.line(
         [
@@ -159,7 +159,7 @@ def read_details(path: str) -> list[DetailsRow]:
     return [row_of(record) for record in read(path, (*HEADINGS, *MINDSPORE_HEADINGS), NEEDED)]
 
 
-def row_of(record: Record) -> DetailsRow:
+def row_of(record: TableRow) -> DetailsRow:
     """A row from the cells of a file.
 
     Raises:
@@ -185,7 +185,7 @@ def row_of(record: Record) -> DetailsRow:
     )
 
 
-def _shape(record: Record) -> tuple[int, ...] | None:
+def _shape(record: TableRow) -> tuple[int, ...] | None:
     text = record.cells[_SHAPE]
     if not text:
         return None
@@ -195,7 +195,7 @@ def _shape(record: Record) -> tuple[int, ...] | None:
     return tuple(int(size) for size in sizes)
 
 
-def _dtype_text(dtype: str, layout: Layout) -> Cell:
+def _dtype_text(dtype: str, layout: TableLayout) -> Cell:
     if not dtype:
         return None
     return f"torch.{dtype}" if layout.is_msprobe and not dtype.startswith("<") else dtype

@@ -20,7 +20,7 @@ _DECIMALS = 14
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """The form of a table: that of msProbe, or the plain one.
 
     msProbe's has its own headings, a byte order mark, 14 decimals, one blank for what is not computed, and line breaks
@@ -52,9 +52,9 @@ def _text(cell: Cell) -> str:
     return f"{cell:.{_DECIMALS}f}" if isinstance(cell, float) else str(int(cell))
 
 
-PLAIN = Layout()
-MSPROBE = Layout(is_msprobe=True)
-LAYOUTS: Mapping[str, Layout] = {"english": PLAIN, "msprobe": MSPROBE}
+PLAIN = TableLayout()
+MSPROBE = TableLayout(is_msprobe=True)
+LAYOUTS: Mapping[str, TableLayout] = {"english": PLAIN, "msprobe": MSPROBE}
 """The values of ``--headers``."""
 
 
@@ -72,7 +72,7 @@ def headings(of_msprobe: Mapping[str, str]) -> tuple[Heading, ...]:
 
 
 @dataclass(frozen=True)
-class Record:
+class TableRow:
     """A row of a file that was read: cells by plain heading, without blanks around them; and where it stands."""
 
     cells: Mapping[str, str]
@@ -121,7 +121,7 @@ def read_bytes(path: str) -> bytes:
         raise FileCheckException(f"{path}: cannot be read: {error.strerror}.") from None
 
 
-def read(path: str, known: Sequence[Heading], needed: Sequence[str]) -> list[Record]:
+def read(path: str, known: Sequence[Heading], needed: Sequence[str]) -> list[TableRow]:
     """The rows of a table of either kind.
 
     Args:
@@ -136,7 +136,7 @@ def read(path: str, known: Sequence[Heading], needed: Sequence[str]) -> list[Rec
     return parse(path, read_bytes(path), known, needed)
 
 
-def parse(path: str, content: bytes, known: Sequence[Heading], needed: Sequence[str]) -> list[Record]:
+def parse(path: str, content: bytes, known: Sequence[Heading], needed: Sequence[str]) -> list[TableRow]:
     """The rows of a table as `read` gives them, from its content."""
     try:
         text = content.decode("utf-8-sig")
@@ -168,7 +168,7 @@ def _plain_headings(found: Sequence[str], known: Sequence[Heading]) -> list[str]
     return [plain.get(text.strip().lower(), text.strip()) for text in found]
 
 
-def _record(location: str, names: Sequence[str], cells: Sequence[str]) -> Record:
+def _record(location: str, names: Sequence[str], cells: Sequence[str]) -> TableRow:
     # msProbe leaves the last cell out where there is no message.
     if len(cells) not in (len(names), len(names) - 1):
         raise MsprobeException(
@@ -176,4 +176,4 @@ def _record(location: str, names: Sequence[str], cells: Sequence[str]) -> Record
             "resume it, or remove the row."
         )
     # Line breaks at the ends belong to a message.
-    return Record({name: cell if name == "Message" else cell.strip() for name, cell in zip(names, cells)}, location)
+    return TableRow({name: cell if name == "Message" else cell.strip() for name, cell in zip(names, cells)}, location)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from probe.common.errors import MsprobeException
 from probe.common.report.csv_lines import Cell
 from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, WARNING
-from probe.msprobe_rules.tables.layout import Heading, Layout, Record
+from probe.msprobe_rules.tables.layout import Heading, TableLayout, TableRow
 
 _NAME, _FORWARD, _BACKWARD, _MESSAGE = "API Name", "Forward Test Success", "Backward Test Success", "Message"
 # The two commands of msProbe, and its two frameworks, write the first heading in two ways; both are read.
@@ -34,7 +34,7 @@ class ResultRow:
     message: str = ""
 
 
-def result_line(row: ResultRow, layout: Layout, four_cells: bool = False) -> bytes:
+def result_line(row: ResultRow, layout: TableLayout, four_cells: bool = False) -> bytes:
     """A row of the table; msProbe leaves the message of what was run out, unless `four_cells`."""
     cells: list[Cell] = [row.name, row.forward, row.backward, row.message]
     skipped = SKIP in (row.forward, row.backward)
@@ -43,7 +43,7 @@ def result_line(row: ResultRow, layout: Layout, four_cells: bool = False) -> byt
     return layout.line(cells)
 
 
-def row_of(record: Record) -> ResultRow:
+def row_of(record: TableRow) -> ResultRow:
     """A row from the cells of a file.
 
     Raises:

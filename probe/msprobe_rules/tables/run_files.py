@@ -14,7 +14,7 @@ from probe.common import files
 from probe.common.errors import FileCheckException, MsprobeException
 from probe.msprobe_rules.tables import details, layout, results
 from probe.msprobe_rules.tables.details import SKIP, DetailsRow
-from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN, Heading, Layout, Record
+from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN, Heading, TableLayout, TableRow
 from probe.msprobe_rules.tables.results import ResultRow
 
 _RESULT = re.compile(r"accuracy_checking_result_(?P<time>\d{14})\.csv")
@@ -31,7 +31,7 @@ class Form:
         more: Headings of further columns of the details.
     """
 
-    layout: Layout = PLAIN
+    layout: TableLayout = PLAIN
     mindspore: bool = False
     more: tuple[str, ...] = ()
 
@@ -184,7 +184,7 @@ class _Whole:
         self.lines = list(layout.whole_records(self._content))
         self.half = self._content[sum(map(len, self.lines)) :]
 
-    def records(self, known: Sequence[Heading], needed: Sequence[str]) -> list[Record]:
+    def records(self, known: Sequence[Heading], needed: Sequence[str]) -> list[TableRow]:
         return layout.parse(self.path, b"".join(self.lines), known, needed) if self.lines else []
 
     def keep(self, rows: Sequence[bool]) -> None:

@@ -19,7 +19,7 @@ _WATCHING = "overflow_check"
 """The task for which no step is more worth a look than others."""
 
 
-class Run:
+class RunCommand:
     """Run a training script and collect from it, without a line added to it.
 
     Standard output and the exit status are those of the script.

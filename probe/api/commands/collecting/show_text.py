@@ -151,7 +151,7 @@ def _ends(path: str, wanted: str) -> bool:
 # --- what is first
 
 
-class Finding(NamedTuple):
+class FirstNonfinite(NamedTuple):
     """Where the first NaN or infinity is, or that there is none."""
 
     text: str
@@ -159,7 +159,7 @@ class Finding(NamedTuple):
     """The record that has it."""
 
 
-def first_nonfinite(dump: Dump) -> list[Finding]:
+def first_nonfinite(dump: Dump) -> list[FirstNonfinite]:
     """Where the first infinity and the first NaN are, or that there is none."""
     nan, infinity = _first_of_each(dump)
     found = []
@@ -172,8 +172,8 @@ def first_nonfinite(dump: Dump) -> list[Finding]:
         return found
     tensors = (item for record in dump for item in dump.items(record) if item.is_tensor)
     if any(item.max is not None for item in tensors):
-        return [Finding("no NaN and no infinity")]
-    return [Finding("whether there is a NaN is not known: no statistics were recorded")]
+        return [FirstNonfinite("no NaN and no infinity")]
+    return [FirstNonfinite("whether there is a NaN is not known: no statistics were recorded")]
 
 
 def _first_of_each(dump: Dump) -> tuple[tuple[Record, Item] | None, tuple[Record, Item] | None]:
@@ -186,13 +186,13 @@ def _first_of_each(dump: Dump) -> tuple[tuple[Record, Item] | None, tuple[Record
     return None, infinity
 
 
-def _pointer(what: str, dump: Dump, record: Record, item: Item) -> Finding:
+def _pointer(what: str, dump: Dump, record: Record, item: Item) -> FirstNonfinite:
     text = f"{what}: {item.name}{_extent(item)}"
     module = None if dump.tree is None else dump.tree.module(record.name)
     if module is not None and module != record.name:
         text += f" in {module}"
     if item.state in (INPUT, PARAMETERS):
-        return Finding(text, record.name)
+        return FirstNonfinite(text, record.name)
     given = [one for one in dump.items(record) if one.state in (INPUT, PARAMETERS)]
     plain = [one for one in given if isinstance(one.value, float) and not math.isfinite(one.value)]
     tensors = [one for one in given if one.is_tensor]
@@ -201,7 +201,7 @@ def _pointer(what: str, dump: Dump, record: Record, item: Item) -> Finding:
         text += f"; {plain[0].name[len(record.name) + 1 :]} is {plain[0].value}"
     elif tensors and not any(one.has_nan or one.has_inf for one in tensors):
         text += "; all that went in is finite"
-    return Finding(text, record.name)
+    return FirstNonfinite(text, record.name)
 
 
 def _extent(item: Item) -> str:
@@ -415,7 +415,7 @@ def run_lines(run: Run) -> Iterator[ShownLine]:
         MsprobeException: dumps of it cannot be read; their lines say why, and the others have come before.
     """
     lines: list[ShownLine] = []
-    firsts: list[tuple[Finding, str]] = []
+    firsts: list[tuple[FirstNonfinite, str]] = []
     unreadable = 0
     for folder in run.folders:
         where = os.path.relpath(folder, run.path)

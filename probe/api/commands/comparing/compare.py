@@ -110,7 +110,7 @@ def _splits(args: argparse.Namespace) -> list[Split]:
 
 def _compared(
     args: argparse.Namespace, options: Options, splits: list[Split], invocation: Invocation, given: dict[str, Any]
-) -> Comparison:
+) -> CompareAnswer:
     from probe.compare.output.summary import fails
     from probe.compare.runner import summaries
 
@@ -128,7 +128,7 @@ def _compared(
         with contextlib.closing(summaries(*paths, **given, splits=splits)) as compared:
             found = list(compared)
     is_bad = diverges(found, invocation) if args.fail_on == "divergence" else fails(found, args.fail_on)
-    return Comparison(found, is_bad, time.perf_counter() - start, page)
+    return CompareAnswer(found, is_bad, time.perf_counter() - start, page)
 
 
 def _analysed(
@@ -147,7 +147,7 @@ def _analysed(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CompareAnswer:
     """The summaries of the pairs of dumps."""
 
     summaries: list[Summary]

@@ -41,7 +41,7 @@ class ReturnedView(NamedTuple):
     """Whether its memory was written to since the call."""
 
 
-class Graph(Protocol):
+class GradientGraph(Protocol):
     """A framework's gradient graph. Nodes are compared by identity."""
 
     without_gradient_last: bool

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from probe.backends.shared.autograd.graph import GradientEdge, Writes
-from probe.backends.torch.autograd.strides import Layout
+from probe.backends.torch.autograd.strides import StridedLayout
 from probe.backends.torch.autograd.tensor_edges import edge_or_none, gradient_edge, whole_of
 from probe.backends.torch.autograd.views import WRITTEN, Part, can_be_cut, has_lost_its_node
 from probe.backends.torch.autograd.written_region import written_region
@@ -81,8 +81,8 @@ def _is_only_write_elsewhere(view: torch.Tensor, before: Any) -> bool:
         return False
     if write.next_functions[0][0] is not before or _written_last(view):
         return False
-    region = written_region(write, Layout.of(whole))
-    return region is not None and Layout.of(view).overlaps(region) is False
+    region = written_region(write, StridedLayout.of(whole))
+    return region is not None and StridedLayout.of(view).overlaps(region) is False
 
 
 def _written_last(tensor: torch.Tensor) -> bool:

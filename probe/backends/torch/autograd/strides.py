@@ -14,7 +14,7 @@ _EFFORT: Any = 10_000
 """The most steps of numpy to find out whether two tensors overlap."""
 
 
-class Layout(NamedTuple):
+class StridedLayout(NamedTuple):
     """How a tensor lies in memory; strides and offset count items of it."""
 
     size: tuple[int, ...]
@@ -25,11 +25,11 @@ class Layout(NamedTuple):
     negative: bool
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Layout:
+    def of(cls, tensor: torch.Tensor) -> StridedLayout:
         offset = int(own.storage_offset(tensor))
         return cls(own.size(tensor), own.stride(tensor), offset, tensor.dtype, own.is_conj(tensor), own.is_neg(tensor))
 
-    def overlaps(self, other: Layout) -> bool | None:
+    def overlaps(self, other: StridedLayout) -> bool | None:
         """Whether two tensors in one storage share memory; ``None`` where that would take long to find out."""
         try:
             return np.shares_memory(_addresses(self), _addresses(other), max_work=_EFFORT)
@@ -37,10 +37,10 @@ class Layout(NamedTuple):
             return None
 
 
-class _Memory:
+class _NoMemory:
     """Where a tensor would be, for numpy, which only compares addresses: there is nothing."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: StridedLayout) -> None:
         item = layout.dtype.itemsize
         self.__array_interface__ = {
             "version": 3,
@@ -51,5 +51,5 @@ class _Memory:
         }
 
 
-def _addresses(layout: Layout) -> Any:
-    return np.asarray(_Memory(layout))
+def _addresses(layout: StridedLayout) -> Any:
+    return np.asarray(_NoMemory(layout))

@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 
 from probe.backends.torch import internals
-from probe.backends.torch.autograd.strides import Layout
+from probe.backends.torch.autograd.strides import StridedLayout
 from probe.backends.torch.guards import beneath_transforms, with_autograd_kernels
 from probe.backends.torch.originals import functions, own
 
@@ -120,10 +120,10 @@ class Part:
     @classmethod
     def of(cls, view: torch.Tensor) -> Part:
         base: Any = view._base
-        return cls.between(Layout.of(view), Layout.of(base))
+        return cls.between(StridedLayout.of(view), StridedLayout.of(base))
 
     @classmethod
-    def between(cls, view: Layout, whole: Layout) -> Part:
+    def between(cls, view: StridedLayout, whole: StridedLayout) -> Part:
         retyped = None
         offset = whole.offset
         if view.dtype is not whole.dtype or view.conjugate or view.negative:

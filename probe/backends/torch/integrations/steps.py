@@ -9,7 +9,7 @@ from probe.common.errors import MsprobeException
 _CALLS = ("start", "stop", "step", "set_init_step")
 
 
-class Steps:
+class LibrarySteps:
     """What the callbacks of all libraries have in common.
 
     Args:

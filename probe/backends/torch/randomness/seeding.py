@@ -132,7 +132,7 @@ def fix_random_calls() -> Handle:
 
     A second call takes the states of that moment. A call with a ``generator`` of its own is not touched.
     """
-    return repeat_draws.fix_calls(lambda: [repeat_draws.Source(random_calls(), get_states, set_states)])
+    return repeat_draws.fix_calls(lambda: [repeat_draws.DrawSource(random_calls(), get_states, set_states)])
 
 
 class _States(NamedTuple):

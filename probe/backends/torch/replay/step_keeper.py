@@ -32,7 +32,7 @@ _Failed = Callable[[str, BaseException], None]
 
 
 @dataclass
-class _Call:
+class _KeptCall:
     """One call of a model."""
 
     model: torch.nn.Module
@@ -52,12 +52,12 @@ class _Call:
 class _Backward:
     """The gradients that came to the outputs of one call in one pass, by the place of the output."""
 
-    call: _Call
+    call: _KeptCall
     engine_pass: int
     gradients: dict[int, copies.KeptTensor] = field(default_factory=dict)
 
 
-_Event = Union[_Call, _Backward]
+_Event = Union[_KeptCall, _Backward]
 
 
 class KeptStepOfTorch:
@@ -77,8 +77,8 @@ class KeptStepOfTorch:
         self.models = None
         self.events = []
 
-    def calls(self) -> list[_Call]:
-        return [event for event in self.events if isinstance(event, _Call)]
+    def calls(self) -> list[_KeptCall]:
+        return [event for event in self.events if isinstance(event, _KeptCall)]
 
     @contextlib.contextmanager
     def undone(self) -> Iterator[None]:
@@ -99,7 +99,7 @@ class KeptStepOfTorch:
         try:
             with no_communication():
                 for event in self.events:
-                    if isinstance(event, _Call):
+                    if isinstance(event, _KeptCall):
                         self._forward(event, begin, inputs)
                     else:
                         self._backward(event, inputs)
@@ -107,7 +107,7 @@ class KeptStepOfTorch:
             for call in self.calls():
                 call.output = None
 
-    def _forward(self, call: _Call, begin: Callable[[_Numbers], None], inputs: list[torch.Tensor]) -> None:
+    def _forward(self, call: _KeptCall, begin: Callable[[_Numbers], None], inputs: list[torch.Tensor]) -> None:
         for tensor, value in call.values:
             unobserved(_put, tensor, value)
         for module, training in call.training:
@@ -140,7 +140,7 @@ def _put(tensor: torch.Tensor, value: copies.KeptTensor) -> None:
     own.copy_(tensor.data, value.values)
 
 
-class StepKeeper:
+class TorchStepKeeper:
     """Implements `probe.backends.protocol.StepKeeper`.
 
     Args:
@@ -191,7 +191,7 @@ class StepKeeper:
             return
         args, kwargs = copies.all_kept((args, kwargs))
         training = [(each, each.training) for each in surroundings.modules_of([module])]
-        call = _Call(
+        call = _KeptCall(
             module, args, kwargs, surroundings.random_state(), modes, training, self._values(module), self._numbers()
         )
         self._thread.call = call
@@ -215,7 +215,7 @@ class StepKeeper:
             self._thread.call = None
             self._attempt("the gradients of the model's outputs", unobserved, self._watch_outputs, call, output)
 
-    def _watch_outputs(self, call: _Call, output: Any) -> None:
+    def _watch_outputs(self, call: _KeptCall, output: Any) -> None:
         for index, tensor in enumerate(tensors_in(output)):
             node = tensor.grad_fn
             if node is not None:
@@ -233,7 +233,7 @@ class _GradientHook:
 
     __slots__ = ("_call", "_failed", "_index", "_number", "_step")
 
-    def __init__(self, step: KeptStepOfTorch, call: _Call, index: int, number: int, failed: _Failed) -> None:
+    def __init__(self, step: KeptStepOfTorch, call: _KeptCall, index: int, number: int, failed: _Failed) -> None:
         self._step = step
         self._call = call
         self._index = index
@@ -261,5 +261,5 @@ class _GradientHook:
         event.gradients[self._index] = copies.kept(gradient)
 
 
-step_keeper = StepKeeper
+step_keeper = TorchStepKeeper
 """See `probe.backends.protocol.Replaying`."""

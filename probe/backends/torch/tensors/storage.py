@@ -29,7 +29,7 @@ def whole(tensor: torch.Tensor) -> bool:
     return bool(end <= there or not count or own._is_zerotensor(tensor))
 
 
-class _Memory:
+class _LentMemory:
     """Lends numpy the memory of a tensor, which is kept for as long as the array is.
 
     In a quarter of the time of torch's ways to do that. After ``numpy()`` torch would also refuse to resize the memory
@@ -53,7 +53,7 @@ def bytes_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     if not address or not tensor.is_cpu or own.is_conj(tensor) or own.is_neg(tensor) or not own.is_contiguous(tensor):
         tensor = beneath_transforms(_in_order, tensor)
         address = own.data_ptr(tensor)
-    return np.asarray(_Memory(tensor, address)) if address else np.zeros(0, np.uint8)
+    return np.asarray(_LentMemory(tensor, address)) if address else np.zeros(0, np.uint8)
 
 
 def _in_order(tensor: torch.Tensor) -> torch.Tensor:

@@ -27,8 +27,8 @@ from functools import cache
 from typing import Optional
 
 from probe.common.align import patience_diff
-from probe.common.align.calls import Call
-from probe.common.align.layers.module_paths import Path, Side
+from probe.common.align.calls import KeyedCall
+from probe.common.align.layers.module_paths import Path, ScopedRecords
 from probe.common.align.layers.same_values import Label, SameValues
 from probe.common.align.name_mapping import PARAMETER_NAMES
 from probe.common.align.operations import is_container, layer_kind
@@ -80,9 +80,9 @@ class Network:
         return (path[:end] for end in range(len(path) - 1, 0, -1) if path[:end] in self.layers)
 
 
-def network(side: Side) -> Network:
+def network(side: ScopedRecords) -> Network:
     """The layers of `side`."""
-    first: dict[Path, Call] = {}
+    first: dict[Path, KeyedCall] = {}
     for wanted in (FORWARD, None):
         for name, (path, direction, module) in side.scopes.items():
             if module and wanted in (direction, None):
@@ -98,7 +98,7 @@ def network(side: Side) -> Network:
     return found
 
 
-def _layer(path: Path, class_name: str, call: Call) -> Layer:
+def _layer(path: Path, class_name: str, call: KeyedCall) -> Layer:
     shapes: dict[str, Shape | None] = {}
     weight = None
     parameters: list[Item] = []

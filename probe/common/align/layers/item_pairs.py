@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.name_mapping import PARAMETER_NAMES
 from probe.common.align.operations import Operation
 from probe.common.dump.naming import BACKWARD
@@ -18,7 +18,7 @@ Named = dict[str, Item]
 """Items by what follows the record in their names."""
 
 
-def match_items(target: Call, golden: Call, meanings: tuple[Operation, Operation] | None) -> dict[str, str]:
+def match_items(target: KeyedCall, golden: KeyedCall, meanings: tuple[Operation, Operation] | None) -> dict[str, str]:
     """Names of items and of their counterparts.
 
     Tensors are matched by their positions; where these differ and there are as many on both sides, in their order.
@@ -47,7 +47,7 @@ def match_items(target: Call, golden: Call, meanings: tuple[Operation, Operation
     return found
 
 
-def _by_state(call: Call) -> dict[str, Named]:
+def _by_state(call: KeyedCall) -> dict[str, Named]:
     start = len(call.record.name)
     found: dict[str, Named] = {}
     for item in call.items:

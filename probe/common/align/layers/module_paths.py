@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.mapping_files import translated_names
 from probe.common.align.name_mapping import map_api
 from probe.common.dump.naming import BACKWARD, FORWARD, is_module, parse
@@ -19,11 +19,11 @@ name."""
 
 
 @dataclass
-class Side:
+class ScopedRecords:
     """The records of one dump by scope."""
 
     framework: str
-    calls: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, KeyedCall] = field(default_factory=dict)
     """The calls by the names of their records, in order; what is in no tree is left out."""
     scopes: dict[str, Scope] = field(default_factory=dict)
     """The scope of each of these records."""
@@ -38,12 +38,12 @@ class Side:
         return found
 
 
-def side_of(calls: list[Call], tree: Tree | None, framework: str) -> Side:
+def side_of(calls: list[KeyedCall], tree: Tree | None, framework: str) -> ScopedRecords:
     """The records of a dump by scope; without a tree every API stands at the top.
 
     The blocks of every list of layers are counted from 0: a pipeline stage may hold the last ones only.
     """
-    side = Side(framework)
+    side = ScopedRecords(framework)
     for call in calls:
         name = call.record.name
         parsed = parse(name)
@@ -90,7 +90,7 @@ def _api(base: str, framework: str) -> str:
     return map_api(base, translated_names(framework)).rpartition(".")[2]
 
 
-def _numbers(side: Side) -> dict[Path, dict[str, str]]:
+def _numbers(side: ScopedRecords) -> dict[Path, dict[str, str]]:
     found: dict[Path, set[int]] = {}
     for path, _, _ in side.scopes.values():
         for index, part in enumerate(path[:-1]):

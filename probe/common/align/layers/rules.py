@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from probe.common.align.calls import Call
+from probe.common.align.calls import KeyedCall
 from probe.common.align.layers import by_value, call_pairs, item_pairs
-from probe.common.align.layers.module_paths import Path, Side
+from probe.common.align.layers.module_paths import Path, ScopedRecords
 from probe.common.align.mapping_files import load_mapping
 from probe.common.align.operations import Operation, is_container, layer_kind, operation
 from probe.common.errors import MsprobeException
@@ -62,8 +62,8 @@ def translate(path: Path, classes: dict[Path, str], rules: Rules) -> Path:
 
 
 def map_items(
-    target: list[Call], golden: list[Call], sides: tuple[Side, Side], rules: Rules, *, by_position: bool = False,
-    values_decide: bool = False,
+    target: list[KeyedCall], golden: list[KeyedCall], sides: tuple[ScopedRecords, ScopedRecords], rules: Rules, *,
+    by_position: bool = False, values_decide: bool = False,
 ) -> dict[str, str]:  # fmt: skip
     """Every item of the target and its counterpart's name, or ``N/A``.
 
@@ -96,12 +96,12 @@ def map_items(
     return found
 
 
-def _around(side: Side) -> set[Path]:
+def _around(side: ScopedRecords) -> set[Path]:
     """The paths of layers with others inside."""
     return {path[:length] for path in side.classes for length in range(1, len(path))}
 
 
-def _returns_more(call: Call, side: Side, around: set[Path]) -> bool:
+def _returns_more(call: KeyedCall, side: ScopedRecords, around: set[Path]) -> bool:
     """Whether a layer of the framework holds another one, which computes on what it alone would return.
 
     ``nn.Dense`` takes its activation along.
@@ -116,20 +116,20 @@ def _is_of_result(item: str) -> bool:
     return ".output." in item if ".forward." in item else ".backward." in item and ".input." in item
 
 
-def _same_suffix(call: Call, other: Call) -> dict[str, str]:
+def _same_suffix(call: KeyedCall, other: KeyedCall) -> dict[str, str]:
     start, name = len(call.record.name), other.record.name
     there = {item.name for item in other.items}
     names = {item.name: name + item.name[start:] for item in call.items}
     return {mine: theirs for mine, theirs in names.items() if theirs in there}
 
 
-def _matched_items(call: Call, other: Call, mine: Side, theirs: Side) -> dict[str, str]:
+def _matched_items(call: KeyedCall, other: KeyedCall, mine: ScopedRecords, theirs: ScopedRecords) -> dict[str, str]:
     meanings = _meaning(call, mine), _meaning(other, theirs)
     if meanings[0] is None or meanings[1] is None:
         return item_pairs.match_items(call, other, None)
     return item_pairs.match_items(call, other, (meanings[0], meanings[1]))
 
 
-def _meaning(call: Call, side: Side) -> Operation | None:
+def _meaning(call: KeyedCall, side: ScopedRecords) -> Operation | None:
     parsed = call.record.parsed
     return None if parsed is None or parsed.is_module else operation(parsed.base, side.framework)

@@ -73,7 +73,7 @@ def renumbered(both: Calls) -> Renumbered:
     if not _has_other_numbers(target, golden):
         return Renumbered()
     values = SameValues(*([item for _, item in side.all_parameters()] for side in (target, golden)))
-    search = _Search(values)
+    search = _MovedNumbers(values)
     search.look_into((), (), target, golden)
     return Renumbered(search.paths)
 
@@ -103,7 +103,7 @@ def _has_other_numbers(target: _Layer, golden: _Layer) -> bool:
     return any(_has_other_numbers(target.inside[name], golden.inside[name]) for name in both)
 
 
-class _Search:
+class _MovedNumbers:
     """Looks for numbers that have moved, from the outermost layers inwards."""
 
     def __init__(self, values: SameValues) -> None:
