@@ -19,6 +19,9 @@ from probe.graph.graph import Graph, graph_of
 from probe.graph.manual_pairs import load_pairs
 from probe.graph.micro_steps import AUTO, add_micro_steps
 from probe.graph.options import GraphOptions
+from probe.graph.output.formats import PageWriter
+from probe.graph.output.page import PageData, html, write_page
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.manifest import Manifest
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
@@ -26,9 +29,6 @@ from probe.graph.rules.probe import PROBE_GRAPH
 from probe.graph.rules.protocol import GraphRules
 from probe.graph.run import Plan, planned, written
 from probe.graph.tasks.task import GraphTask, diff_of_task, rows_of
-from probe.graph.writers.outputs import PageWriter
-from probe.graph.writers.page import PageData, html, write_page
-from probe.graph.writers.shown import ShownComparison
 
 Path = Union[str, "os.PathLike[str]"]
 

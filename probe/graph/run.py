@@ -17,15 +17,15 @@ from probe.common.progress import ProgressCallback
 from probe.compare.evidence import Options, Summary, check, first_of, headline, hints
 from probe.graph.manual_pairs import without_dumps
 from probe.graph.options import HTML, GraphOptions
+from probe.graph.output.formats import MakeWriter, Writer, writers_of
+from probe.graph.output.shown import ShownComparison
+from probe.graph.output.stamps import stamped
 from probe.graph.page.columns import Columns
 from probe.graph.page.manifest import Manifest, comparison_as_json
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.tasks.communication import CommunicationPartners
 from probe.graph.tasks.located import GraphLocation, located
 from probe.graph.tasks.task import GraphTask, Task
-from probe.graph.writers.outputs import MakeWriter, Writer, writers_of
-from probe.graph.writers.shown import ShownComparison
-from probe.graph.writers.stamps import stamped
 
 MOST_RUNS = 8
 """How many runs stand beside one."""

@@ -24,8 +24,8 @@ from probe.api.cli import main
 from probe.common.dump.layout import PROCESS_FILE
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.graph.writers.page import viewer_file
-from probe.graph.writers.stamps import stamped
+from probe.graph.output.page import viewer_file
+from probe.graph.output.stamps import stamped
 
 DUMPS = CASES / "dumps"
 WEIGHT, LLAMA = str(DUMPS / "llama_weight"), str(DUMPS / "llama")
@@ -309,7 +309,7 @@ def test_what_is_written_in_the_same_second_replaces_nothing(
         def now(cls, tz: tzinfo | None = None) -> _Stopped:
             return cls(2026, 1, 2, 3, 4, 59, 5)
 
-    monkeypatch.setattr("probe.graph.writers.stamps.datetime", _Stopped)
+    monkeypatch.setattr("probe.graph.output.stamps.datetime", _Stopped)
     assert main(["compare", "-tp", WEIGHT, "-gp", LLAMA, "-o", str(tmp_path), "--html"]) == 0
     shown(capsys, "-tp", WEIGHT, "-gp", LLAMA, "-o", tmp_path, "--format", "html,db,json")
     shown(capsys, "-tp", WEIGHT, "-tp", LLAMA, "-gp", LLAMA, "-o", tmp_path, "--format", "db")

@@ -8,7 +8,7 @@ import pytest
 from result_tables import read_results
 
 from probe.api.cli import main
-from probe.msprobe_rules.tables.layout import read_bytes
+from probe.msprobe_rules.output.layout import read_bytes
 
 CASES = Path(__file__).parents[1] / "precheck" / "cases"
 CLEAN, PLANTED = str(CASES / "replay/clean_details.csv"), str(CASES / "replay/planted_details.csv")

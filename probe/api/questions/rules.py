@@ -16,8 +16,8 @@ from probe.common.errors import MsprobeException
 
 if TYPE_CHECKING:
     from probe.compare.rules import RowRules
+    from probe.graph.output.formats import MakeWriter
     from probe.graph.rules.protocol import GraphRules
-    from probe.graph.writers.outputs import MakeWriter
     from probe.msprobe_rules.precheck.two_devices import TwoDevices
     from probe.overflow.report_files import WriteAnomalies
     from probe.precheck.rules import CaseRules

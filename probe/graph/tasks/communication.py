@@ -11,9 +11,9 @@ from probe.common.collectives.collectives import is_communication
 from probe.common.dump.layout import folder_of
 from probe.common.dump.reading.dump import Dump, read
 from probe.common.errors import MsprobeException
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns
 from probe.graph.tasks.task import GraphTask, Task
-from probe.graph.writers.shown import ShownComparison
 
 if TYPE_CHECKING:
     from probe.shards.partners import Partners

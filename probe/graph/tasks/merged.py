@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.progress import ProgressCallback
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.tasks.communication import add_partners
 from probe.graph.tasks.task import Task, diff_of_dumps, rows_of
-from probe.graph.writers.shown import ShownComparison
 from probe.shards.merge import Merged, merged
 from probe.shards.partners import partners
 from probe.shards.runs import dumps_of, rank_folders

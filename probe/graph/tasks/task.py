@@ -13,11 +13,11 @@ from probe.compare.evidence import Mode, print_metrics
 from probe.graph.diff import GraphDiff
 from probe.graph.micro_steps import add_micro_steps
 from probe.graph.options import GraphOptions
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns, columns_of
 from probe.graph.page.prefixes import Prefixes
 from probe.graph.page.without_paths import without_paths
 from probe.graph.tasks.located import GraphLocation
-from probe.graph.writers.shown import ShownComparison
 
 
 @dataclass(frozen=True)

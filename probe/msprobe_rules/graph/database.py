@@ -22,8 +22,8 @@ from probe.common.errors import FileCheckException, MsprobeException
 from probe.compare.result import Mode
 from probe.graph.diff import GraphDiff
 from probe.graph.graph import Graph
+from probe.graph.output.stamps import in_words
 from probe.graph.overflow_levels import LEVELS, MEDIUM
-from probe.graph.writers.stamps import in_words
 from probe.msprobe_rules.graph.database_items import ItemTexts, json_text
 
 TARGET, GOLDEN = "NPU", "Bench"

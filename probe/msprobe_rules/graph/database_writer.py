@@ -10,8 +10,8 @@ import numpy as np
 
 from probe.graph.diff import GraphDiff
 from probe.graph.options import GraphOptions
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns
-from probe.graph.writers.shown import ShownComparison
 from probe.msprobe_rules.graph.database import Section, database_name, write_database
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from probe.common.dump.frameworks import of_dump
 from probe.common.dump.naming import BACKWARD, FORWARD
+from probe.msprobe_rules.output.comparisons import write
+from probe.msprobe_rules.output.details import ERROR, SKIP, case_and_direction, read_details
+from probe.msprobe_rules.output.layout import LAYOUTS
+from probe.msprobe_rules.output.results import ResultRow
+from probe.msprobe_rules.output.run_files import Form, RunFiles, new_result_path, resume_tables
 from probe.msprobe_rules.precheck.finished_cases import finished_cases
 from probe.msprobe_rules.precheck.methods import Method
-from probe.msprobe_rules.tables.comparisons import write
-from probe.msprobe_rules.tables.details import ERROR, SKIP, case_and_direction, read_details
-from probe.msprobe_rules.tables.layout import LAYOUTS
-from probe.msprobe_rules.tables.results import ResultRow
-from probe.msprobe_rules.tables.run_files import Form, RunFiles, new_result_path, resume_tables
 from probe.precheck.result import CaseResult
 from probe.precheck.rules import AgainstDevice, WrittenTables
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probe.common.numerics.formats import rounding_format
+from probe.msprobe_rules.output.layout import Number
 from probe.msprobe_rules.precheck.constants import PRECISIONS, Constants
-from probe.msprobe_rules.tables.layout import Number
 
 Array = NDArray[Any]
 Metrics = dict[str, Number]

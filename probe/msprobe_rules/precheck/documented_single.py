@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.msprobe_rules.output.details import ERROR, PASS, SKIP, WARNING, DetailsRow
 from probe.msprobe_rules.precheck.api_classes import ABSOLUTE_THRESHOLD, BENCHMARK, BINARY, DUAL_1000, ULP, api_class
 from probe.msprobe_rules.precheck.class_metrics import (
     AbsoluteThreshold,
@@ -36,7 +37,6 @@ from probe.msprobe_rules.precheck.class_metrics import (
 )
 from probe.msprobe_rules.precheck.constants import DOCUMENTED, PRECISIONS
 from probe.msprobe_rules.precheck.outputs import Output, Tensor, is_sequence, plain_row
-from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, WARNING, DetailsRow
 
 Array = NDArray[Any]
 

@@ -8,9 +8,9 @@ from probe.calls.judged_results import JudgedResult
 from probe.calls.verdict import subject
 from probe.calls.verdict.subject import KernelVerdict
 from probe.common.dump.naming import BACKWARD, FORWARD
-from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, WARNING, DetailsRow, case_and_direction
-from probe.msprobe_rules.tables.results import ResultRow
-from probe.msprobe_rules.tables.run_files import Resumed
+from probe.msprobe_rules.output.details import ERROR, PASS, SKIP, WARNING, DetailsRow, case_and_direction
+from probe.msprobe_rules.output.results import ResultRow
+from probe.msprobe_rules.output.run_files import Resumed
 from probe.precheck.result import CaseResult
 
 _STATUSES = {PASS: subject.PASS, WARNING: subject.SUSPECT, ERROR: subject.ERROR, SKIP: subject.NOT_RUN}

@@ -7,15 +7,15 @@ from typing import Any
 
 from typing_extensions import Protocol
 
+from probe.msprobe_rules.output.comparisons import ComparisonRow
+from probe.msprobe_rules.output.details import ERROR, SKIP, DetailsRow
+from probe.msprobe_rules.output.results import ResultRow
 from probe.msprobe_rules.precheck import (
     documented_single,
     documented_two_device,
     v26_2_single,
     v26_2_two_device,
 )
-from probe.msprobe_rules.tables.comparisons import ComparisonRow
-from probe.msprobe_rules.tables.details import ERROR, SKIP, DetailsRow
-from probe.msprobe_rules.tables.results import ResultRow
 
 Compared = tuple[list[ComparisonRow], list[ResultRow]]
 

@@ -9,7 +9,7 @@ from typing import Any, Union
 from numpy.typing import NDArray
 from typing_extensions import TypeGuard
 
-from probe.msprobe_rules.tables.details import ERROR, PASS, DetailsRow
+from probe.msprobe_rules.output.details import ERROR, PASS, DetailsRow
 
 
 @dataclass(frozen=True)

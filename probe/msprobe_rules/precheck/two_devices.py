@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from probe.msprobe_rules.output.comparisons import write
+from probe.msprobe_rules.output.details import SKIP, read_details
+from probe.msprobe_rules.output.layout import LAYOUTS
 from probe.msprobe_rules.precheck.documented_single import worst_of
 from probe.msprobe_rules.precheck.methods import Method
-from probe.msprobe_rules.tables.comparisons import write
-from probe.msprobe_rules.tables.details import SKIP, read_details
-from probe.msprobe_rules.tables.layout import LAYOUTS
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from probe.msprobe_rules.output.details import ERROR, PASS, SKIP, WARNING, DetailsRow
 from probe.msprobe_rules.precheck.class_metrics import (
     Benchmark,
     Binary,
@@ -23,7 +24,6 @@ from probe.msprobe_rules.precheck.class_metrics import (
 )
 from probe.msprobe_rules.precheck.constants import PRECISIONS, V26_2
 from probe.msprobe_rules.precheck.outputs import Output, Tensor, is_sequence, plain_row
-from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, WARNING, DetailsRow
 
 Array = NDArray[Any]
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from probe.msprobe_rules.output.details import DetailsRow
 from probe.msprobe_rules.precheck import v26_2_single
 from probe.msprobe_rules.precheck.documented_single import classify_output, classify_tensor, rounded, worst_of
 from probe.msprobe_rules.precheck.outputs import Tensor
-from probe.msprobe_rules.tables.details import DetailsRow
 
 OF_CLASS = {
     "binary": "Torch.sort",

@@ -13,11 +13,11 @@ import numpy as np
 
 from probe.common import files
 from probe.graph.graph import MODULE
+from probe.graph.output.shown import ShownComparison
 from probe.graph.page.columns import Columns, name_of
 from probe.graph.page.numbers import rounded
 from probe.graph.page.texts import as_json
 from probe.graph.rules.protocol import GraphRules
-from probe.graph.writers.shown import ShownComparison
 
 _COLOURS = {
     "none": "#e0e0e0",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from probe.common.errors import MsprobeException
 from probe.common.report.csv_lines import Cell
-from probe.msprobe_rules.tables.details import ERROR, PASS, SKIP, WARNING
-from probe.msprobe_rules.tables.layout import Heading, TableLayout, TableRow
+from probe.msprobe_rules.output.details import ERROR, PASS, SKIP, WARNING
+from probe.msprobe_rules.output.layout import Heading, TableLayout, TableRow
 
 _NAME, _FORWARD, _BACKWARD, _MESSAGE = "API Name", "Forward Test Success", "Backward Test Success", "Message"
 # The two commands of msProbe, and its two frameworks, write the first heading in two ways; both are read.

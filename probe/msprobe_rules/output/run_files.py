@@ -12,10 +12,10 @@ from typing import BinaryIO
 
 from probe.common import files
 from probe.common.errors import FileCheckException, MsprobeException
-from probe.msprobe_rules.tables import details, layout, results
-from probe.msprobe_rules.tables.details import SKIP, DetailsRow
-from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN, Heading, TableLayout, TableRow
-from probe.msprobe_rules.tables.results import ResultRow
+from probe.msprobe_rules.output import details, layout, results
+from probe.msprobe_rules.output.details import SKIP, DetailsRow
+from probe.msprobe_rules.output.layout import MSPROBE, PLAIN, Heading, TableLayout, TableRow
+from probe.msprobe_rules.output.results import ResultRow
 
 _RESULT = re.compile(r"accuracy_checking_result_(?P<time>\d{14})\.csv")
 _TIME = "%Y%m%d%H%M%S"

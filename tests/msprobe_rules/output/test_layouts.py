@@ -12,11 +12,11 @@ import pytest
 from result_tables import read_results
 
 from probe.common.errors import MsprobeException
-from probe.msprobe_rules.tables import layout
-from probe.msprobe_rules.tables.details import DetailsRow, read_details
-from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN, TableLayout
-from probe.msprobe_rules.tables.results import ResultRow
-from probe.msprobe_rules.tables.run_files import Form
+from probe.msprobe_rules.output import layout
+from probe.msprobe_rules.output.details import DetailsRow, read_details
+from probe.msprobe_rules.output.layout import MSPROBE, PLAIN, TableLayout
+from probe.msprobe_rules.output.results import ResultRow
+from probe.msprobe_rules.output.run_files import Form
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
 BOTH = pytest.mark.parametrize("form", [PLAIN, MSPROBE], ids=["english", "msprobe"])

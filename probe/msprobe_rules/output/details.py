@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from probe.common.errors import MsprobeException
 from probe.common.numerics.formats import format_of, plain_name
 from probe.common.report.csv_lines import Cell
-from probe.msprobe_rules.tables.layout import Number, TableLayout, TableRow, headings, read
+from probe.msprobe_rules.output.layout import Number, TableLayout, TableRow, headings, read
 
 PASS, WARNING, ERROR, SKIP = "pass", "warning", "error", "SKIP"
 """What a row and a case can be; SKIP is spelled as msProbe does, since scripts look for it."""

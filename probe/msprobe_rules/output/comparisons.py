@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from probe.common import files
 from probe.common.report.csv_lines import Cell
-from probe.msprobe_rules.tables.details import METRICS
-from probe.msprobe_rules.tables.layout import TableLayout, headings
-from probe.msprobe_rules.tables.results import SECOND_STAGE_HEADINGS, ResultRow, result_line
+from probe.msprobe_rules.output.details import METRICS
+from probe.msprobe_rules.output.layout import TableLayout, headings
+from probe.msprobe_rules.output.results import SECOND_STAGE_HEADINGS, ResultRow, result_line
 
 RATIOS: Mapping[str, str] = {
     "small_value_share": "small_value",

@@ -17,10 +17,10 @@ import pytest
 from result_tables import read_results
 
 from probe.common.errors import MsprobeException
-from probe.msprobe_rules.tables.details import DetailsRow, read_details
-from probe.msprobe_rules.tables.layout import MSPROBE, PLAIN
-from probe.msprobe_rules.tables.results import ResultRow
-from probe.msprobe_rules.tables.run_files import Form, RunFiles, details_path, new_result_path, resume_tables
+from probe.msprobe_rules.output.details import DetailsRow, read_details
+from probe.msprobe_rules.output.layout import MSPROBE, PLAIN
+from probe.msprobe_rules.output.results import ResultRow
+from probe.msprobe_rules.output.run_files import Form, RunFiles, details_path, new_result_path, resume_tables
 
 CASES = Path(__file__).parents[2] / "precheck" / "cases"
 NAME = "accuracy_checking_result_20260102030405.csv"
@@ -161,9 +161,9 @@ def test_the_form_of_the_files_goes_before_that_which_is_asked_for(tmp_path: Pat
 
 def test_a_run_that_was_killed_can_be_resumed(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom probe.msprobe_rules.tables.run_files import RunFiles, Form\n"
-        "from probe.msprobe_rules.tables.results import ResultRow\n"
-        "from probe.msprobe_rules.tables.details import DetailsRow\n"
+        "import sys\nfrom probe.msprobe_rules.output.run_files import RunFiles, Form\n"
+        "from probe.msprobe_rules.output.results import ResultRow\n"
+        "from probe.msprobe_rules.output.details import DetailsRow\n"
         "tables = RunFiles(sys.argv[1], Form())\n"
         "for number in range(10**9):\n"
         "    name = f'Torch.sin.{number}'\n"
