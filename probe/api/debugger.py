@@ -134,7 +134,7 @@ class PrecisionDebugger:
 
     @classmethod
     def exists(cls) -> bool:
-        """Whether this process has a debugger."""
+        """True if this process has a debugger."""
         return cls._instance is not None
 
     @classmethod

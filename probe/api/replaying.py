@@ -39,12 +39,12 @@ class Replay:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a result of now, or one of the dump, is wrong."""
+        """True if a result of now, or one of the dump, is wrong."""
         return self.replayed.is_wrong
 
     @property
     def is_suspect(self) -> bool:
-        """Whether a result of now, or one of the dump, has an error above what the operation should reach."""
+        """True if a result of now, or one of the dump, has an error above what the operation should reach."""
         is_judged = not (self.is_wrong or self.replayed.is_random)
         return is_judged and SUSPECT in (self.replayed.now, self.replayed.recorded)
 
@@ -79,7 +79,7 @@ def replay(
         record: ``Functional.silu.0``; with ``.forward`` or ``.backward`` behind it that direction alone.
         device: ``cpu``, ``cuda:0``, ``npu:0``; the accelerator that is there by default, else the CPU.
         emit: Where a script is written that runs the call without this package.
-        minimise: Whether inputs are made smaller while the call still fails; the script then has these.
+        minimise: True if inputs are made smaller while the call still fails; the script then has these.
         seed: What inputs are drawn from, where the dump has statistics alone.
 
     Raises:
@@ -116,7 +116,7 @@ def replay_operator(config: str, folder: str, device: str, minimise: bool) -> Re
         config: The file.
         folder: For ``<name>.<direction>.py``.
         device: Where it is run.
-        minimise: Whether inputs are made smaller while the call still fails.
+        minimise: True if inputs are made smaller while the call still fails.
 
     Raises:
         MsprobeException: the file is wrong, or the call cannot be run.

@@ -68,7 +68,7 @@ class RunningProgram:
         arguments: `task`, `dump_path`, `level` and `step`, which win over the file.
         step_after: What a step ends with, see `TrainingLoop`.
         process: What this process is in a run that another one began; without it, it begins one.
-        follow: Whether to collect from Pythons, too, that the program starts as commands of their own.
+        follow: True if to collect from Pythons, too, that the program starts as commands of their own.
 
     Raises:
         MsprobeException: something in the configuration is wrong.
@@ -302,7 +302,7 @@ class RunningProgram:
 
         Args:
             forwards: How many calls of models were seen.
-            has_unwatched: Whether lines before this one say which processes could not be watched.
+            has_unwatched: True if lines before this one say which processes could not be watched.
         """
         if self._unwatched and not self._loops:
             return " ".join(self._unwatched.values())

@@ -30,7 +30,7 @@ class ConfigReload:
         self._arguments = arguments
         self.config = self._load()
         self.enabled = self.config.dump_enable is not False
-        """Whether ``dump_enable`` lets anything be collected now; not while the file has an error."""
+        """True if ``dump_enable`` lets anything be collected now; not while the file has an error."""
         self._may_change = path is not None and self.config.dump_enable is not None
         self._read_at = time.monotonic()
 

@@ -29,7 +29,7 @@ class SavedValues:
         self._counts = {}
 
     def allowed(self, variable: Any, name: Any) -> bool:
-        """Whether the value can be saved; if not, that is logged."""
+        """True if the value can be saved; if not, that is logged."""
         if not isinstance(name, str) or not name:
             log.warning(f"save: name is {name!r}; allowed: a text. Nothing is saved.")
             return False

@@ -34,7 +34,7 @@ class StepLife:
     def __init__(self, config: Config, adapter: FrameworkAdapter, sinks: Iterable[Sink] = ()) -> None:
         self.sinks = SinkGroup(sinks)
         self.collecting = False
-        """Whether calls are handed on now. Backward of calls that were handed on is, until the step ends."""
+        """True if calls are handed on now. Backward of calls that were handed on is, until the step ends."""
         self.apis_hidden = False
         """Set between `module_dump` and `module_dump_end`."""
         self.step: CollectedStep | None = None

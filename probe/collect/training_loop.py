@@ -76,7 +76,7 @@ class TrainingLoop:
         self._thread = threading.current_thread()
         """The thread that began the step."""
         self.step_open = False
-        """Whether a step has begun and not ended."""
+        """True if a step has begun and not ended."""
         self._end_due = False
         """The step ends when the forward or the backward has ended in which its optimizer was called."""
         self._paused = False
@@ -180,13 +180,13 @@ class TrainingLoop:
             self._end_if_due()
 
     def _is_of_step(self) -> bool:
-        """Whether what is reported belongs to the step that has begun: another thread may train another model."""
+        """True if what is reported belongs to the step that has begun: another thread may train another model."""
         return self.step_open and threading.current_thread() is self._thread
 
     # --- steps
 
     def _goes_on(self, module: Any, recording: bool) -> bool:
-        """Whether the step is still open in which `module` is called, or another thread calls it."""
+        """True if the step is still open in which `module` is called, or another thread calls it."""
         if not self._is_of_step():
             begins = self._paused or not self._thread.is_alive()
             return not (begins and self._begins_step(module, recording))
@@ -199,7 +199,7 @@ class TrainingLoop:
         return not self._evaluates(module)
 
     def _is_undecided(self) -> bool:
-        """Whether an optimizer has stepped and another one may; the next forward tells whether the step is over."""
+        """True if an optimizer has stepped and another one may; the next forward tells whether the step is over."""
         return self._step_after == AUTO and bool(self._turns.counts)
 
     def _end_if_due(self) -> None:
@@ -296,12 +296,12 @@ class TrainingLoop:
     # --- models
 
     def _begins_step(self, module: Any, recording: bool) -> bool:
-        """Whether this is a call of a model, and not of something without parameters that prepares data."""
+        """True if this is a call of a model, and not of something without parameters that prepares data."""
         trains = self._step_after == FORWARD or (recording and not self._evaluates(module))
         return trains and self._training.has_parameters(module)
 
     def _evaluates(self, module: Any) -> bool:
-        """Whether a module that was trained before is called in evaluation mode, with gradients nobody asks for."""
+        """True if a module that was trained before is called in evaluation mode, with gradients nobody asks for."""
         if getattr(module, "training", True):
             self._trained.add(module)
             return False
@@ -328,7 +328,7 @@ class TrainingLoop:
         return True
 
     def _is_noted(self, module: Any) -> bool:
-        """Whether `module` is part of a model that was noted and is there."""
+        """True if `module` is part of a model that was noted and is there."""
         noted = self._noted.get(module)
         return noted is not None and noted() is not None
 

@@ -66,7 +66,7 @@ def walk_in_python(
 
     Args:
         frame: The innermost one.
-        own: Whether the frames of a code object, by its identity, are left out.
+        own: True if the frames of a code object, by its identity, are left out.
         see: Answers where `own` does not, enters the answer there, and keeps the code object alive.
         outer: The frame with which the walk ends;
         rest: the key of the frames below that.

@@ -120,7 +120,7 @@ def arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
 
 
 def _is_name(text: str) -> bool:
-    """Whether a call can give an argument of this name: ``random_`` of PyTorch has one that is called ``from``."""
+    """True if a call can give an argument of this name: ``random_`` of PyTorch has one that is called ``from``."""
     # Python reads other letters as their nearest plain ones.
     return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
 

@@ -39,12 +39,12 @@ class Coverage:
 
     @property
     def is_enough(self) -> bool:
-        """Whether so much was compared that silence means something."""
+        """True if so much was compared that silence means something."""
         return self.compared_records >= ENOUGH * self.records
 
     @property
     def is_of_two_models(self) -> bool:
-        """Whether so little corresponds that not even a difference means something.
+        """True if so little corresponds that not even a difference means something.
 
         Optimizers call the same functions for every model, and each ends in a loss; parameters tell.
         """
@@ -53,7 +53,7 @@ class Coverage:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every record was compared."""
+        """True if every record was compared."""
         return self.compared_records == self.records
 
 

@@ -33,7 +33,7 @@ def pairing(pairs: Iterable[tuple[str | None, str | None]], options: MatchOption
     Args:
         pairs: the calls of the target with their counterparts; ``None`` where one side has none.
         options: what the user chose.
-        aligned: whether a mapping of layers was worked out.
+        aligned: true if a mapping of layers was worked out.
     """
     same = 0
     renamed: dict[str, str] = {}

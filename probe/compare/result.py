@@ -44,7 +44,7 @@ class Unexplained:
     place: int = 0
     """How many calls were made before it."""
     communicates: bool = False
-    """Whether what it returns comes from other ranks, where the cause may be."""
+    """True if what it returns comes from other ranks, where the cause may be."""
     item: str = ""
     """The input or output that shows it; empty where the call itself is missing on one side."""
     found: Optional[float] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
@@ -84,7 +84,7 @@ class Divergence:
     suspects: list[Unexplained]
     """The next calls of which the same holds, in order of execution."""
     is_complete: bool = True
-    """Whether these are all of them. The search ends early where it is asked for the first ones only."""
+    """True if these are all of them. The search ends early where it is asked for the first ones only."""
     merged: Optional[MergedRanks] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The ranks that make the first call, where the ranks of a split model were merged."""
 
@@ -105,7 +105,7 @@ class Truncation:
     more: int
     """How many records the other side has after the last one that is matched."""
     died: bool
-    """Whether it is the journal of a run that died, or a file that is cut short."""
+    """True if it is the journal of a run that died, or a file that is cut short."""
     cut_at: Optional[int] = None  # noqa: UP045
     """The byte at which the file is cut off; ``None`` of a journal."""
 
@@ -127,7 +127,7 @@ class ComparisonResult:
     """The file of the golden side."""
     mode: Mode
     debug: bool
-    """Whether the dumps hold saved values and not calls."""
+    """True if the dumps hold saved values and not calls."""
     rows: list[Row]
     stacks: Stacks | None
     """The call stacks of the target."""

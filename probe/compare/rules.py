@@ -36,7 +36,7 @@ class Otherwise(Protocol):
         """
 
     def renumbers_target(self, options: MatchOptions) -> bool:
-        """Whether backward records of the target are numbered anew."""
+        """True if backward records of the target are numbered anew."""
 
     def match(
         self, dumps: tuple[Dump, Dump], calls: Calls, options: MatchOptions
@@ -71,7 +71,7 @@ class RowRules(Protocol):
 
     @property
     def is_by_record(self) -> bool:
-        """Whether the rows of a record are judged without those of others, apart from the first divergence."""
+        """True if the rows of a record are judged without those of others, apart from the first divergence."""
 
     @property
     def otherwise(self) -> Otherwise | None:

@@ -147,7 +147,7 @@ def run_pairs(
 
 
 def _is_alone(tasks: list[PairTask], where: Where) -> bool:
-    """Whether a single large pair has this machine's processors for itself, and a table of text is wanted of it."""
+    """True if a single large pair has this machine's processors for itself, and a table of text is wanted of it."""
     task = tasks[0]
     if len(tasks) > 1 or where.dask is not None or (where.jobs or processors()) < 2:
         return False
@@ -157,7 +157,7 @@ def _is_alone(tasks: list[PairTask], where: Where) -> bool:
 
 
 def _takes_time(tasks: Sequence[PairTask]) -> bool:
-    """Whether the work takes longer than starting processes for it."""
+    """True if the work takes longer than starting processes for it."""
     if tasks[0].options.algorithms:
         return True  # Nobody knows.
     return are_large(path for task in tasks for path in task.paths)

@@ -67,7 +67,7 @@ _GoldenOnly = dict[str, list[Row]]
 
 
 def can_be_compared(comparison: Comparison) -> bool:
-    """Whether `compare` is for these dumps, as far as that is known before their items are made."""
+    """True if `compare` is for these dumps, as far as that is known before their items are made."""
     target, golden, options = comparison.target, comparison.golden, comparison.options
     return (
         can_fork()
@@ -143,7 +143,7 @@ class _TwoProcesses:
         self._process = os.getpid()
 
     def _check_module_paths(self) -> None:
-        """Whether the calls of functions that have one name are in one module.
+        """Check that the calls of functions that have one name are in one module.
 
         Raises:
             _Unsuited: they are not, and their counterparts are found among all rows only.

@@ -93,11 +93,11 @@ class GraphDiff:
     notes: list[str] = field(default_factory=list)
     """What is to be known of both together, a sentence each."""
     is_without_paths: bool = False
-    """Whether paths were cut, so that none leads to a file."""
+    """True if paths were cut, so that none leads to a file."""
 
 
 def is_tensor_of_one(row: Row) -> bool:
-    """Whether one side alone has a tensor there, and the other one nothing or a plain value."""
+    """True if one side alone has a tensor there, and the other one nothing or a plain value."""
     target, golden = row.target, row.golden
     return (target is not None and target.is_tensor) != (golden is not None and golden.is_tensor)
 

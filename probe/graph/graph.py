@@ -62,7 +62,7 @@ class Graph:
     step: Optional[int] = None  # noqa: UP045
     rank: Optional[int] = None  # noqa: UP045
     has_tree: bool = True
-    """Whether construct.json says what is inside of what, so that calls without values are there, too."""
+    """True if construct.json says what is inside of what, so that calls without values are there, too."""
     ending: str = ""
     """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
     notes: list[str] = field(default_factory=list)

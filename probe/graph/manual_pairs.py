@@ -28,7 +28,7 @@ class ManualPair:
     target: str
     golden: str
     descendants: bool = False
-    """Whether what is inside of them is paired in its order too."""
+    """True if what is inside of them is paired in its order too."""
     rank: Optional[int] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The rank it is for; ``None`` is all."""
     step: Optional[int] = None  # noqa: UP045

@@ -33,7 +33,7 @@ class OperatorConfig:
     extract: str
     """Where the record is written on its own; empty for nowhere."""
     generate: bool
-    """Whether inputs are random numbers in the range of the recorded ones."""
+    """True if inputs are random numbers in the range of the recorded ones."""
     seed: int
     times: int
     """How many sets of random inputs are tried."""

@@ -32,7 +32,7 @@ class ElementDifference:
 
     @property
     def is_same(self) -> bool:
-        """Whether both have the same values."""
+        """True if both have the same values."""
         return not self.count and not self.form
 
 

@@ -68,7 +68,7 @@ class _Script:
         self.files: dict[str, bytes] = {}
         """The content of the files in `folder`, by name."""
         self._only_writes = False
-        """Whether the call returns nothing; known when `_results` was called."""
+        """True if the call returns nothing; known when `_results` was called."""
 
     def text(self, smaller: str) -> str:
         """The script, which decides what is in `files`."""

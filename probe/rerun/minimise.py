@@ -56,7 +56,7 @@ class _Cut(NamedTuple):
     """Input and axis."""
     length: int
     is_first: bool
-    """Whether the first half is kept."""
+    """True if the first half is kept."""
 
     @property
     def left(self) -> int:

@@ -67,7 +67,7 @@ class Rerun:
     notes: Sequence[str] = ()
     """What the comparisons lack, and why."""
     is_random: bool = False
-    """Whether the call draws random numbers, of which high precision does not say which ones are right."""
+    """True if the call draws random numbers, of which high precision does not say which ones are right."""
 
     @property
     def name(self) -> str:
@@ -87,7 +87,7 @@ class Rerun:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether a result of now or of the dump is wrong."""
+        """True if a result of now or of the dump is wrong."""
         return not self.is_random and (self.now in FAILURES or self.recorded in FAILURES)
 
     @property
@@ -109,7 +109,7 @@ def rerun_call(
         selected: The call, and which direction of it.
         device: Where it is run, such as ``cpu``.
         seed: What generated inputs are drawn from.
-        generate: Whether inputs are generated from the statistics although the values are there.
+        generate: True if inputs are generated from the statistics although the values are there.
 
     Raises:
         MsprobeException: it cannot be run.

@@ -212,7 +212,7 @@ def _share(first: Any, then: Any) -> float:
 
 
 def _is_invariant(before: Any, after: Any) -> bool:
-    """Whether the function itself takes no notice of the change: a sum, whatever the order of what is added."""
+    """True if the function itself takes no notice of the change: a sum, whatever the order of what is added."""
     if not isinstance(before, np.ndarray) or not isinstance(after, np.ndarray) or before.shape != after.shape:
         return False
     with np.errstate(all="ignore"):

@@ -66,7 +66,7 @@ class RunningCall:
 
     @property
     def on_accelerator(self) -> bool:
-        """Whether a tensor of it is elsewhere than on the CPU."""
+        """True if a tensor of it is elsewhere than on the CPU."""
         return any(leaf.device != "cpu" for leaf in self.arguments.leaves)
 
     def values(self) -> list[Array]:
@@ -140,7 +140,7 @@ class RunningCall:
         return autocast_for(dtypes, results, self.dtypes)
 
     def draws(self, autocast: str | None) -> bool:
-        """Whether it draws random numbers: what it returns depends on where the generators stand."""
+        """True if it draws random numbers: what it returns depends on where the generators stand."""
         found = []
         for seed in (0, 1):
             self.execution.seed_draws(seed)

@@ -90,7 +90,7 @@ class Layers:
         return None
 
     def _is_list(self, base: str) -> bool:
-        """Whether the model was given as a list, so that a number comes first."""
+        """True if the model was given as a list, so that a number comes first."""
         # Of a model that is nothing but a sequence of layers that number is the one of a layer.
         return _has_chunk(base) and (self._vpp > 1 or (base.split(".")[1] == "0" and base.count(".") > 2))
 

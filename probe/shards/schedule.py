@@ -139,7 +139,7 @@ class Schedule:
         return before if is_of_forward_pass or self._does(name, "send") else after
 
     def _does(self, name: str, what: str) -> bool:
-        """Whether a call sends or receives, alone or in a batch."""
+        """True if a call sends or receives, alone or in a batch."""
         if "batch" not in name:
             return what in function_name(name)
         record = self._calls.records.get(name, {})

@@ -30,7 +30,7 @@ _WING = "probe.msprobe_rules"
 
 
 def are_msprobes_there() -> bool:
-    """Whether the rules of msProbe are a part of this installation."""
+    """True if the rules of msProbe are a part of this installation."""
     found = find_spec(_WING)
     # A folder that holds caches alone is found, too.
     return found is not None and found.origin is not None

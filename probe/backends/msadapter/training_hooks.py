@@ -76,7 +76,7 @@ def inside(module: Any) -> list[Any]:
 
 
 def has_parameters(module: Any) -> bool:
-    """Whether `module` or a module inside of it has a parameter."""
+    """True if `module` or a module inside of it has a parameter."""
     return next(iter(module.parameters()), None) is not None
 
 

@@ -27,7 +27,7 @@ class Evaluated(Protocol):
 
     @property
     def are_gradients_recorded(self) -> bool:
-        """Whether a record of the call has the gradients of its inputs, and not of what it makes of them first."""
+        """True if a record of the call has the gradients of its inputs, and not of what it makes of them first."""
 
     def gradients(self, of_outputs: Sequence[Any]) -> list[Any]:
         """The gradients of the differentiated inputs, ``None`` for one on which nothing depends.
@@ -48,7 +48,7 @@ class Execution(Protocol):
     script: ScriptWords
     """How a script spells the call."""
     differentiates_anywhere: bool
-    """Whether `evaluate` may be asked for gradients while the program records some of its own."""
+    """True if `evaluate` may be asked for gradients while the program records some of its own."""
 
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
         """What ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
@@ -66,7 +66,7 @@ class Execution(Protocol):
         """What computes in float64 on the CPU what `function` has no kernel for there; ``None`` where it has one."""
 
     def is_tensor(self, value: Any) -> bool:
-        """Whether `value` is a tensor of this framework."""
+        """True if `value` is a tensor of this framework."""
 
     def tensor(self, values: NDArray[Any], dtype: str, device: str) -> Any:
         """A new tensor of that shape, rounded to `dtype`, which shares no memory with `values`.

@@ -66,7 +66,7 @@ class Replaying(Protocol):
         """What keeps steps.
 
         Args:
-            with_parameters: Whether parameters and buffers are kept too.
+            with_parameters: True if parameters and buffers are kept too.
             numbers: Asked when a call begins; `KeptStep.run_again` gives the answer back.
             failed: Called with a text and the error when something fails.
         """

@@ -23,7 +23,7 @@ class ScriptParts(NamedTuple):
     """``INPUTS``, a list; ``OF_OUTPUTS``, the gradients of some outputs; ``RECORDED``, results by name; and
     ``RANDOM_STATE``, what `Execution.restore_draws` takes on `device`. Those that there are."""
     needs_folder: bool
-    """Whether they name files by ``pathlib``."""
+    """True if they name files by ``pathlib``."""
     dtypes: Sequence[str]
     """Those of the inputs, plain names."""
     variables: Sequence[str]

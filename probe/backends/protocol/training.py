@@ -65,7 +65,7 @@ class Training(Protocol):
         """The modules inside of `module`, itself not among them."""
 
     def has_parameters(self, module: Any) -> bool:
-        """Whether `module` or a module inside of it has a parameter."""
+        """True if `module` or a module inside of it has a parameter."""
 
     def trainable(self, module: Any) -> frozenset[int]:
         """The identities of the parameters of `module` that get gradients now."""

@@ -42,7 +42,7 @@ _OF_TENSORS = {
 
 
 def is_of_torch(function: FunctionType | Any) -> bool:
-    """Whether a function is torch's own, and not one that takes its name, as ``functools.wraps`` makes them."""
+    """True if a function is torch's own, and not one that takes its name, as ``functools.wraps`` makes them."""
     if not isinstance(function, FunctionType):
         return type(function) in BUILT_IN
     return str(function.__globals__.get("__name__")).partition(".")[0] == "torch"

@@ -45,7 +45,7 @@ class CallDescriber:
 
         Args:
             step: The step that begins. Asked at each call for the sinks that save, which may become fewer.
-            knows_results: Whether every call is seen that may write to a result without that being counted.
+            knows_results: True if every call is seen that may write to a result without that being counted.
         """
         self._step = step
         self.once, describe, direct = None, self._describe_tensor, self._direct

@@ -62,7 +62,7 @@ class DescribedOnce:
     Args:
         direct: See `Tensors.direct_describer`.
         suspects: Gets the entries that are not finite.
-        remembers: Whether any tensor is known again.
+        remembers: True if any tensor is known again.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class DescribedOnce:
 
 
 def _hands_out_memory(call: ActiveCall) -> bool:
-    """Whether a result of this call may be a buffer, or be filled by what is not seen."""
+    """True if a result of this call may be a buffer, or be filled by what is not seen."""
     assert call.api is not None
     name = call.api.api
     if call.api.returns_arguments or writes_in_place(name):
@@ -174,7 +174,7 @@ def _hands_out_memory(call: ActiveCall) -> bool:
 
 
 def is_finite(entry: Entry) -> bool:
-    """Whether no statistic of a tensor says that a NaN or an infinity is in it; true where there are none."""
+    """True if no statistic of a tensor says that a NaN or an infinity is in it; true where there are none."""
     largest, smallest, mean = entry.get("Max"), entry.get("Min"), entry.get("Mean")
     if largest is None or smallest is None:
         return True

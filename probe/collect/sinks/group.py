@@ -102,11 +102,11 @@ class SinkGroup:
         self._each(self._opened, "flush", "the files of the step")
 
     def has_records(self) -> bool:
-        """Whether each sink has records of this step, or a reason to have none."""
+        """True if each sink has records of this step, or a reason to have none."""
         return all(sink.has_records() for sink in self._opened)
 
     def has_tensors(self) -> bool:
-        """Whether each sink has saved tensors in this step, where it should."""
+        """True if each sink has saved tensors in this step, where it should."""
         return all(sink.has_tensors() for sink in self._opened)
 
     def end_step(self) -> None:
@@ -136,7 +136,7 @@ class SinkGroup:
 
     @property
     def is_selective(self) -> bool:
-        """Whether no sink writes every step."""
+        """True if no sink writes every step."""
         return all(sink.is_selective for sink in self._sinks)
 
     @property

@@ -102,7 +102,7 @@ def with_pairs(rows: Iterable[Row], calls: Calls, pairs: RecordPairs, across_fra
         rows: those of the calls that `without` leaves.
         calls: all calls.
         pairs: the pairs.
-        across_frameworks: whether parameters have the names of two frameworks.
+        across_frameworks: true if parameters have the names of two frameworks.
     """
     target, golden = calls
     mapping = NameMapping(parameters=across_frameworks)

@@ -236,7 +236,7 @@ def _warn_of_alone(folder: str, alone: list[str]) -> None:
 
 
 def _are_numbered(ranks: list[str]) -> bool:
-    """Whether these are folders of ranks; a process that knew no rank has one without a number."""
+    """True if these are folders of ranks; a process that knew no rank has one without a number."""
     return bool(ranks) and all(is_of_rank(name) and name[-1].isdigit() for name in ranks)
 
 

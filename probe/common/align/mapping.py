@@ -110,7 +110,7 @@ def item_mapping(calls: Calls, options: MatchOptions) -> dict[str, str]:
 
 
 def check_api_mapping(target: Dump) -> None:
-    """Whether APIs of `target` can be mapped.
+    """Check that APIs of `target` can be mapped.
 
     Raises:
         MsprobeException: they cannot.
@@ -141,7 +141,7 @@ def derived_items(
 
 
 def _aligns_layers(dumps: Dumps, calls: Calls, options: MatchOptions) -> bool:
-    """Whether no option is given for names that are bound to differ, or do."""
+    """True if no option is given for names that are bound to differ, or do."""
     if options.maps_names or dumps[0].level == "debug":
         return False
     return _across_frameworks(dumps) or few_modules_match(*([call.key for call in side] for side in calls))
@@ -159,7 +159,7 @@ def _scopes(dumps: Dumps, calls: Calls) -> tuple[ScopedRecords, ScopedRecords]:
 
 
 def few_modules_match(target: Iterable[str], golden: Iterable[str]) -> bool:
-    """Whether both sides' keys have modules, and too few of one have the name and class of one of the other."""
+    """True if both sides' keys have modules, and too few of one have the name and class of one of the other."""
     mine, theirs = (set(filter(is_module, keys)) for keys in (target, golden))
     return bool(mine and theirs) and len(mine & theirs) < _ENOUGH * min(len(mine), len(theirs))
 

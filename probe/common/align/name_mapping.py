@@ -45,7 +45,7 @@ class NameMapping:
 
     @property
     def keeps_names(self) -> bool:
-        """Whether nothing is rewritten."""
+        """True if nothing is rewritten."""
         return self.apis is None and self.cells is None and self.items is None and not (self.entries or self.parameters)
 
     def record(self, key: str) -> str:

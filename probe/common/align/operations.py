@@ -61,7 +61,7 @@ class OperationArguments(NamedTuple):
     defaults: Mapping[str, Any]
     defaults_of_primitive: Mapping[str, Any]
     numbers: bool
-    """Whether a plain number at any index means the same in both frameworks."""
+    """True if a plain number at any index means the same in both frameworks."""
 
 
 @cache
@@ -99,7 +99,7 @@ def layer_kind(class_name: str) -> str | None:
 
 @cache
 def is_container(class_name: str) -> bool:
-    """Whether layers of this class are made to hold others."""
+    """True if layers of this class are made to hold others."""
     return layer_kind(class_name) in _layers()[1]
 
 

@@ -34,4 +34,4 @@ class Row(msgspec.Struct, gc=False):
     relative_difference: Optional[float] = None  # noqa: UP045
     """How much the two tensors differ, relative to the larger one; ``None`` until that is asked for."""
     judged: bool = True
-    """Whether the values in the files could be held against each other; if not, their statistics alone were."""
+    """True if the values in the files could be held against each other; if not, their statistics alone were."""

@@ -34,7 +34,7 @@ class Event(NamedTuple):
     exchanges: Sequence[Exchange]
     """What the call exchanges."""
     is_forced: bool = False
-    """Whether it should wait for a call that waits for it: the dumps contradict each other."""
+    """True if it should wait for a call that waits for it: the dumps contradict each other."""
 
 
 def in_order(calls: Sequence[Sequence[TimedCall]], ranks: Sequence[int]) -> Iterator[Event]:

@@ -40,7 +40,7 @@ class Flow:
 
 
 def is_among(name: str, begins: Iterable[str]) -> bool:
-    """Whether the item `name` is, or is in, one of those that `begins` stands for.
+    """True if the item `name` is, or is in, one of those that `begins` stands for.
 
     Example:
         >>> is_among("Distributed.all_gather.0.forward.input.0.1", ["Distributed.all_gather.0.forward.input.0"])
@@ -53,7 +53,7 @@ def flow_of(call: CollectiveCall, is_root: bool | None) -> Flow:
     """The flow of a call that is no batch of sends and receives.
 
     Args:
-        is_root: whether its rank is the one that gives or gets; ``None`` where the call does not say which is.
+        is_root: true if its rank is the one that gives or gets; ``None`` where the call does not say which is.
     """
     function = call.function
     everything, all_results = (f"{call.record}.{INPUT}",), (f"{call.record}.{OUTPUT}",)

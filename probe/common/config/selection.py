@@ -29,7 +29,7 @@ class RecordFilter:
         self._open = not scope
         self._held: set[str] = set()
         self.first_met = self.last_met = False
-        """Whether the records that open and close the range were met in this step, the last one after the first."""
+        """True if the records that open and close the range were met in this step, the last one after the first."""
         self.everything = not names and not scope
         """No filter by name: neither `begin` nor `end` need be called."""
         directions = data_mode & {FORWARD, BACKWARD} or {FORWARD, BACKWARD}
@@ -64,11 +64,11 @@ class RecordFilter:
         return wanted
 
     def now(self, name: str) -> bool:
-        """Whether a record that has no duration, such as a parameter's gradient, is wanted."""
+        """True if a record that has no duration, such as a parameter's gradient, is wanted."""
         return self._open and self._listed(name, False)
 
     def possible(self, name: str) -> bool:
-        """Whether a record of this name could be wanted at some time, as far as ``list`` decides it."""
+        """True if a record of this name could be wanted at some time, as far as ``list`` decides it."""
         return not self._names or self._keep_inside or self._matches(name)
 
     def _listed(self, name: str, holds: bool) -> bool:
@@ -85,7 +85,7 @@ class RecordFilter:
 
 
 def wanted_by_risk(level: str, risk_class: str) -> bool:
-    """Whether an API of `risk_class` is collected at risk level `level`."""
+    """True if an API of `risk_class` is collected at risk level `level`."""
     if level == "ALL":
         return True
     return risk_class == "core" if level == "CORE" else risk_class != "low"

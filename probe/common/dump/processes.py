@@ -45,7 +45,7 @@ class RunProcess:
     program: str = ""
 
     def is_below(self, other: RunProcess) -> bool:
-        """Whether `other` started it, or started a process that did."""
+        """True if `other` started it, or started a process that did."""
         return self.run == other.run and self.order != other.order and self.order[: len(other.order)] == other.order
 
 

@@ -149,5 +149,5 @@ def _without_journal(directory: str) -> list[tuple[str, str]]:
 
 
 def _holds(directory: str, *wanted: str) -> bool:
-    """Whether a file of one of these names is there or below."""
+    """True if a file of one of these names is there or below."""
     return any(name in names for _, _, names in os.walk(directory) for name in wanted)

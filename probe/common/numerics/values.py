@@ -36,7 +36,7 @@ class Measured(NamedTuple):
     metrics: tuple[Cell, ...]
     note: str = ""
     special_values_differ: bool = False
-    """Whether NaN or infinities are where the other tensor has none."""
+    """True if NaN or infinities are where the other tensor has none."""
 
 
 def compare_values(target: Array, golden: Array, signed: bool = True) -> Measured:
@@ -44,7 +44,7 @@ def compare_values(target: Array, golden: Array, signed: bool = True) -> Measure
 
     Args:
         target, golden: The values.
-        signed: Whether infinities of two signs differ.
+        signed: True if infinities of two signs differ.
     """
     target, golden = np.squeeze(target), np.squeeze(golden)
     if target.size == 0:

@@ -15,7 +15,7 @@ class CannotFork(Exception):
 
 
 def can_fork() -> bool:
-    """Whether nothing speaks against it: a fork takes over the locks of other threads in whatever state they are."""
+    """True if nothing speaks against it: a fork takes over the locks of other threads in whatever state they are."""
     try:
         # Elsewhere it is not known how many threads there are.
         return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1

@@ -64,7 +64,7 @@ def aligned_calls(
         rows: the rows of a comparison.
         golden_order: the records of the golden side in their order.
         trees: the call trees of target and golden side.
-        same_names: whether both sides use the same names for the same things. Then a call without a match was not made
+        same_names: true if both sides use the same names for the same things. Then a call without a match was not made
             on the other side, and the numbers of those after it may have shifted, so that calls are paired by their
             order.
         by_hand: records that are a pair whatever their order is.

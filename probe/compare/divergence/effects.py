@@ -62,7 +62,7 @@ class Effects:
         return found
 
     def reach_values(self, call: AlignedCall, item: str) -> bool:
-        """Whether what differs in `call` makes a difference to anything that is computed from it.
+        """True if what differs in `call` makes a difference to anything that is computed from it.
 
         Args:
             call: the call.
@@ -92,7 +92,7 @@ class Effects:
         return (bool(self._tree) and not around) or any(unit_roundoff(each.dtype) for each in items)
 
     def is_inside_of_one_batch(self, call: AlignedCall) -> bool:
-        """Whether a module around `call` takes and returns as many rows on both sides.
+        """True if a module around `call` takes and returns as many rows on both sides.
 
         Whatever parts of its input the call was made on, they are put together again.
         """
@@ -117,7 +117,7 @@ class Effects:
         return [item for item in items if item is not None and item.is_tensor]
 
     def _takers_agree(self, items: list[Item], index: int, side: int) -> bool | None:
-        """Whether the first judgeable calls that take one of `items`, or what is made of them, return the same.
+        """True if the first judgeable calls that take one of `items`, or what is made of them, return the same.
 
         A call may take a tensor for its type or shape alone, so that one which agrees does not speak for calls of
         another kind. It does for those of its own: where the same call agrees in one layer, the next one differs for
@@ -149,7 +149,7 @@ class Effects:
         return None
 
     def _agrees(self, call: AlignedCall) -> bool | None:
-        """Whether the floating-point outputs of a call agree; ``None`` where none can be compared."""
+        """True if the floating-point outputs of a call agree; ``None`` where none can be compared."""
         found = None
         for row in call.rows if call.record and call.golden_record else ():
             target, golden = row.target, row.golden
@@ -166,7 +166,7 @@ class Effects:
 
 
 def _has_same_shapes(call: AlignedCall) -> bool:
-    """Whether a call takes and returns tensors, and each has the shape that it has on the other side."""
+    """True if a call takes and returns tensors, and each has the shape that it has on the other side."""
     shapes: dict[bool, list[bool]] = {True: [], False: []}
     for row in call.rows:
         target, golden = row.target, row.golden

@@ -118,7 +118,7 @@ def _is_part(mine: Sequence[Hashable], theirs: Sequence[Hashable]) -> bool:
 
 
 def _is_evidence(item: Item) -> bool:
-    """Whether a tensor has values of its own; many are all zeros or all ones."""
+    """True if a tensor has values of its own; many are all zeros or all ones."""
     return item.is_tensor and (item.md5 is not None if item.max is None else item.max != item.min)
 
 

@@ -101,7 +101,7 @@ class Origins:
         return None
 
     def elsewhere(self, missing: AlignedCall, call: AlignedCall) -> str:
-        """Whether `missing`, which one side makes before `call`, is made after it by the other one, in words.
+        """The sentence on `missing` if one side makes it before `call` and the other one after it.
 
         Neither has a counterpart, as no order of both sides has them all beside each other.
         """
@@ -177,7 +177,7 @@ class Origins:
         return _record(self._calls[each], side) is not None and ends[first] < ends[each] < ends[last]
 
     def _is_inside(self, each: int, around: int, side: int) -> bool:
-        """Whether the call at `each` is made by the one at `around`."""
+        """True if the call at `each` is made by the one at `around`."""
         tree, wanted = self._trees[side], _record(self._calls[around], side)
         seen: set[str] = set()
         found = _record(self._calls[each], side)

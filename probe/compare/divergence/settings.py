@@ -93,7 +93,7 @@ class _SettingsSide:
 
     @cached_property
     def says_attributes(self) -> bool:
-        """Whether attributes of primitives would be in it, so that a primitive without has those it has by default.
+        """True if attributes of primitives would be in it, so that a primitive without has those it has by default.
 
         Dumps that say of inputs whether they take gradients do, those of msProbe say neither.
         """

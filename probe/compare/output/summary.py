@@ -81,7 +81,7 @@ class Summary:
     rows: int
     counts: dict[str, int]
     differs: bool
-    """Whether anything is not the same, however little."""
+    """True if anything is not the same, however little."""
     divergence: Optional[Divergence]  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The first call that differs by more than its inputs explain."""
     suspects: list[Suspect]
@@ -101,7 +101,7 @@ class Summary:
     unjudged: Unjudged = field(default_factory=Unjudged)
     """What was to be compared by its values and could not be."""
     saved_values: bool = False
-    """Whether these are saved values (debug.json), of which nobody knows which comes from which."""
+    """True if these are saved values (debug.json), of which nobody knows which comes from which."""
     coverage: Coverage = field(default_factory=Coverage)
     """How much was compared."""
     pairing: Pairing = field(default_factory=Pairing)
@@ -117,12 +117,12 @@ class Summary:
 
     @property
     def has_matches(self) -> bool:
-        """Whether anything of one side was matched with anything of the other."""
+        """True if anything of one side was matched with anything of the other."""
         return self.rows > self.target_only + self.golden_only
 
     @property
     def is_too_little_in_common(self) -> bool:
-        """Whether nothing diverges because too little was compared."""
+        """True if nothing diverges because too little was compared."""
         return self.divergence is None and self.has_matches and not self.coverage.is_enough
 
     @property
@@ -308,7 +308,7 @@ def _differs(row: Row, mode: Mode) -> bool:
 
 
 def fails(summaries: Iterable[Summary], level: str) -> bool:
-    """Whether the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``.
+    """True if the runs differ by as much as `level`: ``divergence``, ``error``, ``warning``, or ``never``.
 
     Of runs that have nothing in common, and of what could not be judged, that cannot be told; see `is_unjudged`.
     """
@@ -318,7 +318,7 @@ def fails(summaries: Iterable[Summary], level: str) -> bool:
 
 
 def is_unjudged(summaries: Iterable[Summary]) -> bool:
-    """Whether the runs may differ in what was not compared, or could not be, or in what nothing explains."""
+    """True if the runs may differ in what was not compared, or could not be, or in what nothing explains."""
     return any(
         not summary.has_matches
         or summary.unjudged.items

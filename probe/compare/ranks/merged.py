@@ -110,14 +110,14 @@ def differing_ranks(row: Row, found: Unexplained, copy: Merged, other: Merged) -
 
 
 def _differs(mine: PartOfItem, theirs: PartOfItem, allowed: float) -> bool:
-    """Whether statistics of two parts differ by more than is allowed, relative to the larger."""
+    """True if statistics of two parts differ by more than is allowed, relative to the larger."""
     pairs = ((mine.max, theirs.max), (mine.min, theirs.min), (mine.norm, theirs.norm))
     numbers = [(one, another) for one, another in pairs if _are_numbers(one, another)]
     return any(abs(one - another) > allowed * max(abs(one), abs(another)) for one, another in numbers)
 
 
 def _is_beyond(part: PartOfItem, whole: Item, allowed: float) -> bool:
-    """Whether a part has a value or a norm that is larger than those of the whole."""
+    """True if a part has a value or a norm that is larger than those of the whole."""
     if not _are_numbers(part.max, part.min, part.norm, whole.max, whole.min, whole.norm):
         return False
     more = allowed * max(abs(whole.max), abs(whole.min))

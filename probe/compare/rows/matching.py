@@ -30,7 +30,7 @@ class Matched:
 
     rows: list[Row]
     same_names: bool
-    """Whether both sides use the same names for the same things."""
+    """True if both sides use the same names for the same things."""
     derived: dict[str, str] | None = None
     """The data mapping that a layer mapping became, item by item."""
     proposal: Proposal | None = None
@@ -76,7 +76,7 @@ def mode_of(comparison: Comparison, both: Calls, values: bool) -> Mode:
 
 
 def has_checksum(side: Iterable[KeyedCall]) -> bool:
-    """Whether an item of these calls has one: then dumps are compared by their checksums."""
+    """True if an item of these calls has one: then dumps are compared by their checksums."""
     return any(item.md5 is not None for call in side for item in call.items)
 
 

@@ -31,7 +31,7 @@ class ColumnRules(Protocol):
 
     @property
     def finds_overflows(self) -> bool:
-        """Whether numbers that are too large are looked for wherever a value is not finite."""
+        """True if numbers that are too large are looked for wherever a value is not finite."""
 
     def overflows(self, diff: GraphDiff) -> tuple[OverflowLevels, OverflowLevels | None]:
         """What overflows in the target and in the golden run; ``None`` where there is no golden run."""
@@ -69,7 +69,7 @@ class Details:
     partners: dict[int, list[tuple[int, str, str]]] = field(default_factory=dict)
     """Rank and name of each call that belongs to this one, and what is exchanged."""
     is_of_part: bool = False
-    """Whether these are calls of ranks that were merged, which have names of their own and are one run."""
+    """True if these are calls of ranks that were merged, which have names of their own and are one run."""
 
     def move_parts(self, by: int) -> None:
         """Count comparisons from another one on: parts name those that were made together."""

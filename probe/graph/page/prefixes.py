@@ -35,7 +35,7 @@ class Prefixes:
         self._in_texts = [re.compile(_BEGINNING + re.escape(prefix) + r"[/\\]*") for prefix in self._given]
 
     def __bool__(self) -> bool:
-        """Whether anything is cut off."""
+        """True if anything is cut off."""
         return self.automatic or bool(self._given)
 
     def path(self, path: str) -> str:

@@ -28,7 +28,7 @@ class Task(ABC):
     """Where the dumps are."""
     options: GraphOptions
     keeps_diff: bool = False
-    """Whether the comparisons themselves are wanted, and not only their rows."""
+    """True if the comparisons themselves are wanted, and not only their rows."""
 
     @property
     @abstractmethod

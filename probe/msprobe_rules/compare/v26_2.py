@@ -153,7 +153,7 @@ _CLASSES = ("complex", "float", "bool", "int")
 
 @cache
 def may_match(target: str | None, golden: str | None, across_frameworks: bool) -> bool:
-    """Whether msProbe compares values of these types at all."""
+    """True if msProbe compares values of these types at all."""
     if target == golden:
         return True
     if target is None or golden is None:

@@ -99,7 +99,7 @@ def case_and_direction(name: str) -> tuple[str, str]:
 
 
 def is_exact(dtype: str) -> bool:
-    """Whether values of a dtype are compared for equality: integers, bools, and Python's own."""
+    """True if values of a dtype are compared for equality: integers, bools, and Python's own."""
     return dtype.startswith(("int", "uint", "bool", "<"))
 
 

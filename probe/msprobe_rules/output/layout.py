@@ -154,7 +154,7 @@ def parse(path: str, content: bytes, known: Sequence[Heading], needed: Sequence[
 
 
 def is_msprobe(heading_line: bytes) -> bool:
-    """Whether a file was begun as msProbe writes it."""
+    """True if a file was begun as msProbe writes it."""
     return heading_line.startswith(_BOM)
 
 

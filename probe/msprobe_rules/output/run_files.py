@@ -213,7 +213,7 @@ def _finished(of_results: Sequence[ResultRow], of_details: Sequence[DetailsRow],
 
 
 def _may_begin(half: bytes, case: str) -> bool:
-    """Whether a row that was cut anywhere may be one of a case."""
+    """True if a row that was cut anywhere may be one of a case."""
     begin = f"{case}.".encode()
     return half[: len(begin)] == begin[: len(half)]
 

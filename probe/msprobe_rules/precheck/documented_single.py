@@ -112,7 +112,7 @@ def worst_of(statuses: list[str]) -> str:
 
 
 def ulp_holds(dtype: str, metrics: Metrics) -> bool:
-    """Whether the ULP metrics of a dtype that has limits keep them."""
+    """True if the ULP metrics of a dtype that has limits keep them."""
     if dtype == "float32" and metrics["mean_ulp"] < ULP_MEAN:
         return True
     return metrics["ulp_share"] < ULP_SHARE[dtype]

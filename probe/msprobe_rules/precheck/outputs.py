@@ -32,5 +32,5 @@ def plain_row(result: Any, reference: Any, name: str) -> DetailsRow:
 
 
 def is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
-    """Whether a value is a list or a tuple."""
+    """True if a value is a list or a tuple."""
     return isinstance(value, (list, tuple))

@@ -36,7 +36,7 @@ class TwoDevices:
 
     @property
     def is_any_judged(self) -> bool:
-        """Whether a row has another status than that it was left out."""
+        """True if a row has another status than that it was left out."""
         return any(status != SKIP for status in self.statuses)
 
 

@@ -43,7 +43,7 @@ def classify_output(
     """The rows of everything that an API returned; the arguments are those of `documented_single.judge_output`.
 
     Args:
-        mindspore: Whether to judge as the release does for MindSpore.
+        mindspore: True if to judge as the release does for MindSpore.
 
     Raises:
         IndexError: 26.2.0 ends so where the device returned fewer items than the reference.
@@ -170,7 +170,7 @@ def _of_floats(result: Array, reference: Array, dtype: str) -> tuple[str, str, M
 
 
 def _cosine(cosine: float | None, largest: tuple[float, float], size: int) -> tuple[bool, str]:
-    """Whether the cosine lets the comparison go on, and what is said of it."""
+    """True if the cosine lets the comparison go on, and the message on it."""
     result_is_zero, reference_is_zero = map(is_zero, largest)
     if result_is_zero and reference_is_zero:
         return True, "All the data in device and bench outputs are zero."

@@ -39,7 +39,7 @@ class ShownLine(NamedTuple):
     text: str
     style: str = ""
     counts: bool = False
-    """Whether it is one of those that a limit counts."""
+    """True if it is one of those that a limit counts."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Wanted:
     fits: Optional[Condition] = None  # noqa: UP045
     """The condition for items; all, if none is given."""
     items: bool = False
-    """Whether each item has its line."""
+    """True if each item has its line."""
 
     @classmethod
     def of(cls, module: str | None, api: str | None, where: str | None, items: bool = False) -> Wanted:
@@ -66,7 +66,7 @@ class Wanted:
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """True if nothing is left out."""
         return self.module is None and self.api is None and self.fits is None and not self.items
 
     def records(self, dump: Dump) -> Iterator[Record]:
@@ -77,14 +77,14 @@ class Wanted:
         return (record for record in dump if is_named(record.name))
 
     def named(self, dump: Dump) -> Callable[[str], bool]:
-        """Whether a call of `dump` is asked for by its name."""
+        """Predicate that is true of calls of `dump` that are asked for by name."""
         is_inside = (lambda name: True) if self.module is None else _inside(self.module, dump.tree or CallTree())
         is_api = (lambda name: True) if self.api is None else _is_api(self.api)
         return lambda name: is_api(name) and is_inside(name)
 
 
 def _is_api(wanted: str) -> Callable[[str], bool]:
-    """Whether a call is of a function that `wanted` fits: a pattern, or a name as the tool prints it."""
+    """Predicate that is true of calls of a function that `wanted` fits: a pattern, or a name as the tool prints it."""
     pattern = _record_in(wanted) or wanted
 
     def fits(name: str) -> bool:
@@ -100,7 +100,7 @@ def _is_api(wanted: str) -> Callable[[str], bool]:
 
 
 def _inside(wanted: str, tree: CallTree) -> Callable[[str], bool]:
-    """Whether a call is of a module that `wanted` fits, or ran inside of one."""
+    """Predicate that is true of calls of a module that `wanted` fits, and of calls inside of one."""
     record = naming.parse(_record_in(wanted))
     # By its path, since gradients of parameters of modules inside of it stand at no call in the tree.
     patterns = (wanted,) if record is None else (record.base, record.base.rpartition(".")[0])

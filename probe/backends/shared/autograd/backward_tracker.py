@@ -181,7 +181,7 @@ class BackwardTracker:
                 self._complete(watch)
 
     def in_collected_pass(self) -> bool:
-        """Whether the backward that runs now is, among others, that of a call that was collected."""
+        """True if the backward that runs now is, among others, that of a call that was collected."""
         return self._current_pass() in self._passes
 
     def defer(self, report: Callable[[], None]) -> None:

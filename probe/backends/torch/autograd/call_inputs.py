@@ -74,7 +74,7 @@ class CallInputs(list[GradientEdge]):
 
 
 def _is_only_write_elsewhere(view: torch.Tensor, before: Any) -> bool:
-    """Whether there was one write since the tensor of a view had the node `before`, to another part of it."""
+    """True if there was one write since the tensor of a view had the node `before`, to another part of it."""
     whole = whole_of(view)
     write: Any = whole.grad_fn
     if whole is view or write is None or not write.name().endswith(WRITTEN) or not can_be_cut(whole):
@@ -86,7 +86,7 @@ def _is_only_write_elsewhere(view: torch.Tensor, before: Any) -> bool:
 
 
 def _written_last(tensor: torch.Tensor) -> bool:
-    """Whether the last write to the memory of `tensor` went through it and no other view."""
+    """True if the last write to the memory of `tensor` went through it and no other view."""
     if own._is_view(tensor) and has_lost_its_node(tensor):
         return False
     node: Any = tensor.grad_fn

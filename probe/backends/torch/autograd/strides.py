@@ -30,7 +30,7 @@ class StridedLayout(NamedTuple):
         return cls(own.size(tensor), own.stride(tensor), offset, tensor.dtype, own.is_conj(tensor), own.is_neg(tensor))
 
     def overlaps(self, other: StridedLayout) -> bool | None:
-        """Whether two tensors in one storage share memory; ``None`` where that would take long to find out."""
+        """True if two tensors in one storage share memory; ``None`` where that would take long to find out."""
         try:
             return np.shares_memory(_addresses(self), _addresses(other), max_work=_EFFORT)
         except RuntimeError:  # numpy's TooHardError, which numpy 1 and 2 keep in different modules

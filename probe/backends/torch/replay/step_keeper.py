@@ -68,7 +68,7 @@ class KeptStepOfTorch:
         self.events: list[_Event] = []
         self.left_out = 0
         self.is_open = True
-        """Whether more is noted."""
+        """True if more is noted."""
         self.versions: dict[int, int] = {}
         """Of the parameters and buffers that were kept last, by identity."""
 
@@ -144,7 +144,7 @@ class TorchStepKeeper:
     """Implements `probe.backends.protocol.StepKeeper`.
 
     Args:
-        with_parameters: Whether parameters and buffers are kept.
+        with_parameters: True if parameters and buffers are kept.
         numbers: Gives what `KeptStep.run_again` hands back before each call.
         failed: Called with a text and the error when something in here fails.
     """

@@ -15,7 +15,7 @@ GIVEN_BACK = "its memory was given back, so it has no values now"
 
 
 def whole(tensor: torch.Tensor) -> bool:
-    """Whether the memory of a dense tensor holds all of its elements.
+    """True if the memory of a dense tensor holds all of its elements.
 
     Frameworks take it away and leave the tensor there, sharded parameters and outputs that are computed again for
     example. Torch reads on behind its end all the same, which ends the process; the address says nothing, for that of

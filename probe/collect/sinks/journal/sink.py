@@ -20,7 +20,7 @@ class JournalSink(RecordSink):
     def __init__(self, config: Config, host: Host) -> None:
         self._made_at = time.time()
         self._opened = False
-        """Whether a folder was opened already."""
+        """True if a folder was opened already."""
         self._unmade: tuple[int, str] | None = None
         """The step whose files could not be made last, and why."""
         self._unwritable = ""

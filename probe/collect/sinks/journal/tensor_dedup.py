@@ -86,7 +86,7 @@ class DedupWriter:
         return True
 
     def _write_anew(self, path: str, name: str, file: TensorFile) -> bool | None:
-        """Whether there was a file of this name; ``None`` where none was written, for it would take too much."""
+        """True if there was a file of this name; ``None`` where none was written, for it would take too much."""
         if not self._budget.allows(file.size):
             return None
         replaced = files.write_anew(path, (file.head, file.data, file.tail))
@@ -94,7 +94,7 @@ class DedupWriter:
         return replaced
 
     def _linked(self, source: str, path: str, known: _WrittenFile, digest: bytes | None, file: TensorFile) -> bool:
-        """Whether `path` is a further name of `source` now."""
+        """True if `path` is a further name of `source` now."""
         if digest != known.digest:
             return False
         try:
@@ -117,7 +117,7 @@ def _state(path: str) -> tuple[int, int, int]:
 
 
 def _holds(path: str, file: TensorFile) -> bool:
-    """Whether the elements in the file are those of `file`, byte by byte."""
+    """True if the elements in the file are those of `file`, byte by byte."""
     descriptor = os.open(path, os.O_RDONLY | files.NO_FOLLOW)
     try:
         os.lseek(descriptor, len(file.head), os.SEEK_SET)

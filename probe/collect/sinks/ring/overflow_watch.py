@@ -32,7 +32,7 @@ class _Ended:
     norm: str = ""
     """What is wrong with its gradient norm."""
     skips_expected: bool = False
-    """Whether a gradient scaler has skipped it, as it may."""
+    """True if a gradient scaler has skipped it, as it may."""
     kept: Optional[KeptStep] = None  # noqa: UP045
     """What it needs to be run again, if that is kept."""
 
@@ -78,7 +78,7 @@ class OverflowWatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether as many steps were written as the configuration allows."""
+        """True if as many steps were written as the configuration allows."""
         return self._left == 0
 
     # --- the end of a step

@@ -123,7 +123,7 @@ def _squeezed(shape: Shape | None) -> Shape | None:
 
 
 def compatible(mine: Layer, theirs: Layer) -> bool:
-    """Whether nothing that the frameworks bring contradicts."""
+    """True if nothing that the frameworks bring contradicts."""
     if mine.kind is None or theirs.kind is None:
         return True
     return mine.kind == theirs.kind
@@ -174,7 +174,7 @@ class LayerValues:
         return None if layer.parameters else self.result(layer)
 
     def fit(self, mine: Layer, theirs: Layer) -> bool:
-        """Whether nothing speaks against two layers: what they are, how large they are, what they hold."""
+        """True if nothing speaks against two layers: what they are, how large they are, what they hold."""
         if mine.parameters and theirs.parameters and _size(mine) != _size(theirs):
             # Of a fused layer, say.
             return False
@@ -195,7 +195,7 @@ class LayerValues:
                 self._contradicted.add(_relation(mine, theirs))
 
     def contradict(self, mine: Layer, theirs: Layer) -> bool:
-        """Whether what two layers of one name hold is elsewhere in the other network: its names have shifted."""
+        """True if what two layers of one name hold is elsewhere in the other network: its names have shifted."""
         if mine.parameters and theirs.parameters:
             return self._have_other_weights(mine, theirs)
         return self._have_other_results(mine, theirs)

@@ -82,7 +82,7 @@ def _has_parameters(call: KeyedCall) -> bool:
 
 
 def _fit(call: KeyedCall, other: KeyedCall) -> bool:
-    """Whether two functions take or return tensors of the same sizes; a fused one and one it stands for do neither."""
+    """True if two functions take or return tensors of the same sizes; a fused one and one it stands for do neither."""
     if is_module(call.record.name):
         return True
     return any(_sizes(call, state) == _sizes(other, state) for state in (INPUT, OUTPUT))

@@ -102,7 +102,7 @@ def _around(side: ScopedRecords) -> set[Path]:
 
 
 def _returns_more(call: KeyedCall, side: ScopedRecords, around: set[Path]) -> bool:
-    """Whether a layer of the framework holds another one, which computes on what it alone would return.
+    """True if a layer of the framework holds another one, which computes on what it alone would return.
 
     ``nn.Dense`` takes its activation along.
     """
@@ -112,7 +112,7 @@ def _returns_more(call: KeyedCall, side: ScopedRecords, around: set[Path]) -> bo
 
 
 def _is_of_result(item: str) -> bool:
-    """Whether an item is what a layer returns, or the gradient of that."""
+    """True if an item is what a layer returns, or the gradient of that."""
     return ".output." in item if ".forward." in item else ".backward." in item and ".input." in item
 
 

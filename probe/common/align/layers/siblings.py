@@ -96,7 +96,7 @@ def _tree(calls: Sequence[tuple[ParsedName | None, list[Item]]]) -> _Layer:
 
 
 def _has_other_numbers(target: _Layer, golden: _Layer) -> bool:
-    """Whether one side has more numbered layers somewhere."""
+    """True if one side has more numbered layers somewhere."""
     if len(target.numbers()) != len(golden.numbers()):
         return True
     both = target.inside.keys() & golden.inside.keys()

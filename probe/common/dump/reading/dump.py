@@ -50,9 +50,9 @@ class Dump:
         self.framework = source.framework or "pytorch"
         """``pytorch``, ``mindspore`` or ``mindtorch``; files that do not say are PyTorch's."""
         self.is_released = False
-        """Whether the records were released, so that names are left of them."""
+        """True if the records were released, so that names are left of them."""
         self.died = source.died
-        """Whether this is the journal of a run that died before it wrote its files, or a file that is cut short."""
+        """True if this is the journal of a run that died before it wrote its files, or a file that is cut short."""
         self.cut_at = source.cut_at
         """The byte at which the file is cut off; ``None`` where it is whole, and of a journal."""
 

@@ -1,4 +1,4 @@
-"""Whether a ``.pt`` file is what `torch.save` writes of one tensor, before torch makes anything of it.
+"""Check that a ``.pt`` file is what `torch.save` writes of one tensor, before torch makes anything of it.
 
 ``weights_only`` keeps torch from executing what a file says, but not from taking memory: an archive may be compressed a
 thousand times over, and its pickle may ask for a ``bytearray`` or a ``Tensor`` of any size.
@@ -121,7 +121,7 @@ def _wrong_in_pickle(content: bytes) -> str | None:
 
 
 def _is_type(name: str) -> bool:
-    """Whether `name` is that of an element's type, or of a storage of such."""
+    """True if `name` is that of an element's type, or of a storage of such."""
     if not name.startswith("torch "):
         return False
     kind = name.partition(" ")[2]

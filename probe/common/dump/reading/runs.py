@@ -95,7 +95,7 @@ class FoundDumps:
 
     @property
     def is_one(self) -> bool:
-        """Whether the path itself is a dump: a file, or the folder of a process."""
+        """True if the path itself is a dump: a file, or the folder of a process."""
         return len(self.dumps) == 1 and self.dumps[0].path == self.path
 
     def name_of_step(self, dump: DumpLocation) -> str:

@@ -37,7 +37,7 @@ class DumpSource(Protocol):
     level: str | None
     framework: str | None
     died: bool
-    """Whether the run did not live to write its files."""
+    """True if the run did not live to write its files."""
     cut_at: int | None
     """The byte at which the file of the records is cut off."""
     missing: list[str]

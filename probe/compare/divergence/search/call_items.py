@@ -91,7 +91,7 @@ class CallItems:
         return Computation(call, GRADIENT, terms)
 
     def _is_gradient_of_a_part(self, call: AlignedCall) -> bool:
-        """Whether one framework gives the gradient of the whole and the other that of its second operation."""
+        """True if one framework gives the gradient of the whole and the other that of its second operation."""
         if not self._runs.across_frameworks or not has(function_name(call.record or ""), Trait.TWO_OPERATIONS):
             return False
         parsed = parse(call.record or "")

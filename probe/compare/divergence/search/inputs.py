@@ -63,7 +63,7 @@ class Inputs:
         return 0.0 if between is None or parameter is None else between.hidden(parameter)
 
     def _is_other_order(self, call: AlignedCall, row: Row) -> bool:
-        """Whether a parameter of another program may have the same elements in another order, such as transposed.
+        """True if a parameter of another program may have the same elements in another order, such as transposed.
 
         What the call returns tells whether it takes them in that order.
         """

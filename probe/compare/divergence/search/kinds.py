@@ -38,7 +38,7 @@ class Kinds:
         return False
 
     def _is_other_value(self, row: Row, observed: Observed) -> bool:
-        """Whether values of a type or shape cannot be compared; then nobody is certain of the call either."""
+        """True if values of a type or shape cannot be compared; then nobody is certain of the call either."""
         target, golden = row.target, row.golden
         has_one_shape = target is not None and golden is not None and target.shape == golden.shape
         types = [None if item is None else item.dtype for item in (target, golden)]

@@ -78,7 +78,7 @@ class Outputs:
             )
 
     def _is_turned(self, terms: Terms, row: Row) -> bool:
-        """Whether an item is of whole numbers that values which differ may have turned into others.
+        """True if an item is of whole numbers that values which differ may have turned into others.
 
         Any difference can turn one whole number into another, and a turned one may have the same statistics.
         """

@@ -151,7 +151,7 @@ class _Search:
         return _Conclusion(found, differences, without_effect)
 
     def _has_effect(self, call: AlignedCall, suspect: Unexplained, observed: Observed) -> bool:
-        """Whether what is suspect reaches a value, which is asked where two calls may do two things."""
+        """True if what is suspect reaches a value, which is asked where two calls may do two things."""
         # A counterpart of another name may be none: what follows tells.
         is_counterpart = observed.certain and (self._runs.same_names or observed.of_parameter)
         is_certain = observed.of_own_values or is_counterpart
@@ -160,7 +160,7 @@ class _Search:
         return self._effects.reach_values(call, suspect.item)
 
     def _may_be_moved(self, suspect: Unexplained, observed: Observed) -> bool:
-        """Whether the other side may do in another place what this call does, as another release of a library does.
+        """True if the other side may do in another place what this call does, as another release of a library does.
 
         What is computed from it is the same then. That is asked of what differs by so much that it would show, since a
         weight that is a little wrong might not.

@@ -28,7 +28,7 @@ class Walk:
         """How far values differ so far."""
         self.has_diverged = False
         self.gradient_noted = False
-        """Whether a tensor was seen that takes a gradient on one side only, as many after it then do."""
+        """True if a tensor was seen that takes a gradient on one side only, as many after it then do."""
         self.missing: AlignedCall | None = None
         """A call that one side did not make, right before the next one."""
         self.with_effect: list[Difference] = []
@@ -101,10 +101,10 @@ class Walk:
         return usually if FORWARD in (call.record or "") else min(usually, self._shown)
 
     def is_backward_of_moved(self, call: AlignedCall) -> bool:
-        """Whether it is the backward of a call that differs without effect."""
+        """True if it is the backward of a call that differs without effect."""
         parsed = parse(call.record or "") if self._moved else None
         return parsed is not None and parsed.direction == BACKWARD and in_direction(parsed, FORWARD) in self._moved
 
     def is_below_any_bound(self, call: AlignedCall, digest: CallDigest) -> bool:
-        """Whether no item differs by more than a call before, which every bound allows whatever the call is."""
+        """True if no item differs by more than a call before, which every bound allows whatever the call is."""
         return digest.comparable and digest.difference <= self.error.largest and call.record not in self._of_parameters
