@@ -45,7 +45,7 @@ _WATCHING = ("overflow_check", "free_benchmark")
 _MOST_SHOWN = 12
 """Processes that are named in a line."""
 _NAMES = {"torch": "probe.api.pytorch", "mindspore": "probe.api.mindspore", "msadapter": "probe.api.mindspore"}
-"""Where the debugger of a backend is."""
+"""The location of the debugger of a backend."""
 
 
 _BEGIN_IN_CHILD = """
@@ -298,7 +298,7 @@ class RunningProgram:
         return f"msprobe show {shlex.quote(self.config.dump_path)}"
 
     def _why_nothing(self, forwards: int, has_unwatched: bool) -> str:
-        """Why nothing was collected, with the versions that are installed and those that were tested.
+        """The reason why nothing was collected, with the versions that are installed and those that were tested.
 
         Args:
             forwards: How many calls of models were seen.

@@ -74,7 +74,7 @@ class Session:
         self._active = False
         self._ended = False
         self.starts = 0
-        """How often `start` or `save` was called."""
+        """The number of times that `start` or `save` was called."""
         self._filters_checked = False
         """True if it was logged already which names of the configuration no call has."""
         self._emptiness_checked = False

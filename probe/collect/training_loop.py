@@ -67,11 +67,11 @@ class TrainingLoop:
         self._make_session = make_session
         self.session: Session | None = None
         self.forwards = 0
-        """How many outermost forwards were seen, with gradients or without."""
+        """The number of outermost forwards that were seen, with gradients or without."""
         self.steps = 0
-        """How many steps have ended."""
+        """The number of steps that have ended."""
         self.failure = ""
-        """Why nothing more is collected."""
+        """The reason why nothing more is collected."""
         self._in_forward = self._in_backward = False
         self._thread = threading.current_thread()
         """The thread that began the step."""
@@ -91,7 +91,7 @@ class TrainingLoop:
         """The modules that were called in training mode."""
         self._turns = OptimizerTurns(training)
         self._backwards = 0
-        """How often gradients were computed."""
+        """The number of times that gradients were computed."""
         self._backwards_before = 0
         """How often before this step."""
         self._handle: Handle | None = None
@@ -358,7 +358,7 @@ class TrainingLoop:
         return self._turns.uneven_text(self.steps) if self._step_after == AUTO else ""
 
     def waiting_text(self) -> str:
-        """Why the step that has begun has not ended."""
+        """The reason why the step that has begun has not ended."""
         waiting = ", ".join(type(each).__name__ for each in self._turns.waiting())
         counts = self._turns.counts
         if not self._backwards:

@@ -139,7 +139,7 @@ def recomputed(calls: Iterable[KeyedCall], matched: Container[str]) -> set[str]:
 
 
 def count_parameters(rows: Iterable[Row]) -> tuple[int, int]:
-    """How many parameters of both sides have a counterpart, and how many there are."""
+    """The number of parameters of both sides that have a counterpart, and how many there are."""
     compared = total = 0
     for row in rows:
         item = row.target or row.golden

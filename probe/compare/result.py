@@ -38,11 +38,11 @@ class Unexplained:
     module: str
     """The record of the innermost module around the call, or of the call if it is one; empty without a call tree."""
     reason: str
-    """How far values diverge, in words; of a call that one side alone made, that."""
+    """The extent to which values diverge, in words; of a call that one side alone made, that."""
     cause: str = ""
     """The difference that made them diverge, where one was found: an argument, a type, the optimizer's step."""
     place: int = 0
-    """How many calls were made before it."""
+    """The number of calls that were made before it."""
     communicates: bool = False
     """True if what it returns comes from other ranks, where the cause may be."""
     item: str = ""
@@ -103,7 +103,7 @@ class Truncation:
     record: str
     """Its last record; empty where it has none."""
     more: int
-    """How many records the other side has after the last one that is matched."""
+    """The number of records that the other side has after the last one that is matched."""
     died: bool
     """True if it is the journal of a run that died, or a file that is cut short."""
     cut_at: Optional[int] = None  # noqa: UP045
@@ -151,7 +151,7 @@ class ComparisonResult:
     coverage: Coverage = field(default_factory=Coverage)
     """How much was compared; of saved values nothing is said."""
     pairing: Pairing = field(default_factory=Pairing)
-    """How the calls of both sides were paired; of saved values nothing is said."""
+    """The way in which the calls of both sides were paired; of saved values nothing is said."""
     divergence: Divergence | None = None
     """The first call that its inputs do not explain."""
     levels: Levels = (None, None)
@@ -164,5 +164,5 @@ class ComparisonResult:
     """The files that were written."""
 
     def counts(self) -> Counter[str]:
-        """How many rows have each result."""
+        """The number of rows that have each result."""
         return Counter(row.result for row in self.rows)

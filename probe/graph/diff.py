@@ -57,7 +57,7 @@ class GraphDiff:
     pairs: array[int]
     """The golden run's node of each node of the target; -1 without one."""
     reasons: bytearray
-    """Why they are a pair: indices in `REASONS`."""
+    """The reason why they are a pair: indices in `REASONS`."""
     statuses: bytearray
     """Indices in `STATUSES`."""
     golden_statuses: bytearray
@@ -71,7 +71,7 @@ class GraphDiff:
     cause: dict[int, str]
     """What made a node of the target diverge."""
     golden_why: dict[int, str]
-    """Why a node of the golden run has no partner, or what makes its absence a divergence."""
+    """The reason why a node of the golden run has no partner, or what makes its absence a divergence."""
     golden_cause: dict[int, str]
     """What made the runs diverge at a node of the golden run that has no partner."""
     first: Optional[tuple[int, int]]  # noqa: UP045
@@ -207,7 +207,7 @@ def _without_values(
 
 
 def _reason(options: Options) -> int:
-    """Why calls of two names are a pair."""
+    """The reason why calls of two names are a pair."""
     return FUZZY if options.fuzzy else MAPPING if options.maps_names else ALIGNED
 
 

@@ -35,7 +35,7 @@ class ManualPair:
     run: Optional[str] = None  # noqa: UP045
     """Where there are several runs the one it is for, as the page names it; ``None`` is all."""
     location: str = "--pairs"
-    """Where it stands, for messages."""
+    """The location, for messages."""
 
 
 def load_pairs(path: str) -> list[ManualPair]:

@@ -52,12 +52,12 @@ class GraphReport:
 
     files: list[str] = field(default_factory=list)
     nodes: int = 0
-    """How many nodes the targets have."""
+    """The number of nodes that the targets have."""
     first: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
     """The call where the runs diverge first."""
     verdict: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    """Why one side lacks what the other has, or what the only one lacks, where the dumps themselves tell."""
+    """The reason why one side lacks what the other has, or what the only one lacks, where the dumps themselves tell."""
     unpaired: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     """What could not be read, a sentence each."""

@@ -103,7 +103,7 @@ _PARSERS: dict[str, tuple[Callable[[object, Location], Any], object]] = {
     "random_seed": (_whole(0, _MOST_SEED), 1234),
     "iter_times": (_whole(1, _MOST_TIMES), 1),
 }
-"""How each key is read, and what it is without."""
+"""The way in which each key is read, and what it is without."""
 
 
 def extract(dump: Dump, case: Case, path: str) -> None:

@@ -1,4 +1,4 @@
-"""How far a recorded tensor and the same one of now are from each other."""
+"""The extent to which a recorded tensor and the same one of now are from each other."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class _Script:
         return f"    {before}{self._file(stem, values, dtype)},  # {dtype} {shape_text(values.shape)}"
 
     def _file(self, stem: str, values: Array, dtype: str) -> str:
-        """How a tensor is read from a file of its own."""
+        """The way in which a tensor is read from a file of its own."""
         name = f"{stem}{self._words.SUFFIX}"
         self.files[name] = self._words.content(values, dtype)
         return self._words.loaded(f"DATA / {source(name)}", dtype)

@@ -84,9 +84,9 @@ class OnlineCheck:
     failures: list[OperatorResult] = field(default_factory=list)
     suspects: list[OperatorResult] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many calls were not checked, by the reason."""
+    """The number of calls that were not checked, by the reason."""
     counts: Counter[str] = field(default_factory=Counter)
-    """How often each operator was called."""
+    """The number of times that each operator was called."""
     seconds: float = 0.0
     """What checking took."""
 

@@ -36,7 +36,7 @@ class Layers:
         self._offsets = self._layer_offsets()
 
     def chunk_index(self, stage: int, parsed: ParsedName) -> int:
-        """How many chunks of layers the data went through before it comes to a module."""
+        """The number of chunks of layers that the data went through before it comes to a module."""
         chunk = int(parsed.base.split(".")[1]) if self._vpp > 1 and _has_chunk(parsed.base) else 0
         return chunk * len(self._stages) + stage
 
@@ -54,7 +54,7 @@ class Layers:
         return record_name(parsed._replace(base=".".join([*first, *inside])))
 
     def _layer_offsets(self) -> dict[tuple[str, int], int]:
-        """How many layers of a list come before those of each chunk in the pipeline, by list and chunk."""
+        """The number of layers of a list that come before those of each chunk in the pipeline, by list and chunk."""
         offsets: dict[tuple[str, int], int] = {}
         for of_list, by_chunk in self._layers_of_lists().items():
             everything = [number for layers in by_chunk.values() for number in layers]

@@ -1,4 +1,4 @@
-"""When one process would make the calls of all stages of a pipeline.
+"""The time at which one process would make the calls of all stages of a pipeline.
 
 One process makes the forward pass of a micro batch through all stages, then its backward pass through all stages, then
 the next micro batch.
@@ -34,7 +34,7 @@ class _Pass(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """When one process would make a call; moments are in order."""
+    """The time at which one process would make a call; moments are in order."""
 
     batch: float
     kind: int
@@ -72,7 +72,7 @@ class Schedule:
         self._top += [name for name in calls.records if name not in tree]
         parsed = [each for each in map(parse, self._top) if each is not None and each.is_module]
         self._counts = Counter(each.base for each in parsed if each.direction == FORWARD)
-        """How often each module at the top is called."""
+        """The number of times that each module at the top is called."""
         self._batches = min(self._counts.values(), default=1)
 
     def moments(self) -> dict[str, Moment]:

@@ -51,7 +51,7 @@ class _MergedCall:
     """Several of a module that several stages call."""
     children: list[_MergedCall] = field(default_factory=list)
     moment: Moment = UNKNOWN
-    """When one process would make it, of a call that is inside of no other."""
+    """The time at which one process would make it, of a call that is inside of no other."""
     is_in_tree: bool = True
 
 

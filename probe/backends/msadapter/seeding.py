@@ -56,7 +56,7 @@ def fix_random_calls() -> Handle:
 
 
 def get_states() -> tuple[Any, Any]:
-    """Where the generators of MindSpore and of its torch stand."""
+    """The state of the generators of MindSpore and of its torch."""
     return mindspore_randomness.get_states(), torch_module().get_rng_state()
 
 

@@ -1,4 +1,5 @@
-"""How a program trains: torch's modules and optimizers, MindSpore's gradients. The group `Training` of MSAdapter."""
+"""The way in which a program trains: torch's modules and optimizers, MindSpore's gradients. The group `Training` of
+MSAdapter."""
 
 from __future__ import annotations
 

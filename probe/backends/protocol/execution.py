@@ -46,7 +46,7 @@ class Execution(Protocol):
     """
 
     script: ScriptWords
-    """How a script spells the call."""
+    """The way in which a script spells the call."""
     differentiates_anywhere: bool
     """True if `evaluate` may be asked for gradients while the program records some of its own."""
 
@@ -82,7 +82,7 @@ class Execution(Protocol):
         """The plain name of its dtype."""
 
     def device_name(self, tensor: Any) -> str:
-        """Where it is, in the words of `devices`."""
+        """The device, in the words of `devices`."""
 
     def copied(self, tensor: Any) -> Any:
         """A tensor of its own with the values, the dtype, the device and, as far as that can be, the memory layout.
@@ -131,7 +131,7 @@ class Execution(Protocol):
         """Let random calls of this process draw the same numbers again, on every device."""
 
     def random_states(self) -> Any:
-        """Where the framework's generators stand."""
+        """The state of the generators of the framework."""
 
     def set_random_states(self, states: Any) -> None:
         """Bring them back to where `random_states` found them."""

@@ -12,7 +12,7 @@ from probe.common.interfaces import Handle
 
 
 class ReplayError(Exception):
-    """Why a step cannot be run again, in words for the log."""
+    """The reason why a step cannot be run again, in words for the log."""
 
 
 class KeptStep(Protocol):

@@ -43,7 +43,7 @@ class ScriptParts(NamedTuple):
 
 
 class ScriptWords(Protocol):
-    """How a script that imports nothing but the framework spells a recorded call."""
+    """The way in which a script that imports nothing but the framework spells a recorded call."""
 
     SUFFIX: str
     """Of the files of tensors."""

@@ -27,7 +27,7 @@ def by_prefix(models: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ModuleShape:
-    """How the modules of a framework are looked into.
+    """The way in which the modules of a framework are looked into.
 
     Args:
         root: The first part of their names.

@@ -108,7 +108,7 @@ class _Matching:
 
     def __init__(self, left: int) -> None:
         self.left = left
-        """How many comparisons it may still make."""
+        """The number of comparisons that it may still make."""
 
     def of(self, mine: Sequence[Key], theirs: Sequence[Key]) -> list[tuple[int, int]]:
         """The indexes of equal keys that correspond, both ascending."""

@@ -1,4 +1,5 @@
-"""How names of the target read on the golden side: as the options say, or where they say nothing as the dumps do."""
+"""The way in which names of the target read on the golden side: as the options say, or where they say nothing as the
+dumps do."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class Correspondence:
 
 
 def correspondence(dumps: Dumps, calls: Calls, options: MatchOptions) -> Correspondence:
-    """How names of the target read on the golden side.
+    """The way in which names of the target read on the golden side.
 
     Raises:
         MsprobeException: the options do not fit the dumps, or one of their files holds something else.

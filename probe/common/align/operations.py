@@ -54,7 +54,7 @@ def _computed(name: str, is_primitive: bool) -> Operation:
 
 
 class OperationArguments(NamedTuple):
-    """How the settings of an operation are called."""
+    """The way in which the settings of an operation are called."""
 
     names_by_index: Mapping[int, str]
     """The names of positional arguments."""
@@ -66,7 +66,7 @@ class OperationArguments(NamedTuple):
 
 @cache
 def arguments_of(name: str, framework: str) -> OperationArguments:
-    """How the settings are called of the operation that `operation` calls `name`."""
+    """The way in which the settings are called of the operation that `operation` calls `name`."""
     known = function(name)
     names = (known.in_mindspore if of_dump(framework).has_own_names else ()) or known.arguments
     names_by_index = {index: own for index, own in enumerate(names) if own != "_"}

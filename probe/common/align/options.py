@@ -1,4 +1,4 @@
-"""How two dumps are matched, as far as the user chooses it."""
+"""The way in which two dumps are matched, as far as the user chooses it."""
 
 from __future__ import annotations
 

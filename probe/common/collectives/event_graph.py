@@ -88,7 +88,7 @@ class _Link:
     sources: set[int] = field(default_factory=set)
     """The ranks of whose inputs its results are made."""
     not_begun: int = 0
-    """How many of their calls have not begun."""
+    """The number of their calls that have not begun."""
     waiting: list[int] = field(default_factory=list)
     """The queues that wait for these."""
 

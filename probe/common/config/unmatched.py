@@ -21,7 +21,8 @@ class Met(NamedTuple):
     """What a step had, which is over."""
 
     calls: Mapping[str, int]
-    """How often each API and module was called, by its name without number and direction, wanted or not."""
+    """The number of times that each API and module was called, by its name without number and direction, wanted or
+    not."""
     first_of_scope: bool
     """True if the first name of ``scope`` was met."""
     last_of_scope: bool

@@ -52,9 +52,9 @@ class RunProcess:
 _SECOND = 1_000_000
 _present: Optional[RunProcess] = None  # noqa: UP045 (evaluated, on Python 3.9 too)
 _began = 0.0
-"""When this process became what it is, in seconds."""
+"""The time at which this process became what it is, in seconds."""
 _started = 0
-"""How many processes this one has started."""
+"""The number of processes that this one has started."""
 _last = 0
 """The last part of the order of the one that was started last."""
 
@@ -97,7 +97,7 @@ def adopt(process: RunProcess) -> RunProcess:
 
 
 def started() -> int:
-    """How many processes this one has forked or spawned since its run began."""
+    """The number of processes that this one has forked or spawned since its run began."""
     return _started
 
 

@@ -30,7 +30,7 @@ class Recovered:
     torn_at: int | None
     """The byte at which the records end that can be read, if something follows that cannot."""
     problem: str | None = None
-    """Why the files could not be made, if so."""
+    """The reason why the files could not be made, if so."""
     unwritten: int = 0
     """Tensors that were still to be written (``async_dump``): their entries name no file."""
     lost: int = 0

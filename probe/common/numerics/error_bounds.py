@@ -100,7 +100,7 @@ def is_finite(item: Item) -> bool:
 
 
 def relative_difference(target: Item, golden: Item, exact: float | None = None) -> float:
-    """How much `target` and `golden` differ, relative to the larger one.
+    """The amount by which `target` and `golden` differ, relative to the larger one.
 
     Args:
         target, golden: two tensors of one shape, or two plain values.

@@ -58,7 +58,7 @@ class Format:
     part: str = ""
     """The format of the real and of the imaginary part of a complex number."""
     packed: int = 1
-    """How many numbers one element of a tensor holds."""
+    """The number of numbers that one element of a tensor holds."""
     tapers: tuple[tuple[int, int], ...] = ()
     """Numbers far from 1 have fewer digits: absolute values of exponents, and the digits from there on."""
     subnormal_exponent: int | None = None

@@ -1,4 +1,4 @@
-"""How much the values of two tensors differ.
+"""The amount by which the values of two tensors differ.
 
 Sums are taken in float64. Relative errors are taken in the wider of the two types and at least in float32, as msProbe
 does, because their threshold counts near it.

@@ -26,7 +26,7 @@ class Cells:
     distinct: bool = False
     """True if the cells of each row differ from those of any other, and `show` changes nothing."""
     times: int = 1
-    """How many times these cells follow each other in a row."""
+    """The number of times that these cells follow each other in a row."""
 
 
 def harmless(cell: str) -> str:

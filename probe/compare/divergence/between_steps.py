@@ -36,7 +36,7 @@ _NEAR_ZERO = 30.0
 _FEW_STEPS, _FEW_ELEMENTS = 4.0, 4.0
 """How many steps may have turned the updates of how many elements, where these are rounding alone."""
 _FEWEST_TO_RANK = 6
-"""How many parameters it takes to say what their updates depend on."""
+"""The number of parameters that it takes to say what their updates depend on."""
 _SAME_UPDATE = 0.02
 """By how much two such updates may differ."""
 

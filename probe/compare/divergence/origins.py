@@ -44,7 +44,7 @@ class Origins:
 
     @cached_property
     def _ends(self) -> tuple[list[float], list[float]]:
-        """When each call ends on its own side, by its index."""
+        """The time at which each call ends on its own side, by its index."""
         target = [float(index) for index in range(len(self._calls))]
         known = _ends_in(self._trees[GOLDEN])
         golden, last = [], -1.0
@@ -196,7 +196,7 @@ def _in_another_order(side: int, name: str, other_name: str) -> str:
 
 
 def _ends_in(tree: Tree) -> dict[str, float]:
-    """When each call ends, of a tree that has them in the order of their beginnings."""
+    """The time at which each call ends, of a tree that has them in the order of their beginnings."""
     found: dict[str, float] = {}
     running: list[str] = []
     for record, around in tree.items():

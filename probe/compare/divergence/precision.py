@@ -21,7 +21,7 @@ _FEWEST = 16
 
 
 def pairs_of_types(rows: Iterable[Row]) -> Counter[TypePair]:
-    """How many of the rows have which types."""
+    """The number of rows with each pair of types."""
     found: Counter[TypePair] = Counter()
     both = ((row.target, row.golden) for row in rows)
     as_written = Counter(

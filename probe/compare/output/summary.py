@@ -60,7 +60,7 @@ class LayerMapping:
     matched: int
     """Layers of the target with a counterpart."""
     renamed: int
-    """How many of these layers have another name on the golden side."""
+    """The number of these layers that have another name on the golden side."""
     rules: int
     names: list[str]
     """The first of the rules, in words."""
@@ -86,7 +86,7 @@ class Summary:
     """The first call that differs by more than its inputs explain."""
     suspects: list[Suspect]
     suspect_records: int
-    """How many records have a finding; `suspects` are the first of them."""
+    """The number of records that have a finding; `suspects` are the first of them."""
     target_only: int
     """Items of the target without a match."""
     golden_only: int
@@ -105,7 +105,7 @@ class Summary:
     coverage: Coverage = field(default_factory=Coverage)
     """How much was compared."""
     pairing: Pairing = field(default_factory=Pairing)
-    """How the calls of both sides were paired."""
+    """The way in which the calls of both sides were paired."""
     with_effect: list[Difference] = field(default_factory=list)
     """What differs in calls that diverge."""
     without_effect: list[Difference] = field(default_factory=list)
@@ -146,7 +146,7 @@ class Tally:
 
     rows: int = 0
     counts: dict[str, int] = field(default_factory=dict)
-    """How many rows have each result, from the best to the worst."""
+    """The number of rows that have each result, from the best to the worst."""
     differs: bool = False
     suspects: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
     """The golden record and the message of each finding, by result, the worst first, and record."""

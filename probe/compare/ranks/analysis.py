@@ -91,7 +91,7 @@ def _read_rank(task: PairTask, watch: ProgressCallback | None = None) -> _RankRe
 
 
 def _untold(task: PairTask, result: ComparisonResult) -> str:
-    """Why equal statistics of what was compared do not tell that a rank does not diverge."""
+    """The reason why equal statistics of what was compared do not tell that a rank does not diverge."""
     if not any(row.target is not None and row.golden is not None for row in result.rows):
         return f"{task.pair}: nothing of the two dumps has a match"
     if result.left_out:

@@ -26,7 +26,7 @@ class MergedPairTask(PairTask):
     """All ranks of one step of two runs; the paths of its pair are the folders of the step."""
 
     splits: tuple[Split, ...] = ()
-    """How the target is split, and the golden run."""
+    """The way in which the target is split, and the golden run."""
 
     @classmethod
     def of(cls, task: PairTask, splits: Sequence[Split]) -> MergedPairTask:

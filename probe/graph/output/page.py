@@ -39,7 +39,7 @@ class PageData:
 
     @property
     def size(self) -> int:
-        """How many bytes its blocks have."""
+        """The number of bytes that its blocks have."""
         return sum(map(len, self.blocks.values()))
 
 

@@ -60,7 +60,7 @@ class Blocks:
         self._calls: dict[tuple[Any, ...], tuple[int, int]] = {}
         """Comparison and row of each call that communicates."""
         self.count = 0
-        """How many comparisons there are."""
+        """The number of comparisons."""
 
     def add(self, columns: Columns) -> None:
         """Take the next comparison."""

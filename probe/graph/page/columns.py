@@ -48,7 +48,7 @@ class Items:
     """Where the items of each row end."""
     names: Integers
     targets: Integers
-    """Where the tensor is; -1 without one."""
+    """The index of the tensor; -1 without one."""
     goldens: Integers
     differences: Floats
     """NaN where there is none."""
@@ -87,7 +87,7 @@ class PageSide:
     level: Optional[str]  # noqa: UP045
     nodes: int
     ending: str
-    """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
+    """The reason why what ran last is missing, as the end of a sentence; empty where nothing is."""
 
 
 @dataclass

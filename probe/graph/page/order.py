@@ -80,7 +80,7 @@ def _predecessors(target: Graph, golden: Graph, partners: Sequence[int], parent:
 
 
 def parent_offsets(target: Graph, golden: Graph | None, targets: Integers, goldens: Integers) -> Integers:
-    """How many rows further down the parent of each row is; 0 of the root."""
+    """The number of rows from the parent down to each row; 0 of the root."""
     rows = np.arange(len(targets), dtype=np.int64)
     has_target = targets >= 0
     row_of_target = rows[has_target]

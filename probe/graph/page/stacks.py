@@ -22,11 +22,11 @@ class StackTable:
         return list(self._indexes)
 
     def index(self, stack: tuple[int, ...]) -> int:
-        """Where a stack is, given where its lines are."""
+        """The index of a stack, given the indexes of its lines."""
         return self._indexes.setdefault(stack, len(self._indexes))
 
     def add(self, names: Sequence[str], stacks: Mapping[str, list[str]] | None) -> NDArray[np.int64]:
-        """Where the stack of each of `names` is; -1 without one."""
+        """The index of the stack of each of `names`; -1 without one."""
         if not stacks:
             return np.full(len(names), -1, dtype=np.int64)
         # Calls from the same place share one list.

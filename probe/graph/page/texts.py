@@ -22,11 +22,11 @@ class Texts:
         return len(self._indexes)
 
     def index(self, text: str) -> int:
-        """Where `text` is; it is added if it is new."""
+        """The index of `text`; it is added if it is new."""
         return self._indexes.setdefault(text, len(self._indexes))
 
     def indexes(self, texts: Iterable[str]) -> NDArray[np.int64]:
-        """Where each of `texts` is."""
+        """The index of each of `texts`."""
         known = self._indexes
         return np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int64)
 

@@ -16,7 +16,7 @@ from probe.common.dump.reading.runs import DumpLocation, FoundDumps, dumps_in, f
 
 @dataclass(frozen=True)
 class GraphLocation:
-    """Where the dumps of one comparison are; each is a file or the folder of a process."""
+    """The location of the dumps of one comparison; each is a file or the folder of a process."""
 
     target: str
     golden: Optional[str] = None  # noqa: UP045 (evaluated, on Python 3.9 too)

@@ -26,7 +26,7 @@ class MergedGraphTask(Task):
     """All ranks of one step of one run, or of two, whose folders are its location."""
 
     splits: tuple[Split, ...] = ()
-    """How the target is split, and the golden run."""
+    """The way in which the target is split, and the golden run."""
 
     @property
     def paths(self) -> list[str]:

@@ -25,7 +25,7 @@ class Task(ABC):
     """Some comparisons that are to be made; it can be sent to another process."""
 
     location: GraphLocation
-    """Where the dumps are."""
+    """The location of the dumps."""
     options: GraphOptions
     keeps_diff: bool = False
     """True if the comparisons themselves are wanted, and not only their rows."""

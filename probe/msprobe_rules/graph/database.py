@@ -124,7 +124,7 @@ class Section:
     """The overflow level of each node of the target, an index in `LEVELS`; ``None`` if that was not asked for."""
     golden_levels: Optional[Sequence[int]] = None  # noqa: UP045
     merged: Mapping[int, Sequence[str]] = field(default_factory=dict)
-    """How nodes of the target were made of those of several ranks, a sentence each."""
+    """The way in which nodes of the target were made of those of several ranks, a sentence each."""
     partners: Mapping[int, Any] = field(default_factory=dict)
     """What nodes of the target communicate with, as JSON has it."""
 

@@ -81,7 +81,7 @@ class MsprobeGraph:
         return (found[0], found[1:]) if found else (-1, [])
 
     def verdict(self, columns: Columns) -> list[str]:
-        """How many nodes have which status."""
+        """The number of nodes with each status."""
         counts = np.bincount(columns.status, minlength=len(_SHOWN)).tolist()
         numbers = ", ".join(f"{counts[status]} {_SHOWN[status].name}" for status in (ERROR, WARNING, PASS, UNMATCHED))
         found = [f"by the rules of msProbe: {numbers}"]

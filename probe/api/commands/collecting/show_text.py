@@ -152,7 +152,7 @@ def _ends(path: str, wanted: str) -> bool:
 
 
 class FirstNonfinite(NamedTuple):
-    """Where the first NaN or infinity is, or that there is none."""
+    """The first NaN or infinity, or a sentence that there is none."""
 
     text: str
     record: str = ""
@@ -160,7 +160,7 @@ class FirstNonfinite(NamedTuple):
 
 
 def first_nonfinite(dump: Dump) -> list[FirstNonfinite]:
-    """Where the first infinity and the first NaN are, or that there is none."""
+    """The first infinity and the first NaN, or a sentence that there is none."""
     nan, infinity = _first_of_each(dump)
     found = []
     if infinity is not None:

@@ -121,7 +121,7 @@ def fix_random_calls() -> Handle:
 
 
 class States(NamedTuple):
-    """Where the generators of MindSpore stand."""
+    """The state of the generators of MindSpore."""
 
     seed: int | None
     calls: dict[Any, int]

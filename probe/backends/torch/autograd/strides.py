@@ -1,4 +1,4 @@
-"""How tensors lie in memory, and whether two of them share any of it."""
+"""The way in which tensors lie in memory, and whether two of them share any of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EFFORT: Any = 10_000
 
 
 class StridedLayout(NamedTuple):
-    """How a tensor lies in memory; strides and offset count items of it."""
+    """The way in which a tensor lies in memory; strides and offset count items of it."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]

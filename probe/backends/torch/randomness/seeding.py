@@ -141,7 +141,7 @@ class _States(NamedTuple):
 
 
 def get_states() -> _States:
-    """Where the generators of the CPU and of initialized accelerators stand."""
+    """The state of the generators of the CPU and of initialized accelerators."""
     return _States(torch.get_rng_state(), {name: device.get_rng_state_all() for name, device in _ready_devices()})
 
 

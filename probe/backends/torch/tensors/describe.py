@@ -119,7 +119,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _Special(NamedTuple):
-    """How a tensor is described: its type's text and the dense tensor whose statistics are its own."""
+    """The way in which a tensor is described: its type's text and the dense tensor whose statistics are its own."""
 
     type_name: str
     values: torch.Tensor | None

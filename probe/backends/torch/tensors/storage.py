@@ -11,7 +11,7 @@ from probe.backends.torch.guards import beneath_transforms
 from probe.backends.torch.originals import own
 
 GIVEN_BACK = "its memory was given back, so it has no values now"
-"""Why a tensor has no statistics."""
+"""The reason why a tensor has no statistics."""
 
 
 def whole(tensor: torch.Tensor) -> bool:

@@ -249,7 +249,7 @@ def _process_folders(root: str) -> Iterator[str]:
 
 
 def _changed(folder: str) -> float:
-    """When the records in `folder` were last written, in seconds; 0 if there are none."""
+    """The time at which the records in `folder` were last written, in seconds; 0 if there are none."""
     times = [0.0]
     for name in (*RECORD_FILES, JOURNAL_FILE):
         with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ class JournalSink(RecordSink):
         self._unmade: tuple[int, str] | None = None
         """The step whose files could not be made last, and why."""
         self._unwritable = ""
-        """Why the folder of the last step could not be written."""
+        """The reason why the folder of the last step could not be written."""
         self._losses = Losses()
         self._step = -1
         """The number of the step that has begun last."""

@@ -28,7 +28,7 @@ class _Ended:
     step: int
     ring: Optional[StepRing]  # noqa: UP045 (evaluated, on Python 3.9 too)
     triggers: list[str] = field(default_factory=list)
-    """Why it is to be written, apart from its records and its norm."""
+    """The reason why it is to be written, apart from its records and its norm."""
     norm: str = ""
     """What is wrong with its gradient norm."""
     skips_expected: bool = False

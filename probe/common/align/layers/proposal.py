@@ -25,7 +25,7 @@ class Proposal:
     layers: int
     """Layers of the target that have a counterpart."""
     renamed: int
-    """How many of these layers have another path on the golden side."""
+    """The number of these layers that have another path on the golden side."""
     target_only: list[str]
     """Paths and classes."""
     golden_only: list[str]

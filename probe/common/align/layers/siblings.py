@@ -25,7 +25,7 @@ _ALONE = "+"
 
 @dataclass(frozen=True)
 class Renumbered:
-    """How the paths of the target's layers read on the golden side, where numbers have moved."""
+    """The way in which the paths of the target's layers read on the golden side, where numbers have moved."""
 
     paths: dict[Path, Path] = field(default_factory=dict)
     """Layers whose number is another one, with all that is inside; what the target has alone gets a path of its own."""
@@ -68,7 +68,7 @@ class _Layer:
 
 
 def renumbered(both: Calls) -> Renumbered:
-    """How the numbers of layers have moved between two runs of one framework."""
+    """The way in which the numbers of layers have moved between two runs of one framework."""
     target, golden = (_tree([(call.record.parsed, call.items) for call in side]) for side in both)
     if not _has_other_numbers(target, golden):
         return Renumbered()

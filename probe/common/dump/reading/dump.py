@@ -61,7 +61,7 @@ class Dump:
 
     @property
     def ending(self) -> str:
-        """Why what ran last is missing, as the end of a sentence; empty where nothing is."""
+        """The reason why what ran last is missing, as the end of a sentence; empty where nothing is."""
         if self.cut_at is not None:
             number = f"{len(self)} record{'' if len(self) == 1 else 's'}"
             return f"is cut off at byte {self.cut_at} of which {number} {'was' if len(self) == 1 else 'were'} read"

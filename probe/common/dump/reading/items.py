@@ -41,7 +41,7 @@ class Item(msgspec.Struct, gc=False):
     peer: Optional[tuple[Any, ...]] = None  # noqa: UP045
     """Operation, peer, tag and group of a point-to-point operation."""
     nonfinite: Optional[int] = None  # noqa: UP045
-    """How many elements are NaN or infinite, where the dump counted them and there are some."""
+    """The number of elements that are NaN or infinite, where the dump counted them and there are some."""
     finite_max: Optional[float] = None  # noqa: UP045
     """The greatest finite element of such a tensor; ``None`` where there is none."""
     finite_min: Optional[float] = None  # noqa: UP045

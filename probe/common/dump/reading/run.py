@@ -32,7 +32,7 @@ class Run:
         self.path = os.fspath(path)
         """What was given."""
         self.locations: list[DumpLocation] = dumps_in(self.path)
-        """Where the dumps are, in order."""
+        """The location of the dumps, in order."""
 
     def __repr__(self) -> str:
         modes = f", {' and '.join(self.modes)}" if self.modes else ""

@@ -44,7 +44,7 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class DumpLocation:
-    """Where the dump of one process and one step is, and what the names of its folders say of it."""
+    """The location of the dump of one process and one step, and what the names of its folders say of it."""
 
     path: str
     """A file, or the folder of the process."""

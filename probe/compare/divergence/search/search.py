@@ -31,7 +31,8 @@ from probe.compare.divergence.search.walk import Walk
 from probe.compare.result import Difference, Unexplained
 
 SUSPECTS = 5
-"""How many calls after the first are looked for, where nobody asks for all: the rest of the run is not looked at."""
+"""The number of calls after the first that are looked for, where nobody asks for all: the rest of the run is not
+looked at."""
 
 _MOVED, _FAR = 0.01, 100.0
 """The relative difference, by itself and by what is explained, from which on two calls may do two things."""

@@ -25,7 +25,7 @@ class Walk:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self.error = PropagatedError(runs.mode, runs.tree, runs.precision, runs.across_frameworks)
-        """How far values differ so far."""
+        """The extent to which values differ so far."""
         self.has_diverged = False
         self.gradient_noted = False
         """True if a tensor was seen that takes a gradient on one side only, as many after it then do."""
