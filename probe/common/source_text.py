@@ -30,7 +30,7 @@ class Unwritable(MsprobeException):
 
 @dataclass(frozen=True)
 class Code:
-    """What stands for itself, such as the name of a variable."""
+    """The text that stands for itself, such as the name of a variable."""
 
     text: str
 
@@ -112,7 +112,7 @@ def call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any], before: 
 
 
 def arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
-    """What stands between the brackets of a call, one text for each argument."""
+    """The text that stands between the brackets of a call, one text for each argument."""
     plain = {name: value for name, value in kwargs.items() if _is_name(name)}
     others = {name: value for name, value in kwargs.items() if name not in plain}
     named = [f"{name}={source(value)}" for name, value in plain.items()]

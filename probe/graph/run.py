@@ -111,7 +111,7 @@ def _remarks(columns: Columns) -> list[str]:
 
 
 def _names_of_runs(runs: Iterable[str], cut: Prefixes) -> dict[str, str]:
-    """What the page calls each run; those that are the same but for what is cut off are numbered."""
+    """The name on the page of each run; those that are the same but for what is cut off are numbered."""
     found: dict[str, str] = {}
     for run in dict.fromkeys(runs):
         name, number = cut.path(run), 2
@@ -122,7 +122,7 @@ def _names_of_runs(runs: Iterable[str], cut: Prefixes) -> dict[str, str]:
 
 
 def title(targets: Sequence[str], goldens: Sequence[str]) -> str:
-    """What a page is called."""
+    """The name of a page."""
     return " and ".join(targets) + (f" beside {' and '.join(goldens)}" if goldens else "")
 
 

@@ -51,7 +51,7 @@ class Execution(Protocol):
     """True if `evaluate` may be asked for gradients while the program records some of its own."""
 
     def function(self, base: str, attributes: Mapping[str, Any] | None = None) -> Callable[..., Any] | None:
-        """What ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
+        """The function that ``Prefix.api`` calls now; ``None`` for a name that this framework does not have.
 
         It is looked up anew each time, in the lists of what can be captured. A primitive of MindSpore is made anew.
 

@@ -63,7 +63,7 @@ class Replaying(Protocol):
         numbers: Callable[[], Mapping[str, int]],
         failed: Callable[[str, BaseException], None],
     ) -> StepKeeper:
-        """What keeps steps.
+        """The object that keeps steps.
 
         Args:
             with_parameters: True if parameters and buffers are kept too.

@@ -57,7 +57,7 @@ class ScriptWords(Protocol):
         """
 
     def plain(self, entry: Mapping[str, Any]) -> str:
-        """What `Execution.plain_value` makes of an entry; the device is ``device``, a dtype goes through ``kind``.
+        """The result of `Execution.plain_value` for an entry; the device is ``device``, a dtype goes through ``kind``.
 
         Raises:
             UnknownValue: it cannot be made from what the dump says.

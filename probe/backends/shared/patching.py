@@ -232,7 +232,7 @@ class Handles:
 
 
 def in_the_place_of(owner: Any, attribute: str, wrap: Callable[[Callable[..., Any]], Any]) -> Any:
-    """What `wrap` makes of a function that `owner` holds, for the same place: it is bound as the function was.
+    """The result of `wrap` for a function that `owner` holds, for the same place: it is bound as the function was.
 
     A class may hold any callable: one that knows nothing of instances is called without them, and one that is a
     descriptor of its own kind makes what is called.

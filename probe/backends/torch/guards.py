@@ -195,7 +195,7 @@ _nothing_rare = contextlib.nullcontext()
 
 
 def _rare_surroundings() -> contextlib.AbstractContextManager[Any]:
-    """What takes away those of the surroundings that are seldom there."""
+    """The function that takes away those of the surroundings that are seldom there."""
     tracing = _get_tracing_state()
     inference, hooks = torch.is_inference_mode_enabled(), _saved_tensor_hooks(False) is not None
     transformed = _transforms() is not None

@@ -70,7 +70,7 @@ def _whole(target: list[KeyedCall], golden: list[KeyedCall]) -> dict[str, KeyedC
 
 
 def _suffixes(call: KeyedCall) -> list[str]:
-    """What follows the record in the names of its items."""
+    """The part that follows the record in the names of its items."""
     start = len(call.record.name)
     return [item.name[start:] for item in call.items]
 

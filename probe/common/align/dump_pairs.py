@@ -1,4 +1,4 @@
-"""Which files of two paths are compared with each other: two files, two ranks of a step, or steps of two runs.
+"""The files of two paths that are compared with each other: two files, two ranks of a step, or steps of two runs.
 
 A run of MindSpore that is partly a graph has steps in two folders, ``graph`` and ``pynative``; each is compared with
 its own.

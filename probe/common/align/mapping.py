@@ -35,7 +35,7 @@ class Correspondence:
 
     mapping: NameMapping
     derived: dict[str, str] | None = None
-    """What a layer mapping came to, item by item."""
+    """The result of a layer mapping, item by item."""
     proposal: Proposal | None = None
     """The layer mapping that was made because none was given and names differ."""
 

@@ -64,7 +64,7 @@ class NameMapping:
         return mapped + key[len(base) :]
 
     def suffix(self, record: str, item: Item) -> str | None:
-        """What follows the key of the record in the key of `item`; ``None`` leaves the item out."""
+        """The part that follows the key of the record in the key of `item`; ``None`` leaves the item out."""
         suffix = item.name[len(record) :]
         if self.entries:
             parsed = parse(record)

@@ -1,4 +1,4 @@
-"""Which processes of two runs belong together where they have no ranks: by what they ran, then by their order.
+"""The processes of two runs that belong together where they have no ranks: by what they ran, then by their order.
 
 The number of a process differs in every run, and which worker of a pool gets which work may differ as well. So two
 processes belong together if they have recorded the same calls; of several such, those whose first values agree; and

@@ -1,4 +1,4 @@
-"""Which records are wanted: ``list``, ``scope``, ``risk_level`` and ``data_mode``.
+"""The records that are wanted: ``list``, ``scope``, ``risk_level`` and ``data_mode``.
 
 A call is asked about twice, when it begins and when it ends, because a range can open or close in between: a module
 that straddles the border of a scope is kept with its inputs only or its outputs only.

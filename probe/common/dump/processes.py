@@ -1,4 +1,4 @@
-"""Which processes are one run: what ``msprobe run`` began, and what these processes started.
+"""The processes that are one run: what ``msprobe run`` began, and what these processes started.
 
 Each folder of a process gets a small file ``process.json``. A folder without it is of an older release, or of a script
 that makes its own debugger: nobody can say then to which run it belongs.

@@ -218,7 +218,7 @@ class BetweenSteps:
 
     @cached_property
     def usually_hidden(self) -> float:
-        """What half of the parameters may differ by, which values then differ by before any call shows it."""
+        """The difference that half of the parameters may have, which values then differ by before any call shows it."""
         return median([self.hidden(each) for each in self._parameters] or [0.0]) if self._across_frameworks else 0.0
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What tells calls outside of modules from each other where one run makes more of them than the other.
+"""The mark that tells calls outside of modules from each other where one run makes more of them than the other.
 
 An optimizer calls the same functions for every parameter. A parameter more shifts all calls after it, and nothing in
 their names tells. What they are given does: the parameter that it is, or at least the shapes of its tensors.

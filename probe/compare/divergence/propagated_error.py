@@ -39,7 +39,7 @@ class PropagatedError:
         self._tree = tree
         self._largest = 0.0
         self.hidden = 0.0
-        """What values may differ by though no statistic shows it."""
+        """The difference that values may have though no statistic shows it."""
         self.reshaped = False
         """True if the number of results of a call depended on values that differed, as that of ``nonzero`` does."""
         self.broken = False

@@ -49,7 +49,7 @@ def truncations(
 
 
 def _after_the_last(names: Sequence[str], matched: Mapping[str, str]) -> Sequence[str]:
-    """What follows the last of `names` that is among `matched`; nothing where none is."""
+    """The part that follows the last of `names` that is among `matched`; nothing where none is."""
     for index in range(len(names) - 1, -1, -1):
         if names[index] in matched:
             return names[index + 1 :]

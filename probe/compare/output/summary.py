@@ -1,4 +1,4 @@
-"""What a comparison comes to, in a few lines: where two runs diverge, counts, the first findings, what has no match."""
+"""The result of a comparison, in a few lines: where two runs diverge, counts, the first findings, what has no match."""
 
 from __future__ import annotations
 

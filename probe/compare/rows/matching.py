@@ -1,4 +1,4 @@
-"""Which items of two dumps belong together."""
+"""The items of two dumps that belong together."""
 
 from __future__ import annotations
 

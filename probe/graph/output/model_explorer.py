@@ -103,7 +103,7 @@ def _layers(names: Sequence[str], parents: Sequence[int]) -> list[str]:
 
 
 def _label(name: str) -> str:
-    """What a node is called in short: without the kind, the direction and numbers."""
+    """The name of a node in short: without the kind, the direction and numbers."""
     parts = name.split(".")
     words = [part for part in parts[1:] if not part.isdigit() and part not in ("forward", "backward")]
     return words[-1] if words else name

@@ -131,9 +131,9 @@ class Columns:
     origin: Optional[dict[str, Any]] = None  # noqa: UP045
     """Where the first divergence comes from, as the manifest says it."""
     run: str = ""
-    """What tells the comparison from those of other runs."""
+    """The mark that tells the comparison from those of other runs."""
     dump_name: str = ""
-    """What tells it from others of the same run, step and rank: ``proc123``, ``graph``."""
+    """The mark that tells it from others of the same run, step and rank: ``proc123``, ``graph``."""
 
     def __len__(self) -> int:
         return len(self.name)

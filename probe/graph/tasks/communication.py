@@ -1,4 +1,4 @@
-"""Which calls of the ranks on a page exchange data."""
+"""The calls of the ranks on a page that exchange data."""
 
 from __future__ import annotations
 

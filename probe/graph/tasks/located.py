@@ -1,4 +1,4 @@
-"""Which dumps are shown beside each other, and which have nothing beside them."""
+"""The dumps that are shown beside each other, and which have nothing beside them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class GraphLocation:
     run: str = ""
     """The path of the run where there are several."""
     step: str = ""
-    """What tells it from the other pairs of both runs, as ``compare`` names it."""
+    """The mark that tells it from the other pairs of both runs, as ``compare`` names it."""
     label: str = ""
     """``rank0`` or ``proc123``, as ``compare`` names it."""
     name: str = ""
     """What tells it from others of its run, step and rank: ``proc123``; the golden run's rank where the target has one
     process; ``graph`` and ``pynative`` of MindSpore."""
     run_name: str = ""
-    """What the page calls the run, which no other one is called."""
+    """The name on the page of the run, which no other one is called."""
 
     def absolute(self) -> GraphLocation:
         """The same location for a process that runs in another folder."""

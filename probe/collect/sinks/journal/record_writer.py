@@ -127,7 +127,7 @@ class RecordWriter:
     # --- tensors
 
     def saver_of(self, call: ActiveCall) -> SaveTensor | None:
-        """What saves the tensors of `call` in files; ``None`` if they are not wanted."""
+        """The function that saves the tensors of `call` in files; ``None`` if they are not wanted."""
         if self._folder is None or self._budget.stopped:
             return None
         if not self._saves_all and not any(text in call.name for text in self._saves_some):
@@ -141,7 +141,7 @@ class RecordWriter:
 
     @property
     def saver(self) -> SaveTensor | None:
-        """What saves the tensors of a value that belongs to no call; ``None`` if they are not wanted."""
+        """The function that saves the tensors of a value that belongs to no call; ``None`` if they are not wanted."""
         if self._folder is None or self._budget.stopped or not self._saves_all:
             return None
         return self._tensor_writer.saving()

@@ -1,4 +1,4 @@
-"""Which layers of two networks correspond when their names do not say so.
+"""The layers of two networks that correspond when their names do not say so.
 
 Layers without layers inside, and those that a framework brings, are taken in the order in which they first ran. Of
 these correspond, in this order,
@@ -155,7 +155,7 @@ class LayerValues:
         return self._results[id(layer)]
 
     def weights(self, layer: Layer) -> tuple[Label | None, ...] | None:
-        """What its parameters hold; ``None`` where the other network has nothing like them."""
+        """The values that its parameters hold; ``None`` where the other network has nothing like them."""
         labels = self._weights[id(layer)]
         return None if labels.count(None) == len(labels) else labels
 
@@ -208,7 +208,7 @@ class LayerValues:
         return bool(self.weights(mine) and self.weights(theirs) and not self._shared(mine, theirs))
 
     def _shared(self, mine: Layer, theirs: Layer) -> set[Label | None]:
-        """What both hold in a parameter."""
+        """The values that both hold in a parameter."""
         return {*(self.weights(mine) or ())} & {*(self.weights(theirs) or ())} - {None}
 
 

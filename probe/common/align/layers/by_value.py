@@ -44,7 +44,7 @@ def corrected(pairs: RecordPairs, target: ScopedRecords, golden: ScopedRecords) 
 
 
 class _Keys:
-    """What tells a call by what it does and by the values that it took and returned."""
+    """The mark that tells a call by what it does and by the values that it took and returned."""
 
     def __init__(self, target: ScopedRecords, golden: ScopedRecords) -> None:
         self._tensors = {id(call): _given_and_result(call) for side in (target, golden) for call in side.calls.values()}

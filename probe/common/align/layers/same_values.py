@@ -112,7 +112,7 @@ def _roundoff(items: Iterable[Item]) -> float:
 
 
 def _values(item: Item) -> _Values | str | None:
-    """What tells a tensor from others; ``None`` of constants, of whole numbers, and of what is not finite."""
+    """The mark that tells a tensor from others; ``None`` of constants, of whole numbers, and of what is not finite."""
     norm, largest, smallest, mean = item.norm, item.max, item.min, item.mean
     if not unit_roundoff(item.dtype):
         return None

@@ -148,7 +148,7 @@ class _MovedNumbers:
         return found if len(found) >= min(len(mine), len(theirs)) else None
 
     def _contents(self, layer: _Layer) -> dict[str, Label | None]:
-        """What the parameters of a layer hold, but for constants, which say nothing."""
+        """The values that the parameters of a layer hold, but for constants, which say nothing."""
         return {name: self._values.label(item) for name, item in layer.all_parameters() if _is_evidence(item)}
 
 

@@ -41,7 +41,7 @@ _Getter = Callable[[Item], Any]
 
 
 class _Operand(NamedTuple):
-    """What stands on one side of an operator."""
+    """The text that stands on one side of an operator."""
 
     kind: str
     of: _Getter

@@ -88,7 +88,7 @@ class JudgedLog:
 
 
 def _outcome(observed: Observed, found: Unexplained | None, without_effect: Sequence[Difference]) -> tuple[int, str]:
-    """What a judgement came to, and the rule with its numbers."""
+    """The result of a judgement, and the rule with its numbers."""
     if found is not None:
         return UNEXPLAINED, found.reason
     in_kind = [*observed.differences, *without_effect]

@@ -151,7 +151,7 @@ class Outputs:
 
 
 def _turned_by_division(computed: Computation, result: Item, error: float) -> float:
-    """What a quotient may differ by where elements are nothing but rounding, as with Adam."""
+    """The difference that a quotient may have where elements are nothing but rounding, as with Adam."""
     rows = (row for row in computed.call.rows if is_input(row))
     given = [row.golden for row in rows if row.golden is not None and row.golden.is_tensor]
     return turned_by_division(computed.function, given, result, error)

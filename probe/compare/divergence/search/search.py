@@ -1,4 +1,4 @@
-"""Which call is the first whose values diverge, that is, differ by more than its inputs and its type explain.
+"""The first call whose values diverge, that is, differ by more than its inputs and its type explain.
 
 Anything else that differs, an argument, a type, a shape, a call on one side only, is a difference. It is the cause of a
 divergence where values diverge behind it, and is counted as a difference without effect where they do not.
@@ -73,7 +73,7 @@ def _causes_first(calls: Sequence[AlignedCall]) -> list[tuple[int, AlignedCall]]
 
 
 class _Conclusion(NamedTuple):
-    """What a judgement comes to."""
+    """The result of a judgement."""
 
     found: Optional[Unexplained]  # noqa: UP045 (evaluated, on Python 3.9 too)
     with_effect: list[Difference]

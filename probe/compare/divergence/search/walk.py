@@ -91,7 +91,7 @@ class Walk:
     # --- what is asked
 
     def _hidden_in(self, call: AlignedCall) -> float:
-        """What the values of a call may differ by without showing it.
+        """The difference that the values of a call may have without showing it.
 
         When gradients come, the values of the whole forward pass have shown it.
         """
