@@ -68,7 +68,7 @@ class RunningProgram:
         arguments: `task`, `dump_path`, `level` and `step`, which win over the file.
         step_after: What a step ends with, see `TrainingLoop`.
         process: What this process is in a run that another one began; without it, it begins one.
-        follow: True if to collect from Pythons, too, that the program starts as commands of their own.
+        follow: True to collect from Pythons, too, that the program starts as commands of their own.
 
     Raises:
         MsprobeException: something in the configuration is wrong.

@@ -43,7 +43,7 @@ def classify_output(
     """The rows of everything that an API returned; the arguments are those of `documented_single.judge_output`.
 
     Args:
-        mindspore: True if to judge as the release does for MindSpore.
+        mindspore: True to judge as the release does for MindSpore.
 
     Raises:
         IndexError: 26.2.0 ends so where the device returned fewer items than the reference.
